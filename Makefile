@@ -1,0 +1,59 @@
+# Every target makes what it needs. `make` alone lists the targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+K ?=
+
+.PHONY: help run test check fix e2e conformance bench controlplane generate constraints clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "policyd needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@echo "setting up $(VENV) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: $(STAMP) ## start policyd with an embedded cluster, and say what to try (Ctrl-C ends it)
+	@$(BIN)/policyd up
+
+test: $(STAMP) ## run the tests that need no cluster; K=words narrows them
+	@$(BIN)/pytest -m "not e2e and not bench" $(if $(K),-k "$(K)")
+
+check: $(STAMP) ## lint, types, layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fix: $(STAMP) ## format, and mend what can be mended safely
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+controlplane: ## build a real Kubernetes control plane for the tests, into a per-user cache
+	@tests/controlplane/build.sh
+
+e2e: $(STAMP) controlplane ## run the end-to-end tests against a real kube-apiserver
+	@$(BIN)/pytest -m e2e $(if $(K),-k "$(K)")
+
+conformance: $(STAMP) ## run cases from outside: SUITE=cel|policy|kueue-core|..., JSON=FILE
+	@$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE)) $(if $(JSON),--json $(JSON))
+
+bench: $(STAMP) ## measure, and print the figures as a table
+	@$(BIN)/pytest -m bench tests/bench -q -s $(if $(K),-k "$(K)")
+
+generate: $(STAMP) controlplane ## renew what is generated: kinds, CRDs, reference pages
+	@$(BIN)/python -m tests.controlplane.generate_kinds
+
+constraints: ## renew constraints.txt from pyproject.toml
+	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev]'
+	@{ echo "# Exact versions for development and CI. Renew: make constraints"; .constraints/bin/pip freeze --exclude policyd; } > constraints.txt
+	@rm -rf .constraints
+
+clean: ## remove what the other targets made
+	@rm -rf $(VENV) .constraints dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .policyd
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

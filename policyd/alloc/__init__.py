@@ -1,0 +1,1 @@
+"""The allocation core: quota, order, flavors, plans, over integers and names. Pure."""

@@ -1,0 +1,1 @@
+"""The types that cross the process boundary, and what is known of Kubernetes' kinds. Pure."""

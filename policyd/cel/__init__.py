@@ -1,0 +1,1 @@
+"""CEL for admission: parser, checker, compiler to Python, libraries, cost. Pure."""

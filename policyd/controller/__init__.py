@@ -1,0 +1,1 @@
+"""The loops: watch, cache, cycle, actions."""

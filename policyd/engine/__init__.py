@@ -1,0 +1,1 @@
+"""The policy engine: load, match, mutate, validate, inject. Pure."""

@@ -1,0 +1,28 @@
+"""Errors a user can cause and fix: each says what is wrong and, if it can, what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PolicydError(Exception):
+    """Base of the errors policyd reports to a person instead of crashing.
+
+    The message is one lower-case sentence without a full stop, the user's words in backticks. The
+    hint, if any, is the next thing to try; it is also a note, so that tracebacks show it.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")
+
+
+class ConfigurationError(PolicydError):
+    """A setting, a credential or a certificate cannot be used as given."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Suggest the known word nearest to `word`, as a hint; None if nothing is near."""
+    near = get_close_matches(word, sorted(known), n=1)
+    return f"did you mean `{near[0]}`?" if near else None

@@ -1,0 +1,1 @@
+"""An embedded cluster in one process, for `policyd up`, demos and tests."""

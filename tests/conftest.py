@@ -1,0 +1,8 @@
+"""Fixtures every suite shares."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"

@@ -1,0 +1,1 @@
+"""The admission server: HTTP in, a decision out. Nothing is decided here."""
