@@ -1,0 +1,104 @@
+"""What every Kubernetes object carries: metadata, owners, conditions."""
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of the types that cross the process boundary: immutable, camelCase, defaults left out.
+
+    Unknown fields are skipped, as the API server's objects grow with every version. Kinds that are
+    policyd's own add `forbid_unknown_fields=True`. `gc=False` is safe because decoded JSON has no
+    cycles, and keeps caches of many thousand objects out of the garbage collector's way.
+    """
+
+
+class OwnerReference(Wire, frozen=True):
+    """Who an object belongs to."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Wire, frozen=True):
+    """The part of ObjectMeta that policyd reads."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone for what belongs to the cluster."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Condition(Wire, frozen=True):
+    """One aspect of an object's state, with a reason for machines and a message for people."""
+
+    type: str
+    status: ConditionStatus
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int = 0
+
+
+class ObjectReference(Wire, frozen=True):
+    """Points at another object, as events do."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+Json = Any
+"""Decoded JSON: the one place where a value's type is known only at run time."""
+
+
+def timestamp(seconds: float) -> datetime:
+    """Turn seconds since the epoch into the API's timestamp, which has whole seconds."""
+    return datetime.fromtimestamp(int(seconds), tz=UTC)
+
+
+def condition_true(conditions: tuple[Condition, ...], kind: str) -> bool:
+    """Tell whether the condition of type `kind` is there and True."""
+    return any(c.type == kind and c.status == "True" for c in conditions)
+
+
+def find_condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    """Return the condition of type `kind`, if there is one."""
+    return next((c for c in conditions if c.type == kind), None)
+
+
+def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
+    """Return `conditions` with `new` in the place of the one of its type.
+
+    The transition time of the old one stays when the status does, as the API conventions ask.
+    """
+    old = find_condition(conditions, new.type)
+    if old is None:
+        return (*conditions, new)
+    if old.status == new.status:
+        new = msgspec.structs.replace(new, last_transition_time=old.last_transition_time)
+    return tuple(new if c.type == new.type else c for c in conditions)
