@@ -1,0 +1,186 @@
+"""What to run: the commands of a control plane, with their flags."""
+
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.controlplane.process import ControlPlaneError, Program
+
+HERE = Path(__file__).parent
+HOST = "127.0.0.1"
+
+ETCD = "etcd"
+API_SERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+KWOK = "kwok"
+
+COMPONENTS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+"""All components, in the order in which they start."""
+
+GATED = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
+"""The components that take Kubernetes' feature gates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where one control plane lives: its files, its ports and its administrator's token."""
+
+    folder: Path
+    binaries: Path
+    ports: Mapping[str, int]
+    token: str
+
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return f"https://{HOST}:{self.ports[API_SERVER]}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file that says how to reach the API server, with a context for each user."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def certificates(self) -> Path:
+        """The folder that the API server writes its certificate to."""
+        return self.folder / "certificates"
+
+    @property
+    def authority(self) -> Path:
+        """The API server's certificate, which is its own authority."""
+        return self.certificates / "apiserver.crt"
+
+    @property
+    def tokens(self) -> Path:
+        """The file of static tokens."""
+        return self.folder / "tokens.csv"
+
+    @property
+    def service_account_key(self) -> Path:
+        """The key that signs service accounts' tokens."""
+        return self.folder / "service-account.pem"
+
+
+def find_binaries() -> Path:
+    """Return the folder of the binaries, which are built already.
+
+    Raises:
+        ControlPlaneError: If one is missing.
+    """
+    script = HERE / "build.sh"
+    where = subprocess.run([script, "--where"], check=True, capture_output=True, text=True)
+    binaries = Path(where.stdout.strip())
+    missing = [name for name in (*COMPONENTS, "kubectl") if not (binaries / name).exists()]
+    if missing:
+        raise ControlPlaneError(f"not built yet: {', '.join(missing)}; run `make controlplane`")
+    return binaries
+
+
+def free_ports(names: Sequence[str]) -> dict[str, int]:
+    """Find a free port for each name, all of them different."""
+    sockets = {name: socket.create_server((HOST, 0)) for name in names}
+    ports = {name: listening.getsockname()[1] for name, listening in sockets.items()}
+    for listening in sockets.values():
+        listening.close()
+    return ports
+
+
+def program(name: str, site: Site, *, extra: Sequence[str] = ()) -> Program:
+    """Return the program that a component runs, with `extra` flags at the end."""
+    command = (str(site.binaries / name), *FLAGS[name](site), *extra)
+    port = site.ports[name]
+    scheme = "http" if name in {ETCD, KWOK} else "https"
+    path = {ETCD: "readyz", API_SERVER: "readyz"}.get(name, "healthz")
+    token = site.token if name == API_SERVER else None
+    return Program(
+        name=name, command=command, health=f"{scheme}://{HOST}:{port}/{path}", token=token
+    )
+
+
+def etcd_flags(site: Site) -> list[str]:
+    """Return etcd's flags: data in the folder, written without waiting for the disk."""
+    client, peer = (f"http://{HOST}:{site.ports[name]}" for name in (ETCD, "etcd-peer"))
+    return [
+        f"--data-dir={site.folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def api_server_flags(site: Site) -> list[str]:
+    """Return kube-apiserver's flags: RBAC, static tokens, and no service account needed."""
+    return [
+        f"--etcd-servers=http://{HOST}:{site.ports[ETCD]}",
+        f"--secure-port={site.ports[API_SERVER]}",
+        f"--bind-address={HOST}",
+        f"--advertise-address={HOST}",
+        "--endpoint-reconciler-type=none",  # it accepts no loopback address
+        f"--cert-dir={site.certificates}",
+        f"--service-account-key-file={site.service_account_key}",
+        f"--service-account-signing-key-file={site.service_account_key}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--token-auth-file={site.tokens}",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--disable-admission-plugins=ServiceAccount",  # a pod need not wait for its token
+        "--allow-privileged=true",
+    ]
+
+
+def controller_manager_flags(site: Site) -> list[str]:
+    """Return kube-controller-manager's flags."""
+    return [
+        *client_flags(site, CONTROLLER_MANAGER),
+        "--controllers=*,-nodeipam,-service-lb-controller",
+        f"--service-account-private-key-file={site.service_account_key}",
+        f"--root-ca-file={site.authority}",
+    ]
+
+
+def scheduler_flags(site: Site) -> list[str]:
+    """Return kube-scheduler's flags."""
+    return client_flags(site, SCHEDULER)
+
+
+def client_flags(site: Site, name: str) -> list[str]:
+    """Return the flags that both clients take: one replica, and no throttling."""
+    return [
+        f"--kubeconfig={site.kubeconfig}",
+        f"--authentication-kubeconfig={site.kubeconfig}",
+        f"--authorization-kubeconfig={site.kubeconfig}",
+        f"--bind-address={HOST}",
+        f"--secure-port={site.ports[name]}",
+        "--leader-elect=false",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+    ]
+
+
+def kwok_flags(site: Site) -> list[str]:
+    """Return kwok's flags: it plays kubelet for every node, by the stages beside this file."""
+    stages = sorted((HERE / "stages").glob("*.yaml"))
+    return [
+        f"--kubeconfig={site.kubeconfig}",
+        f"--server-address={HOST}:{site.ports[KWOK]}",
+        "--manage-all-nodes=true",
+        "--cidr=10.1.0.0/16",
+        "--node-ip=10.2.0.1",
+        *(f"--config={stage}" for stage in stages),
+    ]
+
+
+FLAGS = {
+    ETCD: etcd_flags,
+    API_SERVER: api_server_flags,
+    CONTROLLER_MANAGER: controller_manager_flags,
+    SCHEDULER: scheduler_flags,
+    KWOK: kwok_flags,
+}
