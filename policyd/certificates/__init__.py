@@ -1,0 +1,24 @@
+"""Certificates: an own authority, the server certificates it issues, and checks of given ones.
+
+Nothing here reads a file or a clock; `now` is seconds since the epoch.
+"""
+
+from policyd.certificates.authority import Authority
+from policyd.certificates.given import (
+    CertificateFacts,
+    CertificatePair,
+    certificate_facts,
+    check_match,
+    check_pair,
+    split_bundle,
+)
+
+__all__ = [
+    "Authority",
+    "CertificateFacts",
+    "CertificatePair",
+    "certificate_facts",
+    "check_match",
+    "check_pair",
+    "split_bundle",
+]
