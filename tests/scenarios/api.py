@@ -1,0 +1,138 @@
+"""A plain driver of a Kubernetes API for the scenarios: the standard library and a kubeconfig."""
+
+import base64
+import json
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+
+PATHS = {
+    "Pod": "api/v1/namespaces/{namespace}/pods",
+    "Node": "api/v1/nodes",
+    "Namespace": "api/v1/namespaces",
+    "Event": "api/v1/namespaces/{namespace}/events",
+    "ConfigMap": "api/v1/namespaces/{namespace}/configmaps",
+    "PriorityClass": "apis/scheduling.k8s.io/v1/priorityclasses",
+    "Job": "apis/batch/v1/namespaces/{namespace}/jobs",
+    "Deployment": "apis/apps/v1/namespaces/{namespace}/deployments",
+    "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ResourceFlavor": "apis/kueue.x-k8s.io/v1beta2/resourceflavors",
+    "Cohort": "apis/kueue.x-k8s.io/v1beta2/cohorts",
+    "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
+    "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues",
+    "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads",
+    "WorkloadPriorityClass": "apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses",
+    "Policy": "apis/policyd.io/v1alpha1/policies",
+}
+PATCH_TYPES = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+class Refused(Exception):
+    """The API server said no."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+
+
+class Api:
+    """One API server, as a kubeconfig names it."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self.server = cluster["server"]
+        self.token = user["token"]
+        self.warnings: list[str] = []
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self._context = ssl.create_default_context(cadata=authority)
+
+    def call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """Send one request and return the decoded answer."""
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        content_type = options.pop("content_type", "application/json")
+        data = None if body is None else json.dumps(body).encode()
+        query = urllib.parse.urlencode({k: v for k, v in options.items() if v is not None})
+        url = f"{self.server}/{path}" + (f"?{query}" if query else "")
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)
+        if data is not None:
+            request.add_header("Content-Type", content_type)
+        try:
+            with urllib.request.urlopen(request, context=self._context, timeout=30) as answer:
+                self.warnings = answer.headers.get_all("Warning") or []
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            raise refused(error) from None
+
+    def create(self, item: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        namespace = item["metadata"].get("namespace", "default")
+        path = PATHS[item["kind"]].format(namespace=namespace)
+        return self.call("POST", path, item, dryRun="All" if dry_run else None)
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        return self.call("GET", f"{PATHS[kind].format(namespace=namespace)}/{name}")
+
+    def find(self, kind: str, namespace: str = "default", **query: str) -> list[dict[str, Any]]:
+        return self.call("GET", PATHS[kind].format(namespace=namespace), **query)["items"]
+
+    def patch(
+        self, kind: str, name: str, patch: Any, *, namespace: str = "default", by: str = "merge"
+    ) -> dict[str, Any]:
+        path = f"{PATHS[kind].format(namespace=namespace)}/{name}"
+        return self.call("PATCH", path, patch, content_type=PATCH_TYPES[by])
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        body = {"propagationPolicy": "Background"}
+        self.call("DELETE", f"{PATHS[kind].format(namespace=namespace)}/{name}", body)
+
+    def exists(self, kind: str, name: str, namespace: str = "default") -> bool:
+        try:
+            self.get(kind, name, namespace)
+        except Refused as refusal:
+            if refusal.code == 404:
+                return False
+            raise
+        return True
+
+
+def refused(error: urllib.error.HTTPError) -> Refused:
+    text = error.read().decode(errors="replace")
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return Refused(error.code, error.reason, text)
+    return Refused(error.code, status.get("reason", ""), status.get("message", text))
+
+
+def eventually(look: Callable[[], T], *, within: float = 30, what: str = "") -> T:
+    """Look until what is seen is true, and return it. The world outside cannot be hurried."""
+    deadline = time.monotonic() + within
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what or look}; last seen: {seen!r}")
+        time.sleep(0.1)
+
+
+def condition(item: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the condition of that type; empty if it is not there."""
+    conditions = item.get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == kind), {})

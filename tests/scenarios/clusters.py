@@ -1,0 +1,169 @@
+"""The two clusters on which the same scenarios run: the embedded one, and a real control plane.
+
+Both get the same nodes, teams, queues and policies; on the real one, webhooks and controller run as
+the separate processes that they are in production.
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policyd.local import demo
+from tests.scenarios.api import Api, Refused, eventually
+
+PROJECT = Path(__file__).parents[2]
+COMMANDS = Path(sys.executable).parent
+
+
+@dataclass
+class Process:
+    """A process of policyd's that a scenario may kill and start again."""
+
+    arguments: list[str]
+    log: Path
+    running: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(self.arguments, stdout=log, stderr=log, cwd=PROJECT)
+
+    def kill(self) -> None:
+        self.running.kill()
+        self.running.wait()
+
+    def stop(self) -> int:
+        if self.running.poll() is None:
+            self.running.send_signal(signal.SIGINT)
+        try:
+            return self.running.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"did not end on SIGINT:\n{self.tail()}") from None
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+
+    def alive(self) -> None:
+        if self.running.poll() is not None:
+            raise AssertionError(f"{self.arguments} ended:\n{self.tail()}")
+
+
+@dataclass
+class Cluster:
+    """A cluster with policyd in it."""
+
+    name: str
+    kubeconfig: Path
+    api: Api
+    controller: Process
+
+
+@contextmanager
+def embedded(folder: Path) -> Iterator[Cluster]:
+    """`policyd up`, as a user starts it."""
+    kubeconfig = folder / "kubeconfig"
+    command = [str(COMMANDS / "policyd"), "up", "--kubeconfig", str(kubeconfig), "--port", "0"]
+    process = Process(command, folder / "up.log")
+    process.start()
+    try:
+        eventually(lambda: ready(process, "export KUBECONFIG="), what="`policyd up` is ready")
+        yield Cluster("embedded", kubeconfig, Api(kubeconfig), process)
+    finally:
+        code = process.stop()
+    assert code == 0, process.tail()
+
+
+def ready(process: Process, words: str) -> bool:
+    process.alive()
+    return words in process.log.read_text(errors="replace")
+
+
+@contextmanager
+def real(folder: Path) -> Iterator[Cluster]:
+    """The real control plane, with policyd's two processes beside it."""
+    from tests.controlplane.server import ControlPlane  # noqa: PLC0415 - only here is it needed
+
+    with ControlPlane() as control_plane, ExitStack() as stack:
+        kubeconfig = control_plane.kubeconfig
+        api = Api(kubeconfig)
+        install(api)
+        webhooks = Process(webhooks_command(kubeconfig), folder / "webhooks.log")
+        controller = Process(controller_command(kubeconfig), folder / "controller.log")
+        for process in (webhooks, controller):
+            process.start()
+            stack.callback(process.stop)
+        eventually(lambda: door_is_open(api, (webhooks, controller)), what="the door is open")
+        yield Cluster("real", kubeconfig, api, controller)
+
+
+def webhooks_command(kubeconfig: Path) -> list[str]:
+    port = free_port()
+    return [
+        str(COMMANDS / "policyd-webhooks"),
+        *("--policies", str(PROJECT / "policies"), "--kubeconfig", str(kubeconfig)),
+        *("--port", str(port), "--url", f"https://127.0.0.1:{port}", "--register"),
+    ]
+
+
+def controller_command(kubeconfig: Path) -> list[str]:
+    return [str(COMMANDS / "policyd"), "controller", "--kubeconfig", str(kubeconfig)]
+
+
+def install(api: Api) -> None:
+    """Create policyd's kinds, the nodes, the teams and their queues."""
+    crds = subprocess.run(
+        [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
+    ).stdout
+    for crd in yaml.safe_load_all(crds):
+        api.create(crd)
+    for item in (*demo.nodes(), *demo.teams()):
+        eventually(lambda item=item: created(api, item), what=f"{item['kind']} is served")
+
+
+def created(api: Api, item: dict[str, Any]) -> bool:
+    try:
+        api.create(item)
+    except Refused as refusal:
+        if refusal.code in {404, 503}:  # the kind was created a moment ago
+            return False
+        raise
+    return True
+
+
+def door_is_open(api: Api, processes: tuple[Process, ...]) -> bool:
+    """Tell whether a pod comes back with what the policies inject."""
+    for process in processes:
+        process.alive()
+    probe = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe", "namespace": "team-a"},
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/probe:1",
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                }
+            ]
+        },
+    }
+    try:
+        answer = api.create(probe, dry_run=True)
+    except Refused:
+        return False
+    return "kueue.x-k8s.io/queue-name" in answer["metadata"].get("labels", {})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

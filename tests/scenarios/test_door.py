@@ -1,0 +1,115 @@
+"""The door: what a user sees of the policies when creating pods and jobs."""
+
+import pytest
+
+from tests.scenarios.api import Refused, eventually
+from tests.scenarios.objects import job, pod
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def test_a_pod_gets_what_the_policies_inject(api):
+    created = api.create(pod("train"))
+
+    assert created["metadata"]["labels"][QUEUE] == "team-a"
+    tolerations = created["spec"]["tolerations"]
+    assert [t["key"] for t in tolerations].count("nvidia.com/gpu") == 1
+    assert created["spec"]["priorityClassName"]
+
+
+def test_a_job_and_its_pods_agree_on_the_queue(api):
+    created = api.create(job("train", gpus=2, pods=2))
+
+    assert created["metadata"]["labels"][QUEUE] == "team-a"
+    assert created["spec"]["suspend"] is True
+    tolerations = created["spec"]["template"]["spec"]["tolerations"]
+    assert "nvidia.com/gpu" in [t["key"] for t in tolerations]
+
+
+def test_a_forbidden_pod_is_denied_with_what_to_do(api):
+    greedy = pod("greedy", gpus=64)
+
+    with pytest.raises(Refused) as refusal:
+        api.create(greedy)
+
+    assert refusal.value.code in {403, 422}
+    assert "denied the request" in refusal.value.message
+    assert "GPU" in refusal.value.message
+    assert not api.exists("Pod", "greedy", "team-a")
+
+
+def test_gpus_without_a_queue_are_denied(api):
+    with pytest.raises(Refused, match="queue"):
+        api.create(pod("stray", "default"))
+
+
+def test_a_dry_run_shows_the_result_and_stores_nothing(api):
+    shown = api.create(pod("ghost"), dry_run=True)
+
+    assert shown["metadata"]["labels"][QUEUE] == "team-a"
+    assert not api.exists("Pod", "ghost", "team-a")
+
+
+def test_what_the_author_set_is_kept(api):
+    mine = pod("mine")
+    mine["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+    created = api.create(mine)
+
+    assert [t["key"] for t in created["spec"]["tolerations"]].count("nvidia.com/gpu") == 1
+
+
+def test_an_update_is_reviewed_as_well(api):
+    api.create(pod("labelled", gpus=0))
+
+    changed = api.patch("Pod", "labelled", {"metadata": {"labels": {"a": "b"}}}, namespace="team-a")
+
+    assert changed["metadata"]["labels"]["a"] == "b"
+
+
+def test_a_policy_in_the_cluster_says_whether_it_is_ready(api):
+    good = policy("no-latest", "!pod.spec.containers.exists(c, c.image.endsWith(':latest'))")
+    bad = policy("broken", "pod.spec.containers.exist(c, true)")
+    for item in (good, bad):
+        api.create(item)
+    try:
+        ready = {
+            name: eventually(
+                lambda name=name: ready_condition(api, name), what=f"{name} has status"
+            )
+            for name in ("no-latest", "broken")
+        }
+
+        assert ready["no-latest"]["status"] == "True"
+        assert ready["broken"]["status"] == "False"
+        assert "exist" in ready["broken"]["message"]
+    finally:
+        for item in (good, bad):
+            api.delete("Policy", item["metadata"]["name"])
+
+
+def ready_condition(api, name):
+    conditions = api.get("Policy", name).get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c["type"] == "Ready"), None)
+
+
+def policy(name, expression):
+    return {
+        "apiVersion": "policyd.io/v1alpha1",
+        "kind": "Policy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                    }
+                ],
+                "namespaceSelector": {"matchLabels": {"no-such-label": "here"}},
+            },
+            "validations": [{"expression": expression, "message": "use a version"}],
+        },
+    }

@@ -1,0 +1,149 @@
+"""The queue: what a user sees of quota, waiting and gangs."""
+
+from tests.scenarios.api import condition, eventually
+from tests.scenarios.objects import job, pod
+
+
+def workload_of(api, name, namespace="team-a"):
+    """The workload of a job or pod group, once there is one."""
+    for workload in api.find("Workload", namespace):
+        owners = [o["name"] for o in workload["metadata"].get("ownerReferences", [])]
+        if name in owners or workload["metadata"]["name"] == name:
+            return workload
+    return None
+
+
+def finished(api, name, namespace="team-a"):
+    return condition(api.get("Job", name, namespace), "Complete").get("status") == "True"
+
+
+def waiting(api, name, namespace="team-a"):
+    workload = workload_of(api, name, namespace) or {}
+    reserved = condition(workload, "QuotaReserved")
+    return reserved if reserved.get("status") == "False" else None
+
+
+def admitted(api, name, namespace="team-a"):
+    return condition(workload_of(api, name, namespace) or {}, "Admitted").get("status") == "True"
+
+
+def test_a_job_runs_through(api):
+    api.create(job("alone", run_for="1s"))
+
+    eventually(lambda: finished(api, "alone"), what="the job is complete")
+    workload = workload_of(api, "alone")
+    assert condition(workload, "Finished")["status"] == "True"
+    assert workload["status"]["admission"]["clusterQueue"] == "team-a"
+
+
+def test_a_second_job_waits_says_why_and_starts_when_the_first_ends(api):
+    api.create(job("first", run_for="60s"))
+    eventually(lambda: admitted(api, "first"), what="the first job is admitted")
+
+    api.create(job("second", run_for="1s"))
+
+    reserved = eventually(lambda: waiting(api, "second"), what="the second job waits")
+    assert "nvidia.com/gpu" in reserved["message"]
+    assert "4 more needed" in reserved["message"]
+    assert "first" in reserved["message"]
+    assert api.get("Job", "second", "team-a")["spec"]["suspend"] is True
+    assert not [p for p in api.find("Pod", "team-a") if p["metadata"]["name"].startswith("second")]
+
+    api.delete("Job", "first", "team-a")
+
+    eventually(lambda: finished(api, "second"), what="the second job is complete")
+
+
+def test_idle_quota_of_the_cohort_is_lent(api):
+    api.create(job("own", run_for="30s"))
+    api.create(job("borrowed", gpus=4, run_for="30s"))
+
+    eventually(lambda: admitted(api, "own") and admitted(api, "borrowed"), what="both are admitted")
+    queue = eventually(lambda: usage(api, "team-a", "12"), what="usage is reported")
+    assert queue["borrowed"] == "4"
+
+
+def usage(api, queue, total):
+    for flavor in api.get("ClusterQueue", queue).get("status", {}).get("flavorsUsage", []):
+        for resource in flavor["resources"]:
+            if resource["name"] == "nvidia.com/gpu" and resource.get("total") == total:
+                return resource
+    return None
+
+
+def test_a_higher_priority_goes_first(api):
+    api.create(job("holder", run_for="60s"))
+    eventually(lambda: admitted(api, "holder"), what="the holder is admitted")
+    low, high = job("low", run_for="60s"), job("high", run_for="60s")
+    high["metadata"]["labels"] = {"kueue.x-k8s.io/priority-class": "production"}
+    for item in (low, high):
+        api.create(item)
+        eventually(lambda item=item: waiting(api, item["metadata"]["name"]), what="both wait")
+
+    api.delete("Job", "holder", "team-a")
+
+    eventually(lambda: admitted(api, "high"), what="the higher priority is admitted")
+    assert not admitted(api, "low")
+
+
+def gang(name, count, *, of):
+    """Some members of a group that has `of` of them."""
+    for index in range(count):
+        item = pod(f"{name}-{index}", gpus=2)
+        item["metadata"]["labels"] = {"kueue.x-k8s.io/pod-group-name": name}
+        item["metadata"]["annotations"] = {
+            "kueue.x-k8s.io/pod-group-total-count": str(of),
+            "policyd.io/run-for": "2s",
+        }
+        yield item
+
+
+def phases(api, name):
+    return [
+        p["status"]["phase"]
+        for p in api.find("Pod", "team-a")
+        if p["metadata"]["name"].startswith(f"{name}-")
+    ]
+
+
+def test_a_group_of_pods_starts_whole_or_not_at_all(api):
+    members = list(gang("ring", 4, of=4))
+    for item in members[:3]:
+        api.create(item)
+    eventually(lambda: phases(api, "ring") == ["Pending"] * 3, what="three members wait")
+    assert workload_of(api, "ring") is None
+    assert all(
+        "kueue.x-k8s.io/admission" in [g["name"] for g in p["spec"].get("schedulingGates", [])]
+        for p in api.find("Pod", "team-a")
+    )
+
+    api.create(members[3])
+
+    eventually(lambda: phases(api, "ring") == ["Succeeded"] * 4, what="all four have run")
+    workload = workload_of(api, "ring")
+    eventually(
+        lambda: condition(workload_of(api, "ring"), "Finished").get("status") == "True",
+        what="the group's workload is finished",
+    )
+    assert sum(p["count"] for p in workload["spec"]["podSets"]) == 4
+
+
+def test_the_events_of_a_job_tell_its_story(api):
+    api.create(job("story", run_for="1s"))
+    eventually(lambda: finished(api, "story"), what="the job is complete")
+
+    reasons = eventually(
+        lambda: {"QuotaReserved", "Admitted"} & {e["reason"] for e in api.find("Event", "team-a")},
+        what="events tell of the admission",
+    )
+    assert "QuotaReserved" in reasons
+
+
+def test_a_deleted_job_gives_its_quota_back(api):
+    api.create(job("gone", run_for="60s"))
+    eventually(lambda: admitted(api, "gone"), what="the job is admitted")
+
+    api.delete("Job", "gone", "team-a")
+    api.create(job("next", run_for="1s"))
+
+    eventually(lambda: finished(api, "next"), what="the next job is complete")
