@@ -1,0 +1,93 @@
+"""What a cluster is made of, in the queue's eyes: flavors, topologies, priorities, checks."""
+
+from typing import Annotated
+
+import msgspec
+
+from policyd.api.kueue.names import API_VERSION
+from policyd.api.kueue.queues import Conditions
+from policyd.api.meta import ObjectMeta, Wire
+from policyd.api.pods import Taint, Toleration
+from policyd.api.schema import at_most
+
+
+class ResourceFlavorSpec(Wire, frozen=True):
+    """A kind of node: its labels and taints, and what pods sent there tolerate in addition."""
+
+    node_labels: Annotated[
+        dict[str, str], msgspec.Meta(extra_json_schema={"maxProperties": 8})
+    ] = {}
+    node_taints: Annotated[tuple[Taint, ...], at_most(8)] = ()
+    tolerations: Annotated[tuple[Toleration, ...], at_most(8)] = ()
+    topology_name: str = ""
+
+
+class ResourceFlavor(Wire, frozen=True):
+    """A kind of node that quota is given for."""
+
+    api_version: str = API_VERSION
+    kind: str = "ResourceFlavor"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
+
+
+class TopologyLevel(Wire, frozen=True):
+    """A level of the network, known by the node label that names a node's place in it."""
+
+    node_label: str
+
+
+class TopologySpec(Wire, frozen=True):
+    """Levels from the widest to the narrowest."""
+
+    levels: Annotated[tuple[TopologyLevel, ...], at_most(16)] = ()
+
+
+class Topology(Wire, frozen=True):
+    """How the nodes of a flavor hang together."""
+
+    api_version: str = API_VERSION
+    kind: str = "Topology"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: TopologySpec = TopologySpec()
+
+
+class WorkloadPriorityClass(Wire, frozen=True):
+    """A named priority in the queue; the pods' own priority is not touched."""
+
+    value: int
+    api_version: str = API_VERSION
+    kind: str = "WorkloadPriorityClass"
+    metadata: ObjectMeta = ObjectMeta()
+    description: str = ""
+
+
+class ParametersReference(Wire, frozen=True):
+    """Points at the object that parameterises a check."""
+
+    api_group: str = msgspec.field(default="", name="apiGroup")
+    kind: str = ""
+    name: str = ""
+
+
+class AdmissionCheckSpec(Wire, frozen=True):
+    """Who carries the check out, and with which parameters."""
+
+    controller_name: str = ""
+    parameters: ParametersReference | None = None
+
+
+class AdmissionCheckStatus(Wire, frozen=True):
+    """Whether the check's controller is at work."""
+
+    conditions: Conditions = ()
+
+
+class AdmissionCheck(Wire, frozen=True):
+    """Something besides quota that must be settled before a workload starts."""
+
+    api_version: str = API_VERSION
+    kind: str = "AdmissionCheck"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: AdmissionCheckSpec = AdmissionCheckSpec()
+    status: AdmissionCheckStatus = AdmissionCheckStatus()

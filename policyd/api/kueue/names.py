@@ -1,0 +1,51 @@
+"""Kueue's labels, annotations, gates, finalizers, condition types and reasons."""
+
+from typing import Final
+
+GROUP: Final = "kueue.x-k8s.io"
+VERSION: Final = "v1beta2"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_TIME_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+MANAGED: Final = "kueue.x-k8s.io/managed"
+POD_SET: Final = "kueue.x-k8s.io/podset"
+POD_GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"
+POD_GROUP_TOTAL_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+RETRIABLE_IN_GROUP: Final = "kueue.x-k8s.io/retriable-in-group"
+ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
+IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
+WORKLOAD: Final = "kueue.x-k8s.io/workload"
+ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+
+PODSET_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+PODSET_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
+PODSET_UNCONSTRAINED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
+
+ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
+TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+
+RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
+MANAGED_FINALIZER: Final = "kueue.x-k8s.io/managed"
+
+ACTIVE: Final = "Active"
+QUOTA_RESERVED: Final = "QuotaReserved"
+ADMITTED: Final = "Admitted"
+EVICTED: Final = "Evicted"
+PREEMPTED: Final = "Preempted"
+REQUEUED: Final = "Requeued"
+PODS_READY: Final = "PodsReady"
+FINISHED: Final = "Finished"
+DEACTIVATION_TARGET: Final = "DeactivationTarget"
+
+POD_PRIORITY_CLASS_GROUP: Final = "scheduling.k8s.io"
+POD_PRIORITY_CLASS_KIND: Final = "PriorityClass"
+WORKLOAD_PRIORITY_CLASS_GROUP: Final = GROUP
+WORKLOAD_PRIORITY_CLASS_KIND: Final = "WorkloadPriorityClass"
+
+DEFAULT_POD_SET: Final = "main"
+DEFAULT_LOCAL_QUEUE: Final = "default"
+PODS_RESOURCE: Final = "pods"

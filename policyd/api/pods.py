@@ -1,0 +1,105 @@
+"""Pods as the queue reads them: what they request and where they may run, and nothing else."""
+
+from typing import Literal
+
+from policyd.api.meta import ObjectMeta, Wire
+from policyd.api.schema import QuantityText
+
+TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+TolerationOperator = Literal["Exists", "Equal", "Lt", "Gt"]
+
+
+class Taint(Wire, frozen=True):
+    """Keeps pods away that do not tolerate it."""
+
+    key: str
+    effect: TaintEffect
+    value: str = ""
+
+
+class Toleration(Wire, frozen=True):
+    """Lets a pod onto nodes with a matching taint."""
+
+    key: str = ""
+    operator: TolerationOperator = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class NodeRequirement(Wire, frozen=True):
+    """One condition on one node label."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Wire, frozen=True):
+    """Conditions that must all hold."""
+
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
+
+
+class NodeSelector(Wire, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(Wire, frozen=True):
+    """Which nodes a pod may run on; what it would merely prefer is not read."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(Wire, frozen=True):
+    """The node part of a pod's affinity."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class Resources(Wire, frozen=True):
+    """What a container, or a pod as a whole, requests and may use at most."""
+
+    requests: dict[str, QuantityText] = {}
+    limits: dict[str, QuantityText] = {}
+
+
+class Container(Wire, frozen=True):
+    """One container's resources; an init container that always restarts is a sidecar."""
+
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str = ""
+
+
+class SchedulingGate(Wire, frozen=True):
+    """Holds a pod back from the scheduler until it is removed."""
+
+    name: str
+
+
+class PodSpec(Wire, frozen=True):
+    """The part of a pod's specification that decides about quota and flavor."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, QuantityText] = {}
+    resources: Resources | None = None
+    runtime_class_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    priority_class_name: str = ""
+    priority: int | None = None
+    restart_policy: str = ""
+
+
+class PodTemplate(Wire, frozen=True):
+    """A pod template, trimmed to what the queue reads."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
