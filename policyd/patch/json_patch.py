@@ -1,0 +1,305 @@
+"""JSON patch (RFC 6902) as the API server applies it, and the patch between two objects.
+
+The API server is laxer than the RFC: `replace` of a missing field adds it, indices count from the
+end when negative, `copy` of a missing field gives null, and null equals a missing field in `test`.
+What it refuses is refused here in its words, so that an answer offline is the answer on line.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.patch.copying import Copying, same_json
+from policyd.patch.operations import (
+    APPEND,
+    Operation,
+    PatchError,
+    PatchTestError,
+    Path,
+    pointer,
+    steps,
+)
+
+MAX_OPERATIONS = 10_000
+"""Operations in one patch that the API server accepts."""
+
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+"""Bytes of JSON that the `copy` operations of one patch may add, as in the API server."""
+
+_INDEX = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def apply_json_patch(obj: Json, operations: Sequence[Operation]) -> Json:
+    """Apply a JSON patch, all of it or nothing. `obj` stays as it is.
+
+    Raises:
+        PatchTestError: If a `test` operation found another value. A policy's mutation then changes
+            nothing; a request to patch is refused.
+        PatchError: If an operation does not fit the object, or the patch exceeds a limit.
+    """
+    if len(operations) > MAX_OPERATIONS:
+        raise PatchError(
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
+            f"got {len(operations)}",
+            hint="send the changes in several patches",
+        )
+    document = _Document(obj)
+    for operation in operations:
+        _VERBS[operation.op](document, operation)
+    return document.tree.root
+
+
+class _Document:
+    """An object that a patch is being applied to."""
+
+    __slots__ = ("copied_bytes", "tree")
+
+    def __init__(self, obj: Json) -> None:
+        self.tree = Copying(obj)
+        self.copied_bytes = 0
+
+    def open_parent(self, operation: Operation, path: str) -> tuple[Json, str]:
+        """Return the container that `path` ends in, safe to write to, and the last step."""
+        *parents, name = steps(path) or [""]
+        node = self.tree.open_root() if path else None
+        for step in parents:
+            key = _key(node, step)
+            node = self.tree.open_child(node, key) if key is not None else None
+        if not isinstance(node, dict | list):
+            raise _missing_path(operation, path)
+        return node, name
+
+    def find(self, operation: Operation, path: str) -> Json:
+        """Return the value at `path`; null if its parent is an object without it."""
+        *parents, name = steps(path) or [""]
+        node: Json = self.tree.root if path else None
+        for step in parents:
+            key = _key(node, step)
+            node = node[key] if key is not None else None
+        if isinstance(node, dict):
+            return node.get(name)
+        if not isinstance(node, list):
+            raise _missing_path(operation, path)
+        return node[_index(node, name, operation, path)]
+
+
+def _key(node: Json, step: str) -> str | int | None:
+    """Turn a written step into the key of an existing child; None if there is no such child."""
+    if isinstance(node, dict):
+        return step if step in node else None
+    if isinstance(node, list) and _INDEX.fullmatch(step):
+        index = int(step)
+        return index if -len(node) <= index < len(node) else None
+    return None
+
+
+def _index(node: list[Json], name: str, operation: Operation, path: str, *, room: int = 0) -> int:
+    """Read an index of a list. With `room` 1, the place after the last item counts too."""
+    if not _INDEX.fullmatch(name):
+        raise PatchError(
+            f"error in {operation.op} for path: '{path}': value was not a proper array index: "
+            f"'{name}'",
+            path=path,
+            hint="a list takes an index, or `-` for its end",
+        )
+    index, size = int(name), len(node) + room
+    if not -size <= index < size:
+        raise PatchError(
+            f"error in {operation.op} for path: '{path}': Unable to access invalid index: {index}: "
+            "invalid index referenced",
+            path=path,
+            hint=f"the list has {len(node)} items",
+        )
+    return index + size if index < 0 else index
+
+
+def _add(document: _Document, operation: Operation) -> None:
+    _insert(document, operation, _value(operation))
+
+
+def _insert(document: _Document, operation: Operation, value: Json) -> None:
+    node, name = document.open_parent(operation, operation.path)
+    if isinstance(node, dict):
+        node[name] = value
+    elif name == APPEND:
+        node.append(value)
+    else:
+        node.insert(_index(node, name, operation, operation.path, room=1), value)
+
+
+def _remove(document: _Document, operation: Operation) -> None:
+    _take(document, operation, operation.path)
+
+
+def _take(document: _Document, operation: Operation, path: str) -> Json:
+    node, name = document.open_parent(operation, path)
+    if isinstance(node, list):
+        return node.pop(_index(node, name, operation, path))
+    if name not in node:
+        raise PatchError(
+            f"error in {operation.op} for path: '{path}': Unable to remove nonexistent key: "
+            f"{name}: missing value",
+            path=path,
+            hint="remove only what is there: test for it in a condition first",
+        )
+    return node.pop(name)
+
+
+def _replace(document: _Document, operation: Operation) -> None:
+    if not operation.path:
+        _replace_root(document, operation)
+        return
+    node, name = document.open_parent(operation, operation.path)
+    if isinstance(node, list):
+        try:
+            node[_index(node, name, operation, operation.path)] = _value(operation)
+        except PatchError as error:
+            raise PatchError(
+                f"replace operation does not apply: doc is missing key: {operation.path}: "
+                "missing value",
+                path=operation.path,
+                hint=error.hint,
+            ) from None
+    else:
+        node[name] = _value(operation)
+
+
+def _replace_root(document: _Document, operation: Operation) -> None:
+    value = _value(operation)
+    if not isinstance(value, dict | list):
+        raise PatchError("replace operation value must be object or array")
+    document.tree.root = value
+
+
+def _move(document: _Document, operation: Operation) -> None:
+    _insert(document, operation, _take(document, operation, _source(operation)))
+
+
+def _copy(document: _Document, operation: Operation) -> None:
+    value = document.find(operation, _source(operation))
+    encoded = msgspec.json.encode(value)
+    document.copied_bytes += len(encoded)
+    if document.copied_bytes > MAX_COPIED_BYTES:
+        raise PatchError(
+            "Unable to complete the copy, the accumulated size increase of copy is "
+            f"{document.copied_bytes}, exceeding the limit {MAX_COPIED_BYTES}",
+            path=operation.path,
+        )
+    # A deep copy, as the value may be this document's own, to be written to in one place only.
+    _insert(document, operation, msgspec.json.decode(encoded))
+
+
+def _test(document: _Document, operation: Operation) -> None:
+    found = document.find(operation, operation.path) if operation.path else document.tree.root
+    if not same_json(found, _value(operation)):
+        raise PatchTestError(
+            f"testing value {operation.path} failed: test failed", path=operation.path
+        )
+
+
+_VERBS: dict[str, Callable[[_Document, Operation], None]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+
+def _value(operation: Operation) -> Json:
+    """Return the value to write: one left out is null."""
+    return None if operation.value is msgspec.UNSET else operation.value
+
+
+def _source(operation: Operation) -> str:
+    if operation.from_ is msgspec.UNSET:
+        raise PatchError(
+            f"{operation.op} operation failed to decode from: operation, missing from field: "
+            "missing value",
+            path=operation.path,
+            hint="`from` names the place to take the value from",
+        )
+    return operation.from_
+
+
+def _missing_path(operation: Operation, path: str) -> PatchError:
+    quoted = f'"{path}"' if operation.op in {"add", "remove"} else path
+    what = {"move": "doc is missing from path", "copy": "doc is missing from path"}
+    if path == operation.path:
+        what = {
+            "move": "doc is missing destination path",
+            "copy": "doc is missing destination path",
+            "test": "is missing path",
+        }
+    return PatchError(
+        f"{operation.op} operation does not apply: {what.get(operation.op, 'doc is missing path')}:"
+        f" {quoted}: missing value",
+        path=path,
+        hint="add the parents first, each as an empty object",
+    )
+
+
+def difference(old: Json, new: Json) -> list[Operation]:
+    """Return the operations that turn `old` into `new`; none if they are the same JSON.
+
+    Parts that both share (`is`) are not looked at, which makes the difference of an object and its
+    changed copy as cheap as the change. Fields are visited in the order of `old`, then of `new`;
+    of lists, the common start and end are kept.
+    """
+    found: list[Operation] = []
+    if type(old) is not type(new) or not isinstance(old, dict | list):
+        if not same_json(old, new):
+            found.append(Operation("replace", "", value=new))
+    else:
+        _differ(old, new, (), found)
+    return found
+
+
+def _differ(old: Json, new: Json, path: Path, found: list[Operation]) -> None:
+    if old is new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        _differ_in_fields(old, new, path, found)
+    elif isinstance(old, list) and isinstance(new, list):
+        _differ_in_items(old, new, path, found)
+    elif not same_json(old, new):
+        found.append(Operation("replace", pointer(path), value=new))
+
+
+def _differ_in_fields(
+    old: dict[str, Json], new: dict[str, Json], path: Path, found: list[Operation]
+) -> None:
+    for name, value in old.items():
+        if name not in new:
+            found.append(Operation("remove", pointer((*path, name))))
+        elif value is not new[name]:
+            _differ(value, new[name], (*path, name), found)
+    found.extend(
+        Operation("add", pointer((*path, name)), value=value)
+        for name, value in new.items()
+        if name not in old
+    )
+
+
+def _differ_in_items(old: list[Json], new: list[Json], path: Path, found: list[Operation]) -> None:
+    shorter = min(len(old), len(new))
+    start = 0
+    while start < shorter and same_json(old[start], new[start]):
+        start += 1
+    end = 0
+    while end < shorter - start and same_json(old[-1 - end], new[-1 - end]):
+        end += 1
+    both = shorter - start - end
+    for index in range(start, start + both):
+        _differ(old[index], new[index], (*path, index), found)
+    found.extend(
+        Operation("remove", pointer((*path, index)))
+        for index in range(len(old) - end - 1, start + both - 1, -1)
+    )
+    found.extend(
+        Operation("add", pointer((*path, index)), value=new[index])
+        for index in range(start + both, len(new) - end)
+    )
