@@ -1,0 +1,91 @@
+"""Where the API server keeps each kind of object, and the paths that lead there."""
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object, as paths name it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or the version alone in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of an object or, without `name`, of the collection.
+
+        The collection of a namespaced resource without `namespace` spans all namespaces; the
+        namespace of what belongs to the cluster is ignored.
+
+        Raises:
+            ValueError: If `name` is given without the namespace that it needs, or a segment could
+                lead elsewhere.
+        """
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} `{name}` needs a namespace")
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        within = f"/namespaces/{_segment(namespace)}" if self.namespaced and namespace else ""
+        rest = "".join(f"/{_segment(part)}" for part in (name, subresource) if part)
+        return f"{root}{within}/{self.plural}{rest}"
+
+
+def _segment(text: str) -> str:
+    if text in {".", ".."}:
+        raise ValueError(f"`{text}` is no name of an object")
+    return quote(text, safe=":")
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+EVENTS = Resource("", "v1", "events", "Event")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+
+POLICIES = Resource("policyd.io", "v1alpha1", "policies", "Policy", namespaced=False)
+
+_KUEUE = ("kueue.x-k8s.io", "v1beta2")
+WORKLOADS = Resource(*_KUEUE, "workloads", "Workload")
+LOCAL_QUEUES = Resource(*_KUEUE, "localqueues", "LocalQueue")
+CLUSTER_QUEUES = Resource(*_KUEUE, "clusterqueues", "ClusterQueue", namespaced=False)
+COHORTS = Resource(*_KUEUE, "cohorts", "Cohort", namespaced=False)
+RESOURCE_FLAVORS = Resource(*_KUEUE, "resourceflavors", "ResourceFlavor", namespaced=False)
+WORKLOAD_PRIORITY_CLASSES = Resource(
+    *_KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
+)
+TOPOLOGIES = Resource(*_KUEUE, "topologies", "Topology", namespaced=False)
+ADMISSION_CHECKS = Resource(*_KUEUE, "admissionchecks", "AdmissionCheck", namespaced=False)
