@@ -1,0 +1,333 @@
+"""YAML documents that remember where each value stands.
+
+A file is cut at its `---` lines first (YAML allows such a line nowhere else), so that an error in
+one document leaves the others readable. Values become what JSON could carry; how scalars are read
+follows the API server's tools rather than YAML 1.1 where the two differ (dates stay text).
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import yaml
+
+from policyd.api.meta import Json
+from policyd.engine.findings import Finding, Position, field_path
+from policyd.engine.scalars import source_position
+
+Path = tuple[str | int, ...]
+
+MAXIMUM_DEPTH = 200
+"""How deep a document may be nested; no Kubernetes object comes near."""
+
+MAXIMUM_ALIASES = 1000
+"""How many aliases a document may use: beyond that, it is a bomb and no policy."""
+
+_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_MERGE = "tag:yaml.org,2002:merge"
+_TAG = "tag:yaml.org,2002:"
+_CONTAINERS = (_TAG + "map", _TAG + "seq")
+_SCALARS = yaml.constructor.SafeConstructor()
+
+
+class _Mark(Protocol):
+    """A place in a chunk; both count from 0."""
+
+    @property
+    def line(self) -> int: ...
+
+    @property
+    def column(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document: its value, and the nodes it was read from."""
+
+    value: Json
+    source: str
+    text: str = ""
+    node: yaml.Node | None = None
+    first_line: int = 0
+
+    def position(self, path: Path, *, of_key: bool = False) -> Position | None:
+        """Return where the value at `path` begins, or the nearest parent that is there.
+
+        With `of_key`, a field's name is pointed at instead of its value. None if the document was
+        not read from a text.
+        """
+        if self.node is None:
+            return None
+        node, key = self.node, None
+        for step in path:
+            found = _child(node, step)
+            if found is None:
+                break
+            key, node = found
+        mark = key.start_mark if key is not None and of_key else node.start_mark
+        return Position(self.first_line + mark.line + 1, mark.column + 1)
+
+    def position_within(self, path: Path, line: int, column: int) -> Position | None:
+        """Return where line `line`, column `column` of the text at `path` stands in the file."""
+        node = self.node
+        for step in path:
+            found = _child(node, step) if node is not None else None
+            node = found[1] if found else None
+        if not isinstance(node, yaml.ScalarNode):
+            return self.position(path)
+        place = source_position(node, self.text, line=line, column=column)
+        return Position(self.first_line + place.line, place.column)
+
+    def finding(
+        self,
+        message: str,
+        path: Path = (),
+        *,
+        hint: str | None = None,
+        of_key: bool = False,
+        at: Position | None = None,
+    ) -> Finding:
+        """Make a finding about what is at `path`, or at the given place."""
+        place = at or self.position(path, of_key=of_key) or Position(0, 0)
+        return Finding(
+            source=self.source,
+            message=message,
+            line=place.line,
+            column=place.column,
+            field=field_path(path),
+            hint=hint,
+            excerpt=self._line(place.line),
+        )
+
+    def _line(self, number: int) -> str:
+        lines = self.text.splitlines()
+        index = number - self.first_line - 1
+        return lines[index] if 0 <= index < len(lines) else ""
+
+
+class _UnreadableError(Exception):
+    """A document cannot be turned into JSON; tells where and why."""
+
+    def __init__(self, message: str, mark: _Mark | None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.mark = mark
+        self.hint = hint
+
+
+class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
+    """Composes the nodes of one document, down to a depth that is safe to walk.
+
+    The events are libyaml's, which all wheels of PyYAML carry. Its composer is not used: it
+    recurses on the C stack, and a deep document ends the process.
+    """
+
+    def __init__(self, text: str) -> None:
+        yaml.CSafeLoader.__init__(self, text)
+        yaml.composer.Composer.__init__(self)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > MAXIMUM_DEPTH:
+            event = self.peek_event()
+            raise _UnreadableError("nested too deep", event and event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list[Finding]]:
+    """Read every document of a text, and say what cannot be read.
+
+    Empty documents are left out; a `List` is taken apart into its items. `source` names the text
+    in findings.
+    """
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    try:
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text.lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        message = f"not UTF-8: byte 0x{error.object[error.start]:02x}"
+        return [], [Finding(source=source, message=message, line=line, column=1)]
+    for first_line, chunk in _chunks(decoded):
+        read = _read_document(chunk, source, first_line)
+        if isinstance(read, Finding):
+            findings.append(read)
+        elif read.value is not None:
+            documents.extend(_items(read))
+    return documents, findings
+
+
+def _chunks(text: str) -> Iterator[tuple[int, str]]:
+    """Cut a text at its document markers, each chunk with the number of lines before it."""
+    starts = [0, *(match.start() for match in _MARKER.finditer(text)), len(text)]
+    line = 0
+    for start, end in pairwise(starts):
+        chunk = text[start:end]
+        if chunk.strip():
+            yield line, chunk
+        line += chunk.count("\n")
+
+
+def _read_document(chunk: str, source: str, first_line: int) -> Document | Finding:
+    failed = Document(None, source, chunk, None, first_line)
+    try:
+        node = _Nodes(chunk).get_single_node()
+        value = None if node is None else _Builder().build(node)
+    except _UnreadableError as error:
+        return failed.finding(str(error), hint=error.hint, at=_place(error.mark, failed))
+    except yaml.MarkedYAMLError as error:
+        place = _place(error.problem_mark or error.context_mark, failed)
+        return failed.finding(_yaml_message(error), hint=_yaml_hint(error), at=place)
+    except yaml.YAMLError as error:
+        return failed.finding(f"not YAML: {error}", at=Position(first_line + 1, 1))
+    return Document(value, source, chunk, node, first_line)
+
+
+def _place(mark: _Mark | None, document: Document) -> Position:
+    """Return the place of a mark; what is missing at the end belongs to the last line."""
+    lines = document.text.splitlines()
+    if mark is None:
+        return Position(document.first_line + 1, 1)
+    if mark.line >= len(lines):
+        return Position(document.first_line + len(lines), len(lines[-1]) + 1)
+    return Position(document.first_line + mark.line + 1, mark.column + 1)
+
+
+def _yaml_message(error: yaml.MarkedYAMLError) -> str:
+    problem = (error.problem or "cannot be read").rstrip(".")
+    return f"not YAML: {problem} {error.context}" if error.context else f"not YAML: {problem}"
+
+
+def _yaml_hint(error: yaml.MarkedYAMLError) -> str | None:
+    problem = error.problem or ""
+    if "cannot start any token" in problem and "\\t" in problem:
+        return "indent with blanks, not with tabs"
+    if "mapping values are not allowed" in problem:
+        return "quote a text that contains `: `"
+    return None
+
+
+def _items(document: Document) -> list[Document]:
+    """Take a List apart; any other document stands for itself."""
+    value = document.value
+    if not isinstance(value, dict) or not str(value.get("kind", "")).endswith("List"):
+        return [document]
+    items = value.get("items")
+    if not isinstance(items, list) or document.node is None:
+        return [document]
+    listed = _child(document.node, "items")
+    nodes = listed[1].value if listed else []
+    return [
+        Document(item, document.source, document.text, node, document.first_line)
+        for item, node in zip(items, nodes, strict=True)
+    ]
+
+
+def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node | None, yaml.Node] | None:
+    """Return the key (in a mapping) and the node that `step` leads to."""
+    if isinstance(node, yaml.SequenceNode):
+        if isinstance(step, int) and 0 <= step < len(node.value):
+            return None, node.value[step]
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    merged = None
+    for key, value in node.value:
+        if key.value == str(step):
+            return key, value
+        if key.tag == _MERGE:
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                merged = merged or _child(source, step)
+    return merged
+
+
+class _Builder:
+    """Turns nodes into values; aliases share what they point to."""
+
+    def __init__(self) -> None:
+        self._built: dict[int, Json] = {}
+        self._open: set[int] = set()
+        self._aliases = 0
+
+    def build(self, node: yaml.Node) -> Json:
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        if node.tag not in _CONTAINERS:
+            raise _UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
+        if id(node) in self._open:
+            raise _UnreadableError("an alias contains itself", node.start_mark)
+        if id(node) in self._built:
+            self._aliases += 1
+            if self._aliases > MAXIMUM_ALIASES:
+                raise _UnreadableError("too many aliases", node.start_mark)
+            return self._built[id(node)]
+        self._open.add(id(node))
+        value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._sequence(node)
+        self._open.remove(id(node))
+        self._built[id(node)] = value
+        return value
+
+    def _sequence(self, node: yaml.Node) -> list[Json]:
+        return [self.build(item) for item in node.value]
+
+    def _mapping(self, node: yaml.Node) -> dict[str, Json]:
+        own: dict[str, Json] = {}
+        merged: dict[str, Json] = {}
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                self._merge(value, into=merged)
+                continue
+            name = _key(key)
+            if name in own:
+                raise _UnreadableError(f"field `{name}` is given twice", key.start_mark)
+            own[name] = self.build(value)
+        return {**merged, **own} if merged else own
+
+    def _merge(self, node: yaml.Node, *, into: dict[str, Json]) -> None:
+        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            value = self.build(source)
+            if not isinstance(value, dict):
+                raise _UnreadableError("`<<` merges objects only", source.start_mark)
+            for name, item in value.items():
+                into.setdefault(name, item)
+
+
+def _key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise _UnreadableError("a field's name must be a text", node.start_mark)
+    return str(node.value)
+
+
+def _scalar(node: yaml.ScalarNode) -> Json:
+    kind = node.tag.removeprefix(_TAG)
+    text = node.value
+    match kind:
+        case "null":
+            return None
+        case "bool":
+            return _SCALARS.construct_yaml_bool(node)
+        case "int" if ":" not in text:  # 1:30 is text to the API server's tools
+            return _number(node, _SCALARS.construct_yaml_int)
+        case "float" if ":" not in text:
+            return _number(node, _SCALARS.construct_yaml_float)
+        case "str" | "int" | "float" | "timestamp" | "binary" | "value":
+            return text
+        case _:
+            raise _UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
+
+
+def _number(node: yaml.ScalarNode, construct: Callable[[yaml.ScalarNode], Json]) -> Json:
+    try:
+        number = construct(node)
+    except ValueError:
+        raise _UnreadableError(
+            f"`{node.value}` is not a number", node.start_mark, "quote it"
+        ) from None
+    if isinstance(number, float) and not math.isfinite(number):
+        raise _UnreadableError(f"JSON has no `{node.value}`", node.start_mark, "quote it")
+    return number
