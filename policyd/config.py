@@ -1,9 +1,132 @@
-"""Settings: the only reader of the environment."""
+"""Settings: what flags and the environment say, read once; the only reader of the environment."""
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal, Self
+
+import msgspec
+
+from policyd.errors import ConfigurationError, did_you_mean
+
+PREFIX = "POLICYD_"
+"""Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
+
+SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
+"""What Kubernetes calls the variables it makes of each Service; a Service may be named policyd."""
 
 
 def environment() -> Mapping[str, str]:
     """Return the process's environment, read once by each composition root and passed on."""
     return dict(os.environ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a long-running policyd process is told.
+
+    A flag wins over its variable, the variable over the default.
+    """
+
+    policies: tuple[str, ...] = ()
+    """Files and folders of policies, reloaded when they change. In the variable: parted by `:`."""
+
+    from_cluster: bool = False
+    """Whether Policy objects of the API server apply too. Off, so that it works without one."""
+
+    kubeconfig: str = ""
+    """Path of a kubeconfig. Empty: `KUBECONFIG`, `~/.kube/config`, or the pod's own account."""
+
+    host: str = "0.0.0.0"  # noqa: S104
+    """Address to listen on. All of them, since the API server calls from outside the pod."""
+
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9443
+    """TCP port to listen on. The one that controller-runtime's webhooks made usual; needs no root;
+    0 lets the system choose."""
+
+    certificate: str = ""
+    """Path of the server certificate, PEM, its chain after it; reloaded when it changes."""
+
+    key: str = ""
+    """Path of the certificate's private key, PEM."""
+
+    secret: str = ""
+    """`namespace/name` of the Secret that keeps an authority of our own instead."""
+
+    service: str = ""
+    """`namespace/name` or `namespace/name:port` of the Service the API server calls.
+    Empty: `policyd-webhooks` in our own namespace, port 443."""
+
+    url: str = ""
+    """Address the API server calls instead of a Service: `https://host:port`."""
+
+    namespace: str = "policyd"
+    """Our own namespace: never sent through the webhooks, so that they can start at all."""
+
+    register: bool = False
+    """Whether to create the webhook configurations. Off: whoever installs us decides."""
+
+    timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=30)] = 5
+    """What the API server is told to wait for an answer, 1 to 30. Half its default, since
+    mutating webhooks add up; a thousand times what a review takes."""
+
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    """Time between failing readiness and closing, in seconds, so that a Service forgets us first.
+    As long as kube-proxy usually takes to notice."""
+
+    reload_seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    """How often files are looked at for changes, in seconds. A kubelet takes a minute anyway."""
+
+    log_format: Literal["json", "lines", "auto"] = "auto"
+    """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
+
+    @classmethod
+    def load(cls, variables: Mapping[str, str], flags: Mapping[str, object]) -> Self:
+        """Take each field from `flags` if it is there and not None, else from `variables`.
+
+        Raises:
+            ConfigurationError: If a value does not fit, or a `POLICYD_` variable is unknown.
+        """
+        known = {f.name for f in fields(cls)}
+        values = {name: _split(name, text) for name, text in _own(variables, known).items()}
+        values |= {name: value for name, value in flags.items() if value not in (None, ())}
+        try:
+            return msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(
+                f"a setting does not fit: {_in_words(str(error))}",
+                hint="see `--help` for what each setting takes",
+            ) from error
+
+
+def _own(variables: Mapping[str, str], known: set[str]) -> dict[str, str]:
+    own: dict[str, str] = {}
+    for variable, text in variables.items():
+        if not variable.startswith(PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if _service_link(variable, text):
+            continue
+        if name not in known:
+            near = did_you_mean(variable, (PREFIX + k.upper() for k in known))
+            raise ConfigurationError(f"unknown setting `{variable}` in the environment", hint=near)
+        own[name] = text
+    return own
+
+
+def _service_link(variable: str, text: str) -> bool:
+    """Tell whether Kubernetes made the variable: of a Service `policyd`, or `policyd-…`."""
+    if variable == f"{PREFIX}PORT":
+        return text.startswith("tcp://")
+    return any(end in variable.removeprefix(PREFIX[:-1]) for end in SERVICE_LINKS)
+
+
+def _split(name: str, text: str) -> object:
+    return tuple(filter(None, text.split(os.pathsep))) if name == "policies" else text
+
+
+def _in_words(error: str) -> str:
+    """Turn the decoder's `… - at $.port` into `port: …`."""
+    what, _, where = error.partition(" - at `$")
+    name = where.strip("`.")
+    return f"`{name}`: {what[:1].lower()}{what[1:]}" if name else what

@@ -1,0 +1,228 @@
+"""The ASGI application: an AdmissionReview's bytes in, its answer's bytes out.
+
+`/mutate` and `/validate` are dispatched in front of Starlette, whose routing, request and response
+cost a third of a review that no policy matches. Everything else is Starlette's.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from policyd.api.admission import ReviewError
+from policyd.clock import Clock, SystemClock
+from policyd.errors import PolicydError
+from webhooks.health import Readiness, health_routes
+from webhooks.metrics import DoorMetrics
+
+Answer = Callable[[bytes, float], bytes]
+"""Turns a review into its answer, both JSON, given the seconds that the caller will wait.
+
+Raises ReviewError for a body that is no review."""
+
+MAXIMUM_BODY_BYTES = 3 * 1024 * 1024
+"""The API server's own limit on a request's body."""
+
+DISCARDED_BODY_BYTES = 32 * 1024 * 1024
+"""How much of a body that is too large is read to its end, so that the caller sees why."""
+
+BODY_SECONDS = 30.0
+"""How long a body may take to come in: the longest timeout a webhook can have."""
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+"""The API server's default, for callers that do not say how long they wait."""
+
+REASONS = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
+    HTTPStatus.REQUEST_TIMEOUT: "Timeout",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "UnsupportedMediaType",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+}
+"""The API server's words for what can go wrong here."""
+
+JSON_HEADERS = ((b"content-type", b"application/json"),)
+
+log = structlog.get_logger(__name__)
+
+
+class RefusedError(PolicydError):
+    """A call is not one that this path answers."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class CallerGoneError(Exception):
+    """The caller hung up before its body was complete: there is nobody to answer."""
+
+
+def create_app(
+    *,
+    mutate: Answer,
+    validate: Answer,
+    readiness: Readiness,
+    metrics: DoorMetrics,
+    clock: Clock | None = None,
+) -> ASGIApp:
+    """Build the application around two functions, one for each kind of webhook.
+
+    Args:
+        mutate: Answers `/mutate`.
+        validate: Answers `/validate`.
+        readiness: What `/readyz` reports.
+        metrics: What `/metrics` reports, and where reviews are counted.
+        clock: Measures how long reviews take; the machine's by default.
+    """
+    clock = clock or SystemClock()
+    answers = {"/mutate": mutate, "/validate": validate}
+    doors = {path: Door(path, a, metrics, clock) for path, a in answers.items()}
+    return _dispatch(doors, Starlette(routes=health_routes(readiness, metrics.registry)))
+
+
+def _dispatch(doors: "Mapping[str, Door]", rest: ASGIApp) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        door = doors.get(scope["path"]) if scope["type"] == "http" else None
+        await (door or rest)(scope, receive, send)
+
+    return app
+
+
+class Door:
+    """One path that answers reviews."""
+
+    def __init__(self, path: str, answer: Answer, metrics: DoorMetrics, clock: Clock) -> None:
+        self._path = path
+        self._answer = answer
+        self._clock = clock
+        self._seconds = metrics.seconds.labels(path)
+        self._refused = metrics.reviews.labels(path, "refused")
+        self._failed = metrics.reviews.labels(path, "failed")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call; whatever it is, the next one is answered as well."""
+        try:
+            check_call(scope)
+            body = await read_body(receive)
+            status, answer = self._review(body, timeout_seconds(scope["query_string"]))
+        except CallerGoneError:
+            return
+        except RefusedError as refusal:
+            self._refused.inc()
+            status, answer = refusal.status, _status(refusal.status, str(refusal))
+        await _respond(send, status, answer)
+
+    def _review(self, body: bytes, seconds: float) -> tuple[HTTPStatus, bytes]:
+        started = self._clock.monotonic()
+        try:
+            answer = self._answer(body, seconds)
+        except ReviewError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        except RecursionError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "the object is nested too deep") from error
+        except Exception as error:  # a bug: the caller is told, and judges by its failurePolicy
+            self._failed.inc()
+            log.exception("review_failed", path=self._path)
+            reason = f"policyd could not decide: {type(error).__name__}: {error}"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _status(
+                HTTPStatus.INTERNAL_SERVER_ERROR, reason
+            )
+        self._seconds.observe(self._clock.monotonic() - started)
+        return HTTPStatus.OK, answer
+
+
+def check_call(scope: Scope) -> None:
+    """Check method and content type.
+
+    Raises:
+        RefusedError: If it is not a POST of JSON.
+    """
+    if scope["method"] != "POST":
+        raise RefusedError(
+            HTTPStatus.METHOD_NOT_ALLOWED, f"`{scope['method']}` is not answered here, only `POST`"
+        )
+    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    if given != b"application/json" and _media_type(given) != b"application/json":
+        raise RefusedError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"`{given.decode('latin-1')}` is not a content type that is understood,"
+            " only `application/json`",
+        )
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Read a call's body.
+
+    Raises:
+        RefusedError: If it has more than `MAXIMUM_BODY_BYTES`, or does not come in time.
+        CallerGoneError: If the caller hung up.
+    """
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _whole_body(receive)
+    except TimeoutError:
+        raise RefusedError(
+            HTTPStatus.REQUEST_TIMEOUT, f"the body did not come in within {BODY_SECONDS:.0f} s"
+        ) from None
+
+
+async def _whole_body(receive: Receive) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    more = True
+    while more and size <= DISCARDED_BODY_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGoneError
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size <= MAXIMUM_BODY_BYTES:
+            chunks.append(chunk)
+        more = message.get("more_body", False)
+    if size > MAXIMUM_BODY_BYTES:
+        raise RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"the review has more than {MAXIMUM_BODY_BYTES} bytes",
+        )
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def timeout_seconds(query: bytes) -> float:
+    """Read the caller's patience from `timeout=10s`, as the API server writes it."""
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit():
+            return float(value[:-1])
+    return DEFAULT_TIMEOUT_SECONDS
+
+
+def _media_type(content_type: bytes) -> bytes:
+    return content_type.partition(b";")[0].strip().lower()
+
+
+def _status(status: HTTPStatus, message: str) -> bytes:
+    """Say what went wrong as a Status, whose message the API server passes on to the user."""
+    return msgspec.json.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": REASONS[status],
+            "code": status.value,
+        }
+    )
+
+
+async def _respond(send: Send, status: HTTPStatus, body: bytes) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    headers = [*JSON_HEADERS, length]
+    await send({"type": "http.response.start", "status": status.value, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

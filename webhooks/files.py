@@ -1,0 +1,53 @@
+"""Files that may change while the process runs.
+
+They are looked at every few seconds, which works on every kind of volume: a Secret mounted into a
+pod is swapped through a symbolic link, and tells nobody.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+
+from policyd.errors import PolicydError
+
+Fingerprint = frozenset[tuple[str, int, int, int]]
+"""Path, inode, size and time of the last change (ns) of each file."""
+
+log = structlog.get_logger(__name__)
+
+
+def fingerprint(paths: Iterable[Path]) -> Fingerprint:
+    """Describe the files, and those in the folders, so that any change shows."""
+    return frozenset(entry for path in paths for entry in _entries(path))
+
+
+async def follow(paths: Iterable[Path], *, changed: Callable[[], None], every: float) -> NoReturn:
+    """Call `changed` after each change of the files, looking every `every` seconds.
+
+    What `changed` reports as a PolicydError is logged, and what was there before stays in use.
+    """
+    paths = tuple(paths)
+    seen = fingerprint(paths)
+    while True:
+        await asyncio.sleep(every)
+        current = fingerprint(paths)
+        if current == seen:
+            continue
+        seen = current
+        try:
+            changed()
+        except PolicydError as error:
+            log.warning("change_refused", reason=str(error), hint=error.hint)
+
+
+def _entries(path: Path) -> Iterator[tuple[str, int, int, int]]:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    for file in files:
+        try:
+            stat = file.stat()
+        except OSError:
+            continue  # gone since it was listed: its absence is the change
+        yield str(file), stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,45 @@
+"""What the door counts. Labels come from closed sets: never an object's name."""
+
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+Outcome = Literal["allowed", "denied", "refused", "failed"]
+"""Denied is the verdict; refused is a body that is no review; failed is our own mistake."""
+
+BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
+"""Seconds. A review takes a fraction of a millisecond; what is above 10 ms wants an explanation."""
+
+
+class DoorMetrics:
+    """The figures of one admission server."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.reviews = Counter(
+            "policyd_reviews_total", "Reviews answered.", ["path", "outcome"], registry=registry
+        )
+        self.seconds = Histogram(
+            "policyd_review_duration_seconds",
+            "Time from a review's last byte to its answer.",
+            ["path"],
+            registry=registry,
+            buckets=BUCKETS,
+        )
+        self.policies = Gauge(
+            "policyd_policies_count", "Policies, by state.", ["state"], registry=registry
+        )
+        self.policy_loads = Counter(
+            "policyd_policy_loads_total", "Times the policies were loaded anew.", registry=registry
+        )
+        self.certificate_expiry = Gauge(
+            "policyd_certificate_expiry_timestamp_seconds",
+            "When the certificate in use expires, in seconds since the epoch.",
+            registry=registry,
+        )
+        self.certificate_loads = Counter(
+            "policyd_certificate_loads_total",
+            "Certificates put to use, or refused.",
+            ["outcome"],
+            registry=registry,
+        )
