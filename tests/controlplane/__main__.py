@@ -25,8 +25,8 @@ def main() -> None:
 def run(nodes: int) -> None:
     """Keep a control plane up until interrupted."""
     with ControlPlane() as control_plane:
-        for rack in ("a", "b"):
-            names = [f"{rack}{number}" for number in range(nodes) if "ab"[number % 2] == rack]
+        for rack, count in ("a", nodes - nodes // 2), ("b", nodes // 2):
+            names = [f"{rack}{number}" for number in range(1, count + 1)]
             if names:
                 control_plane.add_nodes(*names, labels={RACK: rack})
         print(f"ready in {control_plane.start_seconds:.1f} s, with {nodes} nodes; Ctrl-C stops it")

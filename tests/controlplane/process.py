@@ -67,6 +67,12 @@ class Component:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def pid(self) -> int:
+        """The process's id; it has been started."""
+        assert self._process is not None, f"{self.name} has been started"
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the process has been started and has not ended."""
         return self._process is not None and self._process.poll() is None
@@ -117,6 +123,11 @@ class Component:
             self._process.kill()
         self._process.wait()
         self._process = None
+
+    def wait(self) -> int:
+        """Wait until the process ends by itself, and return its exit code."""
+        assert self._process is not None, f"{self.name} has been started"
+        return self._process.wait()
 
     def kill(self) -> None:
         """End the process as a crash would."""

@@ -1,0 +1,226 @@
+"""The table of built-in kinds, as merges and discovery read it."""
+
+import json
+
+import pytest
+
+from policyd.api import kinds
+from policyd.api.builtin import RESOURCES, TYPES
+from policyd.api.kinds import FieldType, fields, parse_type, resource, resource_for_kind
+
+
+@pytest.mark.parametrize(
+    ("struct", "field", "list_type", "list_keys", "patch_strategies", "patch_merge_key"),
+    [
+        pytest.param(
+            *("core/v1.PodSpec", "containers", "map", ("name",), ("merge",), "name"),
+            id="containers-by-name",
+        ),
+        pytest.param(
+            *("core/v1.Container", "ports", "map", ("containerPort", "protocol")),
+            *(("merge",), "containerPort"),
+            id="apply-tells-ports-apart-by-more-than-a-merge-patch",
+        ),
+        pytest.param(
+            *("core/v1.PodSpec", "tolerations", "atomic", (), (), None),
+            id="tolerations-as-a-whole",
+        ),
+        pytest.param(
+            *("core/v1.PodSpec", "volumes", "map", ("name",), ("merge", "retainKeys"), "name"),
+            id="a-volume-keeps-one-source",
+        ),
+        pytest.param(
+            *("meta/v1.ObjectMeta", "finalizers", "set", (), ("merge",), None),
+            id="finalizers-are-a-set",
+        ),
+        pytest.param(
+            *("meta/v1.ObjectMeta", "ownerReferences", "map", ("uid",), ("merge",), "uid"),
+            id="owners-by-uid",
+        ),
+    ],
+)
+def test_lists_merge(struct, field, list_type, list_keys, patch_strategies, patch_merge_key):
+    found = fields(struct)[field]
+
+    assert (found.shape, found.list_type, found.list_keys) == ("list", list_type, list_keys)
+    assert (found.patch_strategies, found.patch_merge_key) == (patch_strategies, patch_merge_key)
+
+
+@pytest.mark.parametrize(
+    ("struct", "field", "atomic"),
+    [
+        pytest.param("core/v1.PodSpec", "nodeSelector", True, id="a-map-by-its-field"),
+        pytest.param("batch/v1.JobSpec", "selector", True, id="a-struct-by-its-type"),
+        pytest.param("core/v1.PodSpec", "tolerations", True, id="a-list-that-says-nothing"),
+        pytest.param("core/v1.Toleration", "operator", False, id="not-a-scalar"),
+        pytest.param("core/v1.PodSpec", "containers", False, id="not-a-map-list"),
+        pytest.param("meta/v1.ObjectMeta", "labels", False, id="not-labels"),
+        pytest.param(
+            "core/v1.PersistentVolumeSpec", "claimRef", False, id="a-field-may-overrule-its-type"
+        ),
+    ],
+)
+def test_what_is_applied_as_a_whole(struct, field, atomic):
+    assert fields(struct)[field].atomic is atomic
+
+
+def test_an_element_of_a_merged_list_may_be_applied_as_a_whole():
+    element = fields("meta/v1.ObjectMeta")["ownerReferences"].element
+
+    assert element == FieldType(shape="struct", struct="meta/v1.OwnerReference", atomic=True)
+
+
+@pytest.mark.parametrize(
+    ("struct", "field", "expected"),
+    [
+        pytest.param(
+            *("core/v1.ContainerPort", "protocol"),
+            FieldType(shape="scalar", scalar="string", enum=("SCTP", "TCP", "UDP"), default="TCP"),
+            id="enum-and-default",
+        ),
+        pytest.param(
+            *("core/v1.ContainerPort", "containerPort"),
+            FieldType(shape="scalar", scalar="int32", required=True),
+            id="required",
+        ),
+        pytest.param(
+            *("core/v1.ResourceRequirements", "limits"),
+            FieldType(shape="map", element=FieldType(shape="scalar", scalar="quantity")),
+            id="map-of-quantities",
+        ),
+        pytest.param(
+            *("apps/v1.DeploymentSpec", "strategy"),
+            FieldType(
+                shape="struct",
+                struct="apps/v1.DeploymentStrategy",
+                patch_strategies=("retainKeys",),
+            ),
+            id="strategy-without-key",
+        ),
+        pytest.param(
+            *("resource/v1.OpaqueDeviceConfiguration", "parameters"),
+            FieldType(shape="scalar", scalar="any", atomic=True, required=True),
+            id="foreign-object",
+        ),
+        pytest.param(
+            *("coordination/v1.LeaseSpec", "renewTime"),
+            FieldType(shape="scalar", scalar="microtime"),
+            id="time-in-microseconds",
+        ),
+    ],
+)
+def test_a_field(struct, field, expected):
+    assert fields(struct)[field] == expected
+
+
+def test_a_type_may_contain_itself():
+    properties = fields("apiextensions/v1.JSONSchemaProps")["properties"]
+
+    assert properties.element is not None
+    assert properties.element.struct == "apiextensions/v1.JSONSchemaProps"
+
+
+def test_every_field_of_the_table_reads_back_as_it_is_written():
+    for struct, text in TYPES.items():
+        lines = [written(name, field) for name, field in fields(struct).items()]
+        assert "\n".join(["", *lines, ""]) == text, struct
+
+
+def test_every_struct_that_a_field_refers_to_is_in_the_table():
+    referred = {
+        struct
+        for name in TYPES
+        for field in fields(name).values()
+        if (struct := innermost(field).struct) is not None
+    }
+
+    assert referred <= TYPES.keys()
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "strin", "[string", "{string]", "string(A|B", "[string]bag", "core.Pod", "int32 x"]
+)
+def test_what_is_no_type_is_refused(spec):
+    with pytest.raises(ValueError, match="`"):
+        parse_type(spec)
+
+
+def test_a_struct_that_is_not_in_the_table_is_a_key_error():
+    with pytest.raises(KeyError, match="core/v1.Nothing"):
+        fields("core/v1.Nothing")
+
+
+def test_a_resource_is_found_by_path_and_by_kind():
+    pods = resource("", "v1", "pods")
+
+    assert pods is resource_for_kind("", "v1", "Pod")
+    assert (pods.api_version, pods.singular, pods.namespaced) == ("v1", "pod", True)
+    assert (pods.short_names, pods.categories) == (("po",), ("all",))
+    assert pods.type_name == "core/v1.Pod"
+    assert "deletecollection" in pods.verbs
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "plural"),
+    [
+        pytest.param("", "v1", "pod", id="singular"),
+        pytest.param("", "v1", "pods/status", id="subresource"),
+        pytest.param("apps", "v2", "deployments", id="version"),
+        pytest.param("kueue.x-k8s.io", "v1beta2", "workloads", id="not-built-in"),
+    ],
+)
+def test_no_such_resource(group, version, plural):
+    assert resource(group, version, plural) is None
+
+
+def test_a_subresource_may_have_a_kind_of_its_own():
+    deployments = resource("apps", "v1", "deployments")
+    scale, status = deployments.subresources["scale"], deployments.subresources["status"]
+
+    assert (scale.group, scale.version, scale.kind) == ("autoscaling", "v1", "Scale")
+    assert scale.type_name == "autoscaling/v1.Scale"
+    assert (status.group, status.kind, status.verbs) == (
+        *("apps", "Deployment"),
+        ("get", "patch", "update"),
+    )
+
+
+def test_a_connection_has_no_type():
+    assert resource("", "v1", "pods").subresources["exec"].type_name is None
+
+
+def test_resources_come_in_the_servers_order():
+    found = list(dict.fromkeys(resource.api_version for resource in kinds.resources()))
+
+    assert found == list(RESOURCES)
+    assert found.index("v1") == 0
+    assert found.index("autoscaling/v2") < found.index("autoscaling/v1")
+
+
+def written(name, field):
+    """Write a field as the table does."""
+    key = field.patch_merge_key
+    words = [f"{name}{'!' if field.required else ''}", written_type(field)]
+    for strategy in field.patch_strategies:
+        words.append(f"{strategy}({key})" if key and strategy == "merge" else strategy)
+    if field.default is not None:
+        words.append(f"={json.dumps(field.default)}")
+    return " ".join(words)
+
+
+def written_type(field):
+    star = "*" if field.atomic and field.shape != "list" else ""
+    if field.shape == "list":
+        kind = {"map": f"map({','.join(field.list_keys)})", "set": "set", "atomic": ""}
+        return f"[{written_type(field.element)}]{kind[field.list_type]}"
+    if field.shape == "map":
+        return f"{{{written_type(field.element)}}}{star}"
+    if field.shape == "struct":
+        return field.struct + star
+    return field.scalar + (f"({'|'.join(field.enum)})" if field.enum else "") + star
+
+
+def innermost(field):
+    while field.element is not None:
+        field = field.element
+    return field
