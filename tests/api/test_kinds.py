@@ -8,7 +8,6 @@ from policyd.api import kinds
 from policyd.api.builtin import RESOURCES, TYPES
 from policyd.api.kinds import FieldType, fields, parse_type, resource, resource_for_kind
 
-
 NONE = ((), None)
 
 
