@@ -1,6 +1,6 @@
 """Copy on write: change a tree of decoded JSON without touching the tree that was given."""
 
-from typing import Any, cast
+from typing import Any
 
 from policyd.api.meta import Json
 
@@ -21,28 +21,24 @@ class Copying:
 
     def open_root(self) -> Json:
         """Return the root, safe to write to."""
-        self.root = self._opened(self.root)
+        if id(self.root) not in self._own and isinstance(self.root, dict | list):
+            self.root = self._copied(self.root)
         return self.root
 
     def open_child(self, parent: Json, step: str | int) -> Json:
         """Return the child of an open `parent`, safe to write to if it is a container."""
         child = parent[step]
-        opened = self._opened(child)
-        if opened is not child:
-            parent[step] = opened
-        return opened
+        if id(child) not in self._own and isinstance(child, dict | list):
+            child = parent[step] = self._copied(child)
+        return child
 
     def share(self) -> Json:
         """Return the tree for others to keep: later writes copy again."""
         self._own.clear()
         return self.root
 
-    def _opened(self, value: Json) -> Json:
-        if id(value) in self._own:
-            return value
-        if not isinstance(value, dict | list):
-            return value
-        mine = cast("dict[str, Any] | list[Any]", value).copy()
+    def _copied(self, value: dict[str, Any] | list[Any]) -> Json:
+        mine = value.copy()
         self._own[id(mine)] = mine
         return mine
 

@@ -78,18 +78,15 @@ class Draft:
             raise PatchError("the whole object cannot be replaced")
         if same_json(self.get(path, _NOTHING), value):
             return
-        last = len(path) - 1
         node = self._tree.open_root()
-        for depth, step in enumerate(path):
+        for depth, step in enumerate(path[:-1]):
             _check_step(node, path, depth)
-            if depth == last:
-                self._write(node, path, value=value)
-            elif isinstance(node, dict) and node.get(step) is None:
-                made = _nested(path, depth + 1, value)
-                self._write(node, path[: depth + 1], value=made)
+            if isinstance(node, dict) and node.get(step) is None:
+                self._write(node, path[: depth + 1], value=_nested(path, depth + 1, value))
                 return
-            else:
-                node = self._tree.open_child(node, step)
+            node = self._tree.open_child(node, step)
+        _check_step(node, path, len(path) - 1)
+        self._write(node, path, value=value)
 
     def remove(self, path: Path) -> None:
         """Take away what is at `path`; nothing happens if nothing is there.
@@ -150,9 +147,11 @@ class Draft:
         step = path[-1]
         present = isinstance(node, list) or step in node
         node[step] = value
-        self._forget_below(path)
-        if not self._fold(path):
-            self._record("replace" if present else "add", path, value, at=path)
+        if self._written:
+            self._forget_below(path)
+            if self._fold(path):
+                return
+        self._record("replace" if present else "add", path, value, at=path)
 
     def _record(self, op: Verb, path: Path, value: Json, *, at: Path) -> None:
         self._written[at] = len(self._records)
@@ -160,8 +159,6 @@ class Draft:
 
     def _fold(self, path: Path) -> bool:
         """Let the operation that wrote `path` or a parent of it tell the new value too."""
-        if not self._written:
-            return False
         for length in range(1, len(path) + 1):
             index = self._written.get(path[:length])
             if index is not None:
@@ -215,15 +212,16 @@ def _nested(path: Path, depth: int, value: Json) -> Json:
 
 def _check_step(node: Json, path: Path, depth: int) -> None:
     step = path[depth]
-    if isinstance(node, list):
+    if isinstance(node, dict):
+        if not isinstance(step, str):
+            raise _not_a("a list", path[:depth], node)
+    elif isinstance(node, list):
         if not isinstance(step, int):
             raise _not_a("an object", path[:depth], node)
         if not 0 <= step < len(node):
             raise _no_such_index(path[: depth + 1], len(node))
-    elif not isinstance(node, dict):
+    else:
         raise _not_a("an object" if isinstance(step, str) else "a list", path[:depth], node)
-    elif not isinstance(step, str):
-        raise _not_a("a list", path[:depth], node)
 
 
 def _not_a(wanted: str, path: Path, found: Json) -> PatchError:

@@ -232,7 +232,8 @@ def strict_operations(draw, obj):
         return op("add", pointer(path), draw(VALUES))
     verb = draw(st.sampled_from(["add", "remove", "replace", "test", "move", "copy"]))
     if verb in {"move", "copy"}:
-        target = draw(st.sampled_from(paths))
+        # Into itself: the RFC refuses that, the API server looks again once the source is gone.
+        target = draw(st.sampled_from([p for p in paths if p[: len(path)] != path] or [("a",)]))
         return op(verb, pointer(target), from_=pointer(path))
     return op(verb, pointer(path), draw(VALUES))
 
