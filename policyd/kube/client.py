@@ -5,7 +5,7 @@ fields they read decode fastest and stay smallest. `dict` gives plain JSON, `msg
 (copy them before they are kept).
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Generic, Literal, Protocol, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -135,7 +135,7 @@ class Reader(Protocol):
         into: type[T],
         resource_version: str,
         **selection: Unpack[Selection],
-    ) -> AsyncIterator[Event[T] | Bookmark]:
+    ) -> AsyncGenerator[Event[T] | Bookmark, None]:
         """Iterate over what changes after `resource_version`.
 
         The iterator ends when the server ends the watch, as it does every few minutes: go on from

@@ -1,0 +1,111 @@
+"""Answers of the API server as typed values: objects, pages, and the lines of a watch.
+
+A watch sends one JSON object a line. An event is decoded in one go, type and object together; only
+what that does not fit is looked at twice: bookmarks (whose object is empty but for its version),
+errors (which carry a Status), and objects that are not as expected.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterable
+from functools import lru_cache
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from policyd.api.meta import ObjectMeta, Wire
+from policyd.kube.client import Bookmark, Event, Page, PartialObject
+from policyd.kube.errors import Status, UndecodableError, error_from_status
+
+T = TypeVar("T")
+
+
+class _ListMeta(Wire, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    items: tuple[T, ...] | None = None
+    metadata: _ListMeta = _ListMeta()
+
+
+class _AnyEvent(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+@lru_cache(maxsize=256)
+def _decoder(into: Any) -> "msgspec.json.Decoder[Any]":  # noqa: ANN401 - a type, or a generic of one
+    return msgspec.json.Decoder(into)
+
+
+def decode_object(body: bytes, into: type[T]) -> T:
+    """Decode one object.
+
+    Raises:
+        UndecodableError: If it is not an *into*.
+    """
+    try:
+        decoded: T = _decoder(cast("Any", into)).decode(body)
+    except msgspec.DecodeError as error:
+        raise undecodable(body, error) from error
+    return decoded
+
+
+def decode_page(body: bytes, into: type[T]) -> Page[T]:
+    """Decode a list.
+
+    Raises:
+        UndecodableError: If it is not one, or an item is not an *into*.
+    """
+    decoded = decode_object(body, _List[into])  # type: ignore[valid-type]
+    return Page(decoded.items or (), decoded.metadata.resource_version, decoded.metadata.continue_)
+
+
+def decode_event(line: bytes, into: type[T]) -> Event[T] | Bookmark:
+    """Decode one line of a watch.
+
+    Raises:
+        ApiError: As the server says in an event of type ERROR.
+        UndecodableError: If the line is no event, or its object not an *into*.
+    """
+    try:
+        event: Event[T] = _decoder(Event[into]).decode(line)  # type: ignore[valid-type]
+    except msgspec.DecodeError as error:
+        return _decode_bookmark(line, error)
+    return event
+
+
+def _decode_bookmark(line: bytes, problem: msgspec.DecodeError) -> Bookmark:
+    event = decode_object(line, _AnyEvent)
+    if event.type == "BOOKMARK":
+        metadata = decode_object(event.object, PartialObject).metadata
+        return Bookmark(metadata.resource_version)
+    if event.type == "ERROR":
+        raise error_from_status(decode_object(event.object, Status), asked="watch")
+    raise undecodable(event.object, problem) from problem
+
+
+def undecodable(body: bytes | msgspec.Raw, problem: msgspec.DecodeError) -> UndecodableError:
+    """Say which object is not as expected, as far as its metadata can be read."""
+    try:
+        metadata = msgspec.json.decode(body, type=PartialObject).metadata
+    except msgspec.DecodeError:
+        metadata = ObjectMeta()
+    what = f"object `{metadata.key}`" if metadata.name else "an answer of the API server"
+    error = UndecodableError(f"{what} cannot be read: {problem}")
+    error.key, error.resource_version = metadata.key, metadata.resource_version
+    return error
+
+
+async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Cut a stream at its newlines, wherever its chunks end; an unfinished last line is lost."""
+    unfinished: list[bytes] = []
+    async for chunk in chunks:
+        finished, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            for line in b"".join((*unfinished, finished)).split(b"\n"):
+                if line:
+                    yield line
+            unfinished.clear()
+        if rest:
+            unfinished.append(rest)

@@ -1,0 +1,138 @@
+"""The client over HTTP: verbs become calls, answers become types."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from policyd.kube.calls import (
+    create_call,
+    delete_call,
+    get_call,
+    object_path,
+    page_call,
+    patch_call,
+    replace_call,
+    watch_call,
+)
+from policyd.kube.client import (
+    Bookmark,
+    DeleteOptions,
+    Event,
+    Page,
+    Paging,
+    PatchOptions,
+    Selection,
+    WriteOptions,
+)
+from policyd.kube.connection import Connection
+from policyd.kube.decoding import decode_event, decode_object, decode_page, split_lines
+from policyd.kube.pace import Pace
+from policyd.kube.resources import Resource
+from policyd.kube.transport import Limits, Transport
+
+T = TypeVar("T")
+
+_SHORTEST_WATCH, _LONGEST_WATCH = 300, 600  # seconds
+
+
+class HttpClient:
+    """Talks to an API server: `async with HttpClient(connection) as client`.
+
+    Conflicts are the caller's: only the caller knows what its change was based on.
+    """
+
+    def __init__(
+        self, connection: Connection, *, limits: Limits | None = None, pace: Pace | None = None
+    ) -> None:
+        self._pace = pace or Pace()
+        self._transport = Transport(connection, limits=limits, pace=self._pace)
+
+    async def __aenter__(self) -> Self:
+        await self._transport.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._transport.close()
+
+    async def fetch(self, path: str, *, into: type[T]) -> T:
+        """Return what is at a path that is no object's, such as `/version` or `/apis`."""
+        return decode_object(await self._transport.send(get_call(path)), into)
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        into: type[T],
+        namespace: str = "",
+        subresource: str = "",
+    ) -> T:
+        """Return one object."""
+        return await self.fetch(object_path(resource, namespace, name, subresource), into=into)
+
+    async def page(
+        self, resource: Resource, *, into: type[T], **options: Unpack[Paging]
+    ) -> Page[T]:
+        """Return the first part of a collection, or the next after `continue_`."""
+        return decode_page(await self._transport.send(page_call(resource, options)), into)
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        into: type[T],
+        resource_version: str,
+        **selection: Unpack[Selection],
+    ) -> AsyncGenerator[Event[T] | Bookmark, None]:
+        """Iterate over what changes after `resource_version`."""
+        # Of different lengths, so that watches begun together do not end together.
+        spread = (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.chance()
+        call = watch_call(
+            resource,
+            selection,
+            resource_version=resource_version,
+            seconds=int(_SHORTEST_WATCH + spread),
+        )
+        async with (
+            aclosing(self._transport.stream(call)) as chunks,
+            aclosing(split_lines(chunks)) as lines,
+        ):
+            async for line in lines:
+                yield decode_event(line, into)
+
+    async def create(
+        self, resource: Resource, body: object, *, into: type[T], **options: Unpack[WriteOptions]
+    ) -> T:
+        """Store a new object, and return it as stored."""
+        answer = await self._transport.send(create_call(resource, body, options))
+        return decode_object(answer, into)
+
+    async def replace(
+        self, resource: Resource, body: object, *, into: type[T], **options: Unpack[WriteOptions]
+    ) -> T:
+        """Store an object in the place of the one of its name, and return it."""
+        answer = await self._transport.send(replace_call(resource, body, options))
+        return decode_object(answer, into)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: object,
+        *,
+        into: type[T],
+        **options: Unpack[PatchOptions],
+    ) -> T:
+        """Change an object, and return it as stored."""
+        answer = await self._transport.send(patch_call(resource, name, patch, options))
+        return decode_object(answer, into)
+
+    async def delete(self, resource: Resource, name: str, **options: Unpack[DeleteOptions]) -> None:
+        """Delete an object, or have it marked for deletion while finalizers or grace hold it."""
+        await self._transport.send(delete_call(resource, name, options))

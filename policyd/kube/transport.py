@@ -1,0 +1,173 @@
+"""One request to the API server, and one answer: bounded, timed, and retried where it may be.
+
+What may be retried: a request that means the same when it is carried out twice, after a broken
+connection or an answer that says "later" (429, 503). The waits double, are spread by chance, and
+are never shorter than what the server asks for. Everything else is the caller's to judge.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from policyd import __version__
+from policyd.kube.calls import Call
+from policyd.kube.connection import Connection
+from policyd.kube.errors import (
+    ApiError,
+    ThrottledError,
+    UnauthorizedError,
+    UnavailableError,
+    UnreachableError,
+    error_from_answer,
+)
+from policyd.kube.pace import Backoff, Pace
+from policyd.kube.unreachable import unreachable
+
+_LATER = (UnreachableError, ThrottledError, UnavailableError)
+_MERGED = 1 << 18  # bytes buffered a connection: fewer, larger chunks of a watch or a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is asked of the server at a time, and for how long."""
+
+    in_flight: int = 64
+    """Requests at the same time; watches are not counted."""
+    timeout_seconds: float = 30.0
+    """For one try of a request. The server's own limit is 60 s."""
+    silence_seconds: float = 90.0
+    """A watch without a byte for so long is given up; bookmarks come once a minute."""
+    tries: int = 5
+    first_wait_seconds: float = 0.1
+    longest_wait_seconds: float = 10.0
+    """If the server asks for a longer one, the error is the caller's."""
+
+
+class Transport:
+    """Sends calls over one pool of connections. Open it before use: the pool belongs to a loop."""
+
+    def __init__(
+        self, connection: Connection, *, limits: Limits | None = None, pace: Pace | None = None
+    ) -> None:
+        self._connection = connection
+        self._limits = limits or Limits()
+        self._pace = pace or Pace()
+        self._in_flight = asyncio.Semaphore(self._limits.in_flight)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Make the pool, in the loop that is running."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl or True),
+            headers={
+                "Accept": "application/json",
+                # Compressed lists cost both sides more time than they save on a cluster's network.
+                "Accept-Encoding": "identity",
+                "User-Agent": f"policyd/{__version__}",
+            },
+            read_bufsize=_MERGED,
+        )
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, call: Call) -> bytes:
+        """Send one call, again if that may help, and return the body of the answer.
+
+        Raises:
+            ApiError: If the answer is not a success, or there is none.
+        """
+        backoff = Backoff(
+            self._limits.first_wait_seconds,
+            self._limits.longest_wait_seconds,
+            chance=self._pace.chance,
+        )
+        while True:
+            try:
+                async with self._in_flight:
+                    return await self._authorized(call)
+            except _LATER as error:
+                wait = max(backoff.next(), error.retry_after or 0.0)
+                tired = backoff.failures >= self._limits.tries
+                if tired or not call.idempotent or wait > self._limits.longest_wait_seconds:
+                    raise
+            await self._pace.sleep(wait)
+
+    async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
+        """Send one call, once, and iterate over the answer as it comes.
+
+        Raises:
+            ApiError: If the answer is not a success, or breaks off.
+        """
+        limit = aiohttp.ClientTimeout(
+            total=None,
+            sock_connect=self._limits.timeout_seconds,
+            sock_read=self._limits.silence_seconds,
+        )
+        try:
+            async with await self._open(call, limit) as response:
+                if response.status >= 400:
+                    raise await _refusal(call, response)
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except UnauthorizedError:
+            self._connection.credentials.forget()
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(call, error) from error
+
+    async def _authorized(self, call: Call) -> bytes:
+        try:
+            return await self._once(call)
+        except UnauthorizedError:
+            if not self._connection.credentials.forget():
+                raise
+            # The token was revoked, or its signing key renewed, before it expired.
+            return await self._once(call)
+
+    async def _once(self, call: Call) -> bytes:
+        limit = aiohttp.ClientTimeout(total=self._limits.timeout_seconds)
+        try:
+            async with await self._open(call, limit) as response:
+                if response.status >= 400:
+                    raise await _refusal(call, response)
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(call, error) from error
+
+    def _unreachable(self, call: Call, error: Exception) -> UnreachableError:
+        return unreachable(error, asked=str(call), connection=self._connection)
+
+    async def _open(self, call: Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        assert self._session is not None, "a transport is opened before it is used"
+        query = f"?{urlencode(call.query)}" if call.query else ""
+        headers = {}
+        if authorization := await self._connection.credentials.authorization():
+            headers["Authorization"] = authorization
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        return await self._session.request(
+            call.method,
+            URL(f"{self._connection.server}{call.path}{query}", encoded=True),
+            data=call.body,
+            headers=headers,
+            timeout=limit,
+            proxy=self._connection.proxy,
+            server_hostname=self._connection.server_name,
+            allow_redirects=False,
+        )
+
+
+async def _refusal(call: Call, response: aiohttp.ClientResponse) -> ApiError:
+    return error_from_answer(
+        response.status,
+        await response.read(),
+        asked=str(call),
+        retry_after=response.headers.get("Retry-After", ""),
+    )
