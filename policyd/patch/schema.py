@@ -1,0 +1,270 @@
+"""What apply has to know of a type: what its values may be, and which of them merge.
+
+One Protocol for the built-in kinds, whose types come from the generated table, for custom ones,
+whose types come from the OpenAPI schema of their CustomResourceDefinition, and for values without
+any schema, which are taken as they look: objects merge, lists are replaced.
+
+A schema says for each shape of a value, scalar, list and object, whether a value may have it and
+how it is then merged. Most allow one shape; `int-or-string` and free-form fields allow several.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+from policyd.api import kinds
+from policyd.api.meta import Json
+
+Scalar = Literal["string", "numeric", "boolean", "untyped"]
+
+
+class Schema(Protocol):
+    """How the values of one place are merged. Parts are made when they are asked for."""
+
+    @property
+    def scalar(self) -> Scalar | None:
+        """Which scalars are allowed; None if none are."""
+        ...
+
+    @property
+    def list(self) -> "ListSchema | None":
+        """How a list is merged; None if it may not be one."""
+        ...
+
+    @property
+    def map(self) -> "MapSchema | None":
+        """How an object is merged; None if it may not be one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListSchema:
+    """How a list is merged.
+
+    An atomic list is replaced. A set merges by value, and a list of objects by the values of
+    `keys`, where a missing one is taken from `defaults`.
+    """
+
+    element: Schema
+    associative: bool = False
+    keys: tuple[str, ...] = ()
+    defaults: Mapping[str, Json] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class MapSchema:
+    """How an object is merged: as a whole if `atomic`, else field by field.
+
+    `element` is for the fields that have no name of their own; without it there are none.
+    `present` are those that the API server's own type always has, though nobody set them: nobody
+    comes to own them by setting what is inside.
+    """
+
+    fields: Mapping[str, Schema]
+    element: Schema | None = None
+    atomic: bool = False
+    present: frozenset[str] = frozenset()
+
+    def field(self, name: str) -> Schema | None:
+        """Return the schema of a field; None if there is no such field."""
+        return self.fields.get(name, self.element)
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """A schema whose parts are known at once."""
+
+    scalar: Scalar | None = None
+    list: ListSchema | None = None
+    map: MapSchema | None = None
+
+
+class _Untyped:
+    """Any value: objects are merged if `granular`, lists never are."""
+
+    scalar: Scalar | None = "untyped"
+
+    def __init__(self, *, granular: bool) -> None:
+        self._granular = granular
+
+    @cached_property
+    def list(self) -> ListSchema | None:
+        return ListSchema(ATOMIC)
+
+    @cached_property
+    def map(self) -> MapSchema | None:
+        element = DEDUCED if self._granular else ATOMIC
+        return MapSchema({}, element=element, atomic=not self._granular)
+
+
+ATOMIC: Schema = _Untyped(granular=False)
+"""Any value, replaced as a whole."""
+
+DEDUCED: Schema = _Untyped(granular=True)
+"""Any value of which no more is known: objects merge field by field, lists are replaced."""
+
+
+@cache
+def schema_of_type(type_name: str) -> Schema:
+    """Return the schema of a struct in the table of built-in kinds, such as `core/v1.Pod`.
+
+    Raises:
+        KeyError: If the table has no such struct.
+    """
+    kinds.fields(type_name)
+    return _Typed(kinds.FieldType(shape="struct", struct=type_name))
+
+
+_SCALARS: Mapping[str, Scalar] = {
+    "string": "string",
+    "bytes": "string",
+    "int32": "numeric",
+    "int64": "numeric",
+    "double": "numeric",
+    "bool": "boolean",
+}
+
+
+class _Typed:
+    """The schema of a field of a built-in kind."""
+
+    def __init__(self, field_type: kinds.FieldType) -> None:
+        self._type = field_type
+
+    @cached_property
+    def scalar(self) -> Scalar | None:
+        if self._type.scalar is None:
+            return None
+        return _SCALARS.get(self._type.scalar, "untyped")
+
+    @cached_property
+    def list(self) -> ListSchema | None:
+        if self._type.scalar == "any":
+            return self._anything.list
+        if self._type.shape != "list":
+            return None
+        assert self._type.element is not None, "a list has elements"
+        return ListSchema(
+            _Typed(self._type.element),
+            associative=not self._type.atomic,
+            keys=self._type.list_keys,
+            defaults=_defaults(self._type.element, self._type.list_keys),
+        )
+
+    @cached_property
+    def map(self) -> MapSchema | None:
+        if self._type.scalar == "any":
+            return self._anything.map
+        if self._type.struct is not None:
+            fields, present = _struct(self._type.struct)
+            return MapSchema(fields, atomic=self._type.atomic, present=present)
+        if self._type.shape != "map":
+            return None
+        assert self._type.element is not None, "a map has elements"
+        return MapSchema({}, element=_Typed(self._type.element), atomic=self._type.atomic)
+
+    @property
+    def _anything(self) -> Schema:
+        return ATOMIC if self._type.atomic else DEDUCED
+
+
+@cache
+def _struct(type_name: str) -> tuple[Mapping[str, Schema], frozenset[str]]:
+    fields = kinds.fields(type_name)
+    present = (name for name, field in fields.items() if _always_present(field))
+    return {name: _Typed(field) for name, field in fields.items()}, frozenset(present)
+
+
+def _always_present(field: kinds.FieldType) -> bool:
+    if field.shape == "scalar":
+        return False
+    return field.required or (field.struct is not None and field.default == {})
+
+
+def _defaults(element: kinds.FieldType, keys: tuple[str, ...]) -> Mapping[str, Json]:
+    if element.struct is None:
+        return {}
+    fields = kinds.fields(element.struct)
+    return {key: fields[key].default for key in keys if fields[key].default is not None}
+
+
+def schema_from_openapi(schema: Mapping[str, Json]) -> Schema:
+    """Return the schema of a custom kind from its `openAPIV3Schema`, which is structural.
+
+    `x-kubernetes-list-type`, `-list-map-keys`, `-map-type`, `-preserve-unknown-fields`,
+    `-int-or-string` and `-embedded-resource` mean what they mean to the API server.
+    """
+    return _OpenAPI({"type": "object", **schema}, resource=True, open_=False)
+
+
+class _OpenAPI:
+    """The schema of a field of a custom kind."""
+
+    def __init__(self, schema: Mapping[str, Json], *, open_: bool, resource: bool = False) -> None:
+        self._schema = schema
+        self._open = open_ or schema.get("x-kubernetes-preserve-unknown-fields") is True
+        self._resource = resource or schema.get("x-kubernetes-embedded-resource") is True
+
+    @cached_property
+    def scalar(self) -> Scalar | None:
+        kind = self._schema.get("type")
+        if kind == "string":
+            return "string" if self._schema.get("format", "") in {"", "byte"} else "untyped"
+        return _OPENAPI_SCALARS.get(kind) if kind is not None else "untyped"
+
+    @cached_property
+    def list(self) -> ListSchema | None:
+        if self._schema.get("type") not in {None, "array"}:
+            return None
+        items = self._schema.get("items")
+        keys = tuple(self._schema.get("x-kubernetes-list-map-keys") or ())
+        properties = items.get("properties") or {} if items else {}
+        return ListSchema(
+            _OpenAPI(items, open_=self._open) if items else ATOMIC,
+            associative=self._schema.get("x-kubernetes-list-type") in {"set", "map"},
+            keys=keys,
+            defaults={
+                key: properties[key]["default"]
+                for key in keys
+                if "default" in properties.get(key, {})
+            },
+        )
+
+    @cached_property
+    def map(self) -> MapSchema | None:
+        if self._schema.get("type") not in {None, "object"}:
+            return None
+        fields: dict[str, Schema] = {
+            name: _OpenAPI(field, open_=self._open)
+            for name, field in (self._schema.get("properties") or {}).items()
+        }
+        return MapSchema(
+            {**fields, **_resource_fields()} if self._resource else fields,
+            element=self._element(),
+            atomic=self._schema.get("x-kubernetes-map-type") == "atomic",
+        )
+
+    def _element(self) -> Schema | None:
+        additional = self._schema.get("additionalProperties")
+        if additional is None:
+            free = self._open or not self._schema.get("properties")
+            return DEDUCED if free else None
+        if isinstance(additional, bool):
+            return DEDUCED if additional else None
+        return _OpenAPI(additional, open_=self._open)
+
+
+_OPENAPI_SCALARS: Mapping[str, Scalar] = {
+    "integer": "numeric",
+    "number": "numeric",
+    "boolean": "boolean",
+}
+
+
+@cache
+def _resource_fields() -> Mapping[str, Schema]:
+    """What every object has, whatever the schema of its kind says."""
+    text = Shapes(scalar="string")
+    return {"apiVersion": text, "kind": text, "metadata": schema_of_type("meta/v1.ObjectMeta")}
