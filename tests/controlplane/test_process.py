@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.process import Component, ControlPlaneError, ProcessGroup, Program
+from tests.controlplane.programs import find_binaries
 
 ORPHAN = """
 import os, signal, sys
@@ -102,3 +103,10 @@ def test_a_process_sees_nobodys_settings(component):
     printer.wait()
 
     assert "proxy" not in printer.log.read_text()
+
+
+def test_binaries_that_are_not_built_are_an_error_that_says_how(monkeypatch, tmp_path):
+    monkeypatch.setenv("POLICYD_CACHE", str(tmp_path))
+
+    with pytest.raises(ControlPlaneError, match=r"not built yet: etcd, .* run `make controlplane`"):
+        find_binaries()
