@@ -1,0 +1,10 @@
+"""A Kubernetes API server in one process: small, in memory, good enough for an unchanged kubectl.
+
+A request passes through: target and user → kind → handler (read, write, delete, subresource) →
+patch, defaults, admission, validation → store → watchers. Objects in the store are never changed in
+place: whoever changes one puts a new one there, and the old object's identity is the lock.
+"""
+
+from policyd.local.apiserver.server import ApiServer
+
+__all__ = ["ApiServer"]

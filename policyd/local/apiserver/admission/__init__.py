@@ -1,0 +1,1 @@
+"""Admission: what may change or refuse a write before it is stored."""

@@ -1,0 +1,153 @@
+"""The ASGI application: who asks, for what, and how the answer goes out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import structlog
+
+from policyd.local.apiserver.documents import document, public_document
+from policyd.local.apiserver.requests import (
+    BODY_LIMIT,
+    Request,
+    User,
+    parse_options,
+    parse_target,
+)
+from policyd.local.apiserver.responses import Answer, Stream
+from policyd.local.apiserver.routes import Reply, find_handler
+from policyd.local.apiserver.state import State
+from policyd.local.apiserver.status import StatusError, internal_error, too_large
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Mapping[str, str]
+
+AUTHENTICATED = "system:authenticated"
+
+log = structlog.get_logger(__name__)
+
+
+class Application:
+    """The API over HTTP; `users` has who may ask, by token."""
+
+    def __init__(self, state: State, *, users: Mapping[str, User]) -> None:
+        self._state = state
+        self._users = users
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        assert scope["type"] == "http", "the server is configured for HTTP alone"
+        warnings: list[str] = []
+        try:
+            reply = await self._reply(scope, receive, warnings)
+        except StatusError as error:
+            reply = Answer(body=error.status, code=error.code)
+        except Exception as error:  # one bad request must not end the server
+            log.exception("request_failed", path=scope["path"])
+            error_status = internal_error(f"{type(error).__name__}: {error}")
+            reply = Answer(body=error_status.status, code=error_status.code)
+        if isinstance(reply, Stream):
+            await _send_stream(reply, receive, send)
+        else:
+            await _send_answer(reply, warnings, send)
+
+    async def _reply(self, scope: Scope, receive: Receive, warnings: list[str]) -> Reply:
+        path = scope["path"]
+        public = public_document(path)
+        if public is not None:
+            return public
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        user = impersonated(headers, scope["headers"], authenticate(headers, self._users))
+        body = await _read_body(receive)
+        target = parse_target(path)
+        if target is None:
+            return document(self._state, path, headers)
+        served = self._state.registry.find(target.group, target.version, target.plural)
+        if served is None or (target.namespace and not served.namespaced):
+            return document(self._state, path, headers)
+        request = Request(
+            method=scope["method"],
+            target=target,
+            served=served,
+            options=parse_options(scope.get("query_string", b"")),
+            user=user,
+            headers=headers,
+            body=body,
+            warnings=warnings,
+        )
+        return await find_handler(request)(self._state, request)
+
+
+def authenticate(headers: Headers, users: Mapping[str, User]) -> User:
+    """Tell who asks, by the token.
+
+    Raises:
+        StatusError: 401, if nobody is known by it.
+    """
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    user = users.get(token.strip()) if scheme.lower() == "bearer" else None
+    if user is None:
+        raise StatusError(401, "Unauthorized", "Unauthorized")
+    return user
+
+
+def impersonated(headers: Headers, raw: Sequence[tuple[bytes, bytes]], user: User) -> User:
+    """Return whom the user acts as (`kubectl --as`), or the user; nobody is refused that here."""
+    name = headers.get("impersonate-user")
+    if not name:
+        return user
+    groups = [value.decode() for key, value in raw if key == b"impersonate-group"]
+    if AUTHENTICATED not in groups:
+        groups.append(AUTHENTICATED)
+    return User(name=name, groups=tuple(groups))
+
+
+async def _read_body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > BODY_LIMIT:
+            raise too_large(BODY_LIMIT)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _send_answer(answer: Answer, warnings: Sequence[str], send: Send) -> None:
+    body = answer.encoded()
+    headers = [
+        (b"content-type", answer.content_type.encode()),
+        (b"content-length", str(len(body)).encode()),
+        *((b"warning", warning_header(text)) for text in warnings),
+    ]
+    await send({"type": "http.response.start", "status": answer.code, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def warning_header(text: str) -> bytes:
+    """Write a warning as RFC 7234 has it, on one line and in what a header can hold."""
+    flat = " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{flat}"'.encode()
+
+
+async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:
+    async def end_with_client() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        stream.close()
+
+    headers = [(b"content-type", stream.content_type.encode())]
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(end_with_client())
+            async for chunk in stream.chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            listening.cancel()
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        stream.close()

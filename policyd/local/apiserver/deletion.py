@@ -1,0 +1,192 @@
+"""Deleting: preconditions, finalizers, grace, and whole collections."""
+
+from dataclasses import dataclass, replace
+
+from policyd.local.apiserver import metadata
+from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.conversion import to_served
+from policyd.local.apiserver.requests import Request, decode
+from policyd.local.apiserver.responses import Answer
+from policyd.local.apiserver.selectors import selection
+from policyd.local.apiserver.state import State
+from policyd.local.apiserver.status import Object, conflict, named, not_found, success
+from policyd.local.apiserver.store import ChangedError
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+NAMESPACE_FINALIZER = "kubernetes"
+
+RETURNED = frozenset({"pods", "namespaces"})
+"""Kinds whose deletion answers with the object, even when it is gone at once."""
+
+ORPHANED_BY_DEFAULT = frozenset({"jobs.batch"})
+"""Kinds that leave their dependents behind unless told otherwise: older than the policies."""
+
+ORPHAN_WARNING = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to"
+    " remove them or set propagationPolicy=Orphan to suppress this warning"
+)
+
+
+def is_released(value: Object) -> bool:
+    """Tell whether an object that is being deleted has nothing left to wait for."""
+    about = value["metadata"]
+    return (
+        "deletionTimestamp" in about
+        and not about.get("finalizers")
+        and not about.get("deletionGracePeriodSeconds")
+        and not (value.get("kind") == "Namespace" and value.get("spec", {}).get("finalizers"))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """How to delete; grace is in seconds, None is what the object asks for."""
+
+    grace: int | None = None
+    policy: str = ""
+    uid: str = ""
+    version: str = ""
+
+
+def read_options(request: Request) -> DeleteOptions:
+    """Read the options of a deletion, from the body and the query."""
+    body = decode(request.body, request.media_type) if request.body else {}
+    preconditions = body.get("preconditions") or {}
+    grace = body.get("gracePeriodSeconds")
+    policy = body.get("propagationPolicy") or request.options.text("propagationPolicy")
+    if not policy and body.get("orphanDependents"):
+        policy = "Orphan"
+    return DeleteOptions(
+        grace=request.options.integer("gracePeriodSeconds") if grace is None else grace,
+        policy=policy,
+        uid=preconditions.get("uid", ""),
+        version=preconditions.get("resourceVersion", ""),
+    )
+
+
+def is_dry_run(request: Request) -> bool:
+    """Tell whether a deletion may store nothing; its body may say so too."""
+    body = decode(request.body, request.media_type) if request.body else {}
+    return request.options.dry_run or body.get("dryRun") == ["All"]
+
+
+async def delete(state: State, request: Request) -> Answer:
+    """Answer DELETE on an object."""
+    served, target = request.served, request.target
+    old = state.store.get(served.storage, target.namespace, target.name)
+    if old is None:
+        raise not_found(served.resource, target.name)
+    final, gone = await delete_object(state, request, old, read_options(request))
+    if gone and served.resource not in RETURNED:
+        about = final["metadata"]
+        return Answer(body=success(named(served.resource, about["name"], about["uid"])))
+    return Answer(body=to_served(served, final))
+
+
+async def delete_collection(state: State, request: Request) -> Answer:
+    """Answer DELETE on a collection: delete what its selectors let through, and say what it was."""
+    options, selects = read_options(request), selection(request)
+    found = state.store.items(request.served.storage, request.target.namespace)
+    matching = [value for _, value in found if selects(value)]
+    for old in matching:
+        await delete_object(state, request, old, options)
+    served = request.served
+    return Answer(
+        body={
+            "kind": served.list_kind,
+            "apiVersion": served.api_version,
+            "metadata": {"resourceVersion": str(state.store.version)},
+            "items": [to_served(served, old) for old in matching],
+        }
+    )
+
+
+async def delete_object(
+    state: State, request: Request, old: Object, options: DeleteOptions
+) -> tuple[Object, bool]:
+    """Delete an object, or mark it for deletion if something is to happen before.
+
+    Returns:
+        The object as it is now or was last, and whether it is gone.
+
+    Raises:
+        StatusError: If a precondition fails, or admission refuses.
+    """
+    served = request.served
+    metadata.check_preconditions(old, served, uid=options.uid, version=options.version)
+    dry_run = is_dry_run(request)
+    await state.admission.validate(_attributes(request, old, dry_run=dry_run))
+    options = _with_default_policy(request, options)
+    marked = mark_deleted(old, served.resource, options, now=state.clock.now())
+    gone = is_released(marked)
+    if dry_run:
+        return marked, gone
+    try:
+        if gone:
+            return state.store.remove(served.storage, old, last=marked), True
+        if marked == old:
+            return old, False
+        return state.store.put(served.storage, marked, replacing=old), False
+    except ChangedError:
+        raise conflict(served.resource, old["metadata"]["name"]) from None
+
+
+def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: float) -> Object:
+    """Return an object as it is once its deletion is asked for."""
+    about = dict(old["metadata"])
+    grace = _grace(old, resource, options)
+    before = about.get("deletionGracePeriodSeconds")
+    if "deletionTimestamp" not in about or (before is not None and grace < before):
+        about["deletionTimestamp"] = metadata.timestamp(now + grace)
+        about["deletionGracePeriodSeconds"] = grace
+    about["finalizers"] = _finalizers(about, options.policy)
+    if not about["finalizers"]:
+        del about["finalizers"]
+    marked = {**old, "metadata": about}
+    if resource == "namespaces":
+        marked["status"] = {**old.get("status", {}), "phase": "Terminating"}
+    return marked
+
+
+def _grace(old: Object, resource: str, options: DeleteOptions) -> int:
+    """Only a pod that a node runs needs time to end."""
+    spec, status = old.get("spec", {}), old.get("status", {})
+    if resource != "pods" or not spec.get("nodeName"):
+        return 0
+    if status.get("phase") in {"Succeeded", "Failed"}:
+        return 0
+    own: int = spec.get("terminationGracePeriodSeconds", 30)
+    return own if options.grace is None else max(options.grace, 0)
+
+
+def _finalizers(about: Object, policy: str) -> list[str]:
+    """The propagation policy is kept as a finalizer, which the garbage collector works off."""
+    finalizers = list(about.get("finalizers", ()))
+    wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(policy)
+    if policy:
+        finalizers = [f for f in finalizers if f not in {FOREGROUND, ORPHAN} or f == wanted]
+    if wanted and wanted not in finalizers:
+        finalizers.append(wanted)
+    return finalizers
+
+
+def _with_default_policy(request: Request, options: DeleteOptions) -> DeleteOptions:
+    if options.policy or request.served.resource not in ORPHANED_BY_DEFAULT:
+        return options
+    request.warn(ORPHAN_WARNING)
+    return replace(options, policy="Orphan")
+
+
+def _attributes(request: Request, old: Object, *, dry_run: bool) -> Attributes:
+    return Attributes(
+        served=request.served,
+        operation="DELETE",
+        namespace=old["metadata"].get("namespace", ""),
+        name=old["metadata"]["name"],
+        user=request.user,
+        old_object=old,
+        dry_run=dry_run,
+        options={"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"},
+        warn=request.warn,
+    )

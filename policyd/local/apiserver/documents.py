@@ -1,0 +1,60 @@
+"""The documents beside the objects: discovery, OpenAPI, version and health."""
+
+from collections.abc import Mapping
+
+from policyd.local.apiserver import discovery
+from policyd.local.apiserver.responses import Answer, text
+from policyd.local.apiserver.state import State
+
+HEALTH = frozenset({"healthz", "livez", "readyz"})
+
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.3+policyd",
+    "gitTreeState": "clean",
+    "goVersion": "none",
+    "compiler": "CPython",
+    "platform": "python",
+}
+"""What the server says it is: the version of Kubernetes whose kinds it has."""
+
+NO_SUCH_PAGE = "404 page not found\n"
+
+
+def public_document(path: str) -> Answer | None:
+    """Answer what anybody may ask; None if it is nothing of that."""
+    first = path.strip("/").partition("/")[0]
+    if first in HEALTH:
+        return text("ok")
+    return Answer(body=VERSION) if path == "/version" else None
+
+
+def document(state: State, path: str, headers: Mapping[str, str]) -> Answer:
+    """Answer a path that is no resource."""
+    parts = path.strip("/").split("/")
+    wants_all = discovery.wants_aggregated(headers.get("accept", ""))
+    if wants_all and parts in (["api"], ["apis"]):
+        return discovery.aggregated(state, core=parts == ["api"])
+    found = _discovery(state, parts)
+    return text(NO_SUCH_PAGE, code=404) if found is None else Answer(body=found)
+
+
+def _discovery(state: State, parts: list[str]) -> object:
+    match parts:
+        case ["api"]:
+            return discovery.versions()
+        case ["apis"]:
+            return discovery.group_list(state)
+        case ["api", version]:
+            return discovery.resource_list(state, "", version)
+        case ["apis", group]:
+            return discovery.one_group(state, group)
+        case ["apis", group, version]:
+            return discovery.resource_list(state, group, version)
+        case _:
+            return None

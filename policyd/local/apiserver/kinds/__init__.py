@@ -1,0 +1,1 @@
+"""What the server knows of single kinds: their defaults, and the rules they keep."""

@@ -1,0 +1,117 @@
+"""What the server itself writes into metadata, and what of it a client cannot change."""
+
+import secrets
+import uuid
+from datetime import UTC, datetime
+
+import msgspec
+
+from policyd.local.apiserver.registry import Served
+from policyd.local.apiserver.status import Object, bad_request, conflict
+
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""No vowels, so that no word comes out by accident."""
+
+LONGEST_BASE = 58
+"""Letters of a generateName that stay, so that the whole name fits 63."""
+
+SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+                 "selfLink", "generation")  # fmt: skip
+"""What a client may send, and the server decides."""
+
+WITHOUT_GENERATION = frozenset(
+    {"", "coordination.k8s.io", "events.k8s.io", "rbac.authorization.k8s.io", "storage.k8s.io"}
+)
+"""Groups whose objects do not count the changes of their spec; pods do all the same."""
+
+
+def timestamp(now: float) -> str:
+    """Write seconds since the epoch as the API does."""
+    return datetime.fromtimestamp(int(now), tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def own_copy(value: Object) -> Object:
+    """Copy an object so that it can be changed in place."""
+    copied: Object = msgspec.json.decode(msgspec.json.encode(value))
+    return copied
+
+
+def wipe_system_fields(new: Object) -> None:
+    """Drop what only the server decides, before an object is created."""
+    metadata = new["metadata"]
+    if metadata.pop("resourceVersion", ""):
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    for name in SYSTEM_FIELDS:
+        metadata.pop(name, None)
+
+
+def place(new: Object, served: Served, namespace: str) -> None:
+    """Put an object into the namespace of the request.
+
+    Raises:
+        StatusError: If it names another one.
+    """
+    metadata = new["metadata"]
+    if not served.namespaced:
+        metadata.pop("namespace", None)
+    elif metadata.setdefault("namespace", namespace) != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def generate_name(new: Object) -> None:
+    """Give an object with `generateName` and no name its name."""
+    metadata = new["metadata"]
+    if not metadata.get("name") and metadata.get("generateName"):
+        suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(5))
+        metadata["name"] = metadata["generateName"][:LONGEST_BASE] + suffix
+
+
+def stamp_created(new: Object, served: Served, now: float) -> None:
+    """Write what a new object gets from the server."""
+    metadata = new["metadata"]
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = timestamp(now)
+    if counts_generations(served):
+        metadata["generation"] = 1
+
+
+def counts_generations(served: Served) -> bool:
+    """Tell whether objects of this kind carry a generation."""
+    return served.group not in WITHOUT_GENERATION or served.plural == "pods"
+
+
+def check_preconditions(old: Object, served: Served, *, uid: str, version: str) -> None:
+    """Compare an object with what the writer believes of it; empty means no opinion.
+
+    Raises:
+        StatusError: 409, if it is another one.
+    """
+    metadata = old["metadata"]
+    if uid and uid != metadata["uid"]:
+        why = (
+            f"Precondition failed: UID in precondition: {uid}, "
+            f"UID in object meta: {metadata['uid']}"
+        )
+        raise conflict(served.resource, metadata["name"], why)
+    if version and version != metadata["resourceVersion"]:
+        raise conflict(served.resource, metadata["name"])
+
+
+def stamp_updated(new: Object, old: Object, served: Served) -> None:
+    """Keep what a client cannot change, and count the generation."""
+    metadata, before = new["metadata"], old["metadata"]
+    for name in (*SYSTEM_FIELDS, "name", "namespace", "resourceVersion", "generateName"):
+        if name in before:
+            metadata[name] = before[name]
+        else:
+            metadata.pop(name, None)
+    if counts_generations(served) and wish(new) != wish(old):
+        metadata["generation"] = before.get("generation", 0) + 1
+
+
+def wish(value: Object) -> Object:
+    """Return what is asked for: everything but type, metadata and status."""
+    left_out = {"metadata", "status", "apiVersion", "kind"}
+    return {name: part for name, part in value.items() if name not in left_out}

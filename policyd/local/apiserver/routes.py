@@ -1,0 +1,46 @@
+"""Which function answers which request."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from policyd.local.apiserver.deletion import delete, delete_collection
+from policyd.local.apiserver.patching import patch
+from policyd.local.apiserver.read import get, list_
+from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.responses import Answer, Stream
+from policyd.local.apiserver.state import State
+from policyd.local.apiserver.status import StatusError, method_not_allowed
+from policyd.local.apiserver.watching import watch
+from policyd.local.apiserver.write import create, update
+
+Reply = Answer | Stream
+Handler = Callable[[State, Request], Awaitable[Reply]]
+Verbs = Mapping[str, Handler]
+
+COLLECTION: Verbs = {"GET": list_, "POST": create, "DELETE": delete_collection}
+OBJECT: Verbs = {"GET": get, "PUT": update, "PATCH": patch, "DELETE": delete}
+SUBRESOURCES: Mapping[str, Verbs] = {
+    "status": {"GET": get, "PUT": update, "PATCH": patch},
+}
+
+
+def find_handler(request: Request) -> Handler:
+    """Return the function that answers a request.
+
+    Raises:
+        StatusError: If there is none.
+    """
+    handler = _verbs(request).get(request.method)
+    if handler is None:
+        raise method_not_allowed()
+    if handler is list_ and request.options.flag("watch"):
+        return watch
+    return handler
+
+
+def _verbs(request: Request) -> Verbs:
+    subresource = request.target.subresource
+    if subresource:
+        if not request.served.has(subresource):
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        return SUBRESOURCES[subresource]
+    return OBJECT if request.target.name else COLLECTION

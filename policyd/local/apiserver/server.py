@@ -1,0 +1,165 @@
+"""The server: its address, its certificate, its users, and its life from start to stop."""
+
+import asyncio
+import base64
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+
+from policyd.certificates import Authority, CertificatePair
+from policyd.clock import Clock, SystemClock
+from policyd.errors import ConfigurationError
+from policyd.local.apiserver.admission.chain import Admission
+from policyd.local.apiserver.app import Application
+from policyd.local.apiserver.builtin import builtin_kinds
+from policyd.local.apiserver.registry import Registry
+from policyd.local.apiserver.requests import User
+from policyd.local.apiserver.state import PodLog, State, no_log
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import HISTORY, Store
+
+HOST = "127.0.0.1"
+
+ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
+"""Whom a kubeconfig is for unless told."""
+
+CLUSTER = "policyd"
+"""The name of cluster and context in the kubeconfig."""
+
+KEEP_ALIVE_SECONDS = 120
+"""Longer than the 90 s after which Go's clients drop an idle connection themselves."""
+
+GRACE_SECONDS = 2
+"""How long requests under way may take when the server stops."""
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the program that this server is a part of."""
+        yield
+
+
+class ApiServer:
+    """An API server on loopback, with TLS and tokens.
+
+    It runs in the event loop of whoever starts it. `address` and `kubeconfig` are known from the
+    beginning, as the port is taken then.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        clock: Clock | None = None,
+        history: int = HISTORY,
+        pod_log: PodLog = no_log,
+    ) -> None:
+        """Take the port, which is a free one if 0.
+
+        Args:
+            port: Where to listen, on loopback.
+            clock: What the time is.
+            history: Changes of each resource that a watch can catch up on.
+            pod_log: Gives the log of a pod's container.
+
+        Raises:
+            ConfigurationError: If the port is taken.
+        """
+        self._clock = clock or SystemClock()
+        self._authority = Authority.create(now=self._clock.now(), name="policyd api server")
+        self._users: dict[str, User] = {}
+        self._socket = _listen(port)
+        self._state = State(
+            store=Store(history=history),
+            registry=Registry(builtin_kinds()),
+            clock=self._clock,
+            admission=Admission(),
+            pod_log=pod_log,
+        )
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """The server's URL."""
+        return f"https://{HOST}:{self._socket.getsockname()[1]}"
+
+    async def start(self) -> None:
+        """Begin to answer; return once the server does."""
+        pair = self._authority.issue([HOST, "localhost"], now=self._clock.now())
+        self._server = _Server(_configuration(Application(self._state, users=self._users), pair))
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        await self._server.ready.wait()
+
+    async def stop(self) -> None:
+        """End the watches, let requests under way finish, and close the port."""
+        for watcher in list(self._state.watchers):
+            watcher.close()
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            with suppress(asyncio.CancelledError):
+                await self._serving
+        self._socket.close()
+
+    def kubeconfig(self, user: User = ADMIN, *, namespace: str = "default") -> Object:
+        """Return a kubeconfig for `user`, with a new token."""
+        token = secrets.token_urlsafe(24)
+        self._users[token] = user
+        authority = base64.b64encode(self._authority.certificate_pem).decode()
+        cluster = {"server": self.address, "certificate-authority-data": authority}
+        context = {"cluster": CLUSTER, "user": user.name, "namespace": namespace}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": CLUSTER, "cluster": cluster}],
+            "users": [{"name": user.name, "user": {"token": token}}],
+            "contexts": [{"name": CLUSTER, "context": context}],
+            "current-context": CLUSTER,
+        }
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {HOST}:{port}: {error.strerror}", hint="choose another port"
+        ) from error
+
+
+def _configuration(app: Application, pair: CertificatePair) -> uvicorn.Config:
+    # Python's TLS reads certificates from files only.
+    with tempfile.TemporaryDirectory(prefix="policyd-") as folder:
+        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+        certificate.write_bytes(pair.certificate_pem)
+        key.write_bytes(pair.key_pem)
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+        )
+        config.load()
+    return config

@@ -1,0 +1,31 @@
+"""What every handler works on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from policyd.clock import Clock
+from policyd.local.apiserver.admission.chain import Admission
+from policyd.local.apiserver.registry import Registry
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.watch import Watcher
+
+PodLog = Callable[[Object, str], str]
+"""Gives the log of a pod's container, by the pod and the container's name."""
+
+
+def no_log(_pod: Object, _container: str) -> str:
+    """Return nothing: what a pod has said that nobody runs."""
+    return ""
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """The server's parts, and the watches under way."""
+
+    store: Store
+    registry: Registry
+    clock: Clock
+    admission: Admission
+    pod_log: PodLog = no_log
+    watchers: set[Watcher] = field(default_factory=set)

@@ -1,0 +1,1 @@
+"""The subresources that are not the object itself: scale, binding, eviction, log, finalize."""
