@@ -133,7 +133,7 @@ class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
         self._depth += 1
         if self._depth > MAXIMUM_DEPTH:
             event = self.peek_event()
-            raise _UnreadableError("nested too deep", event and event.start_mark)
+            raise _UnreadableError("nested too deep", event.start_mark if event else None)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
