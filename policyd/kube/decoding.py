@@ -82,7 +82,9 @@ def _decode_bookmark(line: bytes, problem: msgspec.DecodeError) -> Bookmark:
         return Bookmark(metadata.resource_version)
     if event.type == "ERROR":
         raise error_from_status(decode_object(event.object, Status), asked="watch")
-    raise undecodable(event.object, problem) from problem
+    error = undecodable(event.object, problem)
+    error.deleted = event.type == "DELETED"
+    raise error from problem
 
 
 def undecodable(body: bytes | msgspec.Raw, problem: msgspec.DecodeError) -> UndecodableError:

@@ -82,11 +82,13 @@ class UnreachableError(ApiError):
 class UndecodableError(ApiError):
     """An answer does not have the type that was asked for.
 
-    `key` and `resource_version` name the object, as far as they could be read.
+    `key` and `resource_version` name the object, as far as they could be read; `deleted` tells
+    whether a watch said with it that the object is gone.
     """
 
     key: str = ""
     resource_version: str = ""
+    deleted: bool = False
 
 
 class _Cause(Wire, frozen=True):

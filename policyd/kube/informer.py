@@ -1,0 +1,263 @@
+"""A collection of objects, kept equal to the API server's, and told to whoever asked.
+
+Theory of operation. A list gives the state at one version; a watch from that version gives every
+change after it. A watch that ends, for whatever reason, is resumed from the last version seen, so
+nothing is lost. Only when the server no longer knows that version (410), or sends what cannot be
+read, is the collection listed again; what the store then has and the list has not was deleted
+meanwhile, and is told as a deletion.
+
+Failures are waited out, longer each time, spread by chance. The waits begin anew when an event
+arrives or a watch has lived a while: a server that accepts watches and drops them is a failure too.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Generic, NoReturn, Protocol, TypeVar, Unpack
+
+import msgspec
+import structlog
+
+from policyd.kube.calls import PAGE_LIMIT
+from policyd.kube.client import Bookmark, Event, Page, Paging, Reader, Selection
+from policyd.kube.decoding import decode_object
+from policyd.kube.errors import ApiError, GoneError, UndecodableError
+from policyd.kube.pace import Backoff, Pace
+from policyd.kube.resources import Resource
+
+log = structlog.get_logger()
+
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 30.0
+SHORT_WATCH_SECONDS = 5.0
+"""A watch that lives no longer than this and brings nothing counts as a failure."""
+
+
+class Metadata(Protocol):
+    """The metadata that an informer needs; ObjectMeta has it, and a smaller Struct may."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """The namespace; empty for what belongs to the cluster."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """What sets it apart from an earlier object of the same name."""
+        ...
+
+    @property
+    def resource_version(self) -> str:
+        """The version; opaque."""
+        ...
+
+
+class Identified(Protocol):
+    """An object with metadata."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """What names it."""
+        ...
+
+
+T = TypeVar("T", bound=Identified)
+
+
+def key_of(obj: Identified) -> str:
+    """Return `namespace/name`, or the name alone for what belongs to the cluster."""
+    metadata = obj.metadata
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def ignore(old: object, new: object) -> None:
+    """Do nothing with a change: for informers that are only looked into."""
+
+
+class Informer(Generic[T]):
+    """Keeps the objects of one resource. `run` does the work; the rest can be read at any time.
+
+    `on_change(old, new)` is called for every change, after the store has it: `old` is None for
+    what is new, `new` is None for what is gone. Between calls for the same object nothing is left
+    out but what happened while there was no connection; then it is told once, as one change.
+    An object that was deleted and made again meanwhile is told as both.
+
+    `into` should be a Struct with `gc=False` that names only the fields that are read.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        resource: Resource,
+        *,
+        into: type[T],
+        on_change: Callable[[T | None, T | None], None] = ignore,
+        pace: Pace | None = None,
+        **selection: Unpack[Selection],
+    ) -> None:
+        self._reader = reader
+        self._resource = resource
+        self._into = into
+        self._on_change = on_change
+        self._pace = pace or Pace()
+        self._selection = selection
+        self._objects: dict[str, T] = {}
+        self._invalid: dict[str, str] = {}
+        self._version = ""
+        self._whole_lists = False
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, chance=self._pace.chance)
+        self.synced = asyncio.Event()
+        """Set once the first list is complete, and for ever."""
+        self.last_contact: float | None = None
+        """When the server last answered or sent something, by the monotonic clock."""
+        self.last_error: ApiError | None = None
+        """Why the informer waits at present; None while all is well."""
+
+    @property
+    def store(self) -> Mapping[str, T]:
+        """The objects by `namespace/name`, or by name alone: a live view."""
+        return MappingProxyType(self._objects)
+
+    @property
+    def invalid(self) -> Mapping[str, str]:
+        """What is wrong with the objects that cannot be read, by key. The store is without them."""
+        return MappingProxyType(self._invalid)
+
+    async def run(self) -> NoReturn:
+        """List, watch, and go on until cancelled.
+
+        What `on_change` raises ends it.
+        """
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                wait = await self._watch()
+            except ApiError as error:
+                wait = self._wait_after(error)
+            if wait:
+                await self._pace.sleep(wait)
+
+    def _wait_after(self, error: ApiError) -> float:
+        if isinstance(error, GoneError):
+            # A list that took longer than the server keeps its pages is not cut into pages again.
+            self._whole_lists = not self._version
+            self._version = ""
+        self.last_error = error
+        wait = max(self._backoff.next(), error.retry_after or 0.0)
+        log.warning(
+            "informer_waits", resource=self._resource.plural, seconds=wait, error=str(error)
+        )
+        return wait
+
+    async def _list(self) -> None:
+        seen: set[str] = set()
+        self._invalid.clear()
+        continue_ = ""
+        while True:
+            page = await self._page(continue_)
+            self._touch()
+            for obj in page.items:
+                seen.add(key_of(obj))
+                self._put(obj)
+            continue_ = page.continue_
+            if not continue_:
+                break
+        for key in [key for key in self._objects if key not in seen]:
+            self._drop(key)
+        self._version = page.resource_version
+        self._whole_lists = False
+        self.synced.set()
+
+    async def _page(self, continue_: str) -> Page[T]:
+        paging = Paging(
+            limit=0 if self._whole_lists else PAGE_LIMIT, continue_=continue_, **self._selection
+        )
+        try:
+            return await self._reader.page(self._resource, into=self._into, **paging)
+        except UndecodableError:
+            page = await self._reader.page(self._resource, into=msgspec.Raw, **paging)
+            return self._readable(page)
+
+    def _readable(self, page: Page[msgspec.Raw]) -> Page[T]:
+        items = []
+        for raw in page.items:
+            try:
+                items.append(decode_object(raw, self._into))
+            except UndecodableError as error:
+                self._reject(error)
+        return Page(tuple(items), page.resource_version, page.continue_)
+
+    async def _watch(self) -> float:
+        """Watch until the server ends it; return how long to wait before the next."""
+        began = self._pace.clock.monotonic()
+        watch = self._reader.watch(
+            self._resource,
+            into=self._into,
+            resource_version=self._version,
+            **self._selection,
+        )
+        try:
+            async with aclosing(watch) as events:
+                async for event in events:
+                    self._take(event)
+        except UndecodableError as error:
+            if error.resource_version in {"", self._version}:
+                self._version = ""
+                raise
+            self._reject(error)
+            self._version = error.resource_version
+            return 0.0
+        if self._pace.clock.monotonic() - began < SHORT_WATCH_SECONDS:
+            return self._backoff.next()
+        self._touch()
+        self._backoff.reset()
+        return 0.0
+
+    def _take(self, event: Event[T] | Bookmark) -> None:
+        self._touch()
+        if isinstance(event, Bookmark):
+            self._version = event.resource_version
+            return
+        self._backoff.reset()
+        obj = event.object
+        if event.type == "DELETED":
+            self._drop(key_of(obj))
+        else:
+            self._put(obj)
+        self._version = obj.metadata.resource_version
+
+    def _touch(self) -> None:
+        self.last_contact = self._pace.clock.monotonic()
+        self.last_error = None
+
+    def _put(self, obj: T) -> None:
+        key = key_of(obj)
+        self._invalid.pop(key, None)
+        old = self._objects.get(key)
+        if old is not None and old.metadata.uid != obj.metadata.uid:
+            self._drop(key)
+            old = None
+        if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
+            return
+        self._objects[key] = obj
+        self._on_change(old, obj)
+
+    def _drop(self, key: str) -> None:
+        self._invalid.pop(key, None)
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._on_change(old, None)
+
+    def _reject(self, error: UndecodableError) -> None:
+        """Treat an object that cannot be read as gone: what was known of it is no longer true."""
+        self._drop(error.key)
+        if not error.deleted:
+            self._invalid[error.key] = str(error)
+            log.warning("object_unreadable", resource=self._resource.plural, error=str(error))

@@ -1,0 +1,10 @@
+"""Fakes of the world, shipped: a clock, and an API server in memory.
+
+They behave like the real ones wherever policyd can tell, which one set of tests checks on both.
+"""
+
+from policyd.testing.clock import FakeClock
+from policyd.testing.fake_client import FakeClient, Write
+from policyd.testing.objects import Change, ObjectStore
+
+__all__ = ["Change", "FakeClient", "FakeClock", "ObjectStore", "Write"]
