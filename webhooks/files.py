@@ -24,13 +24,20 @@ def fingerprint(paths: Iterable[Path]) -> Fingerprint:
     return frozenset(entry for path in paths for entry in _entries(path))
 
 
-async def follow(paths: Iterable[Path], *, changed: Callable[[], None], every: float) -> NoReturn:
-    """Call `changed` after each change of the files, looking every `every` seconds.
+async def follow(
+    paths: Iterable[Path], *, since: Fingerprint, changed: Callable[[], None], every: float
+) -> NoReturn:
+    """Call `changed` after each change of the files, for as long as the task lives.
 
     What `changed` reports as a PolicydError is logged, and what was there before stays in use.
+
+    Args:
+        paths: Files and folders.
+        since: Their fingerprint from before they were read, so that no change is missed.
+        changed: Reads them anew.
+        every: Seconds between two looks.
     """
-    paths = tuple(paths)
-    seen = fingerprint(paths)
+    paths, seen = tuple(paths), since
     while True:
         await asyncio.sleep(every)
         current = fingerprint(paths)

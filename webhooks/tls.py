@@ -157,8 +157,19 @@ async def serve(
     server = _Server(_uvicorn_config(app, context))
     async with asyncio.TaskGroup() as group:
         stopper = group.create_task(_stop(server, stop))
-        await server.serve(sockets=[listener])
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            _abandon(server)
         stopper.cancel()
+
+
+def _abandon(server: uvicorn.Server) -> None:
+    """Close what is left open if serving was cancelled; after a regular end there is nothing."""
+    for listening in getattr(server, "servers", ()):
+        listening.close()
+    for connection in tuple(server.server_state.connections):
+        connection.transport.abort()
 
 
 async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:

@@ -1,0 +1,108 @@
+"""A door on a real TLS socket of loopback, and a client that shows which certificate it met."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policyd.certificates import Authority
+from webhooks.app import create_app
+from webhooks.health import Readiness
+from webhooks.metrics import DoorMetrics
+from webhooks.tls import LiveContext, listen, serve
+
+AUTHORITY = Authority.create(now=time.time())
+
+
+@pytest.fixture
+def anyio_backend():
+    return ("asyncio", {"use_uvloop": True})  # as in production: its TLS differs from asyncio's
+
+
+def issue(*names):
+    return AUTHORITY.issue(["127.0.0.1", *names], now=time.time())
+
+
+class Connection:
+    """One kept-alive connection, as the API server holds it."""
+
+    def __init__(self, reader, writer):
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def certificate_names(self):
+        peer = self._writer.get_extra_info("ssl_object").getpeercert()
+        return {value for kind, value in peer["subjectAltName"] if kind == "DNS"}
+
+    @property
+    def tls(self):
+        return self._writer.get_extra_info("ssl_object")
+
+    async def write(self, text):
+        self._writer.write(text)
+        await self._writer.drain()
+
+    async def send_head(self, length, path="/mutate"):
+        head = f"POST {path} HTTP/1.1\r\nhost: door\r\ncontent-type: application/json\r\n"
+        await self.write(f"{head}content-length: {length}\r\n\r\n".encode())
+
+    async def receive(self):
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.split("content-length: ")[1].split("\r\n")[0])
+        return int(head.split()[1]), await self._reader.readexactly(length)
+
+    async def post(self, body, path="/mutate"):
+        await self.send_head(len(body), path)
+        await self.write(body)
+        return await self.receive()
+
+    async def line(self):
+        return await self._reader.readline()
+
+    async def ended(self):
+        return await self._reader.read() == b""
+
+    async def close(self):
+        self._writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await self._writer.wait_closed()
+
+
+class RunningDoor:
+    """A served application."""
+
+    def __init__(self, port, context=None, stop=None):
+        self.port = port
+        self.context = context
+        self.stop = stop
+
+    @contextlib.asynccontextmanager
+    async def connection(self, **settings):
+        trust = ssl.create_default_context(cadata=AUTHORITY.certificate_pem.decode())
+        trust.set_alpn_protocols(["h2", "http/1.1"])
+        for name, value in settings.items():
+            setattr(trust, name, value)
+        connection = Connection(*await asyncio.open_connection("127.0.0.1", self.port, ssl=trust))
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+def app_for(answer):
+    metrics = DoorMetrics(CollectorRegistry())
+    return create_app(mutate=answer, validate=answer, readiness=Readiness(), metrics=metrics)
+
+
+@contextlib.asynccontextmanager
+async def running_door(answer, *, pair=None):
+    listener = listen("127.0.0.1", 0)
+    context, stop = LiveContext(pair or issue("first")), asyncio.Event()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(serve(app_for(answer), listener, context=context, stop=stop))
+        yield RunningDoor(listener.getsockname()[1], context, stop)
+        stop.set()
