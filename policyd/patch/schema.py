@@ -9,9 +9,8 @@ how it is then merged. Most allow one shape; `int-or-string` and free-form field
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
-from types import MappingProxyType
 from typing import Literal, Protocol
 
 from policyd.api import kinds
@@ -39,7 +38,7 @@ class Schema(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ListSchema:
     """How a list is merged.
 
@@ -50,10 +49,10 @@ class ListSchema:
     element: Schema
     associative: bool = False
     keys: tuple[str, ...] = ()
-    defaults: Mapping[str, Json] = MappingProxyType({})
+    defaults: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MapSchema:
     """How an object is merged: as a whole if `atomic`, else field by field.
 

@@ -1,0 +1,24 @@
+"""JSON merge patch (RFC 7386): objects merge, null removes, everything else replaces."""
+
+from policyd.api.meta import Json
+
+
+def apply_merge_patch(obj: Json, patch: Json) -> Json:
+    """Apply a merge patch. `obj` stays as it is; what does not change is shared with it."""
+    if not isinstance(patch, dict):
+        return patch
+    fields = obj if isinstance(obj, dict) else {}
+    merged = dict(fields)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif not isinstance(value, dict):
+            merged[name] = value
+        else:
+            merged[name] = apply_merge_patch(fields.get(name), value)
+    unchanged = fields is obj and len(merged) == len(fields) and _shares_all(merged, fields)
+    return obj if unchanged else merged
+
+
+def _shares_all(merged: dict[str, Json], fields: dict[str, Json]) -> bool:
+    return all(name in fields and value is fields[name] for name, value in merged.items())

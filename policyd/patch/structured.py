@@ -1,0 +1,275 @@
+"""Server-side apply: merging by schema, with a record of who owns which field.
+
+Whoever applies says what he wants to be true and nothing else. What he applied once and leaves out
+now is removed, unless somebody else owns it too; what somebody else owns and he wants otherwise is
+a conflict, unless he forces it. Other writes are recorded as well: they take what they change.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from policyd.api.meta import Json
+from policyd.patch.comparison import Comparison, compare
+from policyd.patch.conflicts import ApplyConflictError, Conflict
+from policyd.patch.copying import same_json
+from policyd.patch.fields_v1 import (
+    EMPTY,
+    FieldsError,
+    FieldSet,
+    field_element,
+    path_text,
+)
+from policyd.patch.last_applied import KUBECTL, fields_of_last_applied, with_last_applied
+from policyd.patch.managed_fields import (
+    UNOWNED,
+    Manager,
+    Managers,
+    Owned,
+    WriteKind,
+    capped,
+    decode_managers,
+    encode_managers,
+    managed_fields,
+    with_managed_fields,
+    written_time,
+)
+from policyd.patch.merging import merge, remove
+from policyd.patch.operations import PatchError
+from policyd.patch.schema import Schema
+from policyd.patch.typed import ABSENT, check, fields_of, with_parents
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+"""Who owns what was there when an object without owners is applied to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Who writes, in which version's words, when, and by which path of the API."""
+
+    manager: str
+    api_version: str
+    now: float
+    subresource: str = ""
+    ignored: FieldSet = EMPTY
+    """What this path does not write, such as the status, with all that is below."""
+
+    def identity(self, kind: WriteKind) -> Manager:
+        """Return the writer as managedFields know it."""
+        version = "" if kind == "Apply" else self.api_version
+        return Manager(self.manager or "unknown", kind, version, self.subresource)
+
+
+def apply(
+    live: dict[str, Json] | None,
+    applied: dict[str, Json],
+    *,
+    schema: Schema,
+    writer: Writer,
+    force: bool = False,
+) -> dict[str, Json]:
+    """Apply an object server-side.
+
+    Args:
+        live: The object as it is stored; None if there is none yet.
+        applied: What the applier wants to be true, without managedFields.
+        schema: The schema of the object's kind.
+        writer: Who applies.
+        force: Whether to take over what others own.
+
+    Returns:
+        The new object with its new managedFields. `live` itself is shared where nothing changed.
+
+    Raises:
+        ApplyConflictError: If others own what would change, and `force` is not set.
+        SchemaError: If what is applied is not what its schema says.
+        FieldsError: If the managedFields of `live` cannot be read.
+        PatchError: If what is applied has managedFields.
+    """
+    if managed_fields(applied) is not None:
+        raise PatchError("metadata.managedFields must be nil", path="/metadata/managedFields")
+    check(applied, schema, what=f"failed to create typed patch object ({_title(applied)})")
+    managers = decode_managers(managed_fields(live))
+    if live and not managers:
+        managers = _updated({}, {}, live, schema, replace(writer, manager=BEFORE_FIRST_APPLY))
+
+    me, last = writer.identity("Apply"), managers.get(writer.identity("Apply"))
+    fields = fields_of(applied, schema).without(writer.ignored)
+    managers[me] = Owned(fields, writer.api_version, last.time if last else None)
+    before = live or {}
+    merged = merge(before, applied, schema)
+    if last is not None:
+        merged = _prune(merged, last.fields, managers, schema)
+    changes = compare(before, merged, schema).without(writer.ignored)
+
+    if not force:
+        _refuse_conflicts(_conflicts(managers, changes, me), before, schema, writer)
+    managers = _others_lose(managers, changes, me)
+    managers = _without_unowned(managers, me)
+    if me in managers and not same_json(before, merged):
+        managers[me] = replace(managers[me], time=written_time(writer.now))
+    if writer.manager == KUBECTL:
+        merged = with_last_applied(merged, applied)
+    return with_managed_fields(merged, encode_managers(managers))
+
+
+def track_update(
+    old: dict[str, Json] | None, new: dict[str, Json], *, schema: Schema, writer: Writer
+) -> list[Json]:
+    """Record a create, an update or a patch other than apply.
+
+    Args:
+        old: The object as it is stored; None if it is created.
+        new: The object as it is to be stored, with whatever managedFields the request had.
+        schema: The schema of the object's kind.
+        writer: Who writes.
+
+    Returns:
+        The managedFields of the new object; none if nobody ever owned anything of the old.
+    """
+    managers = _known_managers(old, new, by_subresource=bool(writer.subresource))
+    if old is not None and not managers:
+        return []
+    return encode_managers(capped(_updated(managers, old or {}, new, schema, writer)))
+
+
+def merge_applied(
+    obj: dict[str, Json], applied: dict[str, Json], schema: Schema, *, forbid_atomic: bool = False
+) -> dict[str, Json]:
+    """Merge what a policy applies into an object, without a word on who owns it.
+
+    With `forbid_atomic`, what cannot be merged but only replaced is refused, as the API server does
+    for the ApplyConfiguration of a policy.
+
+    Raises:
+        SchemaError: If what is applied is not what its schema says.
+        PatchError: If something atomic is applied although that is forbidden.
+    """
+    check(applied, schema, what=f"failed to create typed patch object ({_title(applied)})")
+    if forbid_atomic:
+        atomic = list(_atomic_paths(applied, schema, ""))
+        if atomic:
+            raise PatchError(
+                f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}",
+                path=atomic[0],
+                hint="use a JSONPatch for what is replaced as a whole",
+            )
+    merged: dict[str, Json] = merge(obj, applied, schema)
+    return merged
+
+
+def _title(obj: dict[str, Json]) -> str:
+    metadata = obj.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+    place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    return f"{place}; {group}/{version}, Kind={obj.get('kind', '')}"
+
+
+def _prune(merged: Json, last: FieldSet, managers: Managers, schema: Schema) -> Json:
+    """Take away what the applier applied last and nobody wants any more."""
+    wanted = EMPTY
+    for owned in managers.values():
+        wanted = wanted | owned.fields
+    held = with_parents(fields_of(merged, schema), schema)
+    mine, kept = with_parents(last, schema), with_parents(wanted, schema)
+
+    pruned = remove(merged, mine, schema)
+    left = with_parents(_fields(pruned, schema), schema)
+    pruned = remove(merged, held - (left | kept), schema)
+    # What hung below a removed item without being this applier's must not go with it.
+    left = with_parents(_fields(pruned, schema), schema)
+    pruned = remove(merged, (held - left) & mine, schema)
+    return {} if pruned is ABSENT else pruned
+
+
+def _fields(value: Json, schema: Schema) -> FieldSet:
+    return EMPTY if value is ABSENT else fields_of(value, schema)
+
+
+def _conflicts(managers: Managers, changes: Comparison, me: Manager) -> list[Conflict]:
+    return [
+        Conflict(manager, path)
+        for manager in sorted(managers)
+        if manager != me
+        for path in managers[manager].fields & changes.written
+    ]
+
+
+def _refuse_conflicts(
+    conflicts: list[Conflict], live: Json, schema: Schema, writer: Writer
+) -> None:
+    if conflicts and writer.manager == KUBECTL:
+        own = fields_of_last_applied(live, schema, api_version=writer.api_version)
+        conflicts = [conflict for conflict in conflicts if conflict.path not in own]
+    if conflicts:
+        raise ApplyConflictError(conflicts)
+
+
+def _others_lose(
+    managers: Managers, changes: Comparison, me: Manager | None
+) -> dict[Manager, Owned]:
+    """Take what changed from all but `me`, and forget who owns nothing any more."""
+    changed = changes.written | changes.removed
+    left = {
+        manager: owned if manager == me else owned.without(changed)
+        for manager, owned in managers.items()
+    }
+    return {manager: owned for manager, owned in left.items() if owned.fields}
+
+
+def _without_unowned(managers: Managers, me: Manager) -> dict[Manager, Owned]:
+    left = dict(managers)
+    if me in left:
+        left[me] = left[me].without(UNOWNED)
+        if not left[me].fields:
+            del left[me]
+    return left
+
+
+def _known_managers(old: Json, new: Json, *, by_subresource: bool) -> dict[Manager, Owned]:
+    """Return the managers that a write starts from: the request's, if it may and does say any."""
+    said = managed_fields(new)
+    if not by_subresource:
+        if said in ([], [{}]):
+            return {}
+        managers = _readable(said)
+        if managers:
+            return managers
+    return _readable(managed_fields(old))
+
+
+def _readable(entries: Json) -> dict[Manager, Owned]:
+    try:
+        return decode_managers(entries)
+    except FieldsError:
+        return {}
+
+
+def _updated(
+    managers: Managers, old: Json, new: Json, schema: Schema, writer: Writer
+) -> dict[Manager, Owned]:
+    """Give the writer what he changed, and take it from all others and from what he had before."""
+    changes = compare(old, new, schema).without(writer.ignored)
+    left = _others_lose(managers, changes, None)
+    fields = changes.written - UNOWNED
+    if fields:
+        me = writer.identity("Update")
+        before = left[me].fields if me in left else EMPTY
+        left[me] = Owned(fields | before, writer.api_version, written_time(writer.now))
+    return left
+
+
+def _atomic_paths(value: Json, schema: Schema, path: str) -> Iterator[str]:
+    """Yield the atomic lists and objects in what is applied."""
+    if isinstance(value, dict) and schema.map is not None:
+        if schema.map.atomic:
+            yield path
+        for name, child in value.items():
+            field = schema.map.fields.get(name)
+            if field is not None:
+                yield from _atomic_paths(child, field, path + path_text((field_element(name),)))
+    elif isinstance(value, list) and schema.list is not None:
+        if not schema.list.associative:
+            yield path
+        for index, child in enumerate(value):
+            yield from _atomic_paths(child, schema.list.element, f"{path}[{index}]")
