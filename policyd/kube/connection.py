@@ -40,7 +40,7 @@ class Connection:
 
     server: str
     """Scheme, host, port, and the path before `/api`, if any; no slash at the end."""
-    ssl: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | None = None
     """Whom to trust, and the client certificate; None over plain HTTP."""
     credentials: Credentials = field(default_factory=NoCredentials)
     server_name: str | None = None

@@ -62,7 +62,7 @@ class Transport:
     async def open(self) -> None:
         """Make the pool, in the loop that is running."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl or True),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True),
             headers={
                 "Accept": "application/json",
                 # Compressed lists cost both sides more time than they save on a cluster's network.
