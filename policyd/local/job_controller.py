@@ -1,0 +1,302 @@
+"""A small Job controller: makes the pods of a Job that is not suspended, and counts how they end.
+
+Does what policyd's users meet of the real one: parallelism, completions, indexed completion,
+suspension, the back-off limit (without its delays), and deletion some time after the end.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from policyd.api.meta import (
+    Condition,
+    Json,
+    ObjectReference,
+    condition_true,
+    timestamp,
+    with_condition,
+)
+from policyd.kube.client import PartialObject, Writer
+from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.events import EventRecorder
+from policyd.kube.informer import Informer
+from policyd.kube.resources import JOBS, PODS
+from policyd.local.objects import Job, JobStatus, Pod
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a Job controller does about one Job.
+
+    Attributes:
+        create: The completion index of each pod to create; None where pods have none.
+        remove: Pods to delete.
+        status: The Job's status, as it then is.
+        event: Reason and message of what is worth telling.
+    """
+
+    create: tuple[int | None, ...] = ()
+    remove: tuple[Pod, ...] = ()
+    status: JobStatus
+    event: tuple[str, str] | None = None
+
+
+def reconcile(job: Job, pods: Iterable[Pod], now: float) -> Work:
+    """Decide what is to be done about `job`, given the pods it owns."""
+    mine = sorted(pods, key=lambda pod: pod.metadata.name)
+    alive = [p for p in mine if not p.over and p.metadata.deletion_timestamp is None]
+    if over(job.status):
+        return Work(remove=tuple(alive), status=_counted(job, alive, mine))
+    status = _counted(job, alive, mine)
+    ending = _ending(job, status, now)
+    if ending is not None:
+        return Work(remove=tuple(alive), status=ending, event=_tell(ending))
+    if job.spec.suspend:
+        return Work(remove=tuple(alive), status=_suspended(status, now), event=_if_new(job, "True"))
+    return Work(
+        create=_missing(job, alive, mine),
+        status=_resumed(status, now),
+        event=_if_new(job, "False"),
+    )
+
+
+def over(status: JobStatus) -> bool:
+    """Tell whether a Job has ended."""
+    return condition_true(status.conditions, "Complete") or condition_true(
+        status.conditions, "Failed"
+    )
+
+
+def pod_of(job: Job, index: int | None) -> Json:
+    """Return the pod that a Job creates: its template, owned by the Job."""
+    template = job.spec.template or {}
+    metadata = template.get("metadata") or {}
+    name = job.metadata.name
+    annotations = dict(metadata.get("annotations") or {})
+    labels = dict(metadata.get("labels") or {})
+    spec = dict(template.get("spec") or {})
+    if index is not None:
+        annotations[INDEX] = labels[INDEX] = str(index)
+        spec["hostname"] = f"{name}-{index}"
+        name = f"{name}-{index}"
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{name}-",
+            "namespace": job.metadata.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def _counted(job: Job, alive: list[Pod], pods: list[Pod]) -> JobStatus:
+    succeeded = sum(pod.status.phase == "Succeeded" for pod in pods)
+    failed = sum(pod.status.phase == "Failed" for pod in pods)
+    return msgspec.structs.replace(
+        job.status,
+        active=len(alive),
+        ready=sum(pod.status.phase == "Running" for pod in alive),
+        succeeded=max(succeeded, job.status.succeeded),
+        failed=max(failed, job.status.failed),
+    )
+
+
+def _ending(job: Job, status: JobStatus, now: float) -> JobStatus | None:
+    if status.succeeded >= _completions(job):
+        ended = _conditions(
+            status,
+            now,
+            "Complete",
+            "CompletionsReached",
+            "Reached expected number of succeeded pods",
+        )
+        return msgspec.structs.replace(ended, completion_time=timestamp(now), active=0, ready=0)
+    if status.failed > job.spec.backoff_limit:
+        ended = _conditions(
+            status,
+            now,
+            "Failed",
+            "BackoffLimitExceeded",
+            "Job has reached the specified backoff limit",
+        )
+        return msgspec.structs.replace(ended, active=0, ready=0)
+    return None
+
+
+def _conditions(status: JobStatus, now: float, kind: str, reason: str, message: str) -> JobStatus:
+    announced = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
+    conditions = status.conditions
+    for each in (announced, kind):
+        conditions = with_condition(conditions, _true(each, reason, message, now))
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
+def _true(kind: str, reason: str, message: str, now: float) -> Condition:
+    return Condition(
+        type=kind,
+        status="True",
+        reason=reason,
+        message=message,
+        last_transition_time=timestamp(now),
+    )
+
+
+def _suspended(status: JobStatus, now: float) -> JobStatus:
+    condition = _true("Suspended", "JobSuspended", "Job suspended", now)
+    conditions = with_condition(status.conditions, condition)
+    return msgspec.structs.replace(status, conditions=conditions, start_time=None)
+
+
+def _resumed(status: JobStatus, now: float) -> JobStatus:
+    conditions = status.conditions
+    if condition_true(conditions, "Suspended"):
+        resumed = _true("Suspended", "JobResumed", "Job resumed", now)
+        conditions = with_condition(conditions, msgspec.structs.replace(resumed, status="False"))
+    started = status.start_time or timestamp(now)
+    return msgspec.structs.replace(status, conditions=conditions, start_time=started)
+
+
+def _missing(job: Job, alive: list[Pod], pods: list[Pod]) -> tuple[int | None, ...]:
+    succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
+    left = _completions(job) - len(succeeded) - len(alive)
+    room = max(0, min(left, job.spec.parallelism - len(alive)))
+    if job.spec.completion_mode != "Indexed":
+        return (None,) * room
+    taken = {pod.metadata.annotations.get(INDEX) for pod in (*alive, *succeeded)}
+    return tuple(i for i in range(_completions(job)) if str(i) not in taken)[:room]
+
+
+def _completions(job: Job) -> int:
+    return job.spec.parallelism if job.spec.completions is None else job.spec.completions
+
+
+def _if_new(job: Job, suspended: Literal["True", "False"]) -> tuple[str, str] | None:
+    was = condition_true(job.status.conditions, "Suspended")
+    if suspended == "True":
+        return None if was else ("Suspended", "Job suspended")
+    return ("Resumed", "Job resumed") if was else None
+
+
+def _tell(status: JobStatus) -> tuple[str, str]:
+    if condition_true(status.conditions, "Complete"):
+        return "Completed", "Job completed"
+    return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+
+
+class JobController:
+    """Keeps the pods and the status of every Job as they should be."""
+
+    def __init__(
+        self, writer: Writer, jobs: Informer[Job], pods: Informer[Pod], recorder: EventRecorder
+    ) -> None:
+        self._writer = writer
+        self._jobs = jobs
+        self._pods = pods
+        self._recorder = recorder
+        self._unseen: dict[str, set[str]] = {}  # uid of a job to pods made that do not show yet
+        self._written: dict[str, str] = {}  # uid of a job to its version before our last write
+
+    async def step(self, now: float) -> float | None:
+        """Do what is due for every Job; return the seconds until there is more to do."""
+        owned = self._owned()
+        waits = [await self._reconcile(job, owned, now) for job in list(self._jobs.store.values())]
+        uids = {job.metadata.uid for job in self._jobs.store.values()}
+        self._unseen = {uid: pods for uid, pods in self._unseen.items() if uid in uids}
+        self._written = {uid: version for uid, version in self._written.items() if uid in uids}
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _owned(self) -> dict[str, list[Pod]]:
+        owned: dict[str, list[Pod]] = {}
+        for pod in self._pods.store.values():
+            owner = pod.controller
+            if owner is not None and owner.kind == "Job":
+                owned.setdefault(owner.uid, []).append(pod)
+        return owned
+
+    async def _reconcile(self, job: Job, owned: dict[str, list[Pod]], now: float) -> float | None:
+        uid = job.metadata.uid
+        pods = owned.get(uid, [])
+        unseen = self._unseen.get(uid, set()) - {pod.metadata.uid for pod in pods}
+        self._unseen[uid] = unseen
+        outdated = self._written.get(uid) == job.metadata.resource_version
+        if unseen or outdated or job.metadata.deletion_timestamp is not None:
+            return None  # what we have just written will show, and bring us back
+        with suppress(NotFoundError, ConflictError):  # its change brings us back
+            await self._carry_out(job, reconcile(job, pods, now))
+            return await self._expire(job, now)
+        return None
+
+    async def _carry_out(self, job: Job, work: Work) -> None:
+        namespace = job.metadata.namespace
+        for pod in work.remove:
+            with suppress(NotFoundError):
+                await self._writer.delete(PODS, pod.metadata.name, namespace=namespace)
+        for index in work.create:
+            body = pod_of(job, index)
+            made = await self._writer.create(PODS, body, namespace=namespace, into=PartialObject)
+            self._unseen[job.metadata.uid].add(made.metadata.uid)
+        if work.status != job.status:
+            await self._write_status(job, work.status)
+        if work.event is not None:
+            self._recorder.record(_reference(job), reason=work.event[0], message=work.event[1])
+
+    async def _write_status(self, job: Job, status: JobStatus) -> None:
+        # What is left out by omission stays in a merge patch: what may go has to be named.
+        body = {
+            "active": status.active,
+            "ready": status.ready,
+            "succeeded": status.succeeded,
+            "failed": status.failed,
+            "startTime": status.start_time,
+            "completionTime": status.completion_time,
+            "conditions": status.conditions,
+        }
+        metadata = {"resourceVersion": job.metadata.resource_version}
+        self._written[job.metadata.uid] = job.metadata.resource_version
+        await self._writer.patch(
+            JOBS,
+            job.metadata.name,
+            {"metadata": metadata, "status": body},
+            namespace=job.metadata.namespace,
+            subresource="status",
+            field_manager="job-controller",
+            into=PartialObject,
+        )
+
+    async def _expire(self, job: Job, now: float) -> float | None:
+        """Delete a Job that ended long enough ago; return the seconds until that is so."""
+        keep = job.spec.ttl_seconds_after_finished
+        ended = job.status.completion_time
+        if keep is None or ended is None or not over(job.status):
+            return None
+        left = ended.timestamp() + keep - now
+        if left <= 0:
+            await self._writer.delete(JOBS, job.metadata.name, namespace=job.metadata.namespace)
+        return max(left, 0.0) or None
+
+
+def _reference(job: Job) -> ObjectReference:
+    return ObjectReference(
+        api_version="batch/v1",
+        kind="Job",
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+    )

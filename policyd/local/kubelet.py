@@ -1,0 +1,174 @@
+"""A simulated kubelet for every node: bound pods run as long as they say, and end well.
+
+A pod runs for what its annotation `policyd.io/run-for` says (`90s`, `1m30s`), else as long as the
+`sleep` it would execute, else for ever if it is to be restarted always, else for 20 seconds. A pod
+with the annotation `policyd.io/exit-code` other than 0 fails.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from policyd.api.meta import Json, timestamp
+from policyd.kube.client import PartialObject, Writer
+from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.informer import Informer
+from policyd.kube.resources import PODS
+from policyd.local.objects import Pod
+
+RUN_FOR = "policyd.io/run-for"
+EXIT_CODE = "policyd.io/exit-code"
+DEFAULT_RUN_SECONDS = 20.0
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_RUNNING_CONDITIONS = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+
+Verb = Literal["wait", "start", "end", "remove"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done with a pod, and when; never if `at` is None."""
+
+    verb: Verb
+    at: float | None
+
+
+def run_seconds(pod: Pod) -> float | None:
+    """Return how long a pod runs, in seconds; None for ever."""
+    said = pod.metadata.annotations.get(RUN_FOR, "")
+    parts = _DURATION.findall(said)
+    if parts:
+        return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    slept = [seconds for c in pod.spec.containers if (seconds := _sleep((*c.command, *c.args)))]
+    if slept:
+        return max(slept)
+    return None if pod.spec.restart_policy in {"", "Always"} else DEFAULT_RUN_SECONDS
+
+
+def _sleep(words: tuple[str, ...]) -> float | None:
+    found = re.search(r"\bsleep\s+(\d+(?:\.\d+)?)s?\b", " ".join(words))
+    return float(found[1]) if found else None
+
+
+def running_status(pod: Pod, now: float) -> dict[str, Json]:
+    """Return the status of a pod whose containers have just started."""
+    started = _moment(now)
+    state = {"running": {"startedAt": started}}
+    containers = [_container(c.name, c.image, state, ready=True) for c in pod.spec.containers]
+    return {
+        "phase": "Running",
+        "startTime": started,
+        "hostIP": "127.0.0.1",
+        "podIP": "127.0.0.1",
+        "conditions": [_condition(kind, "True", now) for kind in _RUNNING_CONDITIONS],
+        "containerStatuses": containers,
+    }
+
+
+def ended_status(pod: Pod, now: float) -> dict[str, Json]:
+    """Return the status of a pod whose containers have just ended."""
+    code = int(pod.metadata.annotations.get(EXIT_CODE, "0") or 0)
+    reason = "Error" if code else "Completed"
+    ended = {
+        "exitCode": code,
+        "reason": reason,
+        "startedAt": _moment(_started(pod, now)),
+        "finishedAt": _moment(now),
+    }
+    state = {"terminated": ended}
+    unready = [_condition(kind, "False", now) for kind in ("Ready", "ContainersReady")]
+    others = [_condition(kind, "True", now) for kind in ("Initialized", "PodScheduled")]
+    return {
+        "phase": "Failed" if code else "Succeeded",
+        "conditions": [*unready, *others],
+        "containerStatuses": [
+            _container(c.name, c.image, state, ready=False) for c in pod.spec.containers
+        ],
+    }
+
+
+def next_step(pod: Pod, now: float) -> Step:
+    """Say what a kubelet does with a pod next, and when (seconds since the epoch)."""
+    if not pod.spec.node_name:
+        return Step("wait", None)
+    if pod.metadata.deletion_timestamp is not None:
+        return Step("remove", now)
+    if pod.status.phase == "Pending":
+        return Step("start", now)
+    runs = run_seconds(pod)
+    if pod.over or runs is None:
+        return Step("wait", None)
+    return Step("end", _started(pod, now) + runs)
+
+
+class Kubelet:
+    """Runs the pods of all nodes: looks at every bound pod when one changes, or when one is due."""
+
+    def __init__(self, writer: Writer, pods: Informer[Pod]) -> None:
+        self._writer = writer
+        self._pods = pods
+        self._handled: dict[str, str] = {}  # uid to the resourceVersion last acted upon
+
+    async def step(self, now: float) -> float | None:
+        """Do all that is due; return the seconds until something else is, None if nothing will."""
+        waits = []
+        for pod in list(self._pods.store.values()):
+            step = next_step(pod, now)
+            if step.at is None:
+                continue
+            if step.at > now:
+                waits.append(step.at - now)
+            elif self._handled.get(pod.metadata.uid) != pod.metadata.resource_version:
+                self._handled[pod.metadata.uid] = pod.metadata.resource_version
+                await self._act(step.verb, pod, now)
+        alive = {pod.metadata.uid for pod in self._pods.store.values()}
+        self._handled = {uid: seen for uid, seen in self._handled.items() if uid in alive}
+        return min(waits, default=None)
+
+    async def _act(self, verb: Verb, pod: Pod, now: float) -> None:
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        try:
+            if verb == "remove":
+                await self._writer.delete(
+                    PODS, name, namespace=namespace, uid=pod.metadata.uid, grace_seconds=0
+                )
+                return
+            status = running_status(pod, now) if verb == "start" else ended_status(pod, now)
+            await self._writer.patch(
+                PODS,
+                name,
+                {"metadata": {"uid": pod.metadata.uid}, "status": status},
+                namespace=namespace,
+                subresource="status",
+                kind="strategic",
+                field_manager="kubelet",
+                into=PartialObject,
+            )
+        except (NotFoundError, ConflictError):
+            pass  # gone, or replaced by a pod of the same name: the informer will say
+
+
+def _started(pod: Pod, now: float) -> float:
+    return pod.status.start_time.timestamp() if pod.status.start_time else now
+
+
+def _moment(seconds: float) -> str:
+    return timestamp(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _condition(kind: str, status: str, now: float) -> dict[str, Json]:
+    return {"type": kind, "status": status, "lastTransitionTime": _moment(now)}
+
+
+def _container(name: str, image: str, state: dict[str, Json], *, ready: bool) -> dict[str, Json]:
+    return {
+        "name": name,
+        "image": image,
+        "imageID": image,
+        "ready": ready,
+        "started": ready,
+        "restartCount": 0,
+        "state": state,
+    }

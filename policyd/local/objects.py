@@ -1,0 +1,101 @@
+"""Pods, nodes and jobs as the simulated parts of the cluster read them."""
+
+from datetime import datetime
+
+from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
+from policyd.api.pods import Container, PodSpec, Taint
+
+
+class RunningContainer(Container, frozen=True):
+    """A container, with what the simulated kubelet pretends to run."""
+
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+class BoundPodSpec(PodSpec, frozen=True):
+    """A pod's specification, with the node it is bound to."""
+
+    containers: tuple[RunningContainer, ...] = ()
+    node_name: str = ""
+
+
+class PodStatus(Wire, frozen=True):
+    """How far a pod has come."""
+
+    phase: str = "Pending"
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Pod(Wire, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: BoundPodSpec = BoundPodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def over(self) -> bool:
+        """Whether the pod has ended, one way or the other."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The object that manages this pod, if one does."""
+        return next((o for o in self.metadata.owner_references if o.controller), None)
+
+
+class NodeSpec(Wire, frozen=True):
+    """What keeps pods away from a node."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class NodeStatus(Wire, frozen=True):
+    """What a node offers."""
+
+    allocatable: dict[str, str] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(Wire, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class JobSpec(Wire, frozen=True):
+    """What a job wants. The template is kept as it is: pods are made from it."""
+
+    template: Json = None
+    parallelism: int = 1
+    completions: int | None = None
+    backoff_limit: int = 6
+    completion_mode: str = "NonIndexed"
+    suspend: bool = False
+    ttl_seconds_after_finished: int | None = None
+
+
+class JobStatus(Wire, frozen=True):
+    """How far a job has come."""
+
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Job(Wire, frozen=True):
+    """A batch/v1 Job."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()

@@ -1,0 +1,132 @@
+"""Where a pod goes: the rules of the stock scheduler that policyd's users meet. Pure.
+
+Scheduling gates, node selector, required node affinity, taints, requests, and the number of pods.
+Among the nodes that fit, the one with the most devices and cpu left wins, then the first by name.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from policyd.api.pods import NodeRequirement, NodeSelector, PodSpec, Taint, Toleration
+from policyd.local.objects import Node, Pod
+
+Amounts = Mapping[str, int]
+"""Resource name to amount: milli-CPU, bytes, whole devices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A node and what is left on it."""
+
+    node: Node
+    free: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No node fits; the message counts the reasons, as the stock scheduler does."""
+
+    message: str
+
+
+def choose_node(
+    pod: Pod, requests: Amounts, candidates: Iterable[Candidate]
+) -> str | Unschedulable:
+    """Return the name of the node for `pod`, or why there is none.
+
+    Args:
+        pod: A pod without scheduling gates that is not bound.
+        requests: What the pod requests, `pods: 1` included.
+        candidates: Every node of the cluster.
+    """
+    fitting, reasons, total = [], Counter[str](), 0
+    for candidate in candidates:
+        total += 1
+        found = obstacles(pod.spec, requests, candidate)
+        reasons.update(found)
+        if not found:
+            fitting.append(candidate)
+    if fitting:
+        return min(fitting, key=_roomiest_first).node.metadata.name
+    counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    return Unschedulable(f"0/{total} nodes are available: {counted or 'no nodes'}.")
+
+
+def obstacles(spec: PodSpec, requests: Amounts, candidate: Candidate) -> list[str]:
+    """Return what keeps a pod from a node; empty if it fits there."""
+    node = candidate.node
+    if node.spec.unschedulable:
+        return ["node(s) were unschedulable"]
+    if not selected(spec, node):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    untolerated = next((t for t in node.spec.taints if not tolerated(t, spec.tolerations)), None)
+    if untolerated is not None:
+        value = f": {untolerated.value}" if untolerated.value else ": "
+        return [f"node(s) had untolerated taint {{{untolerated.key}{value}}}"]
+    return [
+        "Too many pods" if resource == "pods" else f"Insufficient {resource}"
+        for resource, amount in sorted(requests.items())
+        if amount > candidate.free.get(resource, 0)
+    ]
+
+
+def selected(spec: PodSpec, node: Node) -> bool:
+    """Tell whether the node has the labels that the pod asks for."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    affinity = spec.affinity and spec.affinity.node_affinity
+    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    return not required or _any_term(required, node)
+
+
+def _any_term(required: NodeSelector, node: Node) -> bool:
+    fields = {"metadata.name": node.metadata.name}
+    return any(
+        all(meets(r, node.metadata.labels) for r in term.match_expressions)
+        and all(meets(r, fields) for r in term.match_fields)
+        for term in required.node_selector_terms
+        if term.match_expressions or term.match_fields
+    )
+
+
+def meets(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
+    """Tell whether `labels` meet one requirement of a node selector term."""
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _as_number(value) > _as_number(requirement.values[0])
+        case "Lt":
+            return value is not None and _as_number(value) < _as_number(requirement.values[0])
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Tell whether a taint is tolerated, or would only be a preference."""
+    return taint.effect == "PreferNoSchedule" or any(_tolerates(t, taint) for t in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in {"", taint.effect}:
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in {"", taint.key}
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def _as_number(text: str | None) -> int:
+    # A label that is no number meets neither Gt nor Lt of a sensible bound.
+    return int(text) if text is not None and text.lstrip("-").isdigit() else -(2**63)
+
+
+def _roomiest_first(candidate: Candidate) -> tuple[int, int, str]:
+    devices = sum(amount for name, amount in candidate.free.items() if "/" in name)
+    return -devices, -candidate.free.get("cpu", 0), candidate.node.metadata.name

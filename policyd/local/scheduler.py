@@ -1,0 +1,166 @@
+"""A small scheduler: binds pods without gates to nodes that fit, and says why others wait."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from policyd.api.meta import Json, ObjectReference, find_condition, timestamp
+from policyd.api.pod_requests import amount, pod_requests
+from policyd.kube.client import PartialObject, Writer
+from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.events import EventRecorder
+from policyd.kube.informer import Informer
+from policyd.kube.resources import PODS
+from policyd.local.objects import Node, Pod
+from policyd.local.placing import Amounts, Candidate, Unschedulable, choose_node
+
+
+def waiting(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods to be placed: highest priority first, then the oldest."""
+    unbound = [
+        pod
+        for pod in pods
+        if not (pod.spec.node_name or pod.spec.scheduling_gates or pod.over)
+        and pod.metadata.deletion_timestamp is None
+    ]
+    return sorted(unbound, key=_most_urgent_first)
+
+
+def candidates(
+    nodes: Iterable[Node], pods: Iterable[Pod], bound: Mapping[str, str]
+) -> dict[str, Candidate]:
+    """Return every node with what its pods leave free.
+
+    Args:
+        nodes: All nodes.
+        pods: All pods.
+        bound: Pods bound a moment ago, which the pods given may not show: uid to node name.
+    """
+    used: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for pod in pods:
+        node = pod.spec.node_name or bound.get(pod.metadata.uid, "")
+        if node and not pod.over:
+            for resource, amount in requests(pod).items():
+                used[node][resource] += amount
+    return {
+        node.metadata.name: Candidate(node=node, free=_free(node, used[node.metadata.name]))
+        for node in nodes
+    }
+
+
+def requests(pod: Pod) -> Amounts:
+    """Return what a pod requests of its node, the pod itself included."""
+    return {**pod_requests(pod.spec), "pods": 1}
+
+
+class Scheduler:
+    """Places what can be placed whenever a pod or a node changes."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        pods: Informer[Pod],
+        nodes: Informer[Node],
+        recorder: EventRecorder,
+    ) -> None:
+        self._writer = writer
+        self._pods = pods
+        self._nodes = nodes
+        self._recorder = recorder
+        self._bound: dict[str, str] = {}
+
+    async def step(self, now: float) -> float | None:
+        """Place every pod that fits now; return None, as only a change brings more to do."""
+        pods = list(self._pods.store.values())
+        self._forget_what_shows(pods)
+        room = candidates(self._nodes.store.values(), pods, self._bound)
+        for pod in waiting(pods):
+            if pod.metadata.uid in self._bound:
+                continue
+            chosen = choose_node(pod, requests(pod), room.values())
+            if isinstance(chosen, Unschedulable):
+                await self._say_why(pod, chosen, now)
+            elif await self._bind(pod, chosen):
+                room[chosen] = _with(room[chosen], requests(pod))
+        return None
+
+    def _forget_what_shows(self, pods: Iterable[Pod]) -> None:
+        unseen = {pod.metadata.uid for pod in pods if not pod.spec.node_name}
+        self._bound = {uid: node for uid, node in self._bound.items() if uid in unseen}
+
+    async def _bind(self, pod: Pod, node: str) -> bool:
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._writer.create(
+                PODS,
+                binding,
+                namespace=pod.metadata.namespace,
+                subresource="binding",
+                into=msgspec.Raw,
+            )
+        except (NotFoundError, ConflictError):
+            return False
+        self._bound[pod.metadata.uid] = node
+        message = f"Successfully assigned {pod.metadata.key} to {node}"
+        self._recorder.record(_reference(pod), reason="Scheduled", message=message)
+        return True
+
+    async def _say_why(self, pod: Pod, reason: Unschedulable, now: float) -> None:
+        said = find_condition(pod.status.conditions, "PodScheduled")
+        if said and said.message == reason.message:
+            return
+        self._recorder.record(
+            _reference(pod), kind="Warning", reason="FailedScheduling", message=reason.message
+        )
+        condition: dict[str, Json] = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": reason.message,
+            "lastTransitionTime": timestamp(now),
+        }
+        try:
+            await self._writer.patch(
+                PODS,
+                pod.metadata.name,
+                {"status": {"conditions": [condition]}},
+                namespace=pod.metadata.namespace,
+                subresource="status",
+                kind="strategic",
+                into=PartialObject,
+            )
+        except (NotFoundError, ConflictError):
+            return
+
+
+def _free(node: Node, used: Mapping[str, int]) -> dict[str, int]:
+    return {
+        resource: amount(resource, text) - used.get(resource, 0)
+        for resource, text in node.status.allocatable.items()
+    }
+
+
+def _with(candidate: Candidate, taken: Amounts) -> Candidate:
+    free = {name: amount - taken.get(name, 0) for name, amount in candidate.free.items()}
+    return Candidate(node=candidate.node, free=free)
+
+
+def _most_urgent_first(pod: Pod) -> tuple[int, float, str]:
+    created = pod.metadata.creation_timestamp
+    return -(pod.spec.priority or 0), created.timestamp() if created else 0.0, pod.metadata.key
+
+
+def _reference(pod: Pod) -> ObjectReference:
+    return ObjectReference(
+        api_version="v1",
+        kind="Pod",
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+    )
