@@ -1,0 +1,45 @@
+"""The simulated rest of a cluster: scheduler, kubelets and Job controller over three informers."""
+
+import asyncio
+
+from policyd.kube.client import Client
+from policyd.kube.events import EventRecorder
+from policyd.kube.informer import Informer
+from policyd.kube.pace import Pace
+from policyd.kube.resources import JOBS, NODES, PODS
+from policyd.local.job_controller import JobController
+from policyd.local.kubelet import Kubelet
+from policyd.local.loop import Loop
+from policyd.local.objects import Job, Node, Pod
+from policyd.local.scheduler import Scheduler
+
+
+async def run_simulation(client: Client, pace: Pace | None = None) -> None:
+    """Schedule pods, run them, and make the pods of Jobs, until cancelled."""
+    pace = pace or Pace()
+    scheduling = EventRecorder(client, component="default-scheduler", pace=pace)
+    working = EventRecorder(client, component="job-controller", pace=pace)
+    loops: list[Loop] = []
+
+    def wake(*_change: object) -> None:
+        for loop in loops:
+            loop.wake()
+
+    pods = Informer(client, PODS, into=Pod, on_change=wake, pace=pace)
+    nodes = Informer(client, NODES, into=Node, on_change=wake, pace=pace)
+    jobs = Informer(client, JOBS, into=Job, on_change=wake, pace=pace)
+    steps = (
+        Scheduler(client, pods, nodes, scheduling).step,
+        Kubelet(client, pods).step,
+        JobController(client, jobs, pods, working).step,
+    )
+    async with asyncio.TaskGroup() as group:
+        for informer in (pods, nodes, jobs):
+            group.create_task(informer.run())
+        for informer in (pods, nodes, jobs):
+            await informer.synced.wait()
+        loops.extend(Loop(step, pace) for step in steps)
+        for loop in loops:
+            group.create_task(loop.run())
+        for recorder in (scheduling, working):
+            group.create_task(recorder.run())

@@ -1,0 +1,108 @@
+"""What the embedded Job controller does about a Job and its pods."""
+
+import msgspec
+import pytest
+
+from policyd.api.meta import condition_true
+from policyd.local.job_controller import INDEX, pod_of, reconcile
+from policyd.local.objects import Job, Pod
+
+NOW = 1767225600.0
+
+
+def job(*, status=None, **spec):
+    spec.setdefault("template", {"spec": {"containers": [{"name": "main"}]}})
+    metadata = {"name": "train", "namespace": "team-a", "uid": "1"}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, Job)
+
+
+def pods(*phases, index=False):
+    return [
+        msgspec.convert(
+            {
+                "metadata": {
+                    "name": f"train-{number}",
+                    "annotations": {INDEX: str(number)} if index else {},
+                },
+                "status": {"phase": phase},
+            },
+            Pod,
+        )
+        for number, phase in enumerate(phases)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "existing", "created"),
+    [
+        pytest.param(job(), [], (None,), id="one-pod-unless-told"),
+        pytest.param(job(parallelism=3, completions=3), [], (None,) * 3, id="all-in-parallel"),
+        pytest.param(
+            job(parallelism=2, completions=3), pods("Running"), (None,), id="room-is-used"
+        ),
+        pytest.param(
+            job(parallelism=2, completions=3),
+            pods("Succeeded", "Succeeded", "Running"),
+            (),
+            id="no-more-than-is-left",
+        ),
+        pytest.param(
+            job(parallelism=2, completions=2), pods("Failed", "Running"), (None,), id="failed-again"
+        ),
+        pytest.param(
+            job(parallelism=3, completions=3, completionMode="Indexed"),
+            pods("Succeeded", "Running", index=True),
+            (2,),
+            id="the-missing-index",
+        ),
+        pytest.param(job(suspend=True), [], (), id="none-while-suspended"),
+    ],
+)
+def test_pods_created(given, existing, created):
+    assert reconcile(given, existing, NOW).create == created
+
+
+def test_a_suspended_job_gives_up_its_pods():
+    work = reconcile(job(suspend=True, completions=2), pods("Running", "Succeeded"), NOW)
+
+    assert [pod.metadata.name for pod in work.remove] == ["train-0"]
+    assert condition_true(work.status.conditions, "Suspended")
+    assert work.event == ("Suspended", "Job suspended")
+
+
+@pytest.mark.parametrize(
+    ("given", "existing", "condition"),
+    [
+        pytest.param(job(completions=2), pods("Succeeded", "Succeeded"), "Complete", id="complete"),
+        pytest.param(job(backoffLimit=0), pods("Failed"), "Failed", id="too-many-failures"),
+    ],
+)
+def test_a_job_ends(given, existing, condition):
+    work = reconcile(given, existing, NOW)
+
+    assert condition_true(work.status.conditions, condition)
+    assert work.create == ()
+
+
+def test_what_has_ended_is_left_alone():
+    ended = reconcile(job(), pods("Succeeded"), NOW).status
+
+    again = reconcile(msgspec.structs.replace(job(), status=ended), pods("Succeeded"), NOW + 60)
+
+    assert again.status == ended
+    assert again.event is None
+
+
+def test_counts_never_go_back_when_pods_are_cleaned_up():
+    work = reconcile(job(completions=3, status={"succeeded": 2}), [], NOW)
+
+    assert work.status.succeeded == 2
+
+
+def test_a_pod_belongs_to_its_job():
+    made = pod_of(job(completionMode="Indexed"), 2)
+
+    assert made["metadata"]["generateName"] == "train-2-"
+    assert made["metadata"]["annotations"][INDEX] == "2"
+    assert made["spec"]["hostname"] == "train-2"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "1"

@@ -1,0 +1,88 @@
+"""How long simulated pods run, and what becomes of them."""
+
+import msgspec
+import pytest
+
+from policyd.local.kubelet import Step, ended_status, next_step, run_seconds, running_status
+from policyd.local.objects import Pod
+
+STARTED = "2026-01-01T00:00:00Z"
+STARTED_AT = 1767225600.0
+
+
+def pod(*, annotations=None, status=None, metadata=None, **spec):
+    spec.setdefault("nodeName", "gpu-1")
+    spec.setdefault("restartPolicy", "Never")
+    spec.setdefault("containers", [{"name": "main", "image": "train:1"}])
+    metadata = {"name": "p", "annotations": annotations or {}, **(metadata or {})}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        pytest.param(pod(annotations={"policyd.io/run-for": "8s"}), 8, id="as-annotated"),
+        pytest.param(pod(annotations={"policyd.io/run-for": "1m30s"}), 90, id="in-parts"),
+        pytest.param(pod(annotations={"policyd.io/run-for": "500ms"}), 0.5, id="in-milliseconds"),
+        pytest.param(
+            pod(containers=[{"name": "main", "command": ["sleep", "30"]}]), 30, id="as-it-sleeps"
+        ),
+        pytest.param(
+            pod(containers=[{"name": "main", "command": ["sh", "-c"], "args": ["sleep 5; true"]}]),
+            5,
+            id="as-its-shell-sleeps",
+        ),
+        pytest.param(pod(restartPolicy="Always"), None, id="for-ever-if-restarted"),
+        pytest.param(pod(), 20, id="for-a-while-if-nothing-is-said"),
+    ],
+)
+def test_a_pod_runs_for(given, seconds):
+    assert run_seconds(given) == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(pod(nodeName=""), Step("wait", None), id="unbound-waits"),
+        pytest.param(pod(), Step("start", 100.0), id="bound-starts"),
+        pytest.param(
+            pod(status={"phase": "Running", "startTime": STARTED}),
+            Step("end", STARTED_AT + 20),
+            id="running-ends",
+        ),
+        pytest.param(pod(status={"phase": "Succeeded"}), Step("wait", None), id="ended-stays"),
+        pytest.param(
+            pod(metadata={"deletionTimestamp": STARTED}), Step("remove", 100.0), id="deleted-goes"
+        ),
+    ],
+)
+def test_the_next_step_of_a_pod(given, expected):
+    assert next_step(given, 100.0) == expected
+
+
+def test_a_started_pod_is_ready():
+    status = running_status(pod(), STARTED_AT)
+
+    assert status["phase"] == "Running"
+    assert {"type": "Ready", "status": "True", "lastTransitionTime": STARTED} in status[
+        "conditions"
+    ]
+    assert status["containerStatuses"][0]["state"] == {"running": {"startedAt": STARTED}}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "phase"),
+    [
+        pytest.param({}, "Succeeded", id="well"),
+        pytest.param({"policyd.io/exit-code": "1"}, "Failed", id="badly-if-it-says-so"),
+    ],
+)
+def test_a_pod_ends(annotations, phase):
+    running = {"phase": "Running", "startTime": STARTED}
+
+    status = ended_status(pod(annotations=annotations, status=running), STARTED_AT + 5)
+
+    assert status["phase"] == phase
+    ended = status["containerStatuses"][0]["state"]["terminated"]
+    assert ended["startedAt"] == STARTED
+    assert ended["finishedAt"] == "2026-01-01T00:00:05Z"
