@@ -3,7 +3,7 @@
 Nothing here reads a file or a clock; `now` is seconds since the epoch.
 """
 
-from policyd.certificates.authority import Authority
+from policyd.certificates.authority import BACKDATE_SECONDS, DAY, Authority
 from policyd.certificates.given import (
     CertificateFacts,
     CertificatePair,
@@ -14,6 +14,8 @@ from policyd.certificates.given import (
 )
 
 __all__ = [
+    "BACKDATE_SECONDS",
+    "DAY",
     "Authority",
     "CertificateFacts",
     "CertificatePair",

@@ -1,0 +1,300 @@
+"""The webhook configurations: what is sent to the door, and how they are kept up."""
+
+import base64
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from policyd.api.policy import Policy
+from policyd.certificates import Authority
+from policyd.kube.errors import AlreadyExistsError, ConflictError
+from policyd.kube.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from policyd.testing import FakeClient
+from webhooks.publication import Publication
+from webhooks.registration import (
+    NAME,
+    DoorRules,
+    Registration,
+    ServiceEndpoint,
+    UrlEndpoint,
+    door_rules,
+    mutating_configuration,
+    validating_configuration,
+)
+
+SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
+
+
+def rule(resources="pods", operations="CREATE", groups="", versions="v1", **more):
+    names = ("apiGroups", "apiVersions", "operations", "resources")
+    lists = (groups, versions, operations, resources)
+    return {name: text.split(",") for name, text in zip(names, lists, strict=True)} | more
+
+
+def policy(*rules, inject=False, validations=False, failure="Fail"):
+    spec = {"matchConstraints": {"resourceRules": list(rules)}, "failurePolicy": failure}
+    if inject:
+        spec["inject"] = {"queueName": "a"}
+    if validations:
+        spec["validations"] = [{"expression": "true"}]
+    return msgspec.convert(
+        {
+            "apiVersion": "policyd.io/v1alpha1",
+            "kind": "Policy",
+            "metadata": {"name": "p"},
+            "spec": spec,
+        },
+        Policy,
+    )
+
+
+def written(rules):
+    """One line a rule: group/version scope operations resources."""
+    return [
+        f"{'+'.join(r.api_groups)}/{'+'.join(r.api_versions)} {r.scope}"
+        f" {'+'.join(r.operations)} {'+'.join(r.resources)}"
+        for r in rules
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policies", "mutate", "validate", "validate_if_up"),
+    [
+        pytest.param([], [], [], [], id="no-policy-no-call"),
+        pytest.param(
+            [policy(rule(), inject=True)], ["/v1 * CREATE pods"], [], [], id="mutation-only"
+        ),
+        pytest.param(
+            [policy(rule(), validations=True)], [], ["/v1 * CREATE pods"], [], id="validation-only"
+        ),
+        pytest.param(
+            [policy(rule(), validations=True, failure="Ignore")],
+            [],
+            [],
+            ["/v1 * CREATE pods"],
+            id="failure-policy-ignore",
+        ),
+        pytest.param(
+            [policy(rule(operations="*"), inject=True)],
+            ["/v1 * CREATE+UPDATE pods"],
+            [],
+            [],
+            id="deletions-are-not-mutated",
+        ),
+        pytest.param(
+            [policy(rule(operations="DELETE,CONNECT"), inject=True)],
+            [],
+            [],
+            [],
+            id="nothing-left-to-mutate",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods,services"), validations=True),
+                policy(rule("pods", "UPDATE"), validations=True),
+            ],
+            [],
+            ["/v1 * CREATE+UPDATE pods", "/v1 * CREATE services"],
+            [],
+            id="several-policies-are-joined",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods,jobs", groups=",batch", versions="*"), validations=True),
+                policy(rule("*", groups="*", versions="*"), validations=True),
+            ],
+            [],
+            ["*/* * CREATE *"],
+            [],
+            id="a-wildcard-takes-the-rest-in",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods/status,pods/*,pods"), validations=True),
+                policy(rule("*/scale"), validations=True),
+            ],
+            [],
+            ["/v1 * CREATE */scale+pods+pods/*"],
+            [],
+            id="subresources-are-not-their-resource",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods"), validations=True),
+                policy(rule("pods,secrets"), validations=True, failure="Ignore"),
+            ],
+            [],
+            ["/v1 * CREATE pods"],
+            ["/v1 * CREATE secrets"],
+            id="nothing-is-validated-twice",
+        ),
+        pytest.param(
+            [policy(rule("*", groups="*", scope="Namespaced"), validations=True)],
+            [],
+            ["*/v1 Namespaced CREATE *"],
+            [],
+            id="scope-is-kept",
+        ),
+    ],
+)
+def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if_up):
+    rules = door_rules(policies)
+
+    assert written(rules.mutate) == mutate
+    assert written(rules.validate) == validate
+    assert written(rules.validate_if_up) == validate_if_up
+
+
+def test_the_order_of_the_policies_makes_no_difference():
+    policies = [policy(rule(name), inject=True) for name in ("pods", "secrets", "services")]
+
+    assert door_rules(policies) == door_rules(policies[::-1])
+
+
+def registration(**changes):
+    rules = door_rules(
+        [
+            policy(rule(), inject=True, validations=True),
+            policy(rule("secrets"), validations=True, failure="Ignore"),
+        ]
+    )
+    base = Registration(
+        endpoint=SERVICE, rules=rules, own_namespace="queue", timeout_seconds=3, ca_bundle_pem=b"ca"
+    )
+    return replace(base, **changes)
+
+
+def test_the_mutating_configuration():
+    assert mutating_configuration(registration()) == {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "policyd"}},
+        "webhooks": [
+            {
+                "name": "mutate-ignore.door.policyd.io",
+                "clientConfig": {
+                    "service": {
+                        "namespace": "queue",
+                        "name": "door",
+                        "port": 8443,
+                        "path": "/mutate",
+                    },
+                    "caBundle": base64.b64encode(b"ca").decode(),
+                },
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                        "scope": "*",
+                    }
+                ],
+                "failurePolicy": "Ignore",
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {
+                            "key": "kubernetes.io/metadata.name",
+                            "operator": "NotIn",
+                            "values": ["kube-node-lease", "kube-public", "kube-system", "queue"],
+                        }
+                    ]
+                },
+                "objectSelector": {},
+                "matchConditions": [
+                    {
+                        "name": "not-a-node",
+                        "expression": "!has(request.userInfo.groups)"
+                        " || !('system:nodes' in request.userInfo.groups)",
+                    }
+                ],
+                "sideEffects": "None",
+                "timeoutSeconds": 3,
+                "admissionReviewVersions": ["v1"],
+                "reinvocationPolicy": "IfNeeded",
+            }
+        ],
+    }
+
+
+def test_validation_fails_closed_only_for_the_policies_that_say_so():
+    webhooks = validating_configuration(registration())["webhooks"]
+
+    assert [(w["name"], w["failurePolicy"], w["rules"][0]["resources"]) for w in webhooks] == [
+        ("validate-fail.door.policyd.io", "Fail", ["pods"]),
+        ("validate-ignore.door.policyd.io", "Ignore", ["secrets"]),
+    ]
+
+
+def test_no_policy_means_no_webhook():
+    nothing = registration(rules=DoorRules())
+
+    assert mutating_configuration(nothing)["webhooks"] == []
+    assert validating_configuration(nothing)["webhooks"] == []
+
+
+def test_the_name_comes_before_kueues():
+    assert NAME < "kueue-mutating-webhook-configuration"
+
+
+def test_a_url_stands_for_a_service():
+    wanted = registration(endpoint=UrlEndpoint(url="https://10.0.0.1:9443/"), ca_bundle_pem=b"")
+
+    [webhook] = mutating_configuration(wanted)["webhooks"]
+
+    assert webhook["clientConfig"] == {"url": "https://10.0.0.1:9443/mutate"}
+
+
+@pytest.mark.anyio
+class TestPublication:
+    async def test_configurations_are_made_once_and_mended_when_somebody_changed_them(self):
+        client = FakeClient()
+        publication = Publication(client, lambda ca: registration(ca_bundle_pem=ca))
+        authority = Authority.create(now=1_800_000_000.0).certificate_pem
+
+        assert await publication.publish(authority) == {authority}
+        await publication.publish(authority)
+        assert [write.verb for write in client.writes] == ["create", "create"]
+
+        await client.patch(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, {"webhooks": []}, into=dict)
+        await publication.publish(authority)
+
+        mended = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        assert len(mended["webhooks"]) == 2
+
+    @pytest.mark.parametrize(
+        ("error", "verb"),
+        [
+            pytest.param(AlreadyExistsError("taken"), "create", id="made-meanwhile"),
+            pytest.param(ConflictError("changed"), "patch", id="changed-meanwhile"),
+        ],
+    )
+    async def test_another_replica_may_be_faster(self, error, verb):
+        client = FakeClient()
+        publication = Publication(client, lambda ca: registration(ca_bundle_pem=ca))
+        if verb == "patch":
+            await publication.publish(b"")
+            await client.patch(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, {"webhooks": []}, into=dict)
+        client.fail(error, verb=verb)
+
+        await publication.publish(b"")
+        await publication.publish(b"")
+
+        made = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        assert made["webhooks"]
+
+    async def test_what_somebody_else_wrote_into_a_bundle_is_no_trust_in_us(self):
+        client = FakeClient()
+        authority = Authority.create(now=1_800_000_000.0).certificate_pem
+        await Publication(client, lambda ca: registration(ca_bundle_pem=ca)).publish(authority)
+        current = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        current["webhooks"][0]["clientConfig"]["caBundle"] = "bm9uc2Vuc2U="
+        await client.replace(MUTATING_WEBHOOK_CONFIGURATIONS, current, into=dict)
+        client.fail(ConflictError("changed"), verb="patch")
+
+        assert await Publication(client, None).publish(authority) == frozenset()

@@ -1,0 +1,117 @@
+"""Keeps the webhook configurations in the API server as they should be."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from policyd.api.meta import Json
+from policyd.certificates import split_bundle
+from policyd.errors import ConfigurationError
+from policyd.kube.client import Client
+from policyd.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from policyd.kube.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
+from webhooks.registration import (
+    NAME,
+    Registration,
+    mutating_configuration,
+    validating_configuration,
+)
+
+CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
+
+log = structlog.get_logger(__name__)
+
+
+class Publication:
+    """The two configurations: made and kept up if asked, else only told whom to trust.
+
+    Args of the constructor:
+        client: The API server.
+        wanted: Says what they should be now, given the authorities to trust; None leaves
+            everything but these to whoever made the configurations.
+    """
+
+    def __init__(self, client: Client, wanted: Callable[[bytes], Registration] | None) -> None:
+        self._client = client
+        self._wanted = wanted
+
+    async def publish(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
+        """Bring both up to date, and return the authorities that all of them trust now.
+
+        A conflict with another replica is no failure: it wants the same, and the next round sees.
+
+        Raises:
+            ApiError: If the API server does not answer, or does not allow it.
+        """
+        if self._wanted is not None:
+            wanted = self._wanted(ca_bundle_pem)
+            await self._keep(MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted))
+            await self._keep(VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted))
+        elif ca_bundle_pem:
+            for resource in CONFIGURATIONS:
+                await self._trust(resource, ca_bundle_pem)
+        return await self._trusted(ca_bundle_pem)
+
+    async def _keep(self, resource: Resource, wanted: Json) -> None:
+        try:
+            current = await self._current(resource)
+            if current is None:
+                await self._client.create(resource, wanted, into=dict)
+            elif current.get("webhooks", []) != wanted["webhooks"]:
+                await self._write(resource, current, wanted["webhooks"])
+            else:
+                return
+        except (AlreadyExistsError, ConflictError):
+            return
+        log.info("webhooks_registered", kind=resource.kind, webhooks=len(wanted["webhooks"]))
+
+    async def _trust(self, resource: Resource, ca_bundle_pem: bytes) -> None:
+        current = await self._current(resource)
+        if current is None:
+            return
+        text = base64.b64encode(ca_bundle_pem).decode()
+        webhooks = [
+            {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": text}}
+            for webhook in current.get("webhooks", [])
+        ]
+        if webhooks == current.get("webhooks", []):
+            return
+        try:
+            await self._write(resource, current, webhooks)
+        except ConflictError:
+            return
+        log.info("authorities_published", kind=resource.kind)
+
+    async def _write(self, resource: Resource, current: Json, webhooks: list[Json]) -> None:
+        version = current["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "webhooks": webhooks}
+        await self._client.patch(resource, NAME, patch, into=dict)
+
+    async def _current(self, resource: Resource) -> Json | None:
+        try:
+            return await self._client.get(resource, NAME, into=dict)
+        except NotFoundError:
+            return None
+
+    async def _trusted(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
+        trusted = frozenset(split_bundle(ca_bundle_pem))
+        for resource in CONFIGURATIONS:
+            current = await self._current(resource) or {}
+            for bundle in _bundles(current.get("webhooks", [])):
+                trusted &= bundle
+        return trusted
+
+
+def _bundles(webhooks: Iterable[Json]) -> Iterable[frozenset[bytes]]:
+    for webhook in webhooks:
+        text = webhook.get("clientConfig", {}).get("caBundle", "")
+        try:
+            yield frozenset(split_bundle(base64.b64decode(text)))
+        except (ConfigurationError, binascii.Error):
+            yield frozenset()  # somebody wrote something else there: nothing of ours is trusted
