@@ -19,10 +19,8 @@ from policyd.errors import PolicydError
 from webhooks.health import Readiness, health_routes
 from webhooks.metrics import DoorMetrics
 
-Answer = Callable[[bytes, float], bytes]
-"""Turns a review into its answer, both JSON, given the seconds that the caller will wait.
-
-Raises ReviewError for a body that is no review."""
+Answer = Callable[[bytes], bytes]
+"""Turns a review into its answer, both JSON. Raises ReviewError for a body that is no review."""
 
 MAXIMUM_BODY_BYTES = 3 * 1024 * 1024
 """The API server's own limit on a request's body."""
@@ -45,6 +43,10 @@ REASONS = {
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
 }
 """The API server's words for what can go wrong here."""
+
+LATE = 0.8
+"""An answer that took more than this part of the caller's patience may have come too late. Nothing
+cuts an evaluation short: its cost is bounded when a policy is compiled."""
 
 JSON_HEADERS = ((b"content-type", b"application/json"),)
 
@@ -101,6 +103,7 @@ class Door:
         self._path = path
         self._answer = answer
         self._clock = clock
+        self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
         self._refused = metrics.reviews.labels(path, "refused")
         self._failed = metrics.reviews.labels(path, "failed")
@@ -118,10 +121,10 @@ class Door:
             status, answer = refusal.status, _status(refusal.status, str(refusal))
         await _respond(send, status, answer)
 
-    def _review(self, body: bytes, seconds: float) -> tuple[HTTPStatus, bytes]:
+    def _review(self, body: bytes, patience: float) -> tuple[HTTPStatus, bytes]:
         started = self._clock.monotonic()
         try:
-            answer = self._answer(body, seconds)
+            answer = self._answer(body)
         except ReviewError as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
         except RecursionError as error:
@@ -133,7 +136,11 @@ class Door:
             return HTTPStatus.INTERNAL_SERVER_ERROR, _status(
                 HTTPStatus.INTERNAL_SERVER_ERROR, reason
             )
-        self._seconds.observe(self._clock.monotonic() - started)
+        seconds = self._clock.monotonic() - started
+        self._seconds.observe(seconds)
+        if seconds > LATE * patience:
+            self._late.inc()
+            log.warning("review_late", path=self._path, seconds=seconds, patience_seconds=patience)
         return HTTPStatus.OK, answer
 
 

@@ -26,6 +26,18 @@ class DoorMetrics:
             registry=registry,
             buckets=BUCKETS,
         )
+        self.late_reviews = Counter(
+            "policyd_late_reviews_total",
+            "Answers that took most of the time that the caller waits.",
+            ["path"],
+            registry=registry,
+        )
+        self.policy_failures = Counter(
+            "policyd_policy_failures_total",
+            "Times that a policy could not be evaluated, by what its failurePolicy made of it.",
+            ["outcome"],
+            registry=registry,
+        )
         self.policies = Gauge(
             "policyd_policies_count", "Policies, by state.", ["state"], registry=registry
         )

@@ -15,15 +15,18 @@ from webhooks.metrics import DoorMetrics
 JSON = {"content-type": "application/json"}
 
 
-def echo(body: bytes, _seconds: float) -> bytes:
+def echo(body: bytes) -> bytes:
     msgspec.json.decode(body)
     return body
 
 
-def client_for(answer=echo, *, readiness=None, registry=None):
-    metrics = DoorMetrics(registry or CollectorRegistry())
+def client_for(answer=echo, *, readiness=None, clock=None):
     app = create_app(
-        mutate=answer, validate=answer, readiness=readiness or Readiness(), metrics=metrics
+        mutate=answer,
+        validate=answer,
+        readiness=readiness or Readiness(),
+        metrics=DoorMetrics(CollectorRegistry()),
+        clock=clock,
     )
     return TestClient(app)
 
@@ -96,7 +99,7 @@ def test_a_body_of_exactly_the_limit_is_read():
 
 
 def test_what_is_no_review_is_refused_with_the_reason():
-    def refuse(_body, _seconds):
+    def refuse(_body):
         raise ReviewError("not an AdmissionReview: no uid")
 
     response = client_for(refuse).post("/mutate", content=b"{}", headers=JSON)
@@ -106,8 +109,8 @@ def test_what_is_no_review_is_refused_with_the_reason():
 
 
 def test_an_object_too_deep_to_work_on_is_refused():
-    def descend(body, seconds):
-        return descend(body, seconds)
+    def descend(body):
+        return descend(body)
 
     response = client_for(descend).post("/mutate", content=b"{}", headers=JSON)
 
@@ -116,7 +119,7 @@ def test_an_object_too_deep_to_work_on_is_refused():
 
 
 def test_a_bug_is_a_500_with_a_reason_and_counted_and_the_next_review_is_answered(capsys):
-    def fail_once(body, _seconds):
+    def fail_once(body):
         if body == b"bad":
             raise KeyError("spec")
         return body
@@ -157,16 +160,38 @@ def test_other_paths_are_not_found():
     assert client_for().post("/", content=b"{}", headers=JSON).status_code == 404
 
 
-def test_the_caller_says_how_long_it_waits():
-    heard = []
+@pytest.mark.parametrize(
+    ("took", "late"),
+    [pytest.param(2.3, 0.0, id="in-time"), pytest.param(2.5, 1.0, id="perhaps-too-late")],
+)
+def test_an_answer_that_may_have_come_too_late_is_counted(took, late):
+    clock = FakeClock()
 
-    def listen(body, seconds):
-        heard.append(seconds)
+    def answer(body):
+        clock.elapse(took)
         return body
 
-    client_for(listen).post("/mutate?timeout=3s", content=b"{}", headers=JSON)
+    client = client_for(answer, clock=clock)
 
-    assert heard == [3.0]
+    client.post("/mutate?timeout=3s", content=b"{}", headers=JSON)
+
+    assert f'policyd_late_reviews_total{{path="/mutate"}} {late}' in client.get("/metrics").text
+
+
+class FakeClock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self):
+        self._monotonic = 0.0
+
+    def now(self):
+        return 1_800_000_000.0
+
+    def monotonic(self):
+        return self._monotonic
+
+    def elapse(self, seconds):
+        self._monotonic += seconds
 
 
 @pytest.mark.parametrize(

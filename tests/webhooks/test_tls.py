@@ -21,7 +21,7 @@ from webhooks.tls import CertificateFiles, LiveContext, listen, serve
 pytestmark = pytest.mark.anyio
 
 
-def echo(body: bytes, _seconds: float) -> bytes:
+def echo(body: bytes) -> bytes:
     return body
 
 
@@ -107,7 +107,7 @@ def moment(seconds):
 
 
 async def test_requests_in_flight_finish_when_it_stops():
-    def answer(body, _seconds):
+    def answer(body):
         stop()
         return body
 
