@@ -1,0 +1,60 @@
+"""Amounts: whole numbers of a resource in its canonical unit, milli-cores for cpu.
+
+Quota at or above the largest 64-bit integer means no limit; sums stay there. Requests are cut to
+the same range, so that nothing a user writes can overflow into a smaller number.
+"""
+
+UNLIMITED = 2**63 - 1
+"""As quota: no limit. As a request: the most that can be asked for."""
+
+_SMALLEST = -(2**63)
+_MILLI = 1_000
+_BINARY_RESOURCES = frozenset({"memory", "ephemeral-storage"})
+_DECIMAL_SUFFIXES = ("m", "", "k", "M", "G", "T", "P", "E")
+_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def quota_amount(resource: str, value: int) -> int:
+    """Turn a quota in canonical units into an amount; what is beyond measure is UNLIMITED."""
+    largest = UNLIMITED - UNLIMITED % _MILLI if resource == "cpu" else UNLIMITED
+    return UNLIMITED if value >= largest else value
+
+
+def request_amount(value: int) -> int:
+    """Cut a request, or the sum of many, to the range of 64-bit integers."""
+    return max(_SMALLEST, min(value, UNLIMITED))
+
+
+def add(left: int, right: int) -> int:
+    """Add two amounts of quota; UNLIMITED stays what it is."""
+    return max(_SMALLEST, min(left + right, UNLIMITED))
+
+
+def subtract(left: int, right: int) -> int:
+    """Take `right` from `left`; nothing bounded makes UNLIMITED smaller."""
+    if left >= UNLIMITED:
+        return 0 if right >= UNLIMITED else UNLIMITED
+    return max(_SMALLEST, left - right)
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """Write an amount as Kubernetes writes the quantity: `1500m`, `8`, `10Gi`."""
+    if resource == "cpu":
+        return _scaled(amount, 1_000, _DECIMAL_SUFFIXES)
+    if _is_binary(resource) and abs(amount) >= 1024:
+        return _scaled(amount, 1_024, _BINARY_SUFFIXES)
+    return _scaled(amount, 1_000, _DECIMAL_SUFFIXES[1:])
+
+
+def _is_binary(resource: str) -> bool:
+    return resource in _BINARY_RESOURCES or resource.startswith("hugepages-")
+
+
+def _scaled(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
+    if amount == 0:
+        return "0"
+    power = 0
+    while amount % base == 0 and power < len(suffixes) - 1:
+        amount //= base
+        power += 1
+    return f"{amount}{suffixes[power]}"

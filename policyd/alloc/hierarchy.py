@@ -1,0 +1,164 @@
+"""Which ClusterQueue is in which Cohort, and which Cohort below which.
+
+A cohort exists when it has an object, or when something names it as its parent. Whoever names a
+cohort that leads back to itself makes a cycle; its members, and all below them, get no quota until
+it is broken.
+"""
+
+from collections.abc import Mapping
+
+from policyd.alloc.queue import FlavorResource, Quota
+
+
+class Node:
+    """A ClusterQueue or a Cohort.
+
+    Attributes:
+        name: Its name among its kind.
+        queue: Whether it is a ClusterQueue.
+        parent: The cohort above, None for a root.
+        children: Queues and cohorts below, by kind and name.
+        declared: Whether it has an object of its own.
+        quotas: Its own quotas.
+        cells: Numbers of its cells, by flavor and resource.
+        height: 0 for a queue or an empty cohort, else one more than its highest child.
+        root: The top of its tree, itself if it has no parent. Valid after a refresh.
+        cyclic: Whether following the parents never ends. Valid after a refresh.
+    """
+
+    __slots__ = (
+        "cells",
+        "children",
+        "cyclic",
+        "declared",
+        "height",
+        "name",
+        "parent",
+        "queue",
+        "quotas",
+        "root",
+    )
+
+    def __init__(self, name: str, *, queue: bool) -> None:
+        self.name = name
+        self.queue = queue
+        self.parent: Node | None = None
+        self.children: dict[tuple[bool, str], Node] = {}
+        self.declared = queue
+        self.quotas: Mapping[FlavorResource, Quota] = {}
+        self.cells: dict[FlavorResource, int] = {}
+        self.height = 0
+        self.root = self
+        self.cyclic = False
+
+
+class Hierarchy:
+    """The trees of queues and cohorts, and what of them changed.
+
+    Attributes:
+        queues: ClusterQueues by name.
+        cohorts: Cohorts by name, those included that exist only because they are named.
+        changed: Nodes whose quotas, parent or children changed.
+        dropped: Nodes that are no longer there.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Node] = {}
+        self.cohorts: dict[str, Node] = {}
+        self.changed: list[Node] = []
+        self.dropped: list[Node] = []
+
+    def put_queue(self, name: str, cohort: str, quotas: Mapping[FlavorResource, Quota]) -> Node:
+        """Add a ClusterQueue, or change its quotas or its cohort."""
+        node = self.queues.get(name)
+        if node is None:
+            node = self.queues[name] = Node(name, queue=True)
+        self._place(node, cohort, quotas)
+        return node
+
+    def remove_queue(self, name: str) -> None:
+        """Remove a ClusterQueue."""
+        node = self.queues.pop(name)
+        self._attach(node, None)
+        self.dropped.append(node)
+
+    def put_cohort(self, name: str, parent: str, quotas: Mapping[FlavorResource, Quota]) -> Node:
+        """Add a Cohort, or change its quotas or its parent."""
+        node = self._cohort(name)
+        node.declared = True
+        self._place(node, parent, quotas)
+        return node
+
+    def remove_cohort(self, name: str) -> None:
+        """Remove a Cohort's quotas and parent. It lives on without them while it has children."""
+        node = self.cohorts[name]
+        node.declared = False
+        self._place(node, "", {})
+        self._drop_if_idle(node)
+
+    def take_changed_roots(self) -> list[Node]:
+        """Return the tops of the trees that changed, once each, and forget that they did.
+
+        For a tree that hangs from a cycle, one node of the cycle stands for the top.
+        """
+        gone = {id(node) for node in self.dropped}
+        tops = [_top(node) for node in self.changed if id(node) not in gone]
+        self.changed.clear()
+        return list({id(top): top for top in tops}.values())
+
+    def _place(self, node: Node, parent: str, quotas: Mapping[FlavorResource, Quota]) -> None:
+        self._attach(node, self._cohort(parent) if parent else None)
+        node.quotas = quotas
+        self.changed.append(node)
+
+    def _cohort(self, name: str) -> Node:
+        node = self.cohorts.get(name)
+        if node is None:
+            node = self.cohorts[name] = Node(name, queue=False)
+        return node
+
+    def _attach(self, node: Node, parent: Node | None) -> None:
+        old = node.parent
+        if old is parent:
+            return
+        node.parent = parent
+        if parent is not None:
+            parent.children[node.queue, node.name] = node
+        if old is not None:
+            del old.children[node.queue, node.name]
+            self.changed.append(old)
+            self._drop_if_idle(old)
+
+    def _drop_if_idle(self, cohort: Node) -> None:
+        if cohort.children or cohort.declared or self.cohorts.get(cohort.name) is not cohort:
+            return
+        del self.cohorts[cohort.name]
+        self.dropped.append(cohort)
+
+
+def descendants(top: Node) -> list[Node]:
+    """Return `top` and all below it, parents before children; in a cycle, each node once."""
+    nodes, seen = [top], {id(top)}
+    for node in nodes:
+        for child in node.children.values():
+            if id(child) not in seen:
+                seen.add(id(child))
+                nodes.append(child)
+    return nodes
+
+
+def _top(node: Node) -> Node:
+    seen: dict[int, Node] = {}
+    while node.parent is not None and id(node) not in seen:
+        seen[id(node)] = node
+        node = node.parent
+    if node.parent is None:
+        return node
+    return min(_cycle(node), key=lambda member: member.name)
+
+
+def _cycle(member: Node) -> list[Node]:
+    nodes = [member]
+    while (above := nodes[-1].parent) is not None and above is not member:
+        nodes.append(above)
+    return nodes

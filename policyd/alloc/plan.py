@@ -1,0 +1,64 @@
+"""What one cycle decided: a list of actions, each a value with its reason."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from policyd.alloc.reasons import Refusal
+from policyd.alloc.value import Value
+from policyd.alloc.workload import Admission, Workload
+
+RequeueReason = Literal[
+    "Generic",
+    "NoFit",
+    "PreemptionNoCandidates",
+    "FailedAfterNomination",
+    "NamespaceMismatch",
+]
+"""How an attempt failed: it decides whether the workload is tried again at once."""
+
+
+class Admit(Value, frozen=True):
+    """Reserve quota for a workload.
+
+    Attributes:
+        workload: Who, as it was while pending.
+        admission: What it gets.
+        level: How far up the cohort tree it borrows; 0 without borrowing.
+    """
+
+    workload: Workload
+    admission: Admission
+    level: int = 0
+
+
+class Requeue(Value, frozen=True):
+    """Let a workload wait.
+
+    Attributes:
+        workload: Who.
+        reason: How the attempt failed.
+        refusal: What stands in the way, for its condition.
+        requests: What each pod set requested in total, by name and resource, in canonical units.
+        parked: Whether it waits aside until something changes, so that the next one is tried.
+    """
+
+    workload: Workload
+    reason: RequeueReason
+    refusal: Refusal
+    requests: Mapping[str, Mapping[str, int]]
+    parked: bool
+
+
+Action = Admit | Requeue
+
+
+class Plan(Value, frozen=True):
+    """What to do, in this order.
+
+    Attributes:
+        actions: One for each workload that was considered.
+        revision: The state it was made for; it holds for no other.
+    """
+
+    actions: tuple[Action, ...]
+    revision: int

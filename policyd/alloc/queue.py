@@ -1,0 +1,100 @@
+"""ClusterQueues and Cohorts as they are meant to be: quotas and policies."""
+
+from typing import Literal
+
+from policyd.alloc.value import Value
+
+FlavorResource = tuple[str, str]
+"""A flavor and one of its resources: what quota is given for."""
+
+FungibilityPolicy = Literal["MayStopSearch", "TryNextFlavor"]
+
+
+class Quota(Value, frozen=True):
+    """How much a node of the tree has, may borrow and will lend; None is no limit."""
+
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+class FlavorQuotas(Value, frozen=True):
+    """The quotas of one flavor, by resource."""
+
+    name: str
+    quotas: dict[str, Quota]
+
+
+class ResourceGroup(Value, frozen=True):
+    """Resources that a pod set takes from one flavor together; the flavors in order of trial."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[FlavorQuotas, ...]
+
+
+class Fungibility(Value, frozen=True):
+    """When to look at further flavors, and what to prefer if none simply fits."""
+
+    when_can_borrow: FungibilityPolicy = "MayStopSearch"
+    when_can_preempt: FungibilityPolicy = "TryNextFlavor"
+    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] = (
+        "BorrowingOverPreemption"
+    )
+
+
+class PreemptionPolicy(Value, frozen=True):
+    """Whom the workloads of a queue may preempt."""
+
+    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
+    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
+    borrow_within_cohort: Literal["Never", "LowerPriority"] = "Never"
+    max_priority_threshold: int | None = None
+
+
+class QueueSpec(Value, frozen=True):
+    """A ClusterQueue.
+
+    Attributes:
+        name: Unique among ClusterQueues.
+        cohort: Name of the cohort it shares with; "" to stand alone.
+        strict: Whether the first workload holds up those behind it (StrictFIFO).
+        groups: What it has quota for; a resource is in one group, a flavor in one group.
+        fungibility: When to try the next flavor.
+        preemption: Whom to preempt.
+        stopped: Whether it gives out no quota for now.
+        missing_checks: Names of admission checks that do not exist.
+        inactive_checks: Names of admission checks that nobody carries out.
+    """
+
+    name: str
+    cohort: str = ""
+    strict: bool = False
+    groups: tuple[ResourceGroup, ...] = ()
+    fungibility: Fungibility = Fungibility()
+    preemption: PreemptionPolicy = PreemptionPolicy()
+    stopped: bool = False
+    missing_checks: tuple[str, ...] = ()
+    inactive_checks: tuple[str, ...] = ()
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Names of the flavors it has quota for, in order."""
+        return tuple(flavor.name for group in self.groups for flavor in group.flavors)
+
+
+class CohortSpec(Value, frozen=True):
+    """A Cohort: quota of its own for those below, and the cohort above ("" for none)."""
+
+    name: str
+    parent: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+
+
+def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Quota]:
+    """Return the quotas of all groups by flavor and resource."""
+    return {
+        (flavor.name, resource): quota
+        for group in groups
+        for flavor in group.flavors
+        for resource, quota in flavor.quotas.items()
+    }

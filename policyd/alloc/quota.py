@@ -1,0 +1,224 @@
+"""The quota tree: how much every queue may use, does use, and could get from its cohort.
+
+Theory. A node has *subtree quota*: its own nominal quota and what its children lend. Of that it
+keeps some to itself, the *guaranteed* part, by its lending limit; the rest is in its parent's pool.
+Usage fills the guaranteed part first, and only what exceeds it is charged to the parent.
+What a node can still get is its unused guaranteed part and what its parent can get, the latter
+bounded by its borrowing limit.
+
+Layout. A *cell* is one flavor and resource at one node. Cells are numbers, and the quantities of
+all cells are flat lists, so that a decision touches a few integers and walks up by `parent`. Cells
+are made where quota or usage is, and in every ancestor. After changes of the hierarchy `refresh`
+recomputes the trees concerned, once for any number of changes.
+
+What-if questions change usage for real and take it back: `trial` logs what each cell was before.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+from policyd.alloc.amount import UNLIMITED, add, subtract
+from policyd.alloc.hierarchy import Hierarchy, Node, descendants
+from policyd.alloc.queue import FlavorResource, Quota
+
+NOWHERE = -1
+"""The parent of a root's cells."""
+
+_NO_QUOTA = Quota(nominal=0)
+
+
+class QuotaTree:
+    """Quota and usage of all ClusterQueues and Cohorts.
+
+    Attributes:
+        hierarchy: Who is below whom. Change it there, then `refresh`.
+        node: Whose cell it is.
+        parent: The same flavor and resource one level up, NOWHERE for a root.
+        nominal: Own quota of each cell.
+        borrowing_limit: Most that may be used beyond the subtree quota; None without a limit.
+        subtree: Own quota with what the children lend.
+        guaranteed: The part of it that the parent never sees.
+        ceiling: Most that may be charged to the parent; UNLIMITED without a borrowing limit.
+        potential: What could be used if nothing were.
+        usage: What is used: of queues directly, of cohorts by what their children overflow.
+    """
+
+    def __init__(self) -> None:
+        self.hierarchy = Hierarchy()
+        self.node: list[Node] = []
+        self.parent: list[int] = []
+        self.nominal: list[int] = []
+        self.borrowing_limit: list[int | None] = []
+        self.subtree: list[int] = []
+        self.guaranteed: list[int] = []
+        self.ceiling: list[int] = []
+        self.potential: list[int] = []
+        self.usage: list[int] = []
+        self._unused: list[int] = []
+        self._log: list[tuple[int, int]] = []
+        self._trials = 0
+
+    def available(self, cell: int) -> int:
+        """Return what the cell could still get; negative if more is used than there is."""
+        usage, parent, guaranteed = self.usage, self.parent, self.guaranteed
+        spare, bound = 0, UNLIMITED
+        up = parent[cell]
+        while up >= 0:
+            overflow = usage[cell] - guaranteed[cell]
+            if overflow < 0:
+                spare -= overflow
+                overflow = 0
+            ceiling = self.ceiling[cell]
+            if ceiling < UNLIMITED:
+                bound = min(bound, spare + ceiling - overflow)
+            cell, up = up, parent[up]
+        if self.subtree[cell] >= UNLIMITED:
+            return bound
+        return min(bound, spare + self.subtree[cell] - usage[cell])
+
+    def borrowing_level(self, cell: int, amount: int) -> tuple[int, bool]:
+        """Return how far up the tree `amount` more would have to borrow.
+
+        Returns:
+            The height of the lowest subtree whose quota holds it, 0 without borrowing; and whether
+            that subtree is less than the whole tree, so that what others took could be reclaimed.
+        """
+        usage, subtree, parent = self.usage, self.subtree, self.parent
+        up = parent[cell]
+        if usage[cell] + amount <= subtree[cell] or up < 0:
+            return 0, up >= 0
+        while True:
+            amount -= max(0, self.guaranteed[cell] - usage[cell])
+            cell, up = up, parent[up]
+            if up < 0 or usage[cell] + amount <= subtree[cell]:
+                return self.node[cell].height, up >= 0
+
+    def charge(self, cell: int, amount: int) -> None:
+        """Use `amount` more, at least 0; what has no guaranteed room goes to the parent."""
+        usage, guaranteed = self.usage, self.guaranteed
+        while cell >= 0:
+            before = usage[cell]
+            if self._trials:
+                self._log.append((cell, before))
+            usage[cell] = before + amount
+            room = guaranteed[cell] - before
+            if room > 0:
+                amount -= room
+            if amount <= 0:
+                return
+            cell = self.parent[cell]
+
+    def release(self, cell: int, amount: int) -> None:
+        """Use `amount` less: the reverse of `charge`."""
+        usage, guaranteed = self.usage, self.guaranteed
+        while cell >= 0:
+            before = usage[cell]
+            if self._trials:
+                self._log.append((cell, before))
+            usage[cell] = before - amount
+            overflow = before - guaranteed[cell]
+            if overflow <= 0:
+                return
+            amount = min(amount, overflow)
+            cell = self.parent[cell]
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Take back, at the end of the block, whatever is charged and released in it."""
+        mark = len(self._log)
+        self._trials += 1
+        try:
+            yield
+        finally:
+            while len(self._log) > mark:
+                cell, before = self._log.pop()
+                self.usage[cell] = before
+            self._trials -= 1
+
+    def cell(self, node: Node, flavor_resource: FlavorResource) -> int:
+        """Return the cell of a node; if it has none it is made, with those above it."""
+        if flavor_resource not in node.cells:
+            self._make_cell(node, flavor_resource)
+            self.hierarchy.changed.append(node)
+            self.refresh()
+        return node.cells[flavor_resource]
+
+    def refresh(self) -> None:
+        """Recompute the trees that changed. Costs nothing if none did."""
+        hierarchy = self.hierarchy
+        if not hierarchy.changed and not hierarchy.dropped:
+            return
+        assert not self._trials, "the tree does not change during a trial"
+        for top in hierarchy.take_changed_roots():
+            self._recompute(top)
+        for node in hierarchy.dropped:
+            self._free(node)
+        hierarchy.dropped.clear()
+
+    def _recompute(self, top: Node) -> None:
+        nodes = descendants(top)
+        cyclic = top.parent is not None
+        for node in reversed(nodes):
+            node.root, node.cyclic = top, cyclic
+            self._recompute_node(node, () if cyclic else node.children.values())
+        for node in nodes:
+            for cell in node.cells.values():
+                self.potential[cell] = self._potential(cell)
+
+    def _recompute_node(self, node: Node, children: Iterable[Node]) -> None:
+        node.height = max((1 if child.queue else 1 + child.height for child in children), default=0)
+        for flavor_resource in chain(node.quotas, *(child.cells for child in children)):
+            if flavor_resource not in node.cells:
+                self._make_cell(node, flavor_resource)
+        for flavor_resource, cell in node.cells.items():
+            below = [c.cells[flavor_resource] for c in children if flavor_resource in c.cells]
+            self._recompute_cell(cell, node.quotas.get(flavor_resource, _NO_QUOTA), below)
+
+    def _recompute_cell(self, cell: int, quota: Quota, below: list[int]) -> None:
+        subtree = quota.nominal
+        for child in below:
+            self.parent[child] = cell
+            subtree = add(subtree, subtract(self.subtree[child], self.guaranteed[child]))
+        guaranteed = 0
+        if quota.lending_limit is not None:
+            guaranteed = max(0, subtract(subtree, quota.lending_limit))
+        ceiling = UNLIMITED
+        if quota.borrowing_limit is not None:
+            ceiling = add(subtract(subtree, guaranteed), quota.borrowing_limit)
+        self.parent[cell] = NOWHERE
+        self.nominal[cell] = quota.nominal
+        self.borrowing_limit[cell] = quota.borrowing_limit
+        self.subtree[cell] = subtree
+        self.guaranteed[cell] = guaranteed
+        self.ceiling[cell] = ceiling
+        if not self.node[cell].queue:
+            self.usage[cell] = sum(max(0, self.usage[c] - self.guaranteed[c]) for c in below)
+
+    def _potential(self, cell: int) -> int:
+        above = self.parent[cell]
+        if above == NOWHERE:
+            return self.subtree[cell]
+        potential = add(self.guaranteed[cell], self.potential[above])
+        limit = self.borrowing_limit[cell]
+        return potential if limit is None else min(add(self.subtree[cell], limit), potential)
+
+    def _make_cell(self, node: Node, flavor_resource: FlavorResource) -> None:
+        if self._unused:
+            cell = self._unused.pop()
+            self.node[cell] = node
+        else:
+            cell = len(self.usage)
+            self.node.append(node)
+            self.parent.append(NOWHERE)
+            self.borrowing_limit.append(None)
+            self.ceiling.append(UNLIMITED)
+            for column in (self.nominal, self.subtree, self.guaranteed, self.potential, self.usage):
+                column.append(0)
+        node.cells[flavor_resource] = cell
+
+    def _free(self, node: Node) -> None:
+        for cell in node.cells.values():
+            self.usage[cell] = 0
+            self._unused.append(cell)
+        node.cells = {}

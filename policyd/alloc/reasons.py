@@ -1,0 +1,193 @@
+"""Why a workload has to wait: typed, with numbers, and in Kueue's words.
+
+An *obstacle* is one thing in the way. A *refusal* is all of them, and what the workload's condition
+says. Texts are made when they are asked for: most refusals are never read.
+"""
+
+from typing import Literal
+
+from policyd.alloc.amount import format_amount
+from policyd.alloc.flavor import Taint
+from policyd.alloc.value import Value
+from policyd.alloc.workload import ConditionReason
+
+NO_LONGER_FITS = "Workload no longer fits after processing another workload"
+"""Kueue's message for a workload that had room until an earlier one of the same cycle took it."""
+
+
+class MissingQuota(Value, frozen=True):
+    """There is such quota, but others use it: `missing` of it would have to become free."""
+
+    flavor: str
+    resource: str
+    missing: int
+    requested: int
+    available: int
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        missing = format_amount(self.resource, self.missing)
+        return (
+            f"insufficient unused quota for {self.resource} in flavor {self.flavor}, "
+            f"{missing} more needed"
+        )
+
+
+class OverCapacity(Value, frozen=True):
+    """More is requested than the queue could ever get: `assumed` is for the pod sets before."""
+
+    flavor: str
+    resource: str
+    assumed: int
+    requested: int
+    capacity: int
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        amounts = (self.assumed, self.requested, self.capacity)
+        assumed, requested, capacity = (format_amount(self.resource, a) for a in amounts)
+        return (
+            f"insufficient quota for {self.resource} in flavor {self.flavor}, previously considered"
+            f" podsets requests ({assumed}) + current podset request ({requested})"
+            f" > maximum capacity ({capacity})"
+        )
+
+
+class Untolerated(Value, frozen=True):
+    """The flavor's nodes have a taint that the pods do not tolerate."""
+
+    flavor: str
+    taint: Taint
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        taint = self.taint
+        shown = f"{taint.key} {taint.value} {taint.effect} <nil>"
+        return f"untolerated taint {{{shown}}} in flavor {self.flavor}"
+
+
+class AffinityMismatch(Value, frozen=True):
+    """The pods insist on node labels that the flavor's nodes do not have."""
+
+    flavor: str
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        return f"flavor {self.flavor} doesn't match node affinity"
+
+
+class UnknownFlavor(Value, frozen=True):
+    """The queue names a flavor that does not exist."""
+
+    flavor: str
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        return f"flavor {self.flavor} not found"
+
+
+class NotProvided(Value, frozen=True):
+    """The flavor has no quota for one of the resources of its group."""
+
+    flavor: str
+    resource: str
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        return f"flavor {self.flavor} does not provide resource {self.resource}"
+
+
+class NotCovered(Value, frozen=True):
+    """The queue has no quota at all for a resource that is requested."""
+
+    resource: str
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        return f"resource {self.resource} unavailable in ClusterQueue"
+
+
+Obstacle = (
+    MissingQuota
+    | OverCapacity
+    | Untolerated
+    | AffinityMismatch
+    | UnknownFlavor
+    | NotProvided
+    | NotCovered
+)
+
+
+class PodSetRefusal(Value, frozen=True):
+    """What stands in the way of one pod set."""
+
+    name: str
+    obstacles: tuple[Obstacle, ...]
+
+    @property
+    def text(self) -> str:
+        """All obstacles in Kueue's words and order."""
+        reasons = ", ".join(sorted(obstacle.text for obstacle in self.obstacles))
+        return f"couldn't assign flavors to pod set {self.name}: {reasons}"
+
+
+class Refusal(Value, frozen=True):
+    """Why a workload got no quota in a cycle.
+
+    Attributes:
+        reason: What its condition says.
+        pod_sets: What stands in the way of which pod set.
+        note: A sentence that stands in the place of the pod sets' obstacles; "" for none.
+    """
+
+    reason: ConditionReason
+    pod_sets: tuple[PodSetRefusal, ...] = ()
+    note: str = ""
+
+    @property
+    def message(self) -> str:
+        """What Kueue's condition would say, word for word."""
+        return self.note or "; ".join(pod_set.text for pod_set in self.pod_sets)
+
+    @property
+    def missing(self) -> tuple[MissingQuota, ...]:
+        """What would have to become free, by flavor and resource."""
+        return tuple(
+            obstacle
+            for pod_set in self.pod_sets
+            for obstacle in pod_set.obstacles
+            if isinstance(obstacle, MissingQuota)
+        )
+
+
+NoFitReason = Literal["NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota"]
+
+_SEVERITY: tuple[NoFitReason, ...] = ("WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
+
+
+def least_severe(reasons: list[NoFitReason]) -> NoFitReason:
+    """Return the reason that is nearest to being overcome; without any, no flavor matched."""
+    return min(reasons, key=_SEVERITY.index, default="NoMatchingFlavor")
+
+
+def most_severe(reasons: list[NoFitReason]) -> NoFitReason:
+    """Return the reason that is farthest from being overcome; without any, no flavor matched."""
+    return max(reasons, key=_SEVERITY.index, default="NoMatchingFlavor")
+
+
+def obstacle_reason(obstacle: Obstacle) -> NoFitReason:
+    """Return what a condition says of one obstacle."""
+    match obstacle:
+        case MissingQuota():
+            return "WaitingForQuota"
+        case OverCapacity():
+            return "ExceedsMaxQuota"
+        case _:
+            return "NoMatchingFlavor"

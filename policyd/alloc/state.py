@@ -1,0 +1,284 @@
+"""The state that cycles decide on, kept up to date object by object.
+
+Who calls it says what is: flavors, queues, cohorts, workloads pending or with quota. A put of what
+is there already changes nothing. Releasing quota, or changing what there is of it, wakes up the
+parked workloads of the whole tree.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.pending import PendingQueue, Ticket
+from policyd.alloc.plan import Admit, Plan, Requeue
+from policyd.alloc.queue import CohortSpec, FlavorResource, QueueSpec, quotas_of
+from policyd.alloc.quota import QuotaTree
+from policyd.alloc.requests import QueueOptions
+from policyd.alloc.workload import Admission, Workload
+
+
+class Holding:
+    """Quota that a workload holds.
+
+    Attributes:
+        workload: Who holds it, with its admission.
+        usage: How much, by flavor and resource.
+        assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
+    """
+
+    __slots__ = ("assumed", "usage", "workload")
+
+    def __init__(
+        self, workload: Workload, usage: dict[FlavorResource, int], *, assumed: bool
+    ) -> None:
+        self.workload = workload
+        self.usage = usage
+        self.assumed = assumed
+
+
+class ClusterQueue:
+    """A ClusterQueue as it is: what waits in it, and what holds its quota.
+
+    It exists as soon as a workload names it; without `spec` it is inactive.
+    """
+
+    __slots__ = ("holdings", "name", "node", "options", "pending", "spec")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.spec: QueueSpec | None = None
+        self.node: Node | None = None
+        self.options: QueueOptions | None = None
+        self.pending = PendingQueue()
+        self.holdings: dict[str, Holding] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether it gives out quota. Valid after a settle."""
+        spec, options = self.spec, self.options
+        if spec is None or options is None or self.node is None:
+            return False
+        blocked = spec.stopped or spec.missing_checks or spec.inactive_checks
+        return not blocked and not options.missing and not self.node.cyclic
+
+
+class State:
+    """Flavors, queues, cohorts and workloads.
+
+    Attributes:
+        tree: Quota and usage.
+        flavors: ResourceFlavors by name.
+        queues: ClusterQueues by name, those included that only workloads know of.
+        revision: Grows with every change.
+    """
+
+    def __init__(self) -> None:
+        self.tree = QuotaTree()
+        self.flavors: dict[str, FlavorSpec] = {}
+        self.queues: dict[str, ClusterQueue] = {}
+        self.revision = 0
+        self._queue_of: dict[str, str] = {}
+        self._outdated: dict[str, ClusterQueue] = {}
+        self._stirred: dict[int, Node] = {}
+
+    # What there is.
+
+    def put_flavor(self, flavor: FlavorSpec) -> None:
+        """Add or change a ResourceFlavor."""
+        if self.flavors.get(flavor.name) != flavor:
+            self.flavors[flavor.name] = flavor
+            self._flavor_changed(flavor.name)
+
+    def remove_flavor(self, name: str) -> None:
+        """Remove a ResourceFlavor. Queues that name it become inactive."""
+        if self.flavors.pop(name, None) is not None:
+            self._flavor_changed(name)
+
+    def put_cohort(self, spec: CohortSpec) -> None:
+        """Add or change a Cohort."""
+        hierarchy = self.tree.hierarchy
+        self._stir(hierarchy.cohorts.get(spec.name))
+        self._stir(hierarchy.put_cohort(spec.name, spec.parent, quotas_of(spec.groups)))
+
+    def remove_cohort(self, name: str) -> None:
+        """Remove a Cohort; it lives on without quota and parent while something names it."""
+        node = self.tree.hierarchy.cohorts.get(name)
+        if node is not None:
+            self._stir(node)
+            self.tree.hierarchy.remove_cohort(name)
+
+    def put_queue(self, spec: QueueSpec) -> None:
+        """Add or change a ClusterQueue."""
+        queue = self._queue(spec.name)
+        if queue.spec == spec:
+            return
+        self._stir(queue.node)
+        missing = queue.node is None
+        node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
+        queue.spec, queue.node = spec, node
+        self._stir(node)
+        self._outdate(queue)
+        if missing:
+            for holding in queue.holdings.values():
+                self._charge(node, holding.usage)
+
+    def remove_queue(self, name: str) -> None:
+        """Remove a ClusterQueue. Its workloads stay, and wait for it to come back."""
+        queue = self.queues.get(name)
+        if queue is None or queue.node is None:
+            return
+        self._stir(queue.node)
+        self.tree.hierarchy.remove_queue(name)
+        queue.spec = queue.node = queue.options = None
+        self._drop_if_idle(queue)
+
+    def put_workload(self, workload: Workload) -> None:
+        """Add a workload, or take notice of its change.
+
+        With an admission it holds quota, without one it is pending; but while a plan's admission
+        is only assumed, an older view of the workload as pending does not take it back.
+        """
+        self.revision += 1
+        if workload.admission is None:
+            self._put_pending(workload)
+        else:
+            self._put_holding(workload, workload.admission, assumed=False)
+
+    def remove_workload(self, key: str) -> None:
+        """Forget a workload: it is gone, finished, or not to be queued."""
+        if key in self._queue_of:
+            self.revision += 1
+            self._leave(key)
+
+    def retract(self, key: str) -> None:
+        """Take back an admission that could not be written down; the workload is pending again."""
+        queue = self.queues[self._queue_of[key]]
+        holding = queue.holdings.get(key)
+        if holding is not None and holding.assumed:
+            holding.assumed = False
+            self.put_workload(msgspec.structs.replace(holding.workload, admission=None))
+
+    def wake(self, name: str) -> None:
+        """Let the workloads parked in the tree of ClusterQueue `name` be tried again."""
+        if name in self.queues:
+            self._stir(self.queues[name].node)
+
+    # What is decided.
+
+    def heads(self) -> Iterator[tuple[QueueOptions, Ticket]]:
+        """Yield the next workload of every active queue that has one, with the queue's options."""
+        self.settle()
+        for queue in self.queues.values():
+            options = queue.options
+            if options is None or not queue.pending or not queue.active:
+                continue
+            ticket = queue.pending.head()
+            if ticket is not None:
+                yield options, ticket
+
+    def commit(self, plan: Plan) -> None:
+        """Carry out a plan in this state: admissions are assumed, workloads parked.
+
+        Raises:
+            ValueError: If the state has changed since the plan was made.
+        """
+        if plan.revision != self.revision:
+            raise ValueError("the plan was made for another revision of the state")
+        self.revision += 1
+        for action in plan.actions:
+            match action:
+                case Admit(workload=workload, admission=admission):
+                    admitted = msgspec.structs.replace(workload, admission=admission)
+                    self._put_holding(admitted, admission, assumed=True)
+                case Requeue(workload=workload, parked=parked):
+                    if parked:
+                        self.queues[workload.cluster_queue].pending.park(workload.key)
+
+    def settle(self) -> None:
+        """Do what changes left to do: recompute quota, and wake up whom they may help."""
+        self.tree.refresh()
+        for queue in self._outdated.values():
+            if queue.spec is not None and queue.node is not None:
+                queue.options = QueueOptions(queue.spec, queue.node, self.flavors)
+        self._outdated.clear()
+        roots = {id(node.root): node.root for node in self._stirred.values()}
+        self._stirred.clear()
+        for root in roots.values():
+            for node in descendants(root):
+                if node.queue and node.name in self.queues:
+                    self.queues[node.name].pending.wake()
+
+    # How it is done.
+
+    def _put_pending(self, workload: Workload) -> None:
+        key, name = workload.key, workload.cluster_queue
+        known = self._queue_of.get(key)
+        if known is not None:
+            holding = self.queues[known].holdings.get(key)
+            if holding is not None and holding.assumed:
+                return
+            if holding is not None or known != name:
+                self._leave(key)
+        self._queue_of[key] = name
+        self._queue(name).pending.put(workload)
+
+    def _put_holding(self, workload: Workload, admission: Admission, *, assumed: bool) -> None:
+        key, name = workload.key, admission.cluster_queue
+        usage = admission.usage()
+        known = self._queue_of.get(key)
+        if known is not None:
+            holding = self.queues[known].holdings.get(key)
+            if holding is not None and known == name and holding.usage == usage:
+                holding.workload, holding.assumed = workload, assumed
+                return
+            self._leave(key)
+        queue = self._queue(name)
+        self._queue_of[key] = name
+        queue.holdings[key] = Holding(workload, usage, assumed=assumed)
+        if queue.node is not None:
+            self._charge(queue.node, usage)
+
+    def _leave(self, key: str) -> None:
+        queue = self.queues[self._queue_of.pop(key)]
+        queue.pending.remove(key)
+        holding = queue.holdings.pop(key, None)
+        if holding is not None and queue.node is not None:
+            self.tree.refresh()
+            for flavor_resource, amount in holding.usage.items():
+                self.tree.release(queue.node.cells[flavor_resource], amount)
+            self._stir(queue.node)
+        self._drop_if_idle(queue)
+
+    def _charge(self, node: Node, usage: dict[FlavorResource, int]) -> None:
+        self.tree.refresh()
+        for flavor_resource, amount in usage.items():
+            self.tree.charge(self.tree.cell(node, flavor_resource), amount)
+
+    def _queue(self, name: str) -> ClusterQueue:
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = ClusterQueue(name)
+        return queue
+
+    def _drop_if_idle(self, queue: ClusterQueue) -> None:
+        if queue.spec is None and not queue.pending and not queue.holdings:
+            del self.queues[queue.name]
+
+    def _outdate(self, queue: ClusterQueue) -> None:
+        self._outdated[queue.name] = queue
+
+    def _flavor_changed(self, name: str) -> None:
+        self.revision += 1
+        for queue in self.queues.values():
+            if queue.spec is not None and name in queue.spec.flavors:
+                self._outdate(queue)
+                self._stir(queue.node)
+
+    def _stir(self, node: Node | None) -> None:
+        self.revision += 1
+        if node is not None:
+            self._stirred[id(node)] = node
+            if node.parent is not None:
+                self._stirred[id(node.parent)] = node.parent

@@ -1,0 +1,229 @@
+"""What to tell about queues: whether they are active, what they hold, and who holds it."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from policyd.alloc.amount import format_amount
+from policyd.alloc.hierarchy import descendants
+from policyd.alloc.queue import FlavorResource
+from policyd.alloc.reasons import MissingQuota, Refusal
+from policyd.alloc.state import ClusterQueue, Holding, State
+from policyd.alloc.value import Value
+
+ActiveReason = Literal[
+    "Ready",
+    "Stopped",
+    "FlavorNotFound",
+    "AdmissionCheckNotFound",
+    "AdmissionCheckInactive",
+    "CohortCycle",
+    "ClusterQueueDoesNotExist",
+]
+
+READY = "Can admit new workloads"
+"""Kueue's message for an active ClusterQueue."""
+
+
+class QueueStatus(Value, frozen=True):
+    """Whether a ClusterQueue gives out quota, and why not: its condition `Active`."""
+
+    active: bool
+    reason: ActiveReason
+    message: str
+
+
+class Use(Value, frozen=True):
+    """How much of one flavor and resource is reserved, and how much of that may run.
+
+    Attributes:
+        flavor: The flavor.
+        resource: The resource.
+        reserved: Held by all workloads with quota.
+        admitted: Held by those admitted.
+        nominal: The queue's own quota.
+        shared: Whether the queue is in a cohort, so that more than nominal is borrowed.
+    """
+
+    flavor: str
+    resource: str
+    reserved: int = 0
+    admitted: int = 0
+    nominal: int = 0
+    shared: bool = False
+
+    @property
+    def reserved_borrowed(self) -> int:
+        """How much of `reserved` is borrowed."""
+        return max(0, self.reserved - self.nominal) if self.shared else 0
+
+    @property
+    def admitted_borrowed(self) -> int:
+        """How much of `admitted` is borrowed."""
+        return max(0, self.admitted - self.nominal) if self.shared else 0
+
+
+class Figures(Value, frozen=True):
+    """How many workloads wait in a queue and hold its quota, and how much they hold.
+
+    Attributes:
+        pending: Workloads without quota.
+        reserving: Workloads with quota, admitted or not.
+        admitted: Workloads that may run.
+        uses: By flavor in the queue's order, then by resource in alphabetical order.
+    """
+
+    pending: int
+    reserving: int
+    admitted: int
+    uses: tuple[Use, ...]
+
+
+class Holder(Value, frozen=True):
+    """A workload that holds quota, and how much."""
+
+    workload: str
+    cluster_queue: str
+    amount: int
+
+
+class Shortage(Value, frozen=True):
+    """What a workload waits for, and who holds it, the biggest holders first."""
+
+    missing: MissingQuota
+    holders: tuple[Holder, ...]
+
+    @property
+    def text(self) -> str:
+        """A sentence: how much of what is missing, and who holds it."""
+        missing, resource = self.missing, self.missing.resource
+        amount = format_amount(resource, missing.missing)
+        start = f"{amount} more {resource} of flavor {missing.flavor} needed"
+        if not self.holders:
+            return f"{start}; nobody holds any"
+        held = ", ".join(
+            f"{h.workload} ({format_amount(resource, h.amount)}, ClusterQueue {h.cluster_queue})"
+            for h in self.holders
+        )
+        return f"{start}; held by {held}"
+
+
+def queue_status(state: State, name: str) -> QueueStatus:
+    """Say whether ClusterQueue `name` is active, in Kueue's words where Kueue has them."""
+    state.settle()
+    queue = state.queues.get(name)
+    if queue is None or queue.spec is None:
+        return QueueStatus(
+            active=False,
+            reason="ClusterQueueDoesNotExist",
+            message=f"ClusterQueue {name} doesn't exist",
+        )
+    troubles = list(_troubles(queue))
+    if not troubles:
+        return QueueStatus(active=True, reason="Ready", message=READY)
+    texts = ", ".join(text for _, text in troubles)
+    message = f"Can't admit new workloads: {texts}."
+    return QueueStatus(active=False, reason=troubles[0][0], message=message)
+
+
+def queue_figures(state: State, name: str, *, local_queue: str | None = None) -> Figures:
+    """Count what waits in ClusterQueue `name` and what it holds.
+
+    Args:
+        state: The state to report on.
+        name: The ClusterQueue; with nothing known of it, all figures are 0.
+        local_queue: `namespace/name` of a LocalQueue, to count its workloads only.
+    """
+    queue = state.queues.get(name, ClusterQueue(name))
+    tickets = [t for t in queue.pending if local_queue in {None, t.workload.local_queue}]
+    holdings = [h for h in queue.holdings.values() if local_queue in {None, h.workload.local_queue}]
+    return Figures(
+        pending=len(tickets),
+        reserving=len(holdings),
+        admitted=sum(holding.workload.admitted for holding in holdings),
+        uses=_uses(queue, holdings),
+    )
+
+
+def shortages(
+    state: State, refusal: Refusal, queue: str, *, limit: int = 3
+) -> tuple[Shortage, ...]:
+    """Say who holds what a refused workload of ClusterQueue `queue` waits for.
+
+    Args:
+        state: The state to look at.
+        refusal: Why the workload waits.
+        queue: The workload's ClusterQueue; whoever shares quota with it may be a holder.
+        limit: How many holders to name for each flavor and resource at most.
+    """
+    return tuple(
+        Shortage(missing=missing, holders=tuple(_holders(state, missing, queue, limit)))
+        for missing in refusal.missing
+    )
+
+
+def _holders(state: State, missing: MissingQuota, name: str, limit: int) -> list[Holder]:
+    found = (
+        Holder(workload=key, cluster_queue=queue.name, amount=amount)
+        for queue in _sharing(state, name)
+        for key, holding in queue.holdings.items()
+        if (amount := holding.usage.get((missing.flavor, missing.resource), 0))
+    )
+    return heapq.nsmallest(limit, found, key=lambda holder: (-holder.amount, holder.workload))
+
+
+def _sharing(state: State, name: str) -> Iterator[ClusterQueue]:
+    state.settle()
+    queue = state.queues.get(name)
+    if queue is not None and queue.node is not None:
+        for node in descendants(queue.node.root):
+            if node.queue:
+                yield state.queues[node.name]
+
+
+def _troubles(queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
+    spec, options, node = queue.spec, queue.options, queue.node
+    assert spec is not None, "who has no specification does not exist"
+    assert options is not None, "options are there after a settle"
+    if spec.stopped:
+        yield "Stopped", "is stopped"
+    if options.missing:
+        yield "FlavorNotFound", f"references missing ResourceFlavor(s): {_list(options.missing)}"
+    if spec.missing_checks:
+        names = _list(spec.missing_checks)
+        yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {names}"
+    if spec.inactive_checks:
+        names = _list(spec.inactive_checks)
+        yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {names}"
+    if node is not None and node.cyclic:
+        yield "CohortCycle", f"cohort {spec.cohort} leads back to itself"
+
+
+def _uses(queue: ClusterQueue, holdings: Iterable[Holding]) -> tuple[Use, ...]:
+    reserved: dict[FlavorResource, int] = {}
+    admitted: dict[FlavorResource, int] = {}
+    for holding in holdings:
+        for flavor_resource, amount in holding.usage.items():
+            reserved[flavor_resource] = reserved.get(flavor_resource, 0) + amount
+            if holding.workload.admitted:
+                admitted[flavor_resource] = admitted.get(flavor_resource, 0) + amount
+    spec = queue.spec
+    if spec is None:
+        return ()
+    return tuple(
+        Use(
+            flavor=flavor.name,
+            resource=resource,
+            reserved=reserved.get((flavor.name, resource), 0),
+            admitted=admitted.get((flavor.name, resource), 0),
+            nominal=flavor.quotas[resource].nominal,
+            shared=bool(spec.cohort),
+        )
+        for group in spec.groups
+        for flavor in group.flavors
+        for resource in sorted(flavor.quotas)
+    )
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)

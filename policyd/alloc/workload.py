@@ -1,0 +1,115 @@
+"""Workloads as the allocator sees them: amounts and names."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from policyd.alloc.amount import request_amount
+from policyd.alloc.flavor import Term, Toleration
+from policyd.alloc.value import Value
+
+ConditionReason = Literal[
+    "NoMatchingFlavor",
+    "ExceedsMaxQuota",
+    "WaitingForQuota",
+    "Misconfigured",
+    "PendingEvaluation",
+    "Suspended",
+]
+"""Why a workload has no quota: the reason of its condition `QuotaReserved=False`."""
+
+
+class PodSet(Value, frozen=True):
+    """Identical pods with a count.
+
+    Attributes:
+        name: Unique within the workload.
+        count: How many pods are to run, those whose quota was given back already not counted.
+        requests: What one pod needs, in canonical units, at least 0 each.
+        tolerations: Taints the pods accept.
+        node_selector: Node labels the pods insist on.
+        affinity: Terms of which a node must meet one; without terms, any node will do.
+    """
+
+    name: str
+    count: int = 1
+    requests: Mapping[str, int] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    node_selector: Mapping[str, str] = {}
+    affinity: tuple[Term, ...] = ()
+
+    def totals(self) -> dict[str, int]:
+        """Return what all pods of the set need together."""
+        return {name: request_amount(n * self.count) for name, n in self.requests.items()}
+
+
+class PodSetAssignment(Value, frozen=True):
+    """What a pod set got: a flavor for each resource, and how much of it for all its pods."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]
+    usage: Mapping[str, int]
+
+
+class Admission(Value, frozen=True):
+    """Quota a workload holds, and in which ClusterQueue."""
+
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+    def usage(self) -> dict[tuple[str, str], int]:
+        """Return what is charged to the queue, by flavor and resource.
+
+        A resource without a flavor is not charged.
+        """
+        charged: dict[tuple[str, str], int] = {}
+        for pod_set in self.pod_sets:
+            for resource, flavor in pod_set.flavors.items():
+                amount = pod_set.usage.get(resource, 0)
+                charged[flavor, resource] = charged.get((flavor, resource), 0) + amount
+        return charged
+
+
+class Objection(Value, frozen=True):
+    """Why a workload cannot be considered, found outside the allocator.
+
+    Attributes:
+        reason: What its condition says.
+        message: The sentence for people.
+        misplaced: Whether it is in a queue that does not take workloads of its namespace. Then it
+            waits aside, even where the head of the queue would block those behind it.
+    """
+
+    reason: ConditionReason
+    message: str
+    misplaced: bool = False
+
+
+class Workload(Value, frozen=True):
+    """A job's demand.
+
+    Attributes:
+        key: `namespace/name`.
+        uid: Breaks ties, so that the order is total.
+        cluster_queue: Where it queues.
+        local_queue: `namespace/name` of the LocalQueue it was submitted to.
+        priority: Higher goes first.
+        queued_at: Seconds since the epoch; earlier goes first among equals.
+        pod_sets: What it needs, at least one.
+        backing_off: Whether it must not be tried yet, nor woken up.
+        objection: Why it cannot be considered at all, if so.
+        admission: The quota it holds; None while it is pending.
+        admitted: Whether it may run, which with admission checks comes after the quota.
+    """
+
+    key: str
+    uid: str
+    cluster_queue: str
+    queued_at: float
+    pod_sets: tuple[PodSet, ...]
+    local_queue: str = ""
+    priority: int = 0
+    backing_off: bool = False
+    objection: Objection | None = None
+    admission: Admission | None = None
+    admitted: bool = False
