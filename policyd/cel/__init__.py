@@ -1,1 +1,36 @@
-"""CEL for admission: parser, checker, compiler to Python, libraries, cost. Pure."""
+"""CEL for admission: parser, checker, compiler to Python, libraries, cost. Pure.
+
+An expression is parsed to a tree, checked against an environment, and written as one Python
+function that works on decoded JSON as it is:
+
+    program = compile_expression("object.spec.replicas <= 5", admission_environment())
+    program.evaluate({"object": {"spec": {"replicas": 3}}}, Budget())
+"""
+
+from policyd.cel.cost import Budget
+from policyd.cel.environment import Environment
+from policyd.cel.environments import admission_environment, base_environment
+from policyd.cel.errors import (
+    CelCompileError,
+    CelCostError,
+    CelError,
+    CelInternalError,
+    Issue,
+)
+from policyd.cel.lazy import LazyVariables
+from policyd.cel.program import Program, compile_expression
+
+__all__ = [
+    "Budget",
+    "CelCompileError",
+    "CelCostError",
+    "CelError",
+    "CelInternalError",
+    "Environment",
+    "Issue",
+    "LazyVariables",
+    "Program",
+    "admission_environment",
+    "base_environment",
+    "compile_expression",
+]

@@ -1,0 +1,219 @@
+"""The tree the parser makes. Macros stay what they are: the compiler turns them into loops.
+
+Nodes compare by identity, since two equal sub-expressions may have different types.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from typing import Literal as OneOf
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A part of an expression; `position` is its offset in code points.
+
+    As in cel-go, operators and calls stand where the operator or the opening parenthesis is.
+    """
+
+    position: int
+
+
+@dataclass(eq=False, slots=True)
+class Literal(Node):
+    """A constant."""
+
+    value: object
+
+
+@dataclass(eq=False, slots=True)
+class Identifier(Node):
+    """A name; `absolute` with a leading dot, which skips local variables and the container."""
+
+    name: str
+    absolute: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Select(Node):
+    """`operand.field`, or `operand.?field`."""
+
+    operand: Node
+    field: str
+    optional: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Has(Node):
+    """`has(operand.field)`."""
+
+    operand: Node
+    field: str
+
+
+@dataclass(eq=False, slots=True)
+class Index(Node):
+    """`operand[index]`, or `operand[?index]`."""
+
+    operand: Node
+    index: Node
+    optional: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Call(Node):
+    """A function, a method (with a `target`), or an operator, named `_+_` as in cel-go."""
+
+    function: str
+    target: Node | None
+    arguments: tuple[Node, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Logic(Node):
+    """A chain of `&&` (a conjunction) or of `||`."""
+
+    conjunction: bool
+    operands: list[Node]
+
+
+@dataclass(eq=False, slots=True)
+class Conditional(Node):
+    """`condition ? then : otherwise`."""
+
+    condition: Node
+    then: Node
+    otherwise: Node
+
+
+@dataclass(eq=False, slots=True)
+class ListLiteral(Node):
+    """`[a, ?b]`; `optionals` holds the indices of elements with a question mark."""
+
+    elements: tuple[Node, ...]
+    optionals: frozenset[int] = frozenset()
+
+
+@dataclass(eq=False, slots=True)
+class Entry(Node):
+    """`key: value` of a map literal, or `?key: value`."""
+
+    key: Node
+    value: Node
+    optional: bool
+
+
+@dataclass(eq=False, slots=True)
+class MapLiteral(Node):
+    """`{key: value}`."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Field(Node):
+    """`name: value` of a struct literal, or `?name: value`."""
+
+    name: str
+    value: Node
+    optional: bool
+
+
+@dataclass(eq=False, slots=True)
+class StructLiteral(Node):
+    """`Name{field: value}`."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+
+MacroKind = OneOf[
+    "all",
+    "exists",
+    "exists_one",
+    "filter",
+    "map",
+    "transformList",
+    "transformMap",
+    "transformMapEntry",
+]
+
+
+@dataclass(eq=False, slots=True)
+class Comprehension(Node):
+    """A macro that loops over `range`, with one or two variables.
+
+    `condition` is the filter of `map` and `transform…`, if there is one; `result` is the last
+    argument.
+    """
+
+    kind: MacroKind
+    range: Node
+    variables: tuple[str, ...]
+    condition: Node | None
+    result: Node
+
+
+@dataclass(eq=False, slots=True)
+class Bind(Node):
+    """`cel.bind(name, value, body)`."""
+
+    name: str
+    value: Node
+    body: Node
+
+
+@dataclass(eq=False, slots=True)
+class OptionalMap(Node):
+    """`operand.optMap(name, body)`, or `optFlatMap` if `flat`."""
+
+    operand: Node
+    name: str
+    body: Node
+    flat: bool
+
+
+@dataclass(eq=False, slots=True)
+class SortBy(Node):
+    """`operand.sortBy(name, key)`."""
+
+    operand: Node
+    name: str
+    key: Node
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the direct parts of `node`, in the order of the text."""
+    parts = _PARTS.get(type(node))
+    return parts(node) if parts else ()
+
+
+_PARTS: Final[dict[type[Node], Callable[[Any], tuple[Node, ...]]]] = {
+    Select: lambda node: (node.operand,),
+    Has: lambda node: (node.operand,),
+    Index: lambda node: (node.operand, node.index),
+    Call: lambda node: ((node.target,) if node.target else ()) + node.arguments,
+    Logic: lambda node: tuple(node.operands),
+    Conditional: lambda node: (node.condition, node.then, node.otherwise),
+    ListLiteral: lambda node: node.elements,
+    MapLiteral: lambda node: tuple(part for e in node.entries for part in (e.key, e.value)),
+    StructLiteral: lambda node: tuple(field.value for field in node.fields),
+    Comprehension: lambda node: tuple(
+        part for part in (node.range, node.condition, node.result) if part
+    ),
+    Bind: lambda node: (node.value, node.body),
+    OptionalMap: lambda node: (node.operand, node.body),
+    SortBy: lambda node: (node.operand, node.key),
+}
+
+
+def qualified_name(node: Node) -> tuple[str, ...] | None:
+    """Return the parts of `a.b.c`, or None if `node` is something else."""
+    parts: list[str] = []
+    while isinstance(node, Select) and not node.optional:
+        parts.append(node.field)
+        node = node.operand
+    if not isinstance(node, Identifier):
+        return None
+    parts.append(node.name)
+    return tuple(reversed(parts))

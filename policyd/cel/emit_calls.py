@@ -1,0 +1,184 @@
+"""Write calls: to the one overload that fits where types are sure, else by the actual types."""
+
+from typing import Final
+
+from policyd.cel import ast
+from policyd.cel.checker import FunctionReference
+from policyd.cel.cost import traversal
+from policyd.cel.emit_operators import OPERATORS
+from policyd.cel.errors import CelError
+from policyd.cel.functions import (
+    Overload,
+    call_dynamically,
+    cost_dynamically,
+    work_dynamically,
+)
+from policyd.cel.generator import Atom, Generator
+from policyd.cel.lib.regex import matcher
+from policyd.cel.types import is_dyn
+
+_CONVERSIONS: Final = frozenset(
+    ("int", "uint", "double", "bool", "string", "bytes", "duration", "timestamp", "dyn", "type")
+)
+# Cost of a call that is still made while compiling, when its arguments are constants.
+_FOLDED_COST: Final = 1_000
+_STRING_TESTS: Final = {
+    "startsWith": "{}.startswith({})",
+    "endsWith": "{}.endswith({})",
+    "contains": "{}.__contains__({})",
+}
+
+
+def emit_call(generator: Generator, node: ast.Call) -> Atom:
+    """Write a call of a function, a method or an operator."""
+    emit_operator = OPERATORS.get(node.function)
+    if emit_operator is not None and node.target is None:
+        return emit_operator(generator, node)
+    reference = generator.checked.references.get(node)
+    if not isinstance(reference, FunctionReference):
+        return _emit_unknown(generator, node)
+    name = reference.overloads[0].name
+    if name in ("or", "orValue") and node.target is not None and len(node.arguments) == 1:
+        return _emit_or(generator, node, node.target)
+    parts = ((node.target,) if node.target and reference.has_receiver else ()) + node.arguments
+    atoms = [generator.emit(part) for part in parts]
+    style = (name, reference.has_receiver, len(parts))
+    fitting = tuple(overload for overload in reference.overloads if overload.style == style)
+    if not fitting:
+        return generator.assign(
+            f"R_no_overload({', '.join((repr(name), *_codes(atoms)))})", position=node.position
+        )
+    return _emit_fitting(generator, node, fitting, atoms)
+
+
+def _emit_unknown(generator: Generator, node: ast.Call) -> Atom:
+    message = generator.checked.unknown.get(node, f"no such overload: {node.function}")
+    return generator.assign(f"R_fail({message!r})", position=node.position)
+
+
+def _codes(atoms: list[Atom]) -> list[str]:
+    return [atom.code for atom in atoms]
+
+
+def _emit_fitting(
+    generator: Generator, node: ast.Call, fitting: tuple[Overload, ...], atoms: list[Atom]
+) -> Atom:
+    name = fitting[0].name
+    if name == "dyn":
+        generator.charge(0 if atoms[0].value and generator.environment.free_constants else 1)
+        return Atom(atoms[0].code)
+    sure = len(fitting) == 1 and all(
+        kind.variable or is_dyn(kind) or kind.name == atom.kind
+        for kind, atom in zip(fitting[0].parameters, atoms, strict=True)
+    )
+    if sure and all(atom.value for atom in atoms):
+        folded = _fold(generator, fitting[0], atoms)
+        if folded is not None:
+            return folded
+    if fitting[0].member and len(atoms) == 2 and atoms[1].kind == "string":
+        if name in _STRING_TESTS and fitting[0].parameters[0].name == "string":
+            return _emit_string_test(generator, node, name, atoms)
+        if name == "matches" and atoms[1].value:
+            return _emit_matches(generator, node, atoms)
+    if name == "size" and len(fitting[0].parameters) == 1:
+        return _emit_size(generator, node, fitting, atoms)
+    return _emit_general(generator, node, fitting, (atoms, sure))
+
+
+def _fold(generator: Generator, overload: Overload, atoms: list[Atom]) -> Atom | None:
+    """Call a function of constants now; None if that fails or costs much."""
+    values = [atom.value[0] for atom in atoms if atom.value]
+    cost = overload.cost if isinstance(overload.cost, int) else overload.cost(*values)
+    if overload.work is not None or cost > _FOLDED_COST:
+        return None
+    try:
+        result = overload.run(*values)
+    except CelError:
+        return None
+    if not (generator.environment.free_constants and overload.name in _CONVERSIONS):
+        generator.charge(cost)
+    return generator.literal(result)
+
+
+def _emit_general(
+    generator: Generator,
+    node: ast.Call,
+    fitting: tuple[Overload, ...],
+    arguments: tuple[list[Atom], bool],
+) -> Atom:
+    atoms, sure = arguments
+    codes = ", ".join(_codes(atoms))
+    _emit_cost(generator, fitting, codes, sure=sure)
+    if any(overload.work for overload in fitting):
+        work = fitting[0].work if sure else work_dynamically(fitting)
+        generator.line(f"B.charge_work({generator.constant(work)}({codes}))", node.position)
+    run = fitting[0].run if sure else call_dynamically(fitting)
+    results = {overload.result.name for overload in fitting if not overload.result.variable}
+    kind = results.pop() if len(results) == 1 and len(fitting) == 1 else "dyn"
+    return generator.assign(f"{generator.constant(run)}({codes})", kind, node.position)
+
+
+def _emit_cost(
+    generator: Generator, fitting: tuple[Overload, ...], codes: str, *, sure: bool
+) -> None:
+    first = fitting[0].cost
+    if isinstance(first, int) and all(overload.cost == first for overload in fitting):
+        generator.charge(first)
+        return
+    price = first if sure else cost_dynamically(fitting)
+    generator.line(f"c += {generator.constant(price)}({codes})", -1)
+    generator.line("if c > m: R_exceed()")
+
+
+def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: list[Atom]) -> Atom:
+    text, part = generator.named(atoms[0]), atoms[1]
+    code = _STRING_TESTS[name].format(text.code, part.code)
+    price = f"(len({text.code}) + 9) // 10"
+    if name == "contains":
+        known = part.value and traversal(len(part.value[0]))
+        price = f"({price}) * {known or f'((len({part.code}) + 9) // 10)'}"
+    return _emit_on_string(generator, node, text, (code, price, name))
+
+
+def _emit_matches(generator: Generator, node: ast.Call, atoms: list[Atom]) -> Atom:
+    text, pattern = generator.named(atoms[0]), str(atoms[1].value and atoms[1].value[0])
+    match = generator.constant(matcher(pattern))
+    price = f"((len({text.code}) + 10) // 10) * {(len(pattern) + 3) // 4}"
+    return _emit_on_string(generator, node, text, (f"{match}({text.code})", price, "matches"))
+
+
+def _emit_on_string(
+    generator: Generator, node: ast.Call, text: Atom, code: tuple[str, str, str]
+) -> Atom:
+    test, price, name = code
+    if text.kind != "string":
+        wrong = f"R_no_overload({name!r}, {text.code}, '')"
+        generator.line(f"if type({text.code}) is not str: {wrong}", node.position)
+    generator.line(f"c += {price}")
+    return generator.assign(test, "bool")
+
+
+def _emit_size(
+    generator: Generator, node: ast.Call, fitting: tuple[Overload, ...], atoms: list[Atom]
+) -> Atom:
+    generator.charge(1)
+    code = generator.named(atoms[0]).code
+    slow = f"{generator.constant(call_dynamically(fitting))}({code})"
+    fast = f"len({code}) if type({code}) in SIZED else {slow}"
+    return generator.assign(fast, "int", node.position)
+
+
+def _emit_or(generator: Generator, node: ast.Call, target: ast.Node) -> Atom:
+    """Write `or` or `orValue`: the alternative is evaluated only if it is needed."""
+    generator.charge(1)
+    operand = generator.emit_named(target)
+    flat = node.function == "or"
+    result = generator.temporary()
+    generator.line(f"R_need_optional({operand.code})", node.position)
+    with generator.block(f"if {operand.code}.present:"):
+        generator.line(f"{result} = {operand.code if flat else f'{operand.code}.value'}")
+    with generator.block("else:"):
+        atom = generator.emit(node.arguments[0])
+        code = f"R_need_optional({atom.code})" if flat else atom.code
+        generator.line(f"{result} = {code}", node.position)
+    return Atom(result, "optional_type" if flat else "dyn")

@@ -1,0 +1,87 @@
+"""What an expression may use: variables, functions, macros, struct types."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from policyd.cel.functions import Functions, Overload, Version, collect
+from policyd.cel.macros import ALL_MACROS
+from policyd.cel.types import DYN, Type
+
+Fields = Mapping[str, Type]
+"""The fields of a struct type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Everything the checker and the compiler need to know about the place of an expression.
+
+    Attributes:
+        variables: Types of the variables by name; a name may have dots.
+        functions: All functions by name.
+        macros: Names of the macros that are recognised.
+        structs: Fields of the struct types by the type's name.
+        open_structs: Struct types with any field: every dotted name that begins with one of these
+            is the type of the field it names, as `Object.spec`.
+        container: The namespace names are looked up in first.
+        version: The version of Kubernetes it stands for.
+        unavailable: For each function or macro this version lacks, the version that has it.
+        same_type_literals: Whether lists and maps must have elements of one type.
+        free_constants: Whether literals made of constants cost nothing, as at admission.
+    """
+
+    variables: Mapping[str, Type] = field(default_factory=dict)
+    functions: Functions = field(default_factory=dict)
+    macros: frozenset[str] = ALL_MACROS
+    structs: Mapping[str, Fields] = field(default_factory=dict)
+    open_structs: frozenset[str] = frozenset()
+    container: str = ""
+    version: Version = (1, 36)
+    unavailable: Mapping[str, Version] = field(default_factory=dict)
+    same_type_literals: bool = False
+    free_constants: bool = True
+
+    def extend(
+        self,
+        *,
+        variables: Mapping[str, Type] | None = None,
+        functions: Iterable[Overload] = (),
+        structs: Mapping[str, Fields] | None = None,
+    ) -> "Environment":
+        """Return this environment with more variables, functions and struct types."""
+        added = collect([functions])
+        merged = dict(self.functions)
+        for name, overloads in added.items():
+            merged[name] = (*merged.get(name, ()), *overloads)
+        return replace(
+            self,
+            variables={**self.variables, **(variables or {})},
+            functions=merged,
+            structs={**self.structs, **(structs or {})},
+        )
+
+    def with_mutation(self, patch: Mapping[str, Fields]) -> "Environment":
+        """Return this environment with the types mutations are written in."""
+        return replace(self, structs={**self.structs, **patch}, open_structs=frozenset({"Object"}))
+
+    def struct_fields(self, name: str) -> Fields | None:
+        """Return the fields of a closed struct type; None if there is no such type."""
+        return self.structs.get(name)
+
+    def is_open_struct(self, name: str) -> bool:
+        """Tell whether `name` is a struct type that takes any field."""
+        return name.partition(".")[0] in self.open_structs
+
+    def field_type(self, struct: str, name: str) -> Type | None:
+        """Return the type of a field; None if the struct has no such field."""
+        if self.is_open_struct(struct):
+            return DYN
+        return self.structs.get(struct, {}).get(name)
+
+    def candidates(self, name: str) -> tuple[str, ...]:
+        """Return the names `name` may stand for, by the container, the most special first."""
+        prefixes = []
+        container = self.container
+        while container:
+            prefixes.append(f"{container}.{name}")
+            container = container.rpartition(".")[0]
+        return (*prefixes, name)

@@ -1,0 +1,174 @@
+"""How functions are declared: name, types, code and cost in one place."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from policyd.cel.cost import Cost
+from policyd.cel.types import Type, is_dyn
+from policyd.cel.values import no_such_overload, type_name
+
+Code = Callable[..., Any]
+"""What a function does; its arguments have the declared types, elements of lists may not."""
+
+Version = tuple[int, int]
+"""A minor version of Kubernetes, as (1, 30)."""
+
+OLDEST: Final[Version] = (1, 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overload:
+    """One way to call a function.
+
+    Attributes:
+        name: Its name; `math.abs` if it is in a namespace, `_+_` for an operator.
+        parameters: Their types; the receiver of a method comes first.
+        result: The type of what it returns.
+        run: The code.
+        member: Whether it is called as a method.
+        cost: Cost of a call, in the API server's units.
+        work: Elements it will look at or make beyond what the cost covers, computed from the
+            arguments before it runs; None if there are none. Every function that makes more than
+            it is given has one, or a cost that covers it.
+        since: The first version of Kubernetes that has it.
+    """
+
+    name: str
+    parameters: tuple[Type, ...]
+    result: Type
+    run: Code
+    member: bool = False
+    cost: int | Cost = 1
+    work: Cost | None = None
+    since: Version = OLDEST
+
+    @property
+    def style(self) -> tuple[str, bool, int]:
+        """What is known of a call before its types are: name, method or not, arity."""
+        return self.name, self.member, len(self.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What a call takes: `cost` in the API server's units, and `work` it does not see."""
+
+    cost: int | Cost = 1
+    work: Cost | None = None
+
+
+_UNIT: Final = Size()
+
+
+def function(
+    name: str,
+    *parameters: Type,
+    returns: Type,
+    run: Code,
+    size: Size = _UNIT,
+    since: Version = OLDEST,
+) -> Overload:
+    """Declare an overload of a function."""
+    return Overload(
+        name=name,
+        parameters=parameters,
+        result=returns,
+        run=run,
+        cost=size.cost,
+        work=size.work,
+        since=since,
+    )
+
+
+def method(
+    name: str,
+    *parameters: Type,
+    returns: Type,
+    run: Code,
+    size: Size = _UNIT,
+    since: Version = OLDEST,
+) -> Overload:
+    """Declare an overload of a method; the receiver is the first parameter."""
+    return Overload(
+        name=name,
+        parameters=parameters,
+        result=returns,
+        run=run,
+        cost=size.cost,
+        work=size.work,
+        since=since,
+        member=True,
+    )
+
+
+Functions = Mapping[str, tuple[Overload, ...]]
+"""The functions of an environment by name."""
+
+
+def collect(libraries: Iterable[Iterable[Overload]]) -> dict[str, tuple[Overload, ...]]:
+    """Group overloads by the name of their function."""
+    functions: dict[str, tuple[Overload, ...]] = {}
+    for library in libraries:
+        for overload in library:
+            functions[overload.name] = (*functions.get(overload.name, ()), overload)
+    return functions
+
+
+def dispatch(overloads: tuple[Overload, ...]) -> Callable[..., Overload]:
+    """Return a function that chooses the overload for the types of actual arguments.
+
+    The function raises CelError if none fits.
+    """
+    chosen: dict[tuple[type, ...], Overload] = {}
+    name = overloads[0].name
+
+    def choose(*arguments: object) -> Overload:
+        types = tuple(map(type, arguments))
+        overload = chosen.get(types)
+        if overload is None:
+            overload = next((o for o in overloads if _accepts(o, arguments)), None)
+            if overload is None:
+                raise no_such_overload(name, *arguments)
+            chosen[types] = overload
+        return overload
+
+    return choose
+
+
+def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
+    """Return code that runs the overload for the types of its arguments."""
+    choose = dispatch(overloads)
+
+    def call(*arguments: object) -> object:
+        return choose(*arguments).run(*arguments)
+
+    return call
+
+
+def cost_dynamically(overloads: tuple[Overload, ...]) -> Cost:
+    """Return a function that computes the cost of the overload for the types of its arguments."""
+    choose = dispatch(overloads)
+
+    def cost(*arguments: object) -> int:
+        overload = choose(*arguments)
+        return overload.cost if isinstance(overload.cost, int) else overload.cost(*arguments)
+
+    return cost
+
+
+def work_dynamically(overloads: tuple[Overload, ...]) -> Cost:
+    """Return a function that computes the work of the overload for the types of its arguments."""
+    choose = dispatch(overloads)
+
+    def work(*arguments: object) -> int:
+        overload = choose(*arguments)
+        return overload.work(*arguments) if overload.work else 0
+
+    return work
+
+
+def _accepts(overload: Overload, arguments: tuple[object, ...]) -> bool:
+    return all(
+        kind.variable or is_dyn(kind) or kind.name == type_name(argument)
+        for kind, argument in zip(overload.parameters, arguments, strict=True)
+    )

@@ -1,0 +1,54 @@
+"""The `variables` of a policy: evaluated when they are first used, once for each request."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policyd.cel.cost import Budget
+from policyd.cel.errors import CelCostError, CelError, CelInternalError
+from policyd.cel.program import Program
+
+
+class LazyVariables(dict[str, Any]):
+    """Values of variables by name; errors are remembered like values.
+
+    Put it into the variables of an evaluation under the name `variables`. A variable may use those
+    declared before it: a policy's types make sure that there are no cycles.
+    """
+
+    __slots__ = ("_activation", "_budget", "_failed", "_programs")
+
+    def __init__(
+        self, programs: Mapping[str, Program], activation: Mapping[str, object], budget: Budget
+    ) -> None:
+        """Prepare the variables of one request.
+
+        Args:
+            programs: The expression of each variable.
+            activation: What the expressions may use, `variables` aside.
+            budget: What the expressions of the policy may still cost.
+        """
+        super().__init__()
+        self._programs = programs
+        self._activation = {**activation, "variables": self}
+        self._budget = budget
+        self._failed: dict[str, str] = {}
+
+    def __missing__(self, name: str) -> object:
+        program = self._programs.get(name)
+        if program is None:
+            raise CelError(f"no such key: {name}")
+        if name in self._failed:
+            raise CelError(self._failed[name])
+        try:
+            value = program.evaluate(self._activation, self._budget)
+        except (CelCostError, CelInternalError):
+            raise
+        except CelError as error:
+            message = f'composited variable "{name}" fails to evaluate: {error.message}'
+            self._failed[name] = message
+            raise CelError(message) from error
+        self[name] = value
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._programs

@@ -1,0 +1,201 @@
+"""Conversions between types, `size`, and the string tests of the standard library."""
+
+import math
+import re
+from typing import Final
+
+from policyd.cel import runtime
+from policyd.cel.cost import Cost, search, traverse
+from policyd.cel.errors import CelError
+from policyd.cel.functions import Code, Overload, Size, function, method
+from policyd.cel.lib.regex import MATCHES
+from policyd.cel.lib.time import duration_text, parse_duration, parse_timestamp, timestamp_text
+from policyd.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    B,
+    Type,
+    list_of,
+    map_of,
+    type_of,
+)
+from policyd.cel.values import INT_MAX, Duration, Timestamp, TypeValue, UInt, type_name
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
+_DOUBLE: Final = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|inf|infinity|nan)",
+    re.ASCII | re.IGNORECASE,
+)
+_TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+_TWO_63: Final = float(2**63)
+_TWO_64: Final = float(2**64)
+_PLAIN_DOUBLE: Final = 1e21
+
+
+def double_text(number: float) -> str:
+    """Write a double as Go does: shortest form, no exponent below 10²¹."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    if number == int(number) and abs(number) < _PLAIN_DOUBLE:
+        return f"{number:.0f}"
+    mantissa, mark, exponent = repr(number).partition("e")
+    if not mark:
+        return mantissa
+    return f"{mantissa}e{exponent[0] if exponent[0] == '-' else '+'}{abs(int(exponent)):02}"
+
+
+def _string_to_int(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise CelError(f"type conversion error from 'string' to 'int': {text[:64]!r}")
+    return runtime.checked_int(int(text))
+
+
+def _string_to_uint(text: str) -> UInt:
+    if not _INTEGER.fullmatch(text) or text[0] in "+-":
+        raise CelError(f"type conversion error from 'string' to 'uint': {text[:64]!r}")
+    return runtime.checked_uint(int(text))
+
+
+def _double_to_int(number: float) -> int:
+    if not -_TWO_63 < number < _TWO_63:
+        raise CelError("integer overflow")
+    return int(number)
+
+
+def _double_to_uint(number: float) -> UInt:
+    if not 0 <= number < _TWO_64:
+        raise CelError("unsigned integer overflow")
+    return UInt(int(number))
+
+
+def _uint_to_int(number: UInt) -> int:
+    if number > INT_MAX:
+        raise CelError("integer overflow")
+    return int(number)
+
+
+def _string_to_double(text: str) -> float:
+    if not _DOUBLE.fullmatch(text):
+        raise CelError(f"type conversion error from 'string' to 'double': {text[:64]!r}")
+    return float(text)
+
+
+def _int_to_double(number: int) -> float:
+    return float(number)
+
+
+def _string_to_bool(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise CelError(f"type conversion error from 'string' to 'bool': {text[:64]!r}")
+
+
+def _bytes_to_string(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise CelError("invalid UTF-8 in bytes, cannot convert to string") from None
+
+
+def _string_to_bytes(text: str) -> bytes:
+    return text.encode()
+
+
+def _bool_text(value: bool) -> str:  # noqa: FBT001 - what is converted
+    return "true" if value else "false"
+
+
+def _integer_text(number: int) -> str:
+    return str(int(number))
+
+
+def _epoch_seconds(moment: Timestamp) -> int:
+    return moment.nanoseconds // 10**9
+
+
+def _from_epoch_seconds(seconds: int) -> Timestamp:
+    return Timestamp(seconds * 10**9)
+
+
+def _nanoseconds(length: Duration) -> int:
+    return length.nanoseconds
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def type_value(value: object) -> TypeValue:
+    """Return the type of a value."""
+    return TypeValue(type_name(value))
+
+
+def _size(value: str | bytes | list[object] | dict[object, object]) -> int:
+    return len(value)
+
+
+def _starts_with(text: str, part: str) -> bool:
+    return text.startswith(part)
+
+
+def _ends_with(text: str, part: str) -> bool:
+    return text.endswith(part)
+
+
+def _contains(text: str, part: str) -> bool:
+    return part in text
+
+
+def _to(result: Type, *pairs: tuple[Type, Code]) -> tuple[Overload, ...]:
+    name = {TIMESTAMP: "timestamp", DURATION: "duration"}.get(result, result.name)
+    return tuple(
+        function(
+            name, kind, returns=result, run=run, size=Size(cost=_conversion_cost(kind, result))
+        )
+        for kind, run in pairs
+    )
+
+
+def _conversion_cost(kind: Type, result: Type) -> int | Cost:
+    return traverse if {kind, result} == {STRING, BYTES} else 1
+
+
+CONVERSIONS: tuple[Overload, ...] = (
+    *_to(INT, (INT, _same), (UINT, _uint_to_int), (DOUBLE, _double_to_int)),
+    *_to(INT, (STRING, _string_to_int), (TIMESTAMP, _epoch_seconds), (DURATION, _nanoseconds)),
+    *_to(UINT, (UINT, _same), (INT, runtime.checked_uint), (DOUBLE, _double_to_uint)),
+    *_to(UINT, (STRING, _string_to_uint)),
+    *_to(DOUBLE, (DOUBLE, _same), (INT, _int_to_double), (UINT, _int_to_double)),
+    *_to(DOUBLE, (STRING, _string_to_double)),
+    *_to(BOOL, (BOOL, _same), (STRING, _string_to_bool)),
+    *_to(BYTES, (BYTES, _same), (STRING, _string_to_bytes)),
+    *_to(STRING, (STRING, _same), (BOOL, _bool_text), (INT, _integer_text)),
+    *_to(STRING, (UINT, _integer_text), (DOUBLE, double_text), (BYTES, _bytes_to_string)),
+    *_to(STRING, (TIMESTAMP, timestamp_text), (DURATION, duration_text)),
+    *_to(TIMESTAMP, (TIMESTAMP, _same), (STRING, parse_timestamp), (INT, _from_epoch_seconds)),
+    *_to(DURATION, (DURATION, _same), (STRING, parse_duration), (INT, Duration)),
+    function("dyn", A, returns=DYN, run=_same),
+    function("type", A, returns=type_of(A), run=type_value),
+)
+_SIZED: Final = (STRING, BYTES, list_of(A), map_of(A, B))
+STANDARD: tuple[Overload, ...] = (
+    *(function("size", kind, returns=INT, run=_size) for kind in _SIZED),
+    *(method("size", kind, returns=INT, run=_size) for kind in _SIZED),
+    method("startsWith", STRING, STRING, returns=BOOL, run=_starts_with, size=Size(cost=traverse)),
+    method("endsWith", STRING, STRING, returns=BOOL, run=_ends_with, size=Size(cost=traverse)),
+    method("contains", STRING, STRING, returns=BOOL, run=_contains, size=Size(cost=search)),
+    *MATCHES,
+)

@@ -1,0 +1,68 @@
+"""The operators, for the checker; the compiler writes them itself."""
+
+from policyd.cel import runtime
+from policyd.cel.functions import Overload, function
+from policyd.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    B,
+    Type,
+    list_of,
+    map_of,
+)
+
+_NUMBERS = (INT, UINT, DOUBLE)
+
+
+def _same(name: str, run: object, *kinds: Type) -> tuple[Overload, ...]:
+    assert callable(run), "an operator has code"
+    return tuple(function(name, kind, kind, returns=kind, run=run) for kind in kinds)
+
+
+def _ordering(name: str, run: object) -> tuple[Overload, ...]:
+    assert callable(run), "an operator has code"
+    pairs = [(a, b) for a in _NUMBERS for b in _NUMBERS]
+    pairs += [(kind, kind) for kind in (BOOL, STRING, BYTES, TIMESTAMP, DURATION)]
+    return tuple(function(name, a, b, returns=BOOL, run=run) for a, b in pairs)
+
+
+def _with_time(name: str, run: object) -> tuple[Overload, ...]:
+    assert callable(run), "an operator has code"
+    shifted = function(name, TIMESTAMP, DURATION, returns=TIMESTAMP, run=run)
+    if name == "_+_":
+        other = function(name, DURATION, TIMESTAMP, returns=TIMESTAMP, run=run)
+    else:
+        other = function(name, TIMESTAMP, TIMESTAMP, returns=DURATION, run=run)
+    return shifted, other
+
+
+def _not(value: bool) -> bool:  # noqa: FBT001 - the operator's operand
+    return not value
+
+
+OPERATORS: tuple[Overload, ...] = (
+    function("_==_", A, A, returns=BOOL, run=runtime.equal),
+    function("_!=_", A, A, returns=BOOL, run=lambda a, b: not runtime.equal(a, b)),
+    function("!_", BOOL, returns=BOOL, run=_not),
+    *(function("-_", kind, returns=kind, run=runtime.negate) for kind in (INT, DOUBLE, DURATION)),
+    *_same("_+_", runtime.add, *_NUMBERS, STRING, BYTES, DURATION, list_of(A)),
+    *_with_time("_+_", runtime.add),
+    *_same("_-_", runtime.subtract, *_NUMBERS, DURATION),
+    *_with_time("_-_", runtime.subtract),
+    *_same("_*_", runtime.multiply, *_NUMBERS),
+    *_same("_/_", runtime.divide, *_NUMBERS),
+    *_same("_%_", runtime.modulo, INT, UINT),
+    *_ordering("_<_", runtime.less),
+    *_ordering("_<=_", runtime.less_or_equal),
+    *_ordering("_>_", runtime.greater),
+    *_ordering("_>=_", runtime.greater_or_equal),
+    function("@in", A, list_of(A), returns=BOOL, run=runtime.contains),
+    function("@in", A, map_of(A, B), returns=BOOL, run=runtime.contains),
+)

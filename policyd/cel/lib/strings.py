@@ -1,0 +1,131 @@
+"""Strings: cel-go's extension, version 2, as the API server has it."""
+
+import re
+from typing import Final
+
+from policyd.cel.cost import search, size_of, traversal, traverse, traverse_twice
+from policyd.cel.errors import CelError
+from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.types import INT, STRING, list_of
+from policyd.cel.values import no_such_overload
+
+_SPACE: Final = (
+    " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+_QUOTED: Final = {
+    ord(character): f"\\{letter}"
+    for character, letter in zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True)
+}
+
+
+def _in_range(position: int, text: str) -> int:
+    if 0 <= position <= len(text):
+        return position
+    raise CelError(f"index out of range: {position}")
+
+
+def _char_at(text: str, position: int) -> str:
+    position = _in_range(position, text)
+    return text[position : position + 1]
+
+
+def _index_of(text: str, part: str, start: int = 0) -> int:
+    return text.find(part, _in_range(start, text))
+
+
+def _last_index_of(text: str, part: str, start: int | None = None) -> int:
+    if start is None:
+        return text.rfind(part)
+    return text.rfind(part, 0, _in_range(start, text) + len(part))
+
+
+def _lower(text: str) -> str:
+    return text.lower() if text.isascii() else re.sub("[A-Z]+", lambda m: m[0].lower(), text)
+
+
+def _upper(text: str) -> str:
+    return text.upper() if text.isascii() else re.sub("[a-z]+", lambda m: m[0].upper(), text)
+
+
+def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    return text.replace(old, new, max(limit, -1))
+
+
+def replace_cost(text: str, old: str, new: str, limit: int = -1) -> int:
+    """Cost of a replacement: the API server's, or that of the result if it is larger."""
+    found = text.count(old) if old else len(text) + 1
+    found = min(found, limit) if limit >= 0 else found
+    return max(traversal(2 * len(text)), traversal(found * len(new)))
+
+
+def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+    if limit == 0:
+        return []
+    if separator:
+        return text.split(separator, limit - 1 if limit > 0 else -1)
+    if limit < 0 or limit >= len(text):
+        return list(text)
+    return [*text[: limit - 1], text[limit - 1 :]]
+
+
+def _join(parts: list[str], separator: str = "") -> str:
+    try:
+        return separator.join(parts)
+    except TypeError:
+        raise no_such_overload("join", parts) from None
+
+
+def _join_cost(parts: list[str], separator: str = "") -> int:
+    size = sum(map(size_of, parts)) + len(separator) * max(0, len(parts) - 1)
+    return traversal(2 * size)
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    end = len(text) if end is None else end
+    if start > end:
+        raise CelError(f"invalid substring range. start: {start}, end: {end}")
+    return text[_in_range(start, text) : _in_range(end, text)]
+
+
+def _trim(text: str) -> str:
+    return text.strip(_SPACE)
+
+
+def _reverse(text: str) -> str:
+    return text[::-1]
+
+
+def _quote(text: str) -> str:
+    return f'"{text.translate(_QUOTED)}"'
+
+
+_ONCE = Size(cost=traverse)
+_TWICE = Size(cost=traverse_twice)
+_SEARCH = Size(cost=search)
+_REPLACE = Size(cost=replace_cost)
+_JOIN = Size(cost=_join_cost)
+_STRINGS = list_of(STRING)
+
+STRINGS: tuple[Overload, ...] = (
+    method("charAt", STRING, INT, returns=STRING, run=_char_at),
+    method("indexOf", STRING, STRING, returns=INT, run=_index_of, size=_SEARCH),
+    method("indexOf", STRING, STRING, INT, returns=INT, run=_index_of, size=_SEARCH),
+    method("lastIndexOf", STRING, STRING, returns=INT, run=_last_index_of, size=_SEARCH),
+    method("lastIndexOf", STRING, STRING, INT, returns=INT, run=_last_index_of, size=_SEARCH),
+    method("lowerAscii", STRING, returns=STRING, run=_lower, size=_ONCE),
+    method("upperAscii", STRING, returns=STRING, run=_upper, size=_ONCE),
+    method("replace", STRING, STRING, STRING, returns=STRING, run=_replace, size=_REPLACE),
+    method("replace", STRING, STRING, STRING, INT, returns=STRING, run=_replace, size=_REPLACE),
+    method("split", STRING, STRING, returns=_STRINGS, run=_split, size=_TWICE),
+    method("split", STRING, STRING, INT, returns=_STRINGS, run=_split, size=_TWICE),
+    method("join", _STRINGS, returns=STRING, run=_join, size=_JOIN),
+    method("join", _STRINGS, STRING, returns=STRING, run=_join, size=_JOIN),
+    method("substring", STRING, INT, returns=STRING, run=_substring, size=_ONCE),
+    method("substring", STRING, INT, INT, returns=STRING, run=_substring, size=_ONCE),
+    method("trim", STRING, returns=STRING, run=_trim, size=_ONCE),
+    function("strings.quote", STRING, returns=STRING, run=_quote, size=_TWICE),
+)
+REVERSE: tuple[Overload, ...] = (
+    method("reverse", STRING, returns=STRING, run=_reverse, size=_ONCE),
+)

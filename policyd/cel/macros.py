@@ -1,0 +1,123 @@
+"""Recognise macros: calls that bind variables or look at names instead of values."""
+
+from collections.abc import Callable
+from typing import Final
+
+from policyd.cel import ast
+from policyd.cel.ast import MacroKind
+
+
+class MacroError(Exception):
+    """The arguments are not what the macro needs."""
+
+    def __init__(self, position: int, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+        self.message = message
+
+
+STANDARD_MACROS: Final = frozenset(
+    ("has", "all", "exists", "exists_one", "existsOne", "map", "filter")
+)
+OPTIONAL_MACROS: Final = frozenset(("optMap", "optFlatMap"))
+TWO_VARIABLE_MACROS: Final = frozenset(("transformList", "transformMap", "transformMapEntry"))
+"""With these, `all`, `exists` and `existsOne` take two variables as well."""
+ALL_MACROS: Final = STANDARD_MACROS | OPTIONAL_MACROS | TWO_VARIABLE_MACROS | {"bind", "sortBy"}
+
+_KINDS: Final[dict[str, MacroKind]] = {
+    "all": "all",
+    "exists": "exists",
+    "exists_one": "exists_one",
+    "existsOne": "exists_one",
+    "map": "map",
+    "filter": "filter",
+    "transformList": "transformList",
+    "transformMap": "transformMap",
+    "transformMapEntry": "transformMapEntry",
+}
+
+
+def expand(call: ast.Call) -> ast.Node:
+    """Return the node of the macro `call` is; `call` itself if it only has a macro's name.
+
+    Raises:
+        MacroError: If it is the macro, but an argument is not.
+    """
+    if call.function == "has":
+        return _has(call)
+    if call.target is None:
+        return call
+    if call.function in _KINDS:
+        return _comprehension(call, call.target)
+    expander = _OTHERS.get(call.function)
+    return expander(call, call.target) if expander else call
+
+
+def _has(call: ast.Call) -> ast.Node:
+    if call.target is not None or len(call.arguments) != 1:
+        return call
+    argument = call.arguments[0]
+    if not isinstance(argument, ast.Select) or argument.optional:
+        raise MacroError(argument.position, "invalid argument to has() macro")
+    return ast.Has(argument.position, argument.operand, argument.field)
+
+
+def _comprehension(call: ast.Call, target: ast.Node) -> ast.Node:
+    shape = _shape(call.function, len(call.arguments))
+    if shape is None:
+        return call
+    variables = tuple(_variable(argument) for argument in call.arguments[:shape])
+    if len(set(variables)) < len(variables):
+        position = call.arguments[1].position
+        raise MacroError(position, f"duplicate variable name: {variables[0]}")
+    *condition, result = call.arguments[shape:]
+    kind = _KINDS[call.function]
+    first = condition[0] if condition else None
+    return ast.Comprehension(call.position, kind, target, variables, first, result)
+
+
+def _shape(function: str, arguments: int) -> int | None:
+    """Return how many variables the macro has with so many arguments; None if it is no macro."""
+    if function.startswith("transform"):
+        return 2 if arguments in (3, 4) else None
+    if arguments == 2:
+        return 1
+    if arguments != 3 or function in ("filter", "exists_one"):
+        return None
+    return 1 if function == "map" else 2
+
+
+def _variable(node: ast.Node) -> str:
+    if not isinstance(node, ast.Identifier) or node.absolute:
+        raise MacroError(node.position, "argument must be a simple name")
+    return node.name
+
+
+def _bind(call: ast.Call, target: ast.Node) -> ast.Node:
+    if len(call.arguments) != 3 or ast.qualified_name(target) != ("cel",):
+        return call
+    name, value, body = call.arguments
+    return ast.Bind(call.position, _variable(name), value, body)
+
+
+def _optional_map(call: ast.Call, target: ast.Node) -> ast.Node:
+    if len(call.arguments) != 2:
+        return call
+    name, body = call.arguments
+    flat = call.function == "optFlatMap"
+    return ast.OptionalMap(call.position, target, _variable(name), body, flat)
+
+
+def _sort_by(call: ast.Call, target: ast.Node) -> ast.Node:
+    if len(call.arguments) != 2:
+        return call
+    name, key = call.arguments
+    return ast.SortBy(call.position, target, _variable(name), key)
+
+
+_OTHERS: Final[dict[str, Callable[[ast.Call, ast.Node], ast.Node]]] = {
+    "bind": _bind,
+    "optMap": _optional_map,
+    "optFlatMap": _optional_map,
+    "sortBy": _sort_by,
+}

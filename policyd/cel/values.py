@@ -1,0 +1,171 @@
+"""The values CEL has and JSON has not, and the names of all value types.
+
+JSON values stay what the decoder made of them: `int`, `float`, `bool`, `str`, `None`, `list`,
+`dict`. Values are never changed once made; results may share parts of the evaluated object.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from policyd.cel.errors import CelError
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+_TIMESTAMP_MIN: Final = -62_135_596_800 * 10**9
+_TIMESTAMP_MAX: Final = 253_402_300_799 * 10**9 + 999_999_999
+
+
+class UInt(int):
+    """An unsigned 64-bit integer; apart from `int` only in its type."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{int(self)}u"
+
+
+@dataclass(frozen=True, slots=True)
+class BoolKey:
+    """Stands for a bool as a key of a map, since Python's True equals 1 and CEL's does not."""
+
+    value: bool
+
+
+BOOL_KEYS: Final = {value: BoolKey(value) for value in (True, False)}
+
+
+class CelMap(dict[Any, Any]):
+    """A map with keys that are not all strings; bools are kept as `BoolKey`."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        for key in super().__iter__():
+            yield key.value if type(key) is BoolKey else key
+
+    def items(self) -> list[tuple[Any, Any]]:  # type: ignore[override]
+        """Return pairs of key and value, with bools as bools."""
+        return [(k.value if type(k) is BoolKey else k, v) for k, v in super().items()]
+
+
+class Struct(dict[str, Any]):
+    """A typed literal: `Object{...}` or `JSONPatch{...}`, with the fields that were given."""
+
+    __slots__ = ("type_name",)
+
+    def __init__(self, type_name: str, fields: dict[str, Any]) -> None:
+        super().__init__(fields)
+        self.type_name = type_name
+
+
+class Optional:
+    """A value that may be missing."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, value: object, *, present: bool = True) -> None:
+        self.value = value
+        self.present = present
+
+    def __repr__(self) -> str:
+        return f"optional.of({self.value!r})" if self.present else "optional.none()"
+
+
+NONE: Final = Optional(None, present=False)
+
+
+class TypeValue:
+    """A type as a value, as `type(1)` gives."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is TypeValue and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"type({self.name})"
+
+
+class _Nanoseconds:
+    __slots__ = ("nanoseconds",)
+
+    def __init__(self, nanoseconds: int) -> None:
+        self.nanoseconds = nanoseconds
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.nanoseconds == self.nanoseconds
+
+    def __hash__(self) -> int:
+        return hash(self.nanoseconds)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.nanoseconds})"
+
+
+class Duration(_Nanoseconds):
+    """A length of time in nanoseconds, in the range of an int64."""
+
+    __slots__ = ()
+
+    def __init__(self, nanoseconds: int) -> None:
+        if not INT_MIN <= nanoseconds <= INT_MAX:
+            raise CelError("duration overflow")
+        super().__init__(nanoseconds)
+
+
+class Timestamp(_Nanoseconds):
+    """A moment in nanoseconds since the epoch, in the years 1 to 9999."""
+
+    __slots__ = ()
+
+    def __init__(self, nanoseconds: int) -> None:
+        if not _TIMESTAMP_MIN <= nanoseconds <= _TIMESTAMP_MAX:
+            raise CelError("timestamp overflow")
+        super().__init__(nanoseconds)
+
+
+TYPE_NAMES: Final[dict[type, str]] = {
+    int: "int",
+    UInt: "uint",
+    float: "double",
+    bool: "bool",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+    CelMap: "map",
+    type(None): "null_type",
+    TypeValue: "type",
+    Optional: "optional_type",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
+}
+
+
+def type_name(value: object) -> str:
+    """Return the name CEL gives the type of `value`.
+
+    Types of libraries say theirs in a class attribute `cel_type_name`.
+    """
+    name = TYPE_NAMES.get(type(value))
+    if name is not None:
+        return name
+    if isinstance(value, Struct):
+        return value.type_name
+    if isinstance(value, dict):
+        return "map"
+    return str(getattr(value, "cel_type_name", type(value).__name__))
+
+
+def no_such_overload(function: str, *arguments: object) -> CelError:
+    """Return the error for arguments a function has no overload for."""
+    names = ", ".join(map(type_name, arguments))
+    return CelError(f"no such overload: {function} applied to '({names})'")
