@@ -1,8 +1,21 @@
 """How to reach an API server: its address, whom to trust, and who we are."""
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
+
+from policyd.clock import Clock, SystemClock
+from policyd.errors import ConfigurationError
+from policyd.kube.auth import Fetched, Header, TokenFile, basic, bearer
+from policyd.kube.kubeconfig import Chosen, content, read_file, read_kubeconfig
+from policyd.kube.plugins import ask_plugin, ask_provider
+from policyd.kube.proxies import proxy_for
+from policyd.kube.tls import client_context, load_certificate
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Credentials(Protocol):
@@ -12,7 +25,7 @@ class Credentials(Protocol):
         """Return the header `Authorization`, renewed if it is about to expire; empty for none.
 
         Raises:
-            ConfigurationError: If the credentials cannot be had. Going on without would be a
+            CredentialsError: If the credentials cannot be had. Going on without would be a
                 request of somebody else, the anonymous user.
         """
         ...
@@ -20,18 +33,6 @@ class Credentials(Protocol):
     def forget(self) -> bool:
         """Drop what is cached, because the server refused it; tell whether that can help."""
         ...
-
-
-class NoCredentials:
-    """A server that asks for none, or a client certificate alone."""
-
-    async def authorization(self) -> str:
-        """Return no header."""
-        return ""
-
-    def forget(self) -> bool:
-        """There is nothing to drop."""
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,135 @@ class Connection:
     """Scheme, host, port, and the path before `/api`, if any; no slash at the end."""
     tls: ssl.SSLContext | None = None
     """Whom to trust, and the client certificate; None over plain HTTP."""
-    credentials: Credentials = field(default_factory=NoCredentials)
+    credentials: Credentials = field(default_factory=lambda: Header(""))
     server_name: str | None = None
     """The name that the server's certificate has, if it is not the host's."""
     proxy: str | None = None
     namespace: str = "default"
-    """Where requests go that name no namespace, by the kubeconfig's context or the pod's own."""
+    """The context's namespace, or that of the pod we run in."""
+
+
+def connection_from(
+    environ: Mapping[str, str],
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    clock: Clock | None = None,
+    account: Path = SERVICE_ACCOUNT,
+) -> Connection:
+    """Find out how to reach the API server.
+
+    In this order: `kubeconfig`, the files of `KUBECONFIG`, the service account of the pod that we
+    run in, `~/.kube/config`.
+
+    Args:
+        environ: The environment.
+        kubeconfig: A file, or several joined by colons.
+        context: A context of the kubeconfig; its current one if empty.
+        clock: What tokens expire by.
+        account: Where the service account's files lie.
+
+    Raises:
+        ConfigurationError: If there is no such thing, or it cannot be used as it is; a credential
+            plugin is run, and its failure is one.
+    """
+    clock = clock or SystemClock()
+    named = kubeconfig or environ.get("KUBECONFIG", "")
+    if not named and not context and environ.get("KUBERNETES_SERVICE_HOST"):
+        return _in_cluster(environ, account, clock)
+    home = environ.get("HOME", "")
+    named = named or str(Path(home, ".kube", "config"))
+    paths = [Path(_expanded(part, home)) for part in named.split(":") if part]
+    return _from_context(read_kubeconfig(paths).choose(context), environ, clock)
+
+
+def _in_cluster(environ: Mapping[str, str], account: Path, clock: Clock) -> Connection:
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    namespace = account / "namespace"
+    return Connection(
+        server=server,
+        tls=client_context(read_file(account / "ca.crt", what="certificate authority")),
+        credentials=TokenFile(account / "token", clock=clock),
+        proxy=proxy_for(server, environ),
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+    )
+
+
+def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> Connection:
+    cluster = chosen.cluster
+    server = cluster.server.rstrip("/")
+    if urlsplit(server).scheme not in {"http", "https"}:
+        raise ConfigurationError(
+            f"server `{cluster.server}` of context `{chosen.context}` is no address",
+            hint="write `https://host:port`",
+        )
+    tls = _tls(chosen) if server.startswith("https:") else None
+    return Connection(
+        server=server,
+        tls=tls,
+        credentials=_credentials(chosen, tls, clock),
+        server_name=cluster.tls_server_name,
+        proxy=_proxy(chosen, environ),
+        namespace=chosen.namespace,
+    )
+
+
+def _tls(chosen: Chosen) -> ssl.SSLContext:
+    cluster, user = chosen.cluster, chosen.user
+    context = client_context(
+        content(
+            cluster.certificate_authority_data,
+            cluster.certificate_authority,
+            chosen.cluster_folder,
+            what="certificate-authority",
+        ),
+        insecure=cluster.insecure_skip_tls_verify,
+    )
+    certificate = content(
+        user.client_certificate_data,
+        user.client_certificate,
+        chosen.user_folder,
+        what="client-certificate",
+    )
+    key = content(user.client_key_data, user.client_key, chosen.user_folder, what="client-key")
+    if certificate and key:
+        load_certificate(context, certificate, key)
+    elif certificate or key:
+        raise ConfigurationError(
+            f"the user of context `{chosen.context}` has half of a client certificate",
+            hint="`client-certificate` and `client-key` go together",
+        )
+    return context
+
+
+def _credentials(chosen: Chosen, tls: ssl.SSLContext | None, clock: Clock) -> Credentials:
+    user = chosen.user
+    if user.token_file:
+        return TokenFile(chosen.user_folder / user.token_file, clock=clock)
+    if user.token:
+        return bearer(user.token)
+    if user.username and user.password:
+        return basic(user.username, user.password)
+    if user.exec:
+        fetched = Fetched(ask_plugin(chosen, tls), clock=clock)
+    elif user.auth_provider:
+        fetched = Fetched(ask_provider(chosen, clock), clock=clock)
+    else:
+        return Header("")
+    fetched.prime()
+    return fetched
+
+
+def _proxy(chosen: Chosen, environ: Mapping[str, str]) -> str | None:
+    proxy = chosen.cluster.proxy_url or proxy_for(chosen.cluster.server, environ)
+    if proxy and urlsplit(proxy).scheme not in {"http", "https"}:
+        raise ConfigurationError(
+            f"proxy `{proxy}` of context `{chosen.context}` cannot be used",
+            hint="only http and https proxies can",
+        )
+    return proxy
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path.startswith("~/") else path

@@ -33,6 +33,10 @@ class UnauthorizedError(ApiError):
     """The server does not accept the credentials."""
 
 
+class CredentialsError(UnauthorizedError):
+    """There are no credentials to send: a plugin failed, or a provider did not answer."""
+
+
 class ForbiddenError(ApiError):
     """The credentials do not allow the request, or admission or a quota refused it."""
 
