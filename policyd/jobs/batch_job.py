@@ -1,0 +1,183 @@
+"""batch/v1 Job: suspended by `spec.suspend`, one pod set named `main`."""
+
+from datetime import datetime
+
+from policyd.api.kueue import PodSet, ReclaimablePod
+from policyd.api.kueue.names import DEFAULT_POD_SET
+from policyd.api.meta import Condition, Json, Wire
+from policyd.api.pods import PodTemplate
+from policyd.jobs.base import JobKind, JobObject, Outcome
+from policyd.jobs.topology import topology_request
+from policyd.patch.draft import Draft
+from policyd.patch.operations import Path
+
+POD_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+
+
+class BatchJobSpec(Wire, frozen=True):
+    """What a Job wants."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    suspend: bool = False
+    template: PodTemplate = PodTemplate()
+
+
+class UncountedPods(Wire, frozen=True):
+    """Pods that ended and are not in the counters yet, by uid."""
+
+    succeeded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+class BatchJobStatus(Wire, frozen=True):
+    """How far a Job has come."""
+
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    start_time: datetime | None = None
+    completed_indexes: str = ""
+    failed_indexes: str = ""
+    uncounted_terminated_pods: UncountedPods | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class BatchJob(JobObject, frozen=True):
+    """A Job, trimmed to what the queue reads."""
+
+    spec: BatchJobSpec = BatchJobSpec()
+    status: BatchJobStatus = BatchJobStatus()
+
+
+def pod_sets(job: BatchJob) -> tuple[PodSet, ...]:
+    """Return the pods that a Job runs at a time."""
+    return (
+        PodSet(
+            name=DEFAULT_POD_SET,
+            template=job.spec.template,
+            count=pods_at_a_time(job.spec),
+            min_count=_least_pods(job),
+            topology_request=topology_request(
+                job.spec.template.metadata.annotations, pod_index_label=POD_INDEX_LABEL
+            ),
+        ),
+    )
+
+
+def pods_at_a_time(spec: BatchJobSpec) -> int:
+    """Return the parallelism, or fewer if fewer complete the Job."""
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    return parallelism if spec.completions is None else min(parallelism, spec.completions)
+
+
+def _least_pods(job: BatchJob) -> int | None:
+    text = job.metadata.annotations.get(MIN_PARALLELISM, "")
+    return int(text) if text.isdecimal() and int(text) else None
+
+
+def templates(_job: BatchJob) -> tuple[Path, ...]:
+    """Return where the pod template is."""
+    return (("spec", "template"),)
+
+
+def suspended(job: BatchJob) -> bool:
+    """Tell whether a Job is suspended."""
+    return job.spec.suspend
+
+
+def suspend(draft: Draft) -> None:
+    """Tell a Job to have no pods."""
+    draft.set(("spec", "suspend"), value=True)
+
+
+def resume(draft: Draft) -> None:
+    """Tell a Job to have its pods."""
+    draft.set(("spec", "suspend"), value=False)
+
+
+def active(job: BatchJob) -> bool:
+    """Tell whether a Job has pods that have not ended."""
+    return job.status.active > 0
+
+
+def outcome(job: BatchJob) -> Outcome | None:
+    """Return how a Job ended."""
+    for condition in job.status.conditions:
+        if condition.type in {"Complete", "Failed"} and condition.status == "True":
+            succeeded = condition.type == "Complete"
+            message = (
+                condition.message or f"Job {'finished successfully' if succeeded else 'failed'}"
+            )
+            return Outcome(succeeded=succeeded, message=message)
+    return None
+
+
+def ready(job: BatchJob) -> bool:
+    """Tell whether all pods that a Job runs at a time are ready or have succeeded."""
+    uncounted = job.status.uncounted_terminated_pods
+    ended = job.status.succeeded + (len(uncounted.succeeded) if uncounted else 0)
+    return ended + job.status.ready >= pods_at_a_time(job.spec)
+
+
+def reclaimable(job: BatchJob) -> tuple[ReclaimablePod, ...]:
+    """Return how many of the pods' quota is no longer needed, as fewer are left to complete."""
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    completions = parallelism if job.spec.completions is None else job.spec.completions
+    ended = _ended_pods(job, completions)
+    if parallelism == 1 or not ended:
+        return ()
+    count = parallelism - max(completions - ended, 0)
+    return (ReclaimablePod(name=DEFAULT_POD_SET, count=count),) if count > 0 else ()
+
+
+def _ended_pods(job: BatchJob, completions: int) -> int:
+    if job.spec.completion_mode != "Indexed":
+        return job.status.succeeded
+    written = f"{job.status.completed_indexes},{job.status.failed_indexes}"
+    return count_indexes(written, below=completions)
+
+
+def count_indexes(text: str, *, below: int) -> int:
+    """Count the indexes of a Job's status, such as `1,3-5,7`, that are smaller than `below`.
+
+    An index that is written twice counts once; what is no number is left out.
+    """
+    spans = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        last = last or first
+        if first.isdecimal() and last.isdecimal():
+            spans.append((int(first), min(int(last), below - 1)))
+    counted, after = 0, 0
+    for start, end in sorted(spans):
+        counted += max(0, end + 1 - max(start, after))
+        after = max(after, end + 1)
+    return counted
+
+
+def reset(job: BatchJob) -> Json:
+    """Return what makes the template of a suspended Job mutable again: it was never started."""
+    return None if job.status.start_time is None else {"status": {"startTime": None}}
+
+
+BATCH_JOB = JobKind(
+    group="batch",
+    version="v1",
+    plural="jobs",
+    kind="Job",
+    type=BatchJob,
+    pod_sets=pod_sets,
+    templates=templates,
+    suspended=suspended,
+    suspend=suspend,
+    resume=resume,
+    active=active,
+    outcome=outcome,
+    ready=ready,
+    reclaimable=reclaimable,
+    reset=reset,
+)

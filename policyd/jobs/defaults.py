@@ -1,0 +1,101 @@
+"""What the door does to jobs that are submitted to a queue: they begin suspended, pods gated.
+
+It runs on the draft that the policies have changed, so a queue name that a policy injects counts.
+Doing it twice changes nothing more. No pod ever gets a finalizer: the queue must not be able to
+keep a pod from being deleted.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policyd.api.kueue.names import (
+    ADMISSION_GATE,
+    MANAGED,
+    PODSET_PREFERRED_TOPOLOGY,
+    PODSET_REQUIRED_TOPOLOGY,
+    PODSET_UNCONSTRAINED_TOPOLOGY,
+    QUEUE_NAME,
+    ROLE_HASH,
+    TOPOLOGY_GATE,
+)
+from policyd.api.meta import Json
+from policyd.jobs.kinds import KINDS, find_kind
+from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.roles import role_hash
+from policyd.jobs.topology import SLICE_CONSTRAINTS, SLICE_REQUIRED_TOPOLOGY
+from policyd.patch.draft import Draft
+
+_LABELS = ("metadata", "labels")
+_ANNOTATIONS = ("metadata", "annotations")
+_GATES = ("spec", "schedulingGates")
+_TOPOLOGY = (
+    PODSET_REQUIRED_TOPOLOGY,
+    PODSET_PREFERRED_TOPOLOGY,
+    PODSET_UNCONSTRAINED_TOPOLOGY,
+    SLICE_REQUIRED_TOPOLOGY,
+    SLICE_CONSTRAINTS,
+)
+
+
+def default_on_create(draft: Draft, *, group: str, kind: str) -> None:
+    """Hold a new job or pod that is submitted to a queue; leave all others as they are.
+
+    What belongs to a job that is held itself is left alone, too: it starts and stops with it.
+
+    Args:
+        draft: The object as the policies left it.
+        group: API group of the object; empty for the core group.
+        kind: Kind of the object.
+    """
+    if not _text(draft, _LABELS, QUEUE_NAME) or belongs_to_managed(draft.object):
+        return
+    if (group, kind) == ("", "Pod"):
+        _hold_pod(draft)
+        return
+    known = find_kind(group, kind)
+    if known is not None:
+        known.suspend(draft)
+
+
+def holds(group: str, kind: str) -> bool:
+    """Tell whether the door has anything to do with objects of this kind."""
+    return (group, kind) == ("", "Pod") or find_kind(group, kind) is not None
+
+
+def belongs_to_managed(obj: Json) -> bool:
+    """Tell whether the controller of an object is of a kind that the queue holds itself.
+
+    Whether that very owner has a queue cannot be seen here; if it has none, its pods say so by
+    having none either, as both take it from the same template.
+    """
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    controllers = [owner for owner in owners if owner.get("controller")]
+    return any(_is_known(owner) for owner in controllers)
+
+
+def _is_known(owner: Mapping[str, Any]) -> bool:
+    group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
+    name = (group if slash else "", owner.get("kind"))
+    return any((known.group, known.kind) == name for known in KINDS)
+
+
+def _hold_pod(draft: Draft) -> None:
+    draft.set((*_LABELS, MANAGED), "true")
+    _add_gate(draft, ADMISSION_GATE)
+    if _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
+        return
+    if any(_text(draft, _ANNOTATIONS, name) for name in _TOPOLOGY):
+        _add_gate(draft, TOPOLOGY_GATE)
+    if not _text(draft, _ANNOTATIONS, ROLE_HASH):
+        draft.set((*_ANNOTATIONS, ROLE_HASH), role_hash(draft.get(("spec",)) or {}))
+
+
+def _add_gate(draft: Draft, name: str) -> None:
+    gates = draft.get(_GATES) or []
+    if not any(gate.get("name") == name for gate in gates):
+        draft.append(_GATES, {"name": name})
+
+
+def _text(draft: Draft, section: tuple[str, ...], name: str) -> str:
+    value = draft.get((*section, name))
+    return value if isinstance(value, str) else ""

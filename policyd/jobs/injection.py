@@ -1,0 +1,163 @@
+"""What a job's pods get when it is admitted, and how they lose it again.
+
+Pods are sent to the nodes of their flavor by labels that they select and taints that they tolerate.
+What is there already stays; a key that is there with another value is an error, as one of the two
+would be ignored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from policyd.api.kueue import AdmissionCheckState, PodSet, PodSetUpdate, ResourceFlavor, Workload
+from policyd.api.kueue.names import POD_SET, WORKLOAD
+from policyd.api.meta import Json
+from policyd.api.pods import Toleration
+from policyd.errors import PolicydError
+from policyd.patch.draft import Draft
+from policyd.patch.operations import Path
+
+LOCAL_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
+CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
+LONGEST_DNS_LABEL = 63
+
+
+class StartError(PolicydError):
+    """A job can never be started as it was admitted: what it says and what it gets disagree."""
+
+
+class FlavorMissingError(PolicydError):
+    """A flavor that a workload was given is not there, or not yet."""
+
+
+@dataclass(slots=True)
+class Injection:
+    """What the pods of one pod set get."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[Toleration] = field(default_factory=list)
+
+
+def injections(workload: Workload, flavors: Mapping[str, ResourceFlavor]) -> tuple[Injection, ...]:
+    """Return what the pods of each pod set get, in the order of the pod sets.
+
+    Raises:
+        FlavorMissingError: If an assigned flavor is not among `flavors`.
+        StartError: If two admission checks contradict each other.
+    """
+    admission = workload.status.admission
+    assert admission is not None, "a job is started when its workload is admitted"
+    assigned = {each.name: each.flavors for each in admission.pod_set_assignments}
+    return tuple(
+        _injection(workload, pod_set, assigned.get(pod_set.name, {}), flavors)
+        for pod_set in workload.spec.pod_sets
+    )
+
+
+def _injection(
+    workload: Workload,
+    pod_set: PodSet,
+    assigned: Mapping[str, str],
+    flavors: Mapping[str, ResourceFlavor],
+) -> Injection:
+    injection = Injection(
+        labels=_labels(workload, pod_set), annotations={WORKLOAD: workload.metadata.name}
+    )
+    for name in dict.fromkeys(assigned.values()):
+        flavor = flavors.get(name)
+        if flavor is None:
+            raise FlavorMissingError(f"the flavor `{name}` is not found")
+        _merge(injection.node_selector, flavor.spec.node_labels, "nodeSelector")
+        _add_tolerations(injection, flavor.spec.tolerations)
+    for check in workload.status.admission_checks:
+        for update in check.pod_set_updates:
+            if check.state == "Ready" and update.name == pod_set.name:
+                _add_update(injection, check, update)
+    return injection
+
+
+def _labels(workload: Workload, pod_set: PodSet) -> dict[str, str]:
+    labels = {POD_SET: pod_set.name, LOCAL_QUEUE_LABEL: workload.spec.queue_name}
+    admission = workload.status.admission
+    if admission is not None and _is_label(admission.cluster_queue):
+        labels[CLUSTER_QUEUE_LABEL] = admission.cluster_queue
+    return labels
+
+
+def _is_label(name: str) -> bool:
+    return 0 < len(name) <= LONGEST_DNS_LABEL and "." not in name
+
+
+def _add_update(injection: Injection, check: AdmissionCheckState, update: PodSetUpdate) -> None:
+    what = f'in admission check "{check.name}": invalid admission check PodSetUpdate: conflict for '
+    _merge(injection.labels, update.labels, "labels", what)
+    _merge(injection.annotations, update.annotations, "annotations", what)
+    _merge(injection.node_selector, update.node_selector, "nodeSelector", what)
+    _add_tolerations(injection, update.tolerations)
+
+
+def _add_tolerations(injection: Injection, tolerations: Sequence[Toleration]) -> None:
+    for toleration in tolerations:
+        if toleration not in injection.tolerations:
+            injection.tolerations.append(toleration)
+
+
+def _merge(
+    into: dict[str, str], more: Mapping[str, str], field_name: str, what: str = "conflict for "
+) -> None:
+    for key, value in more.items():
+        if into.setdefault(key, value) != value:
+            raise StartError(
+                f"{what}{field_name}: conflict for key={key}, value1={into[key]}, value2={value}"
+            )
+
+
+def inject(draft: Draft, path: Path, injection: Injection) -> None:
+    """Give the pod template, or the pod, at `path` what its pod set was assigned.
+
+    Raises:
+        StartError: If it says something else already.
+    """
+    _set_keys(draft, (*path, "metadata", "labels"), injection.labels)
+    _set_keys(draft, (*path, "metadata", "annotations"), injection.annotations)
+    _set_keys(draft, (*path, "spec", "nodeSelector"), injection.node_selector)
+    where = (*path, "spec", "tolerations")
+    present = msgspec.convert(draft.get(where) or [], list[Toleration])
+    for toleration in injection.tolerations:
+        if toleration not in present:
+            draft.append(where, msgspec.to_builtins(toleration))
+
+
+def _set_keys(draft: Draft, path: Path, values: Mapping[str, str]) -> None:
+    for key, value in values.items():
+        present = draft.get((*path, key))
+        if present is not None and present != value:
+            raise StartError(
+                "invalid admission check PodSetUpdate: conflict for "
+                f"{path[-1]}: conflict for key={key}, value1={present}, value2={value}"
+            )
+        draft.set((*path, key), value)
+
+
+RESTORED = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "nodeSelector"),
+    ("spec", "tolerations"),
+    ("spec", "schedulingGates"),
+)
+"""What a start may change in a template, and a stop puts back."""
+
+
+def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
+    """Put the template at `path` back to what the workload says of it."""
+    original: Json = msgspec.to_builtins(pod_set.template)
+    for section, name in RESTORED:
+        value = original.get(section, {}).get(name)
+        if value:
+            draft.set((*path, section, name), value)
+        else:
+            draft.remove((*path, section, name))

@@ -1,0 +1,19 @@
+"""The kinds of jobs that the queue knows: a new kind is one module and one line here."""
+
+from typing import Any
+
+from policyd.api.meta import OwnerReference
+from policyd.jobs.base import JobKind
+from policyd.jobs.batch_job import BATCH_JOB
+
+KINDS: tuple[JobKind[Any], ...] = (BATCH_JOB,)
+
+
+def find_kind(group: str, kind: str) -> JobKind[Any] | None:
+    """Return the kind of job of that name; None if it is not known."""
+    return next((known for known in KINDS if (known.group, known.kind) == (group, kind)), None)
+
+
+def kind_of_owner(owner: OwnerReference) -> JobKind[Any] | None:
+    """Return the kind of job that an owner reference names; None if it names something else."""
+    return next((known for known in KINDS if known.owns(owner)), None)

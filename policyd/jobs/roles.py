@@ -1,0 +1,56 @@
+"""Which pods of a group are alike: a hash of what decides where a pod can run."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+
+from policyd.api.meta import Json
+
+DIGITS = 8
+_SHAPE = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+)
+
+
+def role_hash(spec: Mapping[str, Json]) -> str:
+    """Return the hash that Kueue gives a pod with this specification.
+
+    Args:
+        spec: The pod's `spec` as decoded JSON, fields in the API server's order.
+    """
+    shape: dict[str, Json] = {name: spec.get(name) or None for name in _SHAPE}
+    shape["priority"] = spec.get("priority")
+    shape["initContainers"] = _containers(spec.get("initContainers"))
+    shape["containers"] = _containers(spec.get("containers"))
+    if spec.get("resources"):
+        shape["resources"] = spec["resources"].get("requests")
+    text = json.dumps(
+        {"spec": dict(sorted(shape.items()))}, separators=(",", ":"), ensure_ascii=False
+    )
+    return sha256(_as_go(text).encode()).hexdigest()[:DIGITS]
+
+
+def _containers(containers: Json) -> Json:
+    if not containers:
+        return None
+    return [
+        {
+            "ports": container.get("ports") or None,
+            "resources": {"requests": (container.get("resources") or {}).get("requests")},
+        }
+        for container in containers
+    ]
+
+
+def _as_go(text: str) -> str:
+    """Escape what Go's encoder escapes in strings, for the sake of HTML."""
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

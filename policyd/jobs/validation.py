@@ -1,0 +1,217 @@
+"""What the door refuses of jobs and pods that are submitted to a queue, in Kueue's words."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    DEFAULT_LOCAL_QUEUE,
+    MAX_EXEC_TIME_SECONDS,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    PODSET_PREFERRED_TOPOLOGY,
+    PODSET_REQUIRED_TOPOLOGY,
+    PODSET_UNCONSTRAINED_TOPOLOGY,
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+    RETRIABLE_IN_GROUP,
+)
+from policyd.api.meta import Json
+from policyd.jobs.base import JobKind
+from policyd.jobs.batch_job import MIN_PARALLELISM
+from policyd.jobs.kinds import find_kind
+from policyd.patch.draft import Draft
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character"
+)
+_IMMUTABLE = "field is immutable"
+_TOPOLOGY = (PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY, PODSET_UNCONSTRAINED_TOPOLOGY)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One mistake: where it is, what stands there, and what is wrong with it."""
+
+    field: str
+    value: Json
+    detail: str
+
+    def __str__(self) -> str:
+        """The mistake as the API server would word it."""
+        return f'{self.field}: Invalid value: "{self.value}": {self.detail}'
+
+
+def validate_job(
+    new: Json, old: Json | None = None, *, group: str, kind: str, default_queue: bool = False
+) -> tuple[FieldError, ...]:
+    """Check a job or a pod that is created or, with `old`, changed.
+
+    Args:
+        new: The object as it would be stored, decoded.
+        old: As it is stored now; None on creation.
+        group: API group; empty for the core group.
+        kind: Kind of the object.
+        default_queue: Whether its namespace has a LocalQueue named `default`.
+
+    Returns:
+        Every mistake; none for kinds that are not known.
+    """
+    errors = [*_names(new)]
+    if (group, kind) == ("", "Pod"):
+        errors += _group(new)
+        errors += _topology(new, "metadata.annotations")
+        errors += _pod_changes(new, old) if old is not None else ()
+        return tuple(errors)
+    known = find_kind(group, kind)
+    if known is not None:
+        errors += _job(known, new, old, default_queue=default_queue)
+    return tuple(errors)
+
+
+def _job(
+    kind: JobKind[Any], new: Json, old: Json | None, *, default_queue: bool
+) -> Iterator[FieldError]:
+    try:
+        job = msgspec.convert(new, kind.type)
+        before = None if old is None else msgspec.convert(old, kind.type)
+    except msgspec.ValidationError:
+        return  # the API server says what is wrong with an object that is not of its type
+    for path in kind.templates(job):
+        where = ".".join(str(step) for step in path)
+        yield from _topology(Draft(new).get(path) or {}, f"{where}.metadata.annotations")
+    for pod_set in kind.pod_sets(job)[:1]:
+        yield from _least_pods(new, pod_set.count)
+    if before is not None:
+        suspended = kind.suspended(before), kind.suspended(job)
+        yield from _changes(new, old, suspended=suspended, default_queue=default_queue)
+
+
+def _names(obj: Json) -> Iterator[FieldError]:
+    queue = _labels(obj).get(QUEUE_NAME)
+    if queue and not _is_subdomain(queue):
+        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, _SUBDOMAIN_RULE)
+    limit = _labels(obj).get(MAX_EXEC_TIME_SECONDS)
+    if limit is not None:
+        where = f"metadata.labels[{MAX_EXEC_TIME_SECONDS}]"
+        if not re.fullmatch(r"[+-]?\d+", limit):
+            yield FieldError(where, limit, "must be a whole number of seconds")
+        elif int(limit) <= 0:
+            yield FieldError(where, limit, "should be greater than 0")
+
+
+def _is_subdomain(text: str) -> bool:
+    return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def _group(pod: Json) -> Iterator[FieldError]:
+    annotations = _annotations(pod)
+    name = annotations.get(POD_GROUP_NAME) or _labels(pod).get(POD_GROUP_NAME)
+    total = annotations.get(POD_GROUP_TOTAL_COUNT)
+    where = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
+    if name and not _is_subdomain(name):
+        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", name, _SUBDOMAIN_RULE)
+    if total is not None and not (total.isdecimal() and int(total)):
+        yield FieldError(where, total, "must be a whole number greater than 0")
+    if name and total is None:
+        yield FieldError(where, "", f"must be set together with {POD_GROUP_NAME}")
+    if total is not None and not name:
+        detail = f"must be set together with {POD_GROUP_TOTAL_COUNT}"
+        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", "", detail)
+
+
+def _pod_changes(new: Json, old: Json) -> Iterator[FieldError]:
+    before, after = _group_of(old), _group_of(new)
+    if before and before != after:
+        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", after, _IMMUTABLE)
+    was, now = (_annotations(pod).get(RETRIABLE_IN_GROUP) for pod in (old, new))
+    if was == "false" and now != "false":
+        detail = "an unretriable pod cannot become retriable"
+        yield FieldError(f"metadata.annotations[{RETRIABLE_IN_GROUP}]", now or "", detail)
+
+
+def _group_of(pod: Json) -> str:
+    name = _annotations(pod).get(POD_GROUP_NAME) or _labels(pod).get(POD_GROUP_NAME) or ""
+    return str(name)
+
+
+def _topology(template: Json, where: str) -> Iterator[FieldError]:
+    annotations = _annotations(template)
+    given = [name for name in _TOPOLOGY if name in annotations]
+    if len(given) > 1:
+        names = ", ".join(f'"{name}"' for name in given)
+        yield FieldError(
+            where, annotations, f"must not contain more than one topology annotation: [{names}]"
+        )
+    text = annotations.get(PODSET_UNCONSTRAINED_TOPOLOGY, "true")
+    if text.lower() not in {"1", "t", "true", "0", "f", "false"}:
+        detail = "must be true or false"
+        yield FieldError(f"{where}[{PODSET_UNCONSTRAINED_TOPOLOGY}]", text, detail)
+
+
+def _changes(
+    new: Json, old: Json, *, suspended: tuple[bool, bool], default_queue: bool
+) -> Iterator[FieldError]:
+    before, after = _labels(old), _labels(new)
+    queue, limit = (f"metadata.labels[{name}]" for name in (QUEUE_NAME, MAX_EXEC_TIME_SECONDS))
+    if before.get(QUEUE_NAME) != after.get(QUEUE_NAME):
+        if not suspended[1]:
+            yield FieldError(queue, after.get(QUEUE_NAME, ""), _IMMUTABLE)
+        elif default_queue and not after.get(QUEUE_NAME):
+            detail = f"cannot be removed while there is a LocalQueue `{DEFAULT_LOCAL_QUEUE}`"
+            yield FieldError(queue, "", detail)
+    if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
+        yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
+    yield from _priority_changes(before, after, running=not any(suspended))
+    yield from _gate_changes(_annotations(old), _annotations(new))
+
+
+def _priority_changes(
+    before: Mapping[str, str], after: Mapping[str, str], *, running: bool
+) -> Iterator[FieldError]:
+    where = f"metadata.labels[{PRIORITY_CLASS}]"
+    was, now = before.get(PRIORITY_CLASS, ""), after.get(PRIORITY_CLASS, "")
+    if was and not now:
+        detail = "WorkloadPriorityClass cannot be removed from a workload"
+        yield FieldError(where, "", detail)
+    if now and not was and running:
+        detail = "WorkloadPriorityClass cannot be added to a running workload"
+        yield FieldError(where, now, detail)
+
+
+def _gate_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[FieldError]:
+    was, now = (_gates(annotations) for annotations in (before, after))
+    if not now <= was:
+        where = f"metadata.annotations[{ADMISSION_GATED_BY}]"
+        detail = "can only remove gates, not add new ones"
+        yield FieldError(where, after.get(ADMISSION_GATED_BY, ""), detail)
+
+
+def _gates(annotations: Mapping[str, str]) -> set[str]:
+    parts = annotations.get(ADMISSION_GATED_BY, "").split(",")
+    return {part.strip() for part in parts if part.strip()}
+
+
+def _least_pods(job: Json, pods: int) -> Iterator[FieldError]:
+    text = _annotations(job).get(MIN_PARALLELISM)
+    if text is None:
+        return
+    where = f"metadata.annotations[{MIN_PARALLELISM}]"
+    if not re.fullmatch(r"[+-]?\d+", text):
+        yield FieldError(where, text, "must be a whole number")
+    elif not 0 < int(text) < pods:
+        yield FieldError(where, text, f"should be between 0 and {pods}")
+
+
+def _labels(obj: Json) -> Mapping[str, str]:
+    return (obj.get("metadata") or {}).get("labels") or {}
+
+
+def _annotations(obj: Json) -> Mapping[str, str]:
+    return (obj.get("metadata") or {}).get("annotations") or {}

@@ -1,0 +1,131 @@
+"""The Workload that stands for a job: its name, its body, and whether it still fits the job."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+
+import msgspec
+
+from policyd.api.kueue import PodSet, PriorityClassReference, Workload, WorkloadSpec, workload_body
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    JOB_UID,
+    MAX_EXEC_TIME_SECONDS,
+    RESOURCE_IN_USE_FINALIZER,
+)
+from policyd.api.meta import Json, ObjectMeta, OwnerReference
+from policyd.api.pods import Container, PodTemplate
+from policyd.jobs.base import queue_name
+
+LONGEST_NAME = 253
+LONGEST_LABEL = 63
+HASH_DIGITS = 5
+COPIED_ANNOTATIONS = "provreq.kueue.x-k8s.io/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priority:
+    """How important a workload is, and which class says so."""
+
+    value: int = 0
+    reference: PriorityClassReference | None = None
+
+
+def workload_name(owner: OwnerReference) -> str:
+    """Return the name that Kueue gives the workload of a job: the same for the same object."""
+    group, slash, _ = owner.api_version.partition("/")
+    text = "\n".join((owner.kind, group if slash else "", owner.name, owner.uid))
+    digest = sha1(text.encode(), usedforsecurity=False).hexdigest()[:HASH_DIGITS]
+    prefix = f"{owner.kind.lower()}-{owner.name}"[: LONGEST_NAME - HASH_DIGITS - 1]
+    return f"{prefix}-{digest}"
+
+
+def new_workload(
+    job: ObjectMeta, *, owner: OwnerReference, pod_sets: tuple[PodSet, ...], priority: Priority
+) -> Workload:
+    """Return the workload to create for a job that stands alone.
+
+    Args:
+        job: The job's metadata.
+        owner: The job, as its controller.
+        pod_sets: What it demands.
+        priority: How important it is.
+    """
+    labels = {JOB_UID: job.uid} if 0 < len(job.uid) <= LONGEST_LABEL else {}
+    metadata = ObjectMeta(
+        name=workload_name(owner),
+        namespace=job.namespace,
+        labels=labels,
+        annotations=copied_annotations(job),
+        finalizers=(RESOURCE_IN_USE_FINALIZER,),
+        owner_references=(owner,),
+    )
+    return Workload(metadata=metadata, spec=new_spec(job, pod_sets=pod_sets, priority=priority))
+
+
+def new_spec(job: ObjectMeta, *, pod_sets: tuple[PodSet, ...], priority: Priority) -> WorkloadSpec:
+    """Return what the workload of a job demands, and of which queue."""
+    return WorkloadSpec(
+        pod_sets=pod_sets,
+        queue_name=queue_name(job),
+        priority=priority.value,
+        priority_class_ref=priority.reference,
+        maximum_execution_time_seconds=maximum_execution_time(job),
+    )
+
+
+def body_of(workload: Workload, templates: Sequence[Json]) -> dict[str, Json]:
+    """Return what to send to create a workload, or to replace its spec, templates whole."""
+    body = workload_body(workload, templates)
+    body["spec"].setdefault("priority", workload.spec.priority)
+    for pod_set, given in zip(workload.spec.pod_sets, body["spec"].get("podSets", ()), strict=True):
+        given.setdefault("name", pod_set.name)
+        given.setdefault("count", pod_set.count)
+    return body
+
+
+def copied_annotations(job: ObjectMeta) -> dict[str, str]:
+    """Return the annotations of a job that its workload has too."""
+    return {
+        key: value
+        for key, value in job.annotations.items()
+        if key == ADMISSION_GATED_BY or key.startswith(COPIED_ANNOTATIONS)
+    }
+
+
+def maximum_execution_time(job: ObjectMeta) -> int | None:
+    """Return how many seconds a job may run; None if it may run for ever."""
+    text = job.labels.get(MAX_EXEC_TIME_SECONDS, "")
+    return int(text) if text.isdecimal() and int(text) else None
+
+
+def equivalent(demanded: Sequence[PodSet], workload: Workload, *, admitted: bool) -> bool:
+    """Tell whether a workload still says what its job demands.
+
+    The tolerations of a job that is admitted are those of its flavors too, so then they do not
+    count.
+    """
+    held = workload.spec.pod_sets
+    return len(held) == len(demanded) and all(
+        _same_pods(ours, theirs, admitted=admitted)
+        for ours, theirs in zip(demanded, held, strict=True)
+    )
+
+
+def _same_pods(left: PodSet, right: PodSet, *, admitted: bool) -> bool:
+    if (left.count, left.min_count) != (right.count, right.min_count):
+        return False
+    if not admitted and left.template.spec.tolerations != right.template.spec.tolerations:
+        return False
+    return _containers(left.template) == _containers(right.template)
+
+
+def _containers(template: PodTemplate) -> tuple[tuple[Container, ...], ...]:
+    return template.spec.init_containers, template.spec.containers
+
+
+def with_queue(workload: Workload, name: str) -> Workload:
+    """Return the workload, submitted to another LocalQueue."""
+    return msgspec.structs.replace(
+        workload, spec=msgspec.structs.replace(workload.spec, queue_name=name)
+    )
