@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from policyd.api.meta import Json, ObjectReference, find_condition, timestamp
-from policyd.jobs.requests import canonical, pod_requests
+from policyd.api.pod_requests import amount, pod_requests
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
@@ -141,7 +141,7 @@ class Scheduler:
 
 def _free(node: Node, used: Mapping[str, int]) -> dict[str, int]:
     return {
-        resource: canonical(resource, text) - used.get(resource, 0)
+        resource: amount(resource, text) - used.get(resource, 0)
         for resource, text in node.status.allocatable.items()
     }
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from policyd.api.pod_requests import pod_requests
 from policyd.api.pods import PodSpec
-from policyd.jobs.requests import pod_requests
 
 
 def container(requests=None, limits=None, **rest):

@@ -1,0 +1,66 @@
+"""What one pod needs, as Kubernetes computes it from its containers.
+
+Containers run together and add up. Init containers run one after the other before them, so that the
+largest counts; those that always restart (sidecars) go on running beside all that come later. What
+is stated for the pod as a whole replaces the sum. Overhead comes on top.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from policyd.api.pods import Container, PodSpec, Resources
+from policyd.api.quantity import parse_quantity
+
+Amounts = dict[str, int]
+"""Resource name to amount: milli-CPU, or base units (bytes, devices), rounded up."""
+
+
+def pod_requests(spec: PodSpec) -> Amounts:
+    """Return what a pod of `spec` requests. A limit without a request counts as the request.
+
+    Raises:
+        QuantityError: If a quantity cannot be read.
+    """
+    running = _sum(stated(c.resources) for c in spec.containers)
+    starting: Amounts = {}
+    sidecars: Amounts = {}
+    for container in spec.init_containers:
+        needed = _sum((sidecars, stated(container.resources)))
+        starting = _most(starting, needed)
+        if _is_sidecar(container):
+            sidecars = needed
+    total = _most(_sum((running, sidecars)), starting)
+    if spec.resources is not None:
+        total |= stated(spec.resources)
+    return _sum((total, amounts(spec.overhead)))
+
+
+def stated(resources: Resources) -> Amounts:
+    """Return what a container requests; its limit, where it requests nothing of a resource."""
+    return amounts({**resources.limits, **resources.requests})
+
+
+def amounts(quantities: Mapping[str, str]) -> Amounts:
+    """Turn quantities into amounts in canonical units."""
+    return {resource: amount(resource, quantity) for resource, quantity in quantities.items()}
+
+
+def amount(resource: str, quantity: str) -> int:
+    """Turn one quantity into an amount: cpu in thousandths, everything else in whole units."""
+    parsed = parse_quantity(quantity)
+    return parsed.milli() if resource == "cpu" else parsed.value()
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for resource, number in part.items():
+            total[resource] = total.get(resource, 0) + number
+    return total
+
+
+def _most(a: Amounts, b: Amounts) -> Amounts:
+    return {resource: max(a.get(resource, 0), b.get(resource, 0)) for resource in {**a, **b}}
