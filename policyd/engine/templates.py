@@ -12,7 +12,10 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import Expression
-from policyd.cel import Budget, Optional, Program
+from policyd.api.quantity import Quantity
+from policyd.cel import Budget, Program
+from policyd.cel.types import Type, is_dyn
+from policyd.cel.values import Optional
 from policyd.engine.findings import field_path
 from policyd.engine.merging import InjectError
 
@@ -85,7 +88,7 @@ def _hole(expression: Expression, path: Path, compile_: Compile) -> Template:
     program = compile_(expression, (*path, "expression"), kind)
     if program is None:
         return Template(ABSENT)
-    convert, what = _CONVERSIONS[kind]
+    convert, what = _CONVERSIONS[kind], KIND_NAMES[kind]
     place = field_path(path[1:])
     evaluate = program.evaluate
 
@@ -172,7 +175,7 @@ def _whole_number(value: object) -> Json:
 
 
 def _amount(value: object) -> Json:
-    return value if isinstance(value, str) else _whole_number(value)
+    return str(value) if isinstance(value, str | Quantity) else _whole_number(value)
 
 
 def _flag(value: object) -> Json:
@@ -192,14 +195,39 @@ def _objects(value: object) -> Json:
     return plain(value)
 
 
-_CONVERSIONS: Mapping[Kind, tuple[Callable[[object], Json], str]] = {
-    "text": (_text, "a text"),
-    "number": (_whole_number, "a whole number"),
-    "amount": (_amount, "a quantity"),
-    "flag": (_flag, "true or false"),
-    "texts": (_texts, "a list of texts"),
-    "objects": (_objects, "a list of objects"),
+KIND_NAMES: Mapping[Kind, str] = {
+    "text": "a text",
+    "number": "a whole number",
+    "amount": "a quantity",
+    "flag": "true or false",
+    "texts": "a list of texts",
+    "objects": "a list of objects",
 }
+
+_CONVERSIONS: Mapping[Kind, Callable[[object], Json]] = {
+    "text": _text,
+    "number": _whole_number,
+    "amount": _amount,
+    "flag": _flag,
+    "texts": _texts,
+    "objects": _objects,
+}
+
+_TYPES: Mapping[Kind, frozenset[str]] = {
+    "text": frozenset({"string", "int", "uint", "bool"}),
+    "number": frozenset({"int", "uint"}),
+    "amount": frozenset({"string", "int", "uint", "kubernetes.Quantity"}),
+    "flag": frozenset({"bool"}),
+    "texts": frozenset({"list"}),
+    "objects": frozenset({"list"}),
+}
+
+
+def type_fits(type_: Type, kind: Kind) -> bool:
+    """Tell whether a value of a type may do, as far as is known; an optional one may."""
+    if type_.name == "optional_type":
+        type_ = type_.parameters[0]
+    return is_dyn(type_) or type_.name in _TYPES[kind] or type_.name == "null_type"
 
 
 def _shown(value: object) -> str:

@@ -1,0 +1,119 @@
+"""What a schema cannot say: fields that do not go together, quantities, names of labels."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from policyd.api.policy import Expression, Inject, Policy, Resources, Toleration, Validation
+from policyd.api.quantity import Quantity, QuantityError, parse_quantity
+from policyd.api.selectors import LabelSelector
+from policyd.engine.documents import Document, Path
+from policyd.engine.findings import Finding
+
+_LABEL = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+
+_FIELDS = msgspec.structs.fields(Inject)
+
+_At = tuple[str, Path, str | None]
+"""What is wrong, where, and what to do."""
+
+
+def check_policy(policy: Policy, document: Document) -> list[Finding]:
+    """Say what is wrong with the values of a policy whose shape is right."""
+    return [
+        document.finding(message, path, hint=hint, of_key=message.startswith("label"))
+        for message, path, hint in _problems(policy)
+    ]
+
+
+def _problems(policy: Policy) -> Iterator[_At]:
+    spec = policy.spec
+    constraints = ("spec", "matchConstraints")
+    selectors = {
+        "namespaceSelector": spec.match_constraints.namespace_selector,
+        "objectSelector": spec.match_constraints.object_selector,
+    }
+    for field, selector in selectors.items():
+        yield from _selector(selector, (*constraints, field))
+    for index, validation in enumerate(spec.validations):
+        yield from _validation(validation, ("spec", "validations", index))
+    if spec.inject is not None:
+        yield from _inject(spec.inject, ("spec", "inject"))
+
+
+def _selector(selector: LabelSelector, path: Path) -> Iterator[_At]:
+    for index, requirement in enumerate(selector.match_expressions):
+        at = (*path, "matchExpressions", index)
+        needs_values = requirement.operator in ("In", "NotIn")
+        if needs_values and not requirement.values:
+            yield f"`{requirement.operator}` needs `values`", at, None
+        if not needs_values and requirement.values:
+            yield f"`{requirement.operator}` takes no `values`", (*at, "values"), None
+
+
+def _validation(validation: Validation, path: Path) -> Iterator[_At]:
+    if "\n" in validation.message.strip():
+        hint = "what to do about it goes to `remedy`"
+        yield "a message is one line", (*path, "message"), hint
+    if not validation.message and "\n" in validation.expression.strip():
+        hint = "the expression itself is no message, as it has several lines"
+        yield "field `message` is missing", path, hint
+
+
+def _inject(inject: Inject, path: Path) -> Iterator[_At]:
+    if inject == Inject(override=inject.override):
+        yield "nothing is injected", path, None
+    yield from _keys(inject, path)
+    if not isinstance(inject.tolerations, Expression):
+        for index, toleration in enumerate(inject.tolerations):
+            yield from _toleration(toleration, (*path, "tolerations", index))
+    if inject.resources is not None:
+        yield from _resources(inject.resources, (*path, "resources"))
+    if inject.topology is not None and inject.topology.unconstrained is False:
+        yield "`unconstrained: false` asks for nothing", (*path, "topology", "unconstrained"), None
+
+
+def _keys(inject: Inject, path: Path) -> Iterator[_At]:
+    for field in ("labels", "annotations", "objectLabels", "objectAnnotations", "nodeSelector"):
+        for key in _entries(inject, field):
+            if not _LABEL.fullmatch(key):
+                yield f"label `{key}` is not a valid name", (*path, field, key), None
+
+
+def _entries(inject: Inject, field: str) -> Mapping[str, object]:
+    names = {f.encode_name: f.name for f in _FIELDS}
+    entries: Mapping[str, object] = getattr(inject, names[field])
+    return entries
+
+
+def _toleration(toleration: Toleration, path: Path) -> Iterator[_At]:
+    if toleration.operator == "Exists" and toleration.value:
+        yield "`Exists` takes no `value`", (*path, "value"), "use `operator: Equal`"
+    if toleration.operator in ("", "Equal") and not toleration.key:
+        hint = "`operator: Exists` alone puts up with every taint"
+        yield "field `key` is missing", path, hint
+    if toleration.toleration_seconds is not None and toleration.effect in (
+        "NoSchedule",
+        "PreferNoSchedule",
+    ):
+        where = (*path, "tolerationSeconds")
+        yield "`tolerationSeconds` needs `effect: NoExecute`", where, None
+
+
+def _resources(resources: Resources, path: Path) -> Iterator[_At]:
+    amounts: dict[tuple[str, str], Quantity] = {}
+    for side in ("requests", "limits"):
+        for name, amount in getattr(resources, side).items():
+            if isinstance(amount, Expression):
+                continue
+            try:
+                amounts[side, name] = parse_quantity(amount)
+            except QuantityError:
+                yield f"`{amount}` is not a quantity", (*path, side, name), "such as 500m or 4Gi"
+    for (side, name), amount in amounts.items():
+        if side == "requests" and amounts.get(("limits", name), amount) < amount:
+            message = f"request of `{name}` exceeds its limit"
+            yield message, (*path, "requests", name), None

@@ -1,0 +1,77 @@
+"""What all policies together say about a request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policyd.api.policy import STATUS_CODES, Reason
+from policyd.patch.operations import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """One reason to refuse, and what to do about it.
+
+    Attributes:
+        policy: The policy that says so.
+        message: What is wrong.
+        validation: The validation's name, or its place in the policy; empty if the policy as a
+            whole could not be evaluated.
+        remedy: What the user can do, if the policy says.
+        reason: The API server's word for it.
+        path: Path of the pod template it is about, if the object has several.
+    """
+
+    policy: str
+    message: str
+    validation: str = ""
+    remedy: str = ""
+    reason: Reason = "Invalid"
+    path: str = ""
+
+    @property
+    def code(self) -> int:
+        """The HTTP status of the refusal."""
+        return STATUS_CODES[self.reason]
+
+    def __str__(self) -> str:
+        place = f" (at {self.path})" if self.path else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.policy}: {self.message}{place}{remedy}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A policy that could not be evaluated, whether or not that refuses the request."""
+
+    policy: str
+    message: str
+    ignored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The verdict of all policies on one request.
+
+    Attributes:
+        denials: Why it is refused, by policy name; the request is allowed if there are none.
+        warnings: What the user is told although it is allowed.
+        audit_annotations: What the audit log is told.
+        operations: How the object is changed, to be applied in order to the object as it came.
+        matched: The policies that concerned the request, selectors and conditions included.
+        failures: The policies that could not be evaluated.
+    """
+
+    denials: tuple[Denial, ...] = ()
+    warnings: tuple[str, ...] = ()
+    audit_annotations: Mapping[str, str] = field(default_factory=dict)
+    operations: tuple[Operation, ...] = ()
+    matched: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether nothing speaks against the request."""
+        return not self.denials
+
+
+ALLOWED = Decision()

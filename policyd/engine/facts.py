@@ -1,0 +1,135 @@
+"""What is known of one request: decoded once, and only as far as a policy needs it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from policyd.api.admission import (
+    AdmissionRequest,
+    GroupVersionKind,
+    GroupVersionResource,
+    decode_object,
+)
+from policyd.api.meta import Json
+from policyd.engine.match import (
+    Attributes,
+    NamespaceLookup,
+    UnknownNamespaceError,
+    attributes_of,
+    original_attributes_of,
+)
+from policyd.engine.workloads import Path, PodTemplate, find_kind, pod_templates
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An object seen for the sake of some of its pods.
+
+    `paths` are the pods or templates that are meant, `template` the one that expressions see as
+    `pod`; it is None for what has no pods.
+    """
+
+    paths: tuple[Path, ...]
+    template: Path | None
+
+
+class Facts:
+    """One request, as policies see it. `object` may be replaced by what mutations made of it."""
+
+    def __init__(self, request: AdmissionRequest, namespaces: NamespaceLookup) -> None:
+        self.request = request
+        self.namespaces = namespaces
+        self.attributes = attributes_of(request)
+
+    @cached_property
+    def original_attributes(self) -> Attributes:
+        """What rules with `matchPolicy: Exact` look at."""
+        return original_attributes_of(self.request)
+
+    @cached_property
+    def object(self) -> Json:
+        """The object, None if it is deleted or connected to.
+
+        Raises:
+            ReviewError: If it cannot be decoded.
+        """
+        return decode_object(self.request.object)
+
+    @cached_property
+    def old_object(self) -> Json:
+        """The object as it was, None if it is new.
+
+        Raises:
+            ReviewError: If it cannot be decoded.
+        """
+        return decode_object(self.request.old_object)
+
+    @property
+    def subject(self) -> Json:
+        """The object the request is about: on deletion, the one that was."""
+        return self.old_object if self.object is None else self.object
+
+    @cached_property
+    def templates(self) -> tuple[PodTemplate, ...]:
+        """Where the pods are; none for a request about a subresource."""
+        kind = None if self.request.sub_resource else find_kind(self.subject)
+        return pod_templates(self.subject, kind) if kind else ()
+
+    @cached_property
+    def whole(self) -> View:
+        """The object with all its pods, of which expressions see the first."""
+        paths = tuple(template.path for template in self.templates)
+        return View(paths, paths[0] if paths else None)
+
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        """The object once for each of its pod templates."""
+        if len(self.templates) <= 1:
+            return (self.whole,)
+        return tuple(View((template.path,), template.path) for template in self.templates)
+
+    @cached_property
+    def namespace_object(self) -> Mapping[str, Json] | None:
+        """The namespace of the request; None for what belongs to the cluster, and for namespaces.
+
+        Raises:
+            UnknownNamespaceError: If it is not known.
+        """
+        if not self.attributes.namespaced:
+            return None
+        namespace = self.namespaces(self.request.namespace)
+        if namespace is None:
+            raise UnknownNamespaceError(self.request.namespace)
+        return namespace
+
+    @cached_property
+    def request_variable(self) -> dict[str, Json]:
+        """The request as expressions see it: no objects, no uid, and no field that is empty."""
+        request = self.request
+        user = {
+            "username": request.user_info.username,
+            "uid": request.user_info.uid,
+            "groups": list(request.user_info.groups),
+            "extra": {key: list(values) for key, values in request.user_info.extra.items()},
+        }
+        fields = {
+            "kind": _named(request.kind),
+            "resource": _named(request.resource),
+            "subResource": request.sub_resource,
+            "requestKind": request.request_kind and _named(request.request_kind),
+            "requestResource": request.request_resource and _named(request.request_resource),
+            "requestSubResource": request.request_sub_resource,
+            "name": request.name,
+            "namespace": request.namespace,
+            "operation": request.operation,
+            "options": decode_object(request.options),
+        }
+        given = {key: value for key, value in fields.items() if value}
+        given["userInfo"] = {key: value for key, value in user.items() if value}
+        given["dryRun"] = request.dry_run
+        return given
+
+
+def _named(name: GroupVersionKind | GroupVersionResource) -> dict[str, str]:
+    """Write a kind or resource with all its fields, the empty group included."""
+    return {field: getattr(name, field) for field in name.__struct_fields__}

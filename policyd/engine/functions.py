@@ -1,0 +1,87 @@
+"""What policies may say beyond the API server's CEL, declared in one place.
+
+Two variables: `pod`, the pod at hand or the pod template of the workload at hand, and `workload`,
+the object itself. Their methods:
+
+- `pod.gpus()`: GPUs that one such pod asks for; `workload.gpus()`: all its pods together.
+- `pod.requests("memory")`, `pod.limits("memory")`: what one pod asks for, as a quantity.
+- `workload.pods()`: how many pods it makes at the same time; 1 for a pod.
+- `workload.controller()`: the kind of the object that made it; empty if a user did.
+
+For an object that makes no pods, `pod` is empty: it asks for nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TypeVar
+
+from policyd.api.meta import Json
+from policyd.cel import CelError, Environment, admission_environment
+from policyd.cel.functions import Overload, Size, method
+from policyd.cel.types import DYN, INT, STRING, Type, map_of
+from policyd.engine.pods import PodError, count_pods, gpus, total
+
+T = TypeVar("T")
+
+POD = map_of(STRING, DYN)
+QUANTITY = Type("kubernetes.Quantity")
+
+_LOOK = Size(cost=10)
+"""A look at all containers of a pod costs about as much as ten selections."""
+
+
+def _failing(run: Callable[..., T]) -> Callable[..., T]:
+    """Let an error about a misshapen pod be one of the expression."""
+
+    def call(*arguments: Json) -> T:
+        try:
+            return run(*arguments)
+        except PodError as error:
+            raise CelError(str(error)) from None
+
+    return call
+
+
+def controller_kind(obj: Json) -> str:
+    """Return the kind of the controller that made an object, empty if none did."""
+    metadata = obj.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, dict) and owner.get("controller") is True:
+            return str(owner.get("kind", ""))
+    return ""
+
+
+FUNCTIONS: tuple[Overload, ...] = (
+    method("gpus", POD, returns=INT, run=_failing(gpus), size=_LOOK),
+    method(
+        "requests",
+        POD,
+        STRING,
+        returns=QUANTITY,
+        run=_failing(lambda pod, resource: total(pod, resource, "requests")),
+        size=_LOOK,
+    ),
+    method(
+        "limits",
+        POD,
+        STRING,
+        returns=QUANTITY,
+        run=_failing(lambda pod, resource: total(pod, resource, "limits")),
+        size=_LOOK,
+    ),
+    method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
+    method("controller", POD, returns=STRING, run=controller_kind, size=_LOOK),
+)
+
+
+@cache
+def expression_environment() -> Environment:
+    """Return the environment of a Policy's expressions, before its own variables."""
+    environment = admission_environment(params=False, mutation=False, extra=FUNCTIONS)
+    return environment.extend(variables={"pod": POD, "workload": POD})
+
+
+def with_variables(environment: Environment, variables: Mapping[str, Type]) -> Environment:
+    """Let `variables` have these fields, and no others."""
+    return environment.extend(structs={"kubernetes.variables": dict(variables)})

@@ -1,0 +1,103 @@
+"""All policies together: which concern a request, what they make of it, what they say about it.
+
+Policies are found by the resource they name, so that those for other resources cost nothing. There
+is no short cut: one answer holds everything that is wrong. Mutations run in order, each on the
+result of the one before; those that ran before the last change run once more on the result.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from policyd.api.admission import AdmissionRequest
+from policyd.engine.compile import CompiledPolicy
+from policyd.engine.decision import ALLOWED, Decision
+from policyd.engine.facts import Facts
+from policyd.engine.match import NamespaceLookup, resource_matches
+from policyd.engine.mutation import mutate
+from policyd.engine.validation import validate
+from policyd.engine.verdict import Verdict
+
+_MOST_RESOURCES: Final = 10_000
+"""Resources whose policies are remembered: more than any cluster has, so that none can flood it."""
+
+_Key = tuple[str, str, str, str]
+
+
+class PolicySet:
+    """Compiled policies, ready to decide. It never changes, so that threads may share it."""
+
+    def __init__(
+        self, policies: Iterable[CompiledPolicy] = (), *, namespaces: NamespaceLookup
+    ) -> None:
+        """Take policies in any order.
+
+        Args:
+            policies: Compiled policies with different names.
+            namespaces: Finds the Namespace object of a request's namespace.
+        """
+        by_name = sorted(policies, key=lambda policy: policy.name)
+        self.policies: tuple[CompiledPolicy, ...] = tuple(by_name)
+        self._namespaces = namespaces
+        self._mutating = _Index(
+            sorted((p for p in by_name if p.steps), key=lambda p: -p.policy.spec.priority)
+        )
+        self._validating = _Index(policy for policy in by_name if policy.validations)
+
+    def mutate(self, request: AdmissionRequest) -> Decision:
+        """Say how the object is to be changed; refuses only if a policy cannot be evaluated."""
+        concerned = self._mutating.find(request)
+        if not concerned:
+            return ALLOWED
+        verdict = Verdict()
+        operations = mutate(concerned, Facts(request, self._namespaces), verdict)
+        return verdict.decision(operations)
+
+    def validate(self, request: AdmissionRequest) -> Decision:
+        """Say everything that speaks against the request as it is."""
+        concerned = self._validating.find(request)
+        if not concerned:
+            return ALLOWED
+        verdict = Verdict()
+        validate(concerned, Facts(request, self._namespaces), verdict)
+        return verdict.decision()
+
+    def review(self, request: AdmissionRequest) -> Decision:
+        """Mutate and then validate what came of it, as the two webhooks do one after the other."""
+        facts, verdict = Facts(request, self._namespaces), Verdict()
+        operations = mutate(self._mutating.find(request), facts, verdict)
+        validate(self._validating.find(request), facts, verdict)
+        return verdict.decision(operations)
+
+
+class _Index:
+    """Finds the policies whose rules may concern a request, by what it is about."""
+
+    def __init__(self, policies: Iterable[CompiledPolicy]) -> None:
+        self._policies = tuple(policies)
+        self._found: dict[_Key, tuple[CompiledPolicy, ...]] = {}
+
+    def find(self, request: AdmissionRequest) -> tuple[CompiledPolicy, ...]:
+        resource = request.resource
+        key = (resource.group, resource.resource, request.sub_resource, request.operation)
+        found = self._found.get(key)
+        if found is None:
+            found = tuple(policy for policy in self._policies if _may_concern(policy, request))
+            if len(self._found) < _MOST_RESOURCES:
+                self._found[key] = found
+        return found
+
+
+def _may_concern(policy: CompiledPolicy, request: AdmissionRequest) -> bool:
+    """Tell whether a rule names the resource and operation, whatever its other words are.
+
+    A policy that matches exactly looks at the resource the client named, which may be another.
+    """
+    constraints = policy.policy.spec.match_constraints
+    if constraints.match_policy == "Exact":
+        return True
+    return any(
+        ({request.operation, "*"} & set(rule.operations))
+        and ({request.resource.group, "*"} & set(rule.api_groups))
+        and resource_matches(rule.resources, request.resource.resource, request.sub_resource)
+        for rule in constraints.resource_rules
+    )

@@ -1,0 +1,68 @@
+"""From the body of a webhook call to the body of its answer."""
+
+import base64
+from collections.abc import Callable
+
+import msgspec
+
+from policyd.api.admission import (
+    AdmissionRequest,
+    AdmissionResponse,
+    AnsweredReview,
+    Status,
+    StatusCause,
+    StatusDetails,
+    parse_review,
+)
+from policyd.engine.decision import ALLOWED, Decision
+
+Decide = Callable[[AdmissionRequest], Decision]
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def answer_review(body: bytes, decide: Decide) -> bytes:
+    """Answer an AdmissionReview with what `decide` says.
+
+    Raises:
+        ReviewError: If `body` is no AdmissionReview: the caller is at fault, not the object.
+    """
+    request = parse_review(body)
+    return _ENCODER.encode(
+        AnsweredReview(
+            api_version="admission.k8s.io/v1",
+            kind="AdmissionReview",
+            response=respond(request, decide(request)),
+        )
+    )
+
+
+def respond(request: AdmissionRequest, decision: Decision) -> AdmissionResponse:
+    """Put a decision in the API server's words; a refusal carries no patch."""
+    if decision is ALLOWED:
+        return AdmissionResponse(uid=request.uid, allowed=True)
+    patched = decision.allowed and decision.operations
+    return AdmissionResponse(
+        uid=request.uid,
+        allowed=decision.allowed,
+        status=None if decision.allowed else refusal(request, decision),
+        patch=base64.b64encode(_ENCODER.encode(decision.operations)).decode() if patched else None,
+        patch_type="JSONPatch" if patched else None,
+        audit_annotations=dict(decision.audit_annotations),
+        warnings=decision.warnings,
+    )
+
+
+def refusal(request: AdmissionRequest, decision: Decision) -> Status:
+    """Say why a request is refused: all denials, the first one's code and reason."""
+    first = decision.denials[0]
+    causes = tuple(
+        StatusCause(reason=denial.policy, message=str(denial), field=denial.path)
+        for denial in decision.denials
+    )
+    return Status(
+        code=first.code,
+        reason=first.reason,
+        message="\n".join(map(str, decision.denials)),
+        details=StatusDetails(name=request.name, kind=request.kind.kind, causes=causes),
+    )
