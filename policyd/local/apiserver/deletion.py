@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from policyd.local.apiserver import metadata
-from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.admission.attributes import attributes_of
 from policyd.local.apiserver.conversion import to_served
 from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer
@@ -116,7 +116,9 @@ async def delete_object(
     served = request.served
     metadata.check_preconditions(old, served, uid=options.uid, version=options.version)
     dry_run = is_dry_run(request)
-    await state.admission.validate(_attributes(request, old, dry_run=dry_run))
+    attributes = attributes_of(request, "DELETE", old=old)
+    attributes.dry_run = dry_run
+    await state.admission.validate(attributes)
     options = _with_default_policy(request, options)
     marked = mark_deleted(old, served.resource, options, now=state.clock.now())
     gone = is_released(marked)
@@ -176,17 +178,3 @@ def _with_default_policy(request: Request, options: DeleteOptions) -> DeleteOpti
         return options
     request.warn(ORPHAN_WARNING)
     return replace(options, policy="Orphan")
-
-
-def _attributes(request: Request, old: Object, *, dry_run: bool) -> Attributes:
-    return Attributes(
-        served=request.served,
-        operation="DELETE",
-        namespace=old["metadata"].get("namespace", ""),
-        name=old["metadata"]["name"],
-        user=request.user,
-        old_object=old,
-        dry_run=dry_run,
-        options={"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"},
-        warn=request.warn,
-    )

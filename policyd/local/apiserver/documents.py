@@ -40,8 +40,20 @@ def document(state: State, path: str, headers: Mapping[str, str]) -> Answer:
     wants_all = discovery.wants_aggregated(headers.get("accept", ""))
     if wants_all and parts in (["api"], ["apis"]):
         return discovery.aggregated(state, core=parts == ["api"])
-    found = _discovery(state, parts)
+    found = _found(state, parts)
     return text(NO_SUCH_PAGE, code=404) if found is None else Answer(body=found)
+
+
+def _found(state: State, parts: list[str]) -> object:
+    match parts:
+        case ["openapi", "v3"]:
+            return state.documents.index()
+        case ["openapi", "v3", "api", version]:
+            return state.documents.document("", version)
+        case ["openapi", "v3", "apis", group, version]:
+            return state.documents.document(group, version)
+        case _:
+            return _discovery(state, parts)
 
 
 def _discovery(state: State, parts: list[str]) -> object:

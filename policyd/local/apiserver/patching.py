@@ -4,66 +4,128 @@ from collections.abc import Callable
 
 import msgspec
 
-from policyd.api.meta import Json
+from policyd.local.apiserver import shape
 from policyd.local.apiserver.conversion import to_served
 from policyd.local.apiserver.metadata import own_copy
-from policyd.local.apiserver.requests import Request, decode_any
+from policyd.local.apiserver.ownership import schema_of, writer
+from policyd.local.apiserver.requests import Request, decode, decode_any
 from policyd.local.apiserver.responses import Answer
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import Object, StatusError, bad_request, unsupported_media_type
-from policyd.local.apiserver.write import Rewrite, change_object
+from policyd.local.apiserver.status import (
+    Object,
+    StatusError,
+    bad_request,
+    invalid,
+    json_text,
+    required,
+    unsupported_media_type,
+    wrong,
+)
+from policyd.local.apiserver.write import Change, change_object, check_type, create_object
+from policyd.patch.conflicts import ApplyConflictError
 from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.merge_patch import apply_merge_patch
 from policyd.patch.operations import Operation, PatchError
+from policyd.patch.strategic import apply_strategic_merge
+from policyd.patch.structured import apply
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+REJECTED = "the server rejected our request due to an error in our request"
+
+Patcher = Callable[[Object], Object]
 
 
 async def patch(state: State, request: Request) -> Answer:
-    """Answer PATCH on an object or a subresource that is written like one."""
-    reader = READERS.get(request.media_type)
-    if reader is None:
-        raise unsupported_media_type(list(READERS))
-    stored = await change_object(state, request, reader(request))
-    return Answer(body=to_served(request.served, stored))
-
-
-def _json(request: Request) -> Rewrite:
-    try:
-        operations = msgspec.json.decode(request.body, type=list[Operation])
-    except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {error}") from error
+    """Answer PATCH on an object or on a subresource that is written like one."""
+    if request.media_type == APPLY:
+        return await _apply(state, request)
+    patcher = _patcher(request)
 
     def rewrite(old: Object) -> Object:
         try:
-            return own_copy(apply_json_patch(old, operations))
+            patched = patcher(old)
         except PatchError as error:
-            message = f"the server rejected our request due to an error in our request: {error}"
-            raise StatusError(422, "Invalid", message) from error
+            raise StatusError(422, "Invalid", f"{REJECTED}: {error}", details={}) from error
+        check_type(patched, request)
+        return shape.read_shape(own_copy(patched), request, refuse=_refusal(request))
 
-    return rewrite
-
-
-def _merge(request: Request) -> Rewrite:
-    body = decode_any(request.body, "application/json")
-    return lambda old: own_copy(_merged(old, body))
+    stored = await change_object(state, request, Change(rewrite=rewrite))
+    return Answer(body=to_served(request.served, stored))
 
 
-def _merged(old: Json, change: Json) -> Json:
-    if not isinstance(change, dict):
-        return change
-    result = dict(old) if isinstance(old, dict) else {}
-    for key, value in change.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), value)
-    return result
+def _refusal(request: Request) -> shape.Refusal:
+    """What is wrong with a patch's result is said of the patch."""
+
+    def refuse(why: str) -> StatusError:
+        text = json_text(decode_any(request.body, "application/json"))
+        return invalid("", "", [wrong("patch", text, why)])
+
+    return refuse
 
 
-READERS: dict[str, Callable[[Request], Rewrite]] = {
-    JSON_PATCH: _json,
-    MERGE: _merge,
-    STRATEGIC: _merge,
-}
+def _patcher(request: Request) -> Patcher:
+    media_type, served = request.media_type, request.served
+    if media_type == JSON_PATCH:
+        return _json_patcher(request.body)
+    body = decode(request.body, "application/json")
+    if media_type == MERGE:
+        return lambda old: _object(apply_merge_patch(old, body))
+    if media_type == STRATEGIC and served.custom is None:
+        return lambda old: apply_strategic_merge(old, body, served.type_name)
+    known = [JSON_PATCH, MERGE, APPLY, *([] if served.custom else [STRATEGIC])]
+    raise unsupported_media_type(known)
+
+
+def _json_patcher(body: bytes) -> Patcher:
+    try:
+        operations = msgspec.json.decode(body, type=list[Operation])
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    return lambda old: _object(apply_json_patch(old, operations))
+
+
+def _object(patched: object) -> Object:
+    if not isinstance(patched, dict):
+        raise PatchError("the result of the patch is not an object")
+    return patched
+
+
+async def _apply(state: State, request: Request) -> Answer:
+    if not request.options.text("fieldManager"):
+        cause = required("fieldManager", "is required for apply patch")
+        raise invalid("PatchOptions.meta.k8s.io", "", [cause])
+    given = decode(request.body, APPLY)
+    check_type(given, request)
+    about = given["metadata"]
+    about.setdefault("name", request.target.name)
+    if request.served.namespaced:
+        about.setdefault("namespace", request.target.namespace)
+    applied = shape.read_shape(given, request)
+    found = state.store.get(request.served.storage, request.target.namespace, about["name"])
+    if found is None and not request.target.subresource:
+        new = _merged(state, request, None, applied)
+        stored = await create_object(state, request, new, owns=True)
+        return Answer(body=to_served(request.served, stored), code=201)
+    change = Change(rewrite=lambda old: _merged(state, request, old, applied), owns=True)
+    stored = await change_object(state, request, change)
+    return Answer(body=to_served(request.served, stored))
+
+
+def _merged(state: State, request: Request, old: Object | None, applied: Object) -> Object:
+    try:
+        merged = apply(
+            old,
+            applied,
+            schema=schema_of(request.served),
+            writer=writer(request, state.clock.now()),
+            force=request.options.flag("force"),
+        )
+    except ApplyConflictError as error:
+        raise StatusError(409, "Conflict", str(error), details={"causes": error.causes}) from error
+    except PatchError as error:
+        raise bad_request(str(error)) from error
+    return own_copy(merged)

@@ -6,7 +6,7 @@ import secrets
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -16,7 +16,10 @@ from policyd.clock import Clock, SystemClock
 from policyd.errors import ConfigurationError
 from policyd.local.apiserver.admission.chain import Admission
 from policyd.local.apiserver.app import Application
+from policyd.local.apiserver.bootstrap import bootstrap
 from policyd.local.apiserver.builtin import builtin_kinds
+from policyd.local.apiserver.housekeeping import Housekeeping
+from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
 from policyd.local.apiserver.requests import User
 from policyd.local.apiserver.state import PodLog, State, no_log
@@ -84,15 +87,18 @@ class ApiServer:
         self._authority = Authority.create(now=self._clock.now(), name="policyd api server")
         self._users: dict[str, User] = {}
         self._socket = _listen(port)
+        registry, store = Registry(builtin_kinds()), Store(history=history)
         self._state = State(
-            store=Store(history=history),
-            registry=Registry(builtin_kinds()),
+            store=store,
+            registry=registry,
+            documents=Documents(registry),
             clock=self._clock,
-            admission=Admission(),
+            admission=Admission(store),
             pod_log=pod_log,
         )
         self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        bootstrap(store, self._clock.now())
 
     @property
     def address(self) -> str:
@@ -103,17 +109,22 @@ class ApiServer:
         """Begin to answer; return once the server does."""
         pair = self._authority.issue([HOST, "localhost"], now=self._clock.now())
         self._server = _Server(_configuration(Application(self._state, users=self._users), pair))
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        self._running = asyncio.create_task(self._run(self._server))
         await self._server.ready.wait()
+
+    async def _run(self, server: _Server) -> None:
+        async with asyncio.TaskGroup() as group:
+            keeping = group.create_task(Housekeeping(self._state).run())
+            await server.serve(sockets=[self._socket])
+            keeping.cancel()
 
     async def stop(self) -> None:
         """End the watches, let requests under way finish, and close the port."""
         for watcher in list(self._state.watchers):
             watcher.close()
-        if self._server is not None and self._serving is not None:
+        if self._server is not None and self._running is not None:
             self._server.should_exit = True
-            with suppress(asyncio.CancelledError):
-                await self._serving
+            await self._running
         self._socket.close()
 
     def kubeconfig(self, user: User = ADMIN, *, namespace: str = "default") -> Object:

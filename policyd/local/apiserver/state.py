@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from policyd.clock import Clock
 from policyd.local.apiserver.admission.chain import Admission
+from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
 from policyd.local.apiserver.status import Object
 from policyd.local.apiserver.store import Store
@@ -25,6 +26,7 @@ class State:
 
     store: Store
     registry: Registry
+    documents: Documents
     clock: Clock
     admission: Admission
     pod_log: PodLog = no_log

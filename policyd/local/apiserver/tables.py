@@ -1,29 +1,47 @@
 """Tables: what `kubectl get` prints, one row an object."""
 
+from collections.abc import Sequence
+
+from policyd.local.apiserver.columns import Column, columns_of
 from policyd.local.apiserver.requests import Request
-from policyd.local.apiserver.responses import Answer  # noqa: F401
 from policyd.local.apiserver.status import Object
 
 
-def table(request: Request, shown: list[Object], *, about: Object, now: float) -> Object:
-    """Write objects as a Table."""
+def table(request: Request, shown: Sequence[Object], *, about: Object, now: float) -> Object:
+    """Write objects as a Table.
+
+    Args:
+        request: Says of which kind they are, and how much of them is wanted beside the cells.
+        shown: The objects.
+        about: The metadata of the list.
+        now: Seconds since the epoch, for ages.
+    """
+    columns = columns_of(request.served)
+    include = request.options.text("includeObject")
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": about,
-        "columnDefinitions": [
-            {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
-            {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0},
-        ],
-        "rows": [
-            {
-                "cells": [v["metadata"]["name"], v["metadata"].get("creationTimestamp")],
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": v["metadata"],
-                },
-            }
-            for v in shown
-        ],
+        "columnDefinitions": [_definition(column) for column in columns],
+        "rows": [_row(value, columns, include, now) for value in shown],
     }
+
+
+def _definition(column: Column) -> Object:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": "",
+        "priority": column.priority,
+    }
+
+
+def _row(value: Object, columns: Sequence[Column], include: str, now: float) -> Object:
+    row: Object = {"cells": [column.cell(value, now) for column in columns]}
+    if include == "Object":
+        row["object"] = value
+    elif include != "None":
+        kind = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        row["object"] = {**kind, "metadata": value["metadata"]}
+    return row

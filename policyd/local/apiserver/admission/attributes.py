@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.requests import User
+from policyd.local.apiserver.requests import Request, User
 from policyd.local.apiserver.status import Object
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
+OPTION_KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+
 
 @dataclass(slots=True, kw_only=True)
 class Attributes:
-    """One write on its way in. `object` changes while mutations run; None when deleting.
+    """One write on its way in. `object` changes while mutations run; it is None when deleting.
 
     `options` is the CreateOptions, UpdateOptions … as it is shown to webhooks.
     """
@@ -29,3 +31,38 @@ class Attributes:
     dry_run: bool = False
     options: Object
     warn: Callable[[str], None]
+
+
+def attributes_of(
+    request: Request, operation: Operation, *, new: Object | None = None, old: Object | None = None
+) -> Attributes:
+    """Describe a write. A Namespace's own name counts as its namespace, as rules expect."""
+    about = (new or old or {}).get("metadata", {})
+    name = about.get("name", "")
+    is_namespace = request.served.resource == "namespaces"
+    return Attributes(
+        served=request.served,
+        operation=operation,
+        namespace=name if is_namespace else about.get("namespace", ""),
+        name=name,
+        user=request.user,
+        subresource=request.target.subresource,
+        object=new,
+        old_object=old,
+        dry_run=request.options.dry_run,
+        options=_options(request),
+        warn=request.warn,
+    )
+
+
+def _options(request: Request) -> Object:
+    kind = OPTION_KINDS.get(request.method, "DeleteOptions")
+    shown: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    for name in ("fieldManager", "fieldValidation"):
+        if request.options.text(name):
+            shown[name] = request.options.text(name)
+    if request.options.dry_run:
+        shown["dryRun"] = ["All"]
+    if request.options.flag("force"):
+        shown["force"] = True
+    return shown

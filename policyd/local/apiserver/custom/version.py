@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from policyd.local.apiserver.status import Object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CustomVersion:
     """What a CustomResourceDefinition says of one version.
 

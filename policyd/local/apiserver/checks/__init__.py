@@ -1,0 +1,1 @@
+"""The rules that objects keep, in the API server's words."""

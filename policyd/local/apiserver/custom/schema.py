@@ -1,0 +1,69 @@
+"""Structural schemas: what a custom object may have (pruning), and has by default."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.local.apiserver.status import Object
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED = "x-kubernetes-embedded-resource"
+INT_OR_STRING = "x-kubernetes-int-or-string"
+
+RESOURCE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
+"""What an object has whatever its schema says."""
+
+
+def prune(value: Object, schema: Object) -> Iterator[str]:
+    """Take away what a schema does not know, in place; yield the paths of what is taken."""
+    yield from _prune_object(value, schema, "", is_resource=True)
+
+
+def _prune(value: Json, schema: Object, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        is_resource = bool(schema.get(EMBEDDED))
+        yield from _prune_object(value, schema, path, is_resource=is_resource)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _prune(item, schema.get("items") or {}, f"{path}[{index}]")
+
+
+def _prune_object(value: Object, schema: Object, path: str, *, is_resource: bool) -> Iterator[str]:
+    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    for name in list(value):
+        inner = f"{path}.{name}" if path else name
+        if is_resource and name in RESOURCE_FIELDS:
+            continue
+        if name in known:
+            yield from _prune(value[name], known[name], inner)
+        elif isinstance(others, dict):
+            yield from _prune(value[name], others, inner)
+        elif not schema.get(PRESERVE) and not others:
+            del value[name]
+            yield inner
+
+
+def fill_in(value: Json, schema: Object) -> None:
+    """Set the defaults that a schema states, in place."""
+    if isinstance(value, dict):
+        for name, field in schema.get("properties", {}).items():
+            _fill_in_field(value, name, field)
+        others = schema.get("additionalProperties")
+        if isinstance(others, dict):
+            for name in value.keys() - schema.get("properties", {}).keys():
+                fill_in(value[name], others)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for item in value:
+            fill_in(item, schema["items"])
+
+
+def _fill_in_field(value: Object, name: str, field: Object) -> None:
+    if value.get(name) is None:
+        if "default" in field:
+            value[name] = msgspec.json.decode(msgspec.json.encode(field["default"]))
+        elif name in value and not field.get("nullable"):
+            # Null for a field that may not be null is as good as nothing, where defaults exist.
+            return
+    if name in value:
+        fill_in(value[name], field)

@@ -1,0 +1,150 @@
+"""Garbage collection: what belongs to an object goes with it, before it, or stays without it."""
+
+from collections.abc import Iterator
+
+from policyd.clock import Clock
+from policyd.local.apiserver.deletion import (
+    FOREGROUND,
+    ORPHAN,
+    DeleteOptions,
+    is_released,
+    mark_deleted,
+)
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Event, Store
+
+Place = tuple[str, str, str]
+"""Resource, namespace and name."""
+
+
+class GarbageCollector:
+    """Follows the store's changes; what is to be done is done in `work`, not in between.
+
+    It keeps in mind who owns what, by uid, and which owners and dependents to look at next.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._dependents: dict[str, set[Place]] = {}
+        self._living: set[str] = set()
+        self._doubtful: set[Place] = set()
+        self._going: set[Place] = set()
+        for resource, value in store:
+            self._learn(resource, value)
+
+    def notice(self, event: Event) -> bool:
+        """Take a change; tell whether there is work."""
+        place = _place(event.resource, event.object)
+        uid = event.object["metadata"]["uid"]
+        for owner in _owners(event.previous or {}):
+            self._dependents.get(owner["uid"], set()).discard(place)
+        if event.type == "DELETED":
+            self._living.discard(uid)
+            self._doubtful |= self._dependents.pop(uid, set())
+            # An owner in deletion may have waited for this one.
+            self._going |= self._owners_in_deletion(event.object)
+        else:
+            self._learn(event.resource, event.object)
+        return bool(self._doubtful or self._going)
+
+    def _learn(self, resource: str, value: Object) -> None:
+        place, about = _place(resource, value), value["metadata"]
+        self._living.add(about["uid"])
+        for owner in _owners(value):
+            self._dependents.setdefault(owner["uid"], set()).add(place)
+            if owner["uid"] not in self._living:
+                self._doubtful.add(place)
+        if "deletionTimestamp" in about and {FOREGROUND, ORPHAN} & set(about.get("finalizers", ())):
+            self._going.add(place)
+
+    def _owners_in_deletion(self, value: Object) -> set[Place]:
+        uids = {owner["uid"] for owner in _owners(value)}
+        return {
+            _place(resource, found)
+            for resource, found in (self._store if uids else ())
+            if found["metadata"]["uid"] in uids
+            and FOREGROUND in found["metadata"].get("finalizers", ())
+        }
+
+    def work(self) -> None:
+        """Do what there is to do."""
+        while self._doubtful or self._going:
+            doubtful, self._doubtful = self._doubtful, set()
+            going, self._going = self._going, set()
+            for place in sorted(doubtful):
+                self._judge(place)
+            for place in sorted(going):
+                self._end(place)
+
+    def _judge(self, place: Place) -> None:
+        """Delete an object that has owners, none of whom lives; forget those who do not."""
+        value = self._store.get(*place)
+        owners = list(_owners(value or {}))
+        if value is None or not owners:
+            return
+        living = [owner for owner in owners if owner["uid"] in self._living]
+        if not living:
+            self._delete(place, value)
+        elif len(living) < len(owners):
+            self._put(place, value, {"ownerReferences": living})
+
+    def _end(self, place: Place) -> None:
+        """Work off the finalizer that the propagation policy left on an object in deletion."""
+        value = self._store.get(*place)
+        if value is None or "deletionTimestamp" not in value["metadata"]:
+            return
+        finalizers = value["metadata"].get("finalizers", [])
+        uid = value["metadata"]["uid"]
+        if ORPHAN in finalizers:
+            for dependent in sorted(self._dependents.get(uid, ())):
+                self._orphan(dependent, uid)
+            self._put(place, value, {"finalizers": [f for f in finalizers if f != ORPHAN]})
+        elif FOREGROUND in finalizers and not self._blocked(uid):
+            self._put(place, value, {"finalizers": [f for f in finalizers if f != FOREGROUND]})
+
+    def _blocked(self, uid: str) -> bool:
+        """Delete what belongs to an owner; tell whether the owner has to wait for any of it."""
+        blocked = False
+        for place in sorted(self._dependents.get(uid, ())):
+            value = self._store.get(*place)
+            if value is not None and not self._delete(place, value, policy="Foreground"):
+                owners = (owner for owner in _owners(value) if owner["uid"] == uid)
+                blocked = any(owner.get("blockOwnerDeletion") for owner in owners) or blocked
+        return blocked
+
+    def _orphan(self, place: Place, uid: str) -> None:
+        value = self._store.get(*place)
+        if value is not None:
+            kept = [owner for owner in _owners(value) if owner["uid"] != uid]
+            self._put(place, value, {"ownerReferences": kept})
+
+    def _delete(self, place: Place, value: Object, *, policy: str = "Background") -> bool:
+        """Delete an object as a client would; tell whether it is gone."""
+        if policy == "Foreground" and not self._dependents.get(value["metadata"]["uid"]):
+            policy = "Background"
+        options = DeleteOptions(policy=policy)
+        marked = mark_deleted(value, place[0], options, now=self._clock.now())
+        if is_released(marked):
+            self._store.remove(place[0], value, last=marked)
+            return True
+        if marked != value:
+            self._store.put(place[0], marked, replacing=value)
+        return False
+
+    def _put(self, place: Place, value: Object, fields: Object) -> None:
+        about = {**value["metadata"], **fields}
+        new = {**value, "metadata": {name: part for name, part in about.items() if part != []}}
+        if is_released(new):
+            self._store.remove(place[0], value, last=new)
+        else:
+            self._store.put(place[0], new, replacing=value)
+
+
+def _place(resource: str, value: Object) -> Place:
+    about = value["metadata"]
+    return resource, about.get("namespace", ""), about["name"]
+
+
+def _owners(value: Object) -> Iterator[Object]:
+    yield from value.get("metadata", {}).get("ownerReferences") or ()

@@ -1,0 +1,57 @@
+"""What happens by itself: namespaces, garbage, events that grow old."""
+
+import asyncio
+
+from policyd.local.apiserver.ages import seconds_of
+from policyd.local.apiserver.builtin import EVENTS
+from policyd.local.apiserver.garbage import GarbageCollector
+from policyd.local.apiserver.namespaces import Namespaces
+from policyd.local.apiserver.state import State
+from policyd.local.apiserver.store import Event
+
+EVENT_SECONDS = 3600.0
+"""How long an event is kept, as on the real server."""
+
+SWEEP_SECONDS = 60.0
+
+
+class Housekeeping:
+    """Follows the store, and works whenever something calls for it."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._garbage = GarbageCollector(state.store, state.clock)
+        self._namespaces = Namespaces(state.store, state.registry, state.clock)
+        self._called = asyncio.Event()
+        state.store.listen(self._notice)
+
+    def _notice(self, event: Event) -> None:
+        garbage = self._garbage.notice(event)
+        if garbage or self._namespaces.concerns(event):
+            self._called.set()
+
+    def work(self) -> None:
+        """Do all there is to do now."""
+        self._called.clear()
+        self._namespaces.work()
+        self._garbage.work()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._called.set()
+        while True:
+            try:
+                async with asyncio.timeout(SWEEP_SECONDS):
+                    await self._called.wait()
+            except TimeoutError:
+                self.drop_old_events()
+            # Whoever wrote something is answered first.
+            await asyncio.sleep(0)
+            self.work()
+
+    def drop_old_events(self) -> None:
+        """Drop the events that are older than an hour."""
+        oldest = self._state.clock.now() - EVENT_SECONDS
+        for _, event in self._state.store.items(EVENTS):
+            if seconds_of(event["metadata"]["creationTimestamp"]) < oldest:
+                self._state.store.remove(EVENTS, event)

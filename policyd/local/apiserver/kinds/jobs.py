@@ -1,0 +1,152 @@
+"""Jobs: what they have when their author does not say, and what of them may change."""
+
+from collections.abc import Iterator
+
+from policyd.local.apiserver.kinds.pod_checks import NOT_NEGATIVE, check_template
+from policyd.local.apiserver.kinds.pod_defaults import default_template
+from policyd.local.apiserver.status import Cause, Object, not_supported, required, wrong
+
+BACKOFF_LIMIT = 6
+WITHOUT_LIMIT = 2**31 - 1
+
+JOB_NAME = ("batch.kubernetes.io/job-name", "job-name")
+CONTROLLER_UID = ("batch.kubernetes.io/controller-uid", "controller-uid")
+
+COUNTS = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+)
+
+IMMUTABLE = (
+    "selector",
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "managedBy",
+    "successPolicy",
+)
+
+
+def default_job(job: Object) -> None:
+    """Fill in a job's spec."""
+    default_job_spec(job.setdefault("spec", {}))
+    labels = job["spec"]["template"].get("metadata", {}).get("labels")
+    if labels and "labels" not in job["metadata"]:
+        job["metadata"]["labels"] = dict(labels)
+    job["spec"].setdefault("manualSelector", False)
+
+
+def default_job_spec(spec: Object) -> None:
+    """Fill in what jobs and the templates of jobs have in common."""
+    default_template(spec.setdefault("template", {}))
+
+
+def complete_job_spec(job: Object) -> None:
+    """Fill in the numbers of a job, which a cron job's template does without."""
+    spec = job["spec"]
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    limit = WITHOUT_LIMIT if "backoffLimitPerIndex" in spec else BACKOFF_LIMIT
+    spec.setdefault("backoffLimit", limit)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    policy = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
+    spec.setdefault("podReplacementPolicy", policy)
+
+
+def default_whole_job(job: Object) -> None:
+    """Fill in all of a job."""
+    default_job(job)
+    complete_job_spec(job)
+
+
+def select_own_pods(job: Object) -> None:
+    """Give a new job the selector and the labels by which its pods are known."""
+    spec = job["spec"]
+    template = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+    uid = job["metadata"]["uid"]
+    for name in JOB_NAME:
+        template[name] = job["metadata"]["name"]
+    if not spec.get("manualSelector"):
+        for name in CONTROLLER_UID:
+            template[name] = uid
+        spec["selector"] = {"matchLabels": {CONTROLLER_UID[0]: uid}}
+    job["metadata"].setdefault("labels", dict(template))
+
+
+def check_job(job: Object) -> Iterator[Cause]:
+    """Check a job that is created or changed."""
+    spec = job["spec"]
+    for name in COUNTS:
+        if spec.get(name, 0) < 0:
+            yield wrong(f"spec.{name}", spec[name], NOT_NEGATIVE)
+    yield from _check_completion_mode(spec)
+    yield from check_template(spec["template"], "spec.template")
+    policy = spec["template"]["spec"].get("restartPolicy")
+    if policy == "Always":
+        what = 'valid values: "OnFailure", "Never"'
+        yield required("spec.template.spec.restartPolicy", what)
+
+
+def _check_completion_mode(spec: Object) -> Iterator[Cause]:
+    mode = spec.get("completionMode")
+    if mode not in {"Indexed", "NonIndexed"}:
+        yield not_supported("spec.completionMode", mode, ("NonIndexed", "Indexed"))
+    if mode == "Indexed" and "completions" not in spec:
+        yield required("spec.completions", "when completion mode is Indexed")
+    if mode == "NonIndexed" and "backoffLimitPerIndex" in spec:
+        limit = spec["backoffLimitPerIndex"]
+        yield wrong("spec.backoffLimitPerIndex", limit, "requires indexed completion mode")
+
+
+def check_job_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of a job's spec."""
+    spec, before = new["spec"], old["spec"]
+    for name in IMMUTABLE:
+        if spec.get(name) != before.get(name):
+            yield wrong(f"spec.{name}", spec.get(name), "field is immutable")
+    if spec.get("completions") != before.get("completions") and not _is_elastic(spec, before):
+        yield wrong("spec.completions", spec.get("completions"), "field is immutable")
+    mutable = _template_may_change(old)
+    if _fixed_part(spec["template"], mutable=mutable) != _fixed_part(
+        before["template"], mutable=mutable
+    ):
+        yield wrong("spec.template", spec["template"], "field is immutable")
+
+
+def _is_elastic(spec: Object, before: Object) -> bool:
+    """An indexed job may grow and shrink as long as it runs everything at once."""
+    return (
+        before.get("completionMode") == "Indexed"
+        and spec.get("completions") is not None
+        and spec.get("completions") == spec.get("parallelism")
+    )
+
+
+def _template_may_change(old: Object) -> bool:
+    """Where a job's pods go, and what they request, may change while it is suspended."""
+    status = old.get("status", {})
+    suspended = any(
+        c["type"] == "Suspended" and c["status"] == "True" for c in status.get("conditions", ())
+    )
+    started = "startTime" in status and not suspended
+    return bool(old["spec"].get("suspend")) and not started and not status.get("active")
+
+
+def _fixed_part(template: Object, *, mutable: bool) -> Object:
+    if not mutable:
+        return template
+    about, spec = dict(template.get("metadata", {})), dict(template["spec"])
+    for name in ("labels", "annotations"):
+        about.pop(name, None)
+    for name in ("nodeSelector", "tolerations", "schedulingGates"):
+        spec.pop(name, None)
+    affinity = {k: v for k, v in spec.pop("affinity", {}).items() if k != "nodeAffinity"}
+    containers = [{**c, "resources": {}} for c in spec.get("containers", ())]
+    return {**template, "metadata": about, "spec": spec | {"containers": containers} | affinity}

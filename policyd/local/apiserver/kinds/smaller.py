@@ -1,0 +1,142 @@
+"""The kinds of which there is little to know."""
+
+import base64
+from collections.abc import Iterator
+
+from policyd.local.apiserver.deletion import NAMESPACE_FINALIZER
+from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_CLASS_PREFIX = "system-"
+
+
+def default_namespace(namespace: Object) -> None:
+    """Label a namespace with its name, so that selectors can name it."""
+    name = namespace["metadata"].get("name")
+    if name:
+        namespace["metadata"].setdefault("labels", {})[NAMESPACE_NAME] = name
+
+
+def open_namespace(namespace: Object) -> None:
+    """Begin a namespace's life."""
+    spec = namespace.setdefault("spec", {})
+    finalizers = spec.setdefault("finalizers", [])
+    if NAMESPACE_FINALIZER not in finalizers:
+        finalizers.append(NAMESPACE_FINALIZER)
+    namespace["status"] = {"phase": "Active"}
+    default_namespace(namespace)
+
+
+def default_secret(secret: Object) -> None:
+    """Fill in a secret's type, and encode what is given in plain text."""
+    secret.setdefault("type", "Opaque")
+    plain = secret.pop("stringData", {})
+    for name, text in plain.items():
+        secret.setdefault("data", {})[name] = base64.b64encode(text.encode()).decode()
+
+
+def default_service(service: Object) -> None:
+    """Fill in a service's spec."""
+    spec = service.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    spec.setdefault("internalTrafficPolicy", "Cluster")
+    for port in spec.get("ports", ()):
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port"))
+
+
+def default_priority_class(priority_class: Object) -> None:
+    """Fill in whether pods of the class preempt others."""
+    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def check_priority_class(priority_class: Object) -> Iterator[Cause]:
+    """Check a priority class."""
+    value = priority_class.get("value", 0)
+    name = priority_class["metadata"]["name"]
+    if value > HIGHEST_USER_PRIORITY and not name.startswith(SYSTEM_CLASS_PREFIX):
+        why = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+        yield not_permitted("value", why)
+
+
+def check_priority_class_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of a priority class: pods have its value already."""
+    if new.get("value", 0) != old.get("value", 0):
+        yield not_permitted("value", "may not be changed in an update.")
+
+
+def default_node(node: Object) -> None:
+    """Let a node offer what it has, if nobody says how much of it is for pods."""
+    status = node.setdefault("status", {})
+    if "capacity" in status:
+        status.setdefault("allocatable", dict(status["capacity"]))
+
+
+def check_event(event: Object) -> Iterator[Cause]:
+    """Check that an event is where the object is that it is about."""
+    about = event.get("involvedObject", {}).get("namespace", "")
+    namespace = event["metadata"].get("namespace", "")
+    if namespace != (about or "default"):
+        yield wrong("involvedObject.namespace", about, "does not match event.namespace")
+
+
+def check_config_map(config_map: Object) -> Iterator[Cause]:
+    """Check a config map or secret."""
+    for key in {**config_map.get("data", {}), **config_map.get("binaryData", {})}:
+        if not key or any(not (sign.isalnum() or sign in "-_.") for sign in key):
+            yield wrong(f"data[{key}]", key, CONFIG_KEY_RULE)
+
+
+CONFIG_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"
+    "  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
+def check_config_map_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of a config map or secret, which may have been declared final."""
+    if old.get("immutable"):
+        for field in ("data", "binaryData"):
+            if new.get(field) != old.get(field):
+                yield not_permitted(field, "field is immutable when `immutable` is set")
+
+
+def default_webhooks(configuration: Object) -> None:
+    """Fill in what both webhook configurations have in common."""
+    for webhook in configuration.get("webhooks", ()):
+        webhook.setdefault("failurePolicy", "Fail")
+        webhook.setdefault("matchPolicy", "Equivalent")
+        webhook.setdefault("namespaceSelector", {})
+        webhook.setdefault("objectSelector", {})
+        webhook.setdefault("timeoutSeconds", 10)
+        for rule in webhook.get("rules", ()):
+            rule.setdefault("scope", "*")
+        service = webhook.get("clientConfig", {}).get("service")
+        if service is not None:
+            service.setdefault("port", 443)
+
+
+def default_mutating_webhooks(configuration: Object) -> None:
+    """Fill in a mutating webhook configuration."""
+    default_webhooks(configuration)
+    for webhook in configuration.get("webhooks", ()):
+        webhook.setdefault("reinvocationPolicy", "Never")
+
+
+def check_webhooks(configuration: Object) -> Iterator[Cause]:
+    """Check a webhook configuration."""
+    for index, webhook in enumerate(configuration.get("webhooks", ())):
+        path = f"webhooks[{index}]"
+        if webhook.get("name", "").count(".") < 2:
+            why = "should be a domain with at least three segments separated by dots"
+            yield wrong(f"{path}.name", webhook.get("name", ""), why)
+        client = webhook.get("clientConfig", {})
+        if ("url" in client) == ("service" in client):
+            yield required(f"{path}.clientConfig", "exactly one of url or service is required")
+        if not 1 <= webhook["timeoutSeconds"] <= 30:
+            why = "the timeout value must be between 1 and 30 seconds"
+            yield wrong(f"{path}.timeoutSeconds", webhook["timeoutSeconds"], why)
+        if webhook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
+            yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")

@@ -1,0 +1,74 @@
+"""Which functions know which kind: its defaults, its beginning, its rules."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from policyd.local.apiserver.kinds import (
+    jobs,
+    pod_checks,
+    pod_defaults,
+    pod_updates,
+    smaller,
+    workloads,
+)
+from policyd.local.apiserver.status import Cause, Object
+
+Default = Callable[[Object], None]
+Check = Callable[[Object], Iterator[Cause]]
+CheckUpdate = Callable[[Object, Object], Iterator[Cause]]
+
+DEFAULTS: Mapping[str, Default] = {
+    "cronjobs.batch": workloads.default_cron_job,
+    "daemonsets.apps": workloads.default_daemon_set,
+    "deployments.apps": workloads.default_deployment,
+    "jobs.batch": jobs.default_whole_job,
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": smaller.default_mutating_webhooks,
+    "namespaces": smaller.default_namespace,
+    "nodes": smaller.default_node,
+    "pods": pod_defaults.default_pod,
+    "priorityclasses.scheduling.k8s.io": smaller.default_priority_class,
+    "replicasets.apps": workloads.default_replica_set,
+    "secrets": smaller.default_secret,
+    "services": smaller.default_service,
+    "statefulsets.apps": workloads.default_stateful_set,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": smaller.default_webhooks,
+}
+"""Fills in what is left out; runs before admission, and again after each webhook."""
+
+BEGIN: Mapping[str, Default] = {
+    "jobs.batch": jobs.select_own_pods,
+    "namespaces": smaller.open_namespace,
+}
+"""Gives a new object what it needs its name and uid for; runs once, after mutation."""
+
+CHECKS: Mapping[str, Check] = {
+    "configmaps": smaller.check_config_map,
+    "cronjobs.batch": workloads.check_cron_job,
+    "daemonsets.apps": workloads.check_workload,
+    "deployments.apps": workloads.check_workload,
+    "events": smaller.check_event,
+    "jobs.batch": jobs.check_job,
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": smaller.check_webhooks,
+    "pods": pod_checks.check_pod,
+    "priorityclasses.scheduling.k8s.io": smaller.check_priority_class,
+    "replicasets.apps": workloads.check_workload,
+    "secrets": smaller.check_config_map,
+    "statefulsets.apps": workloads.check_workload,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": smaller.check_webhooks,
+}
+"""What is wrong with an object that is created or changed."""
+
+CHECKS_OF_NEW: Mapping[str, Check] = {"pods": pod_checks.check_created_pod}
+"""What is wrong with an object that is created."""
+
+CHECKS_OF_UPDATES: Mapping[str, CheckUpdate] = {
+    "configmaps": smaller.check_config_map_update,
+    "deployments.apps": workloads.check_workload_update,
+    "daemonsets.apps": workloads.check_workload_update,
+    "jobs.batch": jobs.check_job_update,
+    "pods": pod_updates.check_pod_update,
+    "priorityclasses.scheduling.k8s.io": smaller.check_priority_class_update,
+    "replicasets.apps": workloads.check_workload_update,
+    "secrets": smaller.check_config_map_update,
+    "statefulsets.apps": workloads.check_workload_update,
+}
+"""What is wrong with a change."""

@@ -1,0 +1,84 @@
+"""The lives of namespaces: each has a service account, and takes all it holds with it."""
+
+from policyd.clock import Clock
+from policyd.local.apiserver.deletion import (
+    NAMESPACE_FINALIZER,
+    DeleteOptions,
+    is_released,
+    mark_deleted,
+)
+from policyd.local.apiserver.metadata import stamp_created
+from policyd.local.apiserver.registry import Registry
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Event, Store
+
+SERVICE_ACCOUNTS = "serviceaccounts"
+
+
+class Namespaces:
+    """Follows the store's changes; what is to be done is done in `work`, not in between."""
+
+    def __init__(self, store: Store, registry: Registry, clock: Clock) -> None:
+        self._store = store
+        self._registry = registry
+        self._clock = clock
+
+    def concerns(self, event: Event) -> bool:
+        """Tell whether a change may mean work."""
+        if event.resource == "namespaces":
+            return event.type != "DELETED"
+        if event.resource == SERVICE_ACCOUNTS and event.type == "DELETED":
+            return True
+        namespace = event.object["metadata"].get("namespace", "")
+        found = self._store.get("namespaces", "", namespace) if namespace else None
+        return event.type == "DELETED" and found is not None and _is_going(found)
+
+    def work(self) -> None:
+        """Do what there is to do for every namespace."""
+        for _, namespace in self._store.items("namespaces"):
+            if not _is_going(namespace):
+                self._ensure_service_account(namespace["metadata"]["name"])
+            elif self._empty(namespace["metadata"]["name"]):
+                self._finish(namespace)
+
+    def _ensure_service_account(self, namespace: str) -> None:
+        if self._store.get(SERVICE_ACCOUNTS, namespace, "default") is not None:
+            return
+        served = self._registry.find("", "v1", SERVICE_ACCOUNTS)
+        assert served is not None, "service accounts are built in"
+        about = {"name": "default", "namespace": namespace}
+        new = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about}
+        stamp_created(new, served, self._clock.now())
+        self._store.put(SERVICE_ACCOUNTS, new, replacing=None)
+
+    def _empty(self, namespace: str) -> bool:
+        """Delete what is in a namespace; tell whether nothing is left."""
+        left = False
+        for resource in self._store.resources():
+            for _, value in self._store.items(resource, namespace):
+                left = not self._delete(resource, value) or left
+        return not left
+
+    def _delete(self, resource: str, value: Object) -> bool:
+        options = DeleteOptions(policy="Background")
+        marked = mark_deleted(value, resource, options, now=self._clock.now())
+        if is_released(marked):
+            self._store.remove(resource, value, last=marked)
+            return True
+        if marked != value:
+            self._store.put(resource, marked, replacing=value)
+        return False
+
+    def _finish(self, namespace: Object) -> None:
+        spec = namespace.get("spec", {})
+        finalizers = [f for f in spec.get("finalizers", ()) if f != NAMESPACE_FINALIZER]
+        rest = {key: value for key, value in spec.items() if key != "finalizers"}
+        new = {**namespace, "spec": rest | ({"finalizers": finalizers} if finalizers else {})}
+        if is_released(new):
+            self._store.remove("namespaces", namespace, last=new)
+        elif new != namespace:
+            self._store.put("namespaces", new, replacing=namespace)
+
+
+def _is_going(namespace: Object) -> bool:
+    return "deletionTimestamp" in namespace["metadata"]

@@ -1,0 +1,123 @@
+"""The shape of an object: which fields it has, what they are by default, and what is wrong."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
+from policyd.local.apiserver.custom import schema as custom_schema
+from policyd.local.apiserver.custom.checking import check_custom
+from policyd.local.apiserver.kinds import table
+from policyd.local.apiserver.kinds.pod_defaults import first_status
+from policyd.local.apiserver.registry import Served
+from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.status import Cause, Object, StatusError, bad_request, invalid
+from policyd.local.apiserver.typed import MistypedError, decode_typed
+
+OBJECT_META = "meta/v1.ObjectMeta"
+
+KEEPS_FIRST_STATUS = frozenset({"nodes"})
+"""Kinds whose status may be given when they are created."""
+
+FIRST_STATUS: Mapping[str, Object] = {
+    "persistentvolumeclaims": {"phase": "Pending"},
+    "persistentvolumes": {"phase": "Pending"},
+    "services": {"loadBalancer": {}},
+}
+"""The status of a new object, where it is not empty."""
+
+Refusal = Callable[[str], StatusError]
+
+
+def read_shape(given: Object, request: Request, *, refuse: Refusal | None = None) -> Object:
+    """Read a client's object as its kind has it, and see to its unknown fields as asked.
+
+    Args:
+        given: The object; changed in place if its kind is a custom one.
+        request: Says the kind, and what becomes of unknown fields.
+        refuse: Makes the error out of what is wrong.
+
+    Raises:
+        StatusError: If a value is of another type, or unknown fields are to be refused.
+    """
+    served = request.served
+    refuse = refuse or _cannot_be_handled(served)
+    try:
+        shaped, unknown = known_part(given, served)
+    except MistypedError as error:
+        raise refuse(str(error)) from error
+    if unknown:
+        lines = [f'unknown field "{path}"' for path in unknown]
+        if request.options.field_validation == "Strict":
+            raise refuse(f"strict decoding error: {', '.join(lines)}")
+        if request.options.field_validation == "Warn":
+            for line in lines:
+                request.warn(line)
+    return shaped
+
+
+def _cannot_be_handled(served: Served) -> Refusal:
+    what = f'{served.kind} in version "{served.version}" cannot be handled as a {served.kind}'
+    return lambda why: bad_request(f"{what}: {why}")
+
+
+def known_part(given: Object, served: Served) -> tuple[Object, list[str]]:
+    """Leave an object what its kind knows; return it with the paths of what was left out.
+
+    Raises:
+        MistypedError: If a value of a built-in type is of another type.
+    """
+    if served.custom is None:
+        return decode_typed(given, served.type_name)
+    metadata, unknown = decode_typed(given.get("metadata", {}), OBJECT_META)
+    given["metadata"] = metadata
+    paths = [f"metadata.{path}" for path in unknown]
+    return given, paths + list(custom_schema.prune(given, served.custom.schema))
+
+
+def fill_in(value: Object, served: Served) -> None:
+    """Set what an object has by default, in place."""
+    if served.custom is not None:
+        custom_schema.fill_in(value, served.custom.schema)
+    else:
+        default = table.DEFAULTS.get(served.storage)
+        if default is not None:
+            default(value)
+
+
+def begin(new: Object, served: Served, now: str) -> None:
+    """Give a new object its first status, and what it needs its name and uid for."""
+    start = table.BEGIN.get(served.storage)
+    if served.resource == "pods":
+        new["status"] = first_status(new, now)
+    elif served.custom is not None and served.has("status"):
+        new.pop("status", None)
+    elif served.has("status") and served.resource not in KEEPS_FIRST_STATUS:
+        new["status"] = dict(FIRST_STATUS.get(served.resource, {}))
+    if start is not None:
+        start(new)
+
+
+def check(new: Object, old: Object | None, served: Served) -> None:
+    """Check an object that is created (`old` is None) or changed.
+
+    Raises:
+        StatusError: 422, with all that is wrong.
+    """
+    causes = list(_causes(new, old, served))
+    if causes:
+        raise invalid(served.qualified_kind, new["metadata"].get("name", ""), causes)
+
+
+def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
+    yield from check_metadata(new, served)
+    if old is not None:
+        yield from check_metadata_update(new, old)
+    if served.custom is not None:
+        yield from check_custom(new, served.custom.schema)
+        return
+    for checks in (table.CHECKS, table.CHECKS_OF_NEW if old is None else {}):
+        rule = checks.get(served.storage)
+        if rule is not None:
+            yield from rule(new)
+    change = table.CHECKS_OF_UPDATES.get(served.storage)
+    if old is not None and change is not None:
+        yield from change(new, old)

@@ -1,0 +1,181 @@
+"""Reading an object of a built-in kind as the API server's own types do.
+
+What no type knows is left out and named; null is as good as absent; an empty list or map is none;
+quantities are written in their one canonical form.
+"""
+
+from typing import Any
+
+from policyd.api import kinds
+from policyd.api.kinds import FieldType
+from policyd.api.meta import Json
+from policyd.api.quantity import QuantityError, parse_quantity
+from policyd.local.apiserver.status import Object
+
+QUANTITY_RULE = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+
+PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "int32": int,
+    "int64": int,
+    "bool": bool,
+    "double": (int, float),
+    "bytes": str,
+    "time": str,
+    "microtime": str,
+    "intstr": (int, str),
+}
+"""What JSON has for each scalar; what is not here is read in its own way."""
+
+GO_TYPES = {
+    "double": "float64",
+    "bytes": "[]byte",
+    "time": "time.Time",
+    "intstr": "intstr.IntOrString",
+}
+
+_DROPPED: Any = object()
+
+
+class MistypedError(Exception):
+    """A value is of a type that its field cannot have; the text is the API server's."""
+
+
+def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
+    """Read an object as a type of the table of kinds.
+
+    Returns:
+        The object, and the paths of the fields that the type does not have.
+
+    Raises:
+        MistypedError: If a value is of another type.
+    """
+    decoder = _Decoder()
+    decoded = decoder.struct(given, type_name, _Place(type_name, "", ""))
+    return decoded, decoder.unknown
+
+
+class _Place:
+    """Where a value stands: the struct, the path as Go writes it, and with indices."""
+
+    __slots__ = ("indexed", "plain", "struct")
+
+    def __init__(self, struct: str, plain: str, indexed: str) -> None:
+        self.struct = struct
+        self.plain = plain
+        self.indexed = indexed
+
+    def field(self, struct: str, name: str) -> "_Place":
+        plain = f"{self.plain}.{name}" if self.plain else name
+        indexed = f"{self.indexed}.{name}" if self.indexed else name
+        return _Place(struct, plain, indexed)
+
+    def item(self, index: int) -> "_Place":
+        return _Place(self.struct, self.plain, f"{self.indexed}[{index}]")
+
+
+class _Decoder:
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+
+    def struct(self, given: Json, type_name: str, place: _Place) -> Object:
+        if not isinstance(given, dict):
+            raise _mistyped(given, f"v1.{type_name.rpartition('.')[2]}", place)
+        known = kinds.fields(type_name)
+        decoded: Object = {}
+        for name, value in given.items():
+            inner = place.field(type_name, name)
+            field = known.get(name)
+            if field is None:
+                self.unknown.append(inner.indexed)
+            elif value is not None:
+                read = self.value(value, field, inner)
+                if read is not _DROPPED:
+                    decoded[name] = read
+        return decoded
+
+    def value(self, given: Json, field: FieldType, place: _Place) -> Json:
+        match field.shape:
+            case "scalar":
+                return _scalar(given, field, place)
+            case "struct":
+                assert field.struct is not None
+                return self.struct(given, field.struct, place)
+            case "list":
+                return self._list(given, field, place)
+            case "map":
+                return self._map(given, field, place)
+
+    def _list(self, given: Json, field: FieldType, place: _Place) -> Json:
+        if not isinstance(given, list):
+            raise _mistyped(given, go_type(field), place)
+        assert field.element is not None
+        element = field.element
+        read = [
+            self.value(item, element, place.item(index))
+            for index, item in enumerate(given)
+            if item is not None
+        ]
+        return read or _DROPPED
+
+    def _map(self, given: Json, field: FieldType, place: _Place) -> Json:
+        if not isinstance(given, dict):
+            raise _mistyped(given, go_type(field), place)
+        assert field.element is not None
+        read = {
+            key: self.value(
+                item, field.element, place.field(place.struct, key) if _deep(field) else place
+            )
+            for key, item in given.items()
+        }
+        return read or _DROPPED
+
+
+def _deep(field: FieldType) -> bool:
+    return field.element is not None and field.element.shape != "scalar"
+
+
+def _scalar(given: Json, field: FieldType, place: _Place) -> Json:
+    if field.scalar == "any":
+        return given
+    if field.scalar == "quantity":
+        return _quantity(given)
+    assert field.scalar is not None
+    if given is None:
+        return "" if field.scalar == "string" else _DROPPED
+    fits = isinstance(given, PYTHON_TYPES[field.scalar])
+    if isinstance(given, bool) and field.scalar != "bool":
+        fits = False
+    if not fits:
+        raise _mistyped(given, go_type(field), place)
+    return given
+
+
+def _quantity(given: Json) -> str:
+    try:
+        return str(parse_quantity(given))
+    except QuantityError as error:
+        raise MistypedError(QUANTITY_RULE) from error
+
+
+def go_type(field: FieldType) -> str:
+    """Return what the API server's messages call a type."""
+    if field.scalar is not None:
+        return GO_TYPES.get(field.scalar, field.scalar)
+    if field.struct is not None:
+        return f"v1.{field.struct.rpartition('.')[2]}"
+    assert field.element is not None
+    element = go_type(field.element)
+    return f"[]{element}" if field.shape == "list" else f"map[string]{element}"
+
+
+def _mistyped(given: Json, wanted: str, place: _Place) -> MistypedError:
+    names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
+    found = names.get(type(given), "object")
+    struct = place.struct.rpartition(".")[2]
+    return MistypedError(
+        f"json: cannot unmarshal {found} into Go struct field {struct}.{place.plain}"
+        f" of type {wanted}"
+    )
