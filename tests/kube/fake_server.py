@@ -58,6 +58,8 @@ class FakeServer:
     requests: list = field(default_factory=list)
     """(method, path and query, headers, body) of every request."""
     watches: list = field(default_factory=list)
+    cut_next_event_after: int | None = None
+    """Break the connection when so many bytes of the next event have been sent."""
     slice_bytes: int = 0
     """Send watches in pieces of so many bytes; 0 for whole lines."""
     busy: int = 0
@@ -214,6 +216,12 @@ class Watch:
 
     async def send(self, line):
         line += b"\n"
+        if (cut := self.server.cut_next_event_after) is not None:
+            self.server.cut_next_event_after = None
+            await self.response.write(line[: min(cut, len(line) - 1)])
+            self.ended = True
+            self.transport.abort()
+            raise ConnectionResetError("cut as told")
         size = self.server.slice_bytes or len(line)
         for start in range(0, len(line), size):
             await self.response.write(line[start : start + size])
