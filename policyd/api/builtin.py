@@ -197,14 +197,14 @@ resourceRules [admissionregistration/v1.NamedRuleWithOperations*]
     "admissionregistration/v1.MutatingAdmissionPolicy": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec admissionregistration/v1.MutatingAdmissionPolicySpec
+metadata meta/v1.ObjectMeta ={}
+spec admissionregistration/v1.MutatingAdmissionPolicySpec ={}
 """,
     "admissionregistration/v1.MutatingAdmissionPolicyBinding": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec admissionregistration/v1.MutatingAdmissionPolicyBindingSpec
+metadata meta/v1.ObjectMeta ={}
+spec admissionregistration/v1.MutatingAdmissionPolicyBindingSpec ={}
 """,
     "admissionregistration/v1.MutatingAdmissionPolicyBindingSpec": """
 matchResources admissionregistration/v1.MatchResources*
@@ -222,7 +222,7 @@ variables [admissionregistration/v1.Variable*]
 """,
     "admissionregistration/v1.MutatingWebhook": """
 admissionReviewVersions! [string]
-clientConfig! admissionregistration/v1.WebhookClientConfig
+clientConfig! admissionregistration/v1.WebhookClientConfig ={}
 failurePolicy string(Fail|Ignore)
 matchConditions [admissionregistration/v1.MatchCondition]map(name) merge(name)
 matchPolicy string(Equivalent|Exact)
@@ -237,7 +237,7 @@ timeoutSeconds int32
     "admissionregistration/v1.MutatingWebhookConfiguration": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 webhooks [admissionregistration/v1.MutatingWebhook]map(name) merge(name)
 """,
     "admissionregistration/v1.Mutation": """
@@ -282,15 +282,15 @@ expressionWarnings [admissionregistration/v1.ExpressionWarning]
     "admissionregistration/v1.ValidatingAdmissionPolicy": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec admissionregistration/v1.ValidatingAdmissionPolicySpec
-status admissionregistration/v1.ValidatingAdmissionPolicyStatus
+metadata meta/v1.ObjectMeta ={}
+spec admissionregistration/v1.ValidatingAdmissionPolicySpec ={}
+status admissionregistration/v1.ValidatingAdmissionPolicyStatus ={}
 """,
     "admissionregistration/v1.ValidatingAdmissionPolicyBinding": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! admissionregistration/v1.ValidatingAdmissionPolicyBindingSpec
+metadata meta/v1.ObjectMeta ={}
+spec! admissionregistration/v1.ValidatingAdmissionPolicyBindingSpec ={}
 """,
     "admissionregistration/v1.ValidatingAdmissionPolicyBindingSpec": """
 matchResources admissionregistration/v1.MatchResources*
@@ -314,7 +314,7 @@ typeChecking admissionregistration/v1.TypeChecking
 """,
     "admissionregistration/v1.ValidatingWebhook": """
 admissionReviewVersions! [string]
-clientConfig! admissionregistration/v1.WebhookClientConfig
+clientConfig! admissionregistration/v1.WebhookClientConfig ={}
 failurePolicy string(Fail|Ignore)
 matchConditions [admissionregistration/v1.MatchCondition]map(name) merge(name)
 matchPolicy string(Equivalent|Exact)
@@ -328,7 +328,7 @@ timeoutSeconds int32
     "admissionregistration/v1.ValidatingWebhookConfiguration": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 webhooks [admissionregistration/v1.ValidatingWebhook]map(name) merge(name)
 """,
     "admissionregistration/v1.Validation": """
@@ -361,9 +361,9 @@ webhook apiextensions/v1.WebhookConversion
     "apiextensions/v1.CustomResourceDefinition": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! apiextensions/v1.CustomResourceDefinitionSpec
-status apiextensions/v1.CustomResourceDefinitionStatus
+metadata meta/v1.ObjectMeta ={}
+spec! apiextensions/v1.CustomResourceDefinitionSpec ={}
+status apiextensions/v1.CustomResourceDefinitionStatus ={}
 """,
     "apiextensions/v1.CustomResourceDefinitionCondition": """
 lastTransitionTime time
@@ -384,13 +384,13 @@ singular string
     "apiextensions/v1.CustomResourceDefinitionSpec": """
 conversion apiextensions/v1.CustomResourceConversion
 group! string
-names! apiextensions/v1.CustomResourceDefinitionNames
+names! apiextensions/v1.CustomResourceDefinitionNames ={}
 preserveUnknownFields bool
 scope! string
 versions! [apiextensions/v1.CustomResourceDefinitionVersion]
 """,
     "apiextensions/v1.CustomResourceDefinitionStatus": """
-acceptedNames apiextensions/v1.CustomResourceDefinitionNames
+acceptedNames apiextensions/v1.CustomResourceDefinitionNames ={}
 conditions [apiextensions/v1.CustomResourceDefinitionCondition]map(type)
 observedGeneration int64
 storedVersions [string]
@@ -497,9 +497,9 @@ conversionReviewVersions! [string]
     "apiregistration/v1.APIService": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec apiregistration/v1.APIServiceSpec
-status apiregistration/v1.APIServiceStatus
+metadata meta/v1.ObjectMeta ={}
+spec apiregistration/v1.APIServiceSpec ={}
+status apiregistration/v1.APIServiceStatus ={}
 """,
     "apiregistration/v1.APIServiceCondition": """
 lastTransitionTime time
@@ -529,15 +529,15 @@ port int32
 apiVersion string
 data any*
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 revision! int64
 """,
     "apps/v1.DaemonSet": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec apps/v1.DaemonSetSpec
-status apps/v1.DaemonSetStatus
+metadata meta/v1.ObjectMeta ={}
+spec apps/v1.DaemonSetSpec ={}
+status apps/v1.DaemonSetStatus ={}
 """,
     "apps/v1.DaemonSetCondition": """
 lastTransitionTime time
@@ -550,8 +550,8 @@ type! string
 minReadySeconds int32
 revisionHistoryLimit int32
 selector! meta/v1.LabelSelector*
-template! core/v1.PodTemplateSpec
-updateStrategy apps/v1.DaemonSetUpdateStrategy
+template! core/v1.PodTemplateSpec ={}
+updateStrategy apps/v1.DaemonSetUpdateStrategy ={}
 """,
     "apps/v1.DaemonSetStatus": """
 collisionCount int32
@@ -572,9 +572,9 @@ type string(OnDelete|RollingUpdate)
     "apps/v1.Deployment": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec apps/v1.DeploymentSpec
-status apps/v1.DeploymentStatus
+metadata meta/v1.ObjectMeta ={}
+spec apps/v1.DeploymentSpec ={}
+status apps/v1.DeploymentStatus ={}
 """,
     "apps/v1.DeploymentCondition": """
 lastTransitionTime time
@@ -591,8 +591,8 @@ progressDeadlineSeconds int32
 replicas int32
 revisionHistoryLimit int32
 selector! meta/v1.LabelSelector*
-strategy apps/v1.DeploymentStrategy retainKeys
-template! core/v1.PodTemplateSpec
+strategy apps/v1.DeploymentStrategy retainKeys ={}
+template! core/v1.PodTemplateSpec ={}
 """,
     "apps/v1.DeploymentStatus": """
 availableReplicas int32
@@ -612,9 +612,9 @@ type string(Recreate|RollingUpdate)
     "apps/v1.ReplicaSet": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec apps/v1.ReplicaSetSpec
-status apps/v1.ReplicaSetStatus
+metadata meta/v1.ObjectMeta ={}
+spec apps/v1.ReplicaSetSpec ={}
+status apps/v1.ReplicaSetStatus ={}
 """,
     "apps/v1.ReplicaSetCondition": """
 lastTransitionTime time
@@ -627,7 +627,7 @@ type! string
 minReadySeconds int32
 replicas int32
 selector! meta/v1.LabelSelector*
-template core/v1.PodTemplateSpec
+template core/v1.PodTemplateSpec ={}
 """,
     "apps/v1.ReplicaSetStatus": """
 availableReplicas int32
@@ -653,9 +653,9 @@ partition int32
     "apps/v1.StatefulSet": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec apps/v1.StatefulSetSpec
-status apps/v1.StatefulSetStatus
+metadata meta/v1.ObjectMeta ={}
+spec apps/v1.StatefulSetSpec ={}
+status apps/v1.StatefulSetStatus ={}
 """,
     "apps/v1.StatefulSetCondition": """
 lastTransitionTime time
@@ -680,8 +680,8 @@ replicas int32
 revisionHistoryLimit int32
 selector! meta/v1.LabelSelector*
 serviceName string
-template! core/v1.PodTemplateSpec
-updateStrategy apps/v1.StatefulSetUpdateStrategy
+template! core/v1.PodTemplateSpec ={}
+updateStrategy apps/v1.StatefulSetUpdateStrategy ={}
 volumeClaimTemplates [core/v1.PersistentVolumeClaim]
 """,
     "apps/v1.StatefulSetStatus": """
@@ -709,18 +709,18 @@ uid string
     "authentication/v1.SelfSubjectReview": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-status authentication/v1.SelfSubjectReviewStatus
+metadata meta/v1.ObjectMeta ={}
+status authentication/v1.SelfSubjectReviewStatus ={}
 """,
     "authentication/v1.SelfSubjectReviewStatus": """
-userInfo authentication/v1.UserInfo
+userInfo authentication/v1.UserInfo ={}
 """,
     "authentication/v1.TokenRequest": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec authentication/v1.TokenRequestSpec
-status authentication/v1.TokenRequestStatus
+metadata meta/v1.ObjectMeta ={}
+spec authentication/v1.TokenRequestSpec ={}
+status authentication/v1.TokenRequestStatus ={}
 """,
     "authentication/v1.TokenRequestSpec": """
 audiences [string]
@@ -734,9 +734,9 @@ token string
     "authentication/v1.TokenReview": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! authentication/v1.TokenReviewSpec
-status authentication/v1.TokenReviewStatus
+metadata meta/v1.ObjectMeta ={}
+spec! authentication/v1.TokenReviewSpec ={}
+status authentication/v1.TokenReviewStatus ={}
 """,
     "authentication/v1.TokenReviewSpec": """
 audiences [string]
@@ -746,7 +746,7 @@ token! string
 audiences [string]
 authenticated bool
 error string
-user authentication/v1.UserInfo
+user authentication/v1.UserInfo ={}
 """,
     "authentication/v1.UserInfo": """
 extra {[string]}
@@ -765,9 +765,9 @@ requirements [meta/v1.LabelSelectorRequirement]
     "authorization/v1.LocalSubjectAccessReview": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! authorization/v1.SubjectAccessReviewSpec
-status authorization/v1.SubjectAccessReviewStatus
+metadata meta/v1.ObjectMeta ={}
+spec! authorization/v1.SubjectAccessReviewSpec ={}
+status authorization/v1.SubjectAccessReviewStatus ={}
 """,
     "authorization/v1.NonResourceAttributes": """
 path string
@@ -797,9 +797,9 @@ verbs! [string]
     "authorization/v1.SelfSubjectAccessReview": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! authorization/v1.SelfSubjectAccessReviewSpec
-status authorization/v1.SubjectAccessReviewStatus
+metadata meta/v1.ObjectMeta ={}
+spec! authorization/v1.SelfSubjectAccessReviewSpec ={}
+status authorization/v1.SubjectAccessReviewStatus ={}
 """,
     "authorization/v1.SelfSubjectAccessReviewSpec": """
 nonResourceAttributes authorization/v1.NonResourceAttributes
@@ -808,9 +808,9 @@ resourceAttributes authorization/v1.ResourceAttributes
     "authorization/v1.SelfSubjectRulesReview": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! authorization/v1.SelfSubjectRulesReviewSpec
-status authorization/v1.SubjectRulesReviewStatus
+metadata meta/v1.ObjectMeta ={}
+spec! authorization/v1.SelfSubjectRulesReviewSpec ={}
+status authorization/v1.SubjectRulesReviewStatus ={}
 """,
     "authorization/v1.SelfSubjectRulesReviewSpec": """
 namespace string
@@ -818,9 +818,9 @@ namespace string
     "authorization/v1.SubjectAccessReview": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! authorization/v1.SubjectAccessReviewSpec
-status authorization/v1.SubjectAccessReviewStatus
+metadata meta/v1.ObjectMeta ={}
+spec! authorization/v1.SubjectAccessReviewSpec ={}
+status authorization/v1.SubjectAccessReviewStatus ={}
 """,
     "authorization/v1.SubjectAccessReviewSpec": """
 extra {[string]}
@@ -850,14 +850,14 @@ name! string
     "autoscaling/v1.HorizontalPodAutoscaler": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! autoscaling/v1.HorizontalPodAutoscalerSpec
-status autoscaling/v1.HorizontalPodAutoscalerStatus
+metadata meta/v1.ObjectMeta ={}
+spec! autoscaling/v1.HorizontalPodAutoscalerSpec ={}
+status autoscaling/v1.HorizontalPodAutoscalerStatus ={}
 """,
     "autoscaling/v1.HorizontalPodAutoscalerSpec": """
 maxReplicas! int32
 minReplicas int32
-scaleTargetRef! autoscaling/v1.CrossVersionObjectReference*
+scaleTargetRef! autoscaling/v1.CrossVersionObjectReference* ={}
 targetCPUUtilizationPercentage int32
 """,
     "autoscaling/v1.HorizontalPodAutoscalerStatus": """
@@ -870,9 +870,9 @@ observedGeneration int64
     "autoscaling/v1.Scale": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec autoscaling/v1.ScaleSpec
-status autoscaling/v1.ScaleStatus
+metadata meta/v1.ObjectMeta ={}
+spec autoscaling/v1.ScaleSpec ={}
+status autoscaling/v1.ScaleStatus ={}
 """,
     "autoscaling/v1.ScaleSpec": """
 replicas int32
@@ -884,11 +884,11 @@ selector string
     "autoscaling/v2.ContainerResourceMetricSource": """
 container! string
 name! string
-target! autoscaling/v2.MetricTarget
+target! autoscaling/v2.MetricTarget ={}
 """,
     "autoscaling/v2.ContainerResourceMetricStatus": """
 container! string
-current! autoscaling/v2.MetricValueStatus
+current! autoscaling/v2.MetricValueStatus ={}
 name! string
 """,
     "autoscaling/v2.CrossVersionObjectReference": """
@@ -897,12 +897,12 @@ kind! string
 name! string
 """,
     "autoscaling/v2.ExternalMetricSource": """
-metric! autoscaling/v2.MetricIdentifier
-target! autoscaling/v2.MetricTarget
+metric! autoscaling/v2.MetricIdentifier ={}
+target! autoscaling/v2.MetricTarget ={}
 """,
     "autoscaling/v2.ExternalMetricStatus": """
-current! autoscaling/v2.MetricValueStatus
-metric! autoscaling/v2.MetricIdentifier
+current! autoscaling/v2.MetricValueStatus ={}
+metric! autoscaling/v2.MetricIdentifier ={}
 """,
     "autoscaling/v2.HPAScalingPolicy": """
 periodSeconds! int32
@@ -918,9 +918,9 @@ tolerance quantity
     "autoscaling/v2.HorizontalPodAutoscaler": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! autoscaling/v2.HorizontalPodAutoscalerSpec
-status autoscaling/v2.HorizontalPodAutoscalerStatus
+metadata meta/v1.ObjectMeta ={}
+spec! autoscaling/v2.HorizontalPodAutoscalerSpec ={}
+status autoscaling/v2.HorizontalPodAutoscalerStatus ={}
 """,
     "autoscaling/v2.HorizontalPodAutoscalerBehavior": """
 scaleDown autoscaling/v2.HPAScalingRules
@@ -938,7 +938,7 @@ behavior autoscaling/v2.HorizontalPodAutoscalerBehavior
 maxReplicas! int32
 metrics [autoscaling/v2.MetricSpec]
 minReplicas int32
-scaleTargetRef! autoscaling/v2.CrossVersionObjectReference
+scaleTargetRef! autoscaling/v2.CrossVersionObjectReference ={}
 """,
     "autoscaling/v2.HorizontalPodAutoscalerStatus": """
 conditions [autoscaling/v2.HorizontalPodAutoscalerCondition]map(type) merge(type)
@@ -980,42 +980,42 @@ averageValue quantity
 value quantity
 """,
     "autoscaling/v2.ObjectMetricSource": """
-describedObject! autoscaling/v2.CrossVersionObjectReference
-metric! autoscaling/v2.MetricIdentifier
-target! autoscaling/v2.MetricTarget
+describedObject! autoscaling/v2.CrossVersionObjectReference ={}
+metric! autoscaling/v2.MetricIdentifier ={}
+target! autoscaling/v2.MetricTarget ={}
 """,
     "autoscaling/v2.ObjectMetricStatus": """
-current! autoscaling/v2.MetricValueStatus
-describedObject! autoscaling/v2.CrossVersionObjectReference
-metric! autoscaling/v2.MetricIdentifier
+current! autoscaling/v2.MetricValueStatus ={}
+describedObject! autoscaling/v2.CrossVersionObjectReference ={}
+metric! autoscaling/v2.MetricIdentifier ={}
 """,
     "autoscaling/v2.PodsMetricSource": """
-metric! autoscaling/v2.MetricIdentifier
-target! autoscaling/v2.MetricTarget
+metric! autoscaling/v2.MetricIdentifier ={}
+target! autoscaling/v2.MetricTarget ={}
 """,
     "autoscaling/v2.PodsMetricStatus": """
-current! autoscaling/v2.MetricValueStatus
-metric! autoscaling/v2.MetricIdentifier
+current! autoscaling/v2.MetricValueStatus ={}
+metric! autoscaling/v2.MetricIdentifier ={}
 """,
     "autoscaling/v2.ResourceMetricSource": """
 name! string
-target! autoscaling/v2.MetricTarget
+target! autoscaling/v2.MetricTarget ={}
 """,
     "autoscaling/v2.ResourceMetricStatus": """
-current! autoscaling/v2.MetricValueStatus
+current! autoscaling/v2.MetricValueStatus ={}
 name! string
 """,
     "batch/v1.CronJob": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! batch/v1.CronJobSpec
-status batch/v1.CronJobStatus
+metadata meta/v1.ObjectMeta ={}
+spec! batch/v1.CronJobSpec ={}
+status batch/v1.CronJobStatus ={}
 """,
     "batch/v1.CronJobSpec": """
 concurrencyPolicy string(Allow|Forbid|Replace)
 failedJobsHistoryLimit int32
-jobTemplate! batch/v1.JobTemplateSpec
+jobTemplate! batch/v1.JobTemplateSpec ={}
 schedule! string
 startingDeadlineSeconds int64
 successfulJobsHistoryLimit int32
@@ -1030,9 +1030,9 @@ lastSuccessfulTime time
     "batch/v1.Job": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec batch/v1.JobSpec
-status batch/v1.JobStatus
+metadata meta/v1.ObjectMeta ={}
+spec batch/v1.JobSpec ={}
+status batch/v1.JobStatus ={}
 """,
     "batch/v1.JobCondition": """
 lastProbeTime time
@@ -1057,7 +1057,7 @@ podReplacementPolicy string(Failed|TerminatingOrFailed)
 selector meta/v1.LabelSelector*
 successPolicy batch/v1.SuccessPolicy
 suspend bool
-template! core/v1.PodTemplateSpec
+template! core/v1.PodTemplateSpec ={}
 ttlSecondsAfterFinished int32
 """,
     "batch/v1.JobStatus": """
@@ -1074,8 +1074,8 @@ terminating int32
 uncountedTerminatedPods batch/v1.UncountedTerminatedPods
 """,
     "batch/v1.JobTemplateSpec": """
-metadata meta/v1.ObjectMeta
-spec batch/v1.JobSpec
+metadata meta/v1.ObjectMeta ={}
+spec batch/v1.JobSpec ={}
 """,
     "batch/v1.PodFailurePolicy": """
 rules! [batch/v1.PodFailurePolicyRule]
@@ -1108,9 +1108,9 @@ succeeded [string]set
     "certificates/v1.CertificateSigningRequest": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! certificates/v1.CertificateSigningRequestSpec
-status certificates/v1.CertificateSigningRequestStatus
+metadata meta/v1.ObjectMeta ={}
+spec! certificates/v1.CertificateSigningRequestSpec ={}
+status certificates/v1.CertificateSigningRequestStatus ={}
 """,
     "certificates/v1.CertificateSigningRequestCondition": """
 lastTransitionTime time
@@ -1137,8 +1137,8 @@ conditions [certificates/v1.CertificateSigningRequestCondition]map(type)
     "coordination/v1.Lease": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec coordination/v1.LeaseSpec
+metadata meta/v1.ObjectMeta ={}
+spec coordination/v1.LeaseSpec ={}
 """,
     "coordination/v1.LeaseSpec": """
 acquireTime microtime
@@ -1190,8 +1190,8 @@ shareName! string
     "core/v1.Binding": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-target! core/v1.ObjectReference*
+metadata meta/v1.ObjectMeta ={}
+target! core/v1.ObjectReference* ={}
 """,
     "core/v1.CSIPersistentVolumeSource": """
 controllerExpandSecretRef core/v1.SecretReference*
@@ -1264,7 +1264,7 @@ type! string
 apiVersion string
 conditions [core/v1.ComponentCondition]map(type) merge(type)
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 """,
     "core/v1.ConfigMap": """
 apiVersion string
@@ -1272,7 +1272,7 @@ binaryData {bytes}
 data {string}
 immutable bool
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 """,
     "core/v1.ConfigMapEnvSource": """
 name string
@@ -1314,7 +1314,7 @@ name! string
 ports [core/v1.ContainerPort]map(containerPort,protocol) merge(containerPort)
 readinessProbe core/v1.Probe
 resizePolicy [core/v1.ContainerResizePolicy]
-resources core/v1.ResourceRequirements
+resources core/v1.ResourceRequirements ={}
 restartPolicy string
 restartPolicyRules [core/v1.ContainerRestartRule]
 securityContext core/v1.SecurityContext
@@ -1383,13 +1383,13 @@ allocatedResourcesStatus [core/v1.ResourceStatus]map(name) merge(name)
 containerID string
 image! string
 imageID! string
-lastState core/v1.ContainerState
+lastState core/v1.ContainerState ={}
 name! string
 ready! bool
 resources core/v1.ResourceRequirements
 restartCount! int32
 started bool
-state core/v1.ContainerState
+state core/v1.ContainerState ={}
 stopSignal string(SIGABRT|SIGALRM|SIGBUS|SIGCHLD|SIGCLD|SIGCONT|SIGFPE|SIGHUP|SIGILL|SIGINT|SIGIO|SIGIOT|SIGKILL|SIGPIPE|SIGPOLL|SIGPROF|SIGPWR|SIGQUIT|SIGRTMAX|SIGRTMAX-1|SIGRTMAX-10|SIGRTMAX-11|SIGRTMAX-12|SIGRTMAX-13|SIGRTMAX-14|SIGRTMAX-2|SIGRTMAX-3|SIGRTMAX-4|SIGRTMAX-5|SIGRTMAX-6|SIGRTMAX-7|SIGRTMAX-8|SIGRTMAX-9|SIGRTMIN|SIGRTMIN+1|SIGRTMIN+10|SIGRTMIN+11|SIGRTMIN+12|SIGRTMIN+13|SIGRTMIN+14|SIGRTMIN+15|SIGRTMIN+2|SIGRTMIN+3|SIGRTMIN+4|SIGRTMIN+5|SIGRTMIN+6|SIGRTMIN+7|SIGRTMIN+8|SIGRTMIN+9|SIGSEGV|SIGSTKFLT|SIGSTOP|SIGSYS|SIGTERM|SIGTRAP|SIGTSTP|SIGTTIN|SIGTTOU|SIGURG|SIGUSR1|SIGUSR2|SIGVTALRM|SIGWINCH|SIGXCPU|SIGXFSZ)
 user core/v1.ContainerUser
 volumeMounts [core/v1.VolumeMountStatus]map(mountPath) merge(mountPath)
@@ -1437,7 +1437,7 @@ ports [core/v1.EndpointPort*]
     "core/v1.Endpoints": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 subsets [core/v1.EndpointSubset]
 """,
     "core/v1.EnvFromSource": """
@@ -1470,7 +1470,7 @@ name! string
 ports [core/v1.ContainerPort]map(containerPort,protocol) merge(containerPort)
 readinessProbe core/v1.Probe
 resizePolicy [core/v1.ContainerResizePolicy]
-resources core/v1.ResourceRequirements
+resources core/v1.ResourceRequirements ={}
 restartPolicy string
 restartPolicyRules [core/v1.ContainerRestartRule]
 securityContext core/v1.SecurityContext
@@ -1494,17 +1494,17 @@ apiVersion string
 count int32
 eventTime microtime
 firstTimestamp time
-involvedObject! core/v1.ObjectReference*
+involvedObject! core/v1.ObjectReference* ={}
 kind string
 lastTimestamp time
 message string
-metadata! meta/v1.ObjectMeta
+metadata! meta/v1.ObjectMeta ={}
 reason string
 related core/v1.ObjectReference*
 reportingComponent string
 reportingInstance string
 series core/v1.EventSeries
-source core/v1.EventSource
+source core/v1.EventSource ={}
 type string
 """,
     "core/v1.EventSeries": """
@@ -1649,8 +1649,8 @@ tcpSocket core/v1.TCPSocketAction
     "core/v1.LimitRange": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.LimitRangeSpec
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.LimitRangeSpec ={}
 """,
     "core/v1.LimitRangeItem": """
 default {quantity}
@@ -1696,9 +1696,9 @@ server! string
     "core/v1.Namespace": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.NamespaceSpec
-status core/v1.NamespaceStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.NamespaceSpec ={}
+status core/v1.NamespaceStatus ={}
 """,
     "core/v1.NamespaceCondition": """
 lastTransitionTime time
@@ -1717,9 +1717,9 @@ phase string(Active|Terminating)
     "core/v1.Node": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.NodeSpec
-status core/v1.NodeStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.NodeSpec ={}
+status core/v1.NodeStatus ={}
 """,
     "core/v1.NodeAddress": """
 address! string
@@ -1752,7 +1752,7 @@ error string
 lastKnownGood core/v1.NodeConfigSource
 """,
     "core/v1.NodeDaemonEndpoints": """
-kubeletEndpoint core/v1.DaemonEndpoint
+kubeletEndpoint core/v1.DaemonEndpoint ={}
 """,
     "core/v1.NodeFeatures": """
 supplementalGroupsPolicy bool
@@ -1792,11 +1792,11 @@ allocatable {quantity}
 capacity {quantity}
 conditions [core/v1.NodeCondition]map(type) merge(type)
 config core/v1.NodeConfigStatus
-daemonEndpoints core/v1.NodeDaemonEndpoints
+daemonEndpoints core/v1.NodeDaemonEndpoints ={}
 declaredFeatures [string]
 features core/v1.NodeFeatures
 images [core/v1.ContainerImage]
-nodeInfo core/v1.NodeSystemInfo
+nodeInfo core/v1.NodeSystemInfo ={}
 phase string(Pending|Running|Terminated)
 runtimeHandlers [core/v1.NodeRuntimeHandler]
 volumesAttached [core/v1.AttachedVolume]
@@ -1834,16 +1834,16 @@ uid string
     "core/v1.PersistentVolume": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.PersistentVolumeSpec
-status core/v1.PersistentVolumeStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.PersistentVolumeSpec ={}
+status core/v1.PersistentVolumeStatus ={}
 """,
     "core/v1.PersistentVolumeClaim": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.PersistentVolumeClaimSpec
-status core/v1.PersistentVolumeClaimStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.PersistentVolumeClaimSpec ={}
+status core/v1.PersistentVolumeClaimStatus ={}
 """,
     "core/v1.PersistentVolumeClaimCondition": """
 lastProbeTime time
@@ -1857,7 +1857,7 @@ type! string
 accessModes [string(ReadOnlyMany|ReadWriteMany|ReadWriteOnce|ReadWriteOncePod)]
 dataSource core/v1.TypedLocalObjectReference*
 dataSourceRef core/v1.TypedObjectReference
-resources core/v1.VolumeResourceRequirements
+resources core/v1.VolumeResourceRequirements ={}
 selector meta/v1.LabelSelector*
 storageClassName string
 volumeAttributesClassName string
@@ -1875,8 +1875,8 @@ modifyVolumeStatus core/v1.ModifyVolumeStatus
 phase string(Bound|Lost|Pending)
 """,
     "core/v1.PersistentVolumeClaimTemplate": """
-metadata meta/v1.ObjectMeta
-spec! core/v1.PersistentVolumeClaimSpec
+metadata meta/v1.ObjectMeta ={}
+spec! core/v1.PersistentVolumeClaimSpec ={}
 """,
     "core/v1.PersistentVolumeClaimVolumeSource": """
 claimName! string
@@ -1928,9 +1928,9 @@ pdID! string
     "core/v1.Pod": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.PodSpec
-status core/v1.PodStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.PodSpec ={}
+status core/v1.PodStatus ={}
 """,
     "core/v1.PodAffinity": """
 preferredDuringSchedulingIgnoredDuringExecution [core/v1.WeightedPodAffinityTerm]
@@ -2088,12 +2088,12 @@ startTime time
     "core/v1.PodTemplate": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-template core/v1.PodTemplateSpec
+metadata meta/v1.ObjectMeta ={}
+template core/v1.PodTemplateSpec ={}
 """,
     "core/v1.PodTemplateSpec": """
-metadata meta/v1.ObjectMeta
-spec core/v1.PodSpec
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.PodSpec ={}
 """,
     "core/v1.PortStatus": """
 error string
@@ -2106,7 +2106,7 @@ readOnly bool
 volumeID! string
 """,
     "core/v1.PreferredSchedulingTerm": """
-preference! core/v1.NodeSelectorTerm*
+preference! core/v1.NodeSelectorTerm* ={}
 weight! int32
 """,
     "core/v1.Probe": """
@@ -2156,9 +2156,9 @@ user string ="admin"
     "core/v1.ReplicationController": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.ReplicationControllerSpec
-status core/v1.ReplicationControllerStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.ReplicationControllerSpec ={}
+status core/v1.ReplicationControllerStatus ={}
 """,
     "core/v1.ReplicationControllerCondition": """
 lastTransitionTime time
@@ -2198,9 +2198,9 @@ resourceID! string
     "core/v1.ResourceQuota": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.ResourceQuotaSpec
-status core/v1.ResourceQuotaStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.ResourceQuotaSpec ={}
+status core/v1.ResourceQuotaStatus ={}
 """,
     "core/v1.ResourceQuotaSpec": """
 hard {quantity}
@@ -2267,7 +2267,7 @@ apiVersion string
 data {bytes}
 immutable bool
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 stringData {string}
 type string
 """,
@@ -2312,16 +2312,16 @@ windowsOptions core/v1.WindowsSecurityContextOptions
     "core/v1.Service": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec core/v1.ServiceSpec
-status core/v1.ServiceStatus
+metadata meta/v1.ObjectMeta ={}
+spec core/v1.ServiceSpec ={}
+status core/v1.ServiceStatus ={}
 """,
     "core/v1.ServiceAccount": """
 apiVersion string
 automountServiceAccountToken bool
 imagePullSecrets [core/v1.LocalObjectReference*]
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 secrets [core/v1.ObjectReference*]map(name) merge(name)
 """,
     "core/v1.ServiceAccountTokenProjection": """
@@ -2361,7 +2361,7 @@ type string(ClusterIP|ExternalName|LoadBalancer|NodePort)
 """,
     "core/v1.ServiceStatus": """
 conditions [meta/v1.Condition]map(type) merge(type)
-loadBalancer core/v1.LoadBalancerStatus
+loadBalancer core/v1.LoadBalancerStatus ={}
 """,
     "core/v1.SessionAffinityConfig": """
 clientIP core/v1.ClientIPConfig
@@ -2510,7 +2510,7 @@ storagePolicyName string
 volumePath! string
 """,
     "core/v1.WeightedPodAffinityTerm": """
-podAffinityTerm! core/v1.PodAffinityTerm
+podAffinityTerm! core/v1.PodAffinityTerm ={}
 weight! int32
 """,
     "core/v1.WindowsSecurityContextOptions": """
@@ -2521,7 +2521,7 @@ runAsUserName string
 """,
     "discovery/v1.Endpoint": """
 addresses! [string]set
-conditions discovery/v1.EndpointConditions
+conditions discovery/v1.EndpointConditions ={}
 deprecatedTopology {string}
 hints discovery/v1.EndpointHints
 hostname string
@@ -2549,7 +2549,7 @@ addressType! string(FQDN|IPv4|IPv6)
 apiVersion string
 endpoints [discovery/v1.Endpoint]
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 ports [discovery/v1.EndpointPort*]
 """,
     "discovery/v1.ForNode": """
@@ -2564,13 +2564,13 @@ apiVersion string
 deprecatedCount int32
 deprecatedFirstTimestamp time
 deprecatedLastTimestamp time
-deprecatedSource core/v1.EventSource
+deprecatedSource core/v1.EventSource ={}
 eventTime! microtime
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 note string
 reason string
-regarding core/v1.ObjectReference*
+regarding core/v1.ObjectReference* ={}
 related core/v1.ObjectReference*
 reportingController string
 reportingInstance string
@@ -2591,9 +2591,9 @@ type! string
     "flowcontrol/v1.FlowSchema": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec flowcontrol/v1.FlowSchemaSpec
-status flowcontrol/v1.FlowSchemaStatus
+metadata meta/v1.ObjectMeta ={}
+spec flowcontrol/v1.FlowSchemaSpec ={}
+status flowcontrol/v1.FlowSchemaStatus ={}
 """,
     "flowcontrol/v1.FlowSchemaCondition": """
 lastTransitionTime time
@@ -2605,7 +2605,7 @@ type string
     "flowcontrol/v1.FlowSchemaSpec": """
 distinguisherMethod flowcontrol/v1.FlowDistinguisherMethod
 matchingPrecedence int32
-priorityLevelConfiguration! flowcontrol/v1.PriorityLevelConfigurationReference
+priorityLevelConfiguration! flowcontrol/v1.PriorityLevelConfigurationReference ={}
 rules [flowcontrol/v1.PolicyRulesWithSubjects]
 """,
     "flowcontrol/v1.FlowSchemaStatus": """
@@ -2621,7 +2621,7 @@ type! string
     "flowcontrol/v1.LimitedPriorityLevelConfiguration": """
 borrowingLimitPercent int32
 lendablePercent int32
-limitResponse flowcontrol/v1.LimitResponse
+limitResponse flowcontrol/v1.LimitResponse ={}
 nominalConcurrencyShares int32
 """,
     "flowcontrol/v1.NonResourcePolicyRule": """
@@ -2636,9 +2636,9 @@ subjects! [flowcontrol/v1.Subject]
     "flowcontrol/v1.PriorityLevelConfiguration": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec flowcontrol/v1.PriorityLevelConfigurationSpec
-status flowcontrol/v1.PriorityLevelConfigurationStatus
+metadata meta/v1.ObjectMeta ={}
+spec flowcontrol/v1.PriorityLevelConfigurationSpec ={}
+status flowcontrol/v1.PriorityLevelConfigurationStatus ={}
 """,
     "flowcontrol/v1.PriorityLevelConfigurationCondition": """
 lastTransitionTime time
@@ -2769,7 +2769,7 @@ code int32
 details meta/v1.StatusDetails
 kind string
 message string
-metadata meta/v1.ListMeta
+metadata meta/v1.ListMeta ={}
 reason string
 status string
 """,
@@ -2787,7 +2787,7 @@ retryAfterSeconds int32
 uid string
 """,
     "networking/v1.HTTPIngressPath": """
-backend! networking/v1.IngressBackend
+backend! networking/v1.IngressBackend ={}
 path string
 pathType! string(Exact|ImplementationSpecific|Prefix)
 """,
@@ -2797,8 +2797,8 @@ paths! [networking/v1.HTTPIngressPath]
     "networking/v1.IPAddress": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! networking/v1.IPAddressSpec
+metadata meta/v1.ObjectMeta ={}
+spec! networking/v1.IPAddressSpec ={}
 """,
     "networking/v1.IPAddressSpec": """
 parentRef! networking/v1.ParentReference
@@ -2810,9 +2810,9 @@ except [string]
     "networking/v1.Ingress": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec networking/v1.IngressSpec
-status networking/v1.IngressStatus
+metadata meta/v1.ObjectMeta ={}
+spec networking/v1.IngressSpec ={}
+status networking/v1.IngressStatus ={}
 """,
     "networking/v1.IngressBackend": """
 resource core/v1.TypedLocalObjectReference*
@@ -2821,8 +2821,8 @@ service networking/v1.IngressServiceBackend
     "networking/v1.IngressClass": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec networking/v1.IngressClassSpec
+metadata meta/v1.ObjectMeta ={}
+spec networking/v1.IngressClassSpec ={}
 """,
     "networking/v1.IngressClassParametersReference": """
 apiGroup string
@@ -2854,7 +2854,7 @@ http networking/v1.HTTPIngressRuleValue
 """,
     "networking/v1.IngressServiceBackend": """
 name! string
-port networking/v1.ServiceBackendPort*
+port networking/v1.ServiceBackendPort* ={}
 """,
     "networking/v1.IngressSpec": """
 defaultBackend networking/v1.IngressBackend
@@ -2863,7 +2863,7 @@ rules [networking/v1.IngressRule]
 tls [networking/v1.IngressTLS]
 """,
     "networking/v1.IngressStatus": """
-loadBalancer networking/v1.IngressLoadBalancerStatus
+loadBalancer networking/v1.IngressLoadBalancerStatus ={}
 """,
     "networking/v1.IngressTLS": """
 hosts [string]
@@ -2872,8 +2872,8 @@ secretName string
     "networking/v1.NetworkPolicy": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec networking/v1.NetworkPolicySpec
+metadata meta/v1.ObjectMeta ={}
+spec networking/v1.NetworkPolicySpec ={}
 """,
     "networking/v1.NetworkPolicyEgressRule": """
 ports [networking/v1.NetworkPolicyPort]
@@ -2896,7 +2896,7 @@ protocol string(SCTP|TCP|UDP)
     "networking/v1.NetworkPolicySpec": """
 egress [networking/v1.NetworkPolicyEgressRule]
 ingress [networking/v1.NetworkPolicyIngressRule]
-podSelector meta/v1.LabelSelector*
+podSelector meta/v1.LabelSelector* ={}
 policyTypes [string(Egress|Ingress)]
 """,
     "networking/v1.ParentReference": """
@@ -2912,9 +2912,9 @@ number int32
     "networking/v1.ServiceCIDR": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec networking/v1.ServiceCIDRSpec
-status networking/v1.ServiceCIDRStatus
+metadata meta/v1.ObjectMeta ={}
+spec networking/v1.ServiceCIDRSpec ={}
+status networking/v1.ServiceCIDRStatus ={}
 """,
     "networking/v1.ServiceCIDRSpec": """
 cidrs [string]
@@ -2929,7 +2929,7 @@ podFixed {quantity}
 apiVersion string
 handler! string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 overhead node/v1.Overhead
 scheduling node/v1.Scheduling
 """,
@@ -2941,14 +2941,14 @@ tolerations [core/v1.Toleration]
 apiVersion string
 deleteOptions meta/v1.DeleteOptions
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 """,
     "policy/v1.PodDisruptionBudget": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec policy/v1.PodDisruptionBudgetSpec
-status policy/v1.PodDisruptionBudgetStatus
+metadata meta/v1.ObjectMeta ={}
+spec policy/v1.PodDisruptionBudgetSpec ={}
+status policy/v1.PodDisruptionBudgetStatus ={}
 """,
     "policy/v1.PodDisruptionBudgetSpec": """
 maxUnavailable intstr
@@ -2972,14 +2972,14 @@ clusterRoleSelectors [meta/v1.LabelSelector*]
 aggregationRule rbac/v1.AggregationRule
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 rules [rbac/v1.PolicyRule]
 """,
     "rbac/v1.ClusterRoleBinding": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-roleRef! rbac/v1.RoleRef*
+metadata meta/v1.ObjectMeta ={}
+roleRef! rbac/v1.RoleRef* ={}
 subjects [rbac/v1.Subject*]
 """,
     "rbac/v1.PolicyRule": """
@@ -2992,14 +2992,14 @@ verbs! [string]
     "rbac/v1.Role": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 rules [rbac/v1.PolicyRule]
 """,
     "rbac/v1.RoleBinding": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-roleRef! rbac/v1.RoleRef*
+metadata meta/v1.ObjectMeta ={}
+roleRef! rbac/v1.RoleRef* ={}
 subjects [rbac/v1.Subject*]
 """,
     "rbac/v1.RoleRef": """
@@ -3024,7 +3024,7 @@ shareID string
 """,
     "resource/v1.AllocationResult": """
 allocationTimestamp time
-devices resource/v1.DeviceAllocationResult
+devices resource/v1.DeviceAllocationResult ={}
 nodeSelector core/v1.NodeSelector*
 """,
     "resource/v1.CELDeviceSelector": """
@@ -3100,8 +3100,8 @@ requests [string]
     "resource/v1.DeviceClass": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! resource/v1.DeviceClassSpec
+metadata meta/v1.ObjectMeta ={}
+spec! resource/v1.DeviceClassSpec ={}
 """,
     "resource/v1.DeviceClassConfiguration": """
 opaque resource/v1.OpaqueDeviceConfiguration
@@ -3187,9 +3187,9 @@ parameters! any*
     "resource/v1.ResourceClaim": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! resource/v1.ResourceClaimSpec
-status resource/v1.ResourceClaimStatus
+metadata meta/v1.ObjectMeta ={}
+spec! resource/v1.ResourceClaimSpec ={}
+status resource/v1.ResourceClaimStatus ={}
 """,
     "resource/v1.ResourceClaimConsumerReference": """
 apiGroup string
@@ -3198,7 +3198,7 @@ resource! string
 uid! string
 """,
     "resource/v1.ResourceClaimSpec": """
-devices resource/v1.DeviceClaim
+devices resource/v1.DeviceClaim ={}
 """,
     "resource/v1.ResourceClaimStatus": """
 allocation resource/v1.AllocationResult
@@ -3208,12 +3208,12 @@ reservedFor [resource/v1.ResourceClaimConsumerReference]map(uid) merge(uid)
     "resource/v1.ResourceClaimTemplate": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! resource/v1.ResourceClaimTemplateSpec
+metadata meta/v1.ObjectMeta ={}
+spec! resource/v1.ResourceClaimTemplateSpec ={}
 """,
     "resource/v1.ResourceClaimTemplateSpec": """
-metadata meta/v1.ObjectMeta
-spec! resource/v1.ResourceClaimSpec
+metadata meta/v1.ObjectMeta ={}
+spec! resource/v1.ResourceClaimSpec ={}
 """,
     "resource/v1.ResourcePool": """
 generation! int64
@@ -3223,8 +3223,8 @@ resourceSliceCount! int64
     "resource/v1.ResourceSlice": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! resource/v1.ResourceSliceSpec
+metadata meta/v1.ObjectMeta ={}
+spec! resource/v1.ResourceSliceSpec ={}
 """,
     "resource/v1.ResourceSliceSpec": """
 allNodes bool
@@ -3233,7 +3233,7 @@ driver! string
 nodeName string
 nodeSelector core/v1.NodeSelector*
 perDeviceNodeSelection bool
-pool! resource/v1.ResourcePool
+pool! resource/v1.ResourcePool ={}
 sharedCounters [resource/v1.CounterSet]
 """,
     "scheduling/v1.PriorityClass": """
@@ -3241,15 +3241,15 @@ apiVersion string
 description string
 globalDefault bool
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 preemptionPolicy string(Never|PreemptLowerPriority)
 value int32
 """,
     "storage/v1.CSIDriver": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! storage/v1.CSIDriverSpec
+metadata meta/v1.ObjectMeta ={}
+spec! storage/v1.CSIDriverSpec ={}
 """,
     "storage/v1.CSIDriverSpec": """
 attachRequired bool
@@ -3267,8 +3267,8 @@ volumeLifecycleModes [string]set
     "storage/v1.CSINode": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! storage/v1.CSINodeSpec
+metadata meta/v1.ObjectMeta ={}
+spec! storage/v1.CSINodeSpec ={}
 """,
     "storage/v1.CSINodeDriver": """
 allocatable storage/v1.VolumeNodeResources
@@ -3284,7 +3284,7 @@ apiVersion string
 capacity quantity
 kind string
 maximumVolumeSize quantity
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 nodeTopology meta/v1.LabelSelector*
 storageClassName! string
 """,
@@ -3293,7 +3293,7 @@ allowVolumeExpansion bool
 allowedTopologies [core/v1.TopologySelectorTerm*]
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 mountOptions [string]
 parameters {string}
 provisioner! string
@@ -3307,9 +3307,9 @@ expirationSeconds int64
     "storage/v1.VolumeAttachment": """
 apiVersion string
 kind string
-metadata meta/v1.ObjectMeta
-spec! storage/v1.VolumeAttachmentSpec
-status storage/v1.VolumeAttachmentStatus
+metadata meta/v1.ObjectMeta ={}
+spec! storage/v1.VolumeAttachmentSpec ={}
+status storage/v1.VolumeAttachmentStatus ={}
 """,
     "storage/v1.VolumeAttachmentSource": """
 inlineVolumeSpec core/v1.PersistentVolumeSpec
@@ -3318,7 +3318,7 @@ persistentVolumeName string
     "storage/v1.VolumeAttachmentSpec": """
 attacher! string
 nodeName! string
-source! storage/v1.VolumeAttachmentSource
+source! storage/v1.VolumeAttachmentSource ={}
 """,
     "storage/v1.VolumeAttachmentStatus": """
 attachError storage/v1.VolumeError
@@ -3330,7 +3330,7 @@ detachError storage/v1.VolumeError
 apiVersion string
 driverName! string
 kind string
-metadata meta/v1.ObjectMeta
+metadata meta/v1.ObjectMeta ={}
 parameters {string}
 """,
     "storage/v1.VolumeError": """

@@ -19,11 +19,12 @@ strategic merge patch treats it, and its default.
     map      = "{" type "}" ["*"]                     keys are strings
     list     = "[" type "]" ["set" | "map(" key *("," key) ")"]
     patch    = "merge" | "merge(" key ")" | "replace" | "retainKeys"
-    default  = "=" JSON                               never Go's zero value
+    default  = "=" JSON                               Go's zero value only of a struct: "={}"
 
 A star marks an atomic struct or map, which is applied as a whole. A list with nothing behind it
 is atomic too. `any` is any JSON value; an object in its place is applied field by field, unless
-it has a star.
+it has a star. A struct with the default {} is there even if nobody sets it, so that nobody comes
+to own it by setting what is inside.
 
 A resource's line holds plural, singular, kind, scope, type, verbs, short names and categories;
 a subresource's line holds its path, kind, type and verbs. A hyphen stands for nothing.
@@ -82,7 +83,10 @@ class FieldType:
     patch_merge_key: str | None = None
     """The field that identifies an element in a strategic merge patch, for the strategy `merge`."""
     default: Any = None
-    """The default that the type itself states, decoded; None if it states none."""
+    """The default that the type itself states, decoded; None if it states none.
+
+    It is {} for a struct that the API server's own type always has, as `spec` and `status`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ def apply_merge_patch(obj: Json, patch: Json) -> Json:
         if value is None:
             merged.pop(name, None)
         elif not isinstance(value, dict):
-            merged[name] = value if isinstance(fields.get(name), dict) else _without_nulls(value)
+            merged[name] = _without_nulls(value)
         else:
             merged[name] = apply_merge_patch(fields.get(name), value)
     unchanged = fields is obj and len(merged) == len(fields) and _shares_all(merged, fields)
@@ -24,7 +24,7 @@ def _without_nulls(value: Json) -> Json:
     """Drop the null fields of objects in a list: the API server does, though the RFC is silent."""
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+    return list(map(_without_nulls, value)) if isinstance(value, list) else value
 
 
 def _shares_all(merged: dict[str, Json], fields: dict[str, Json]) -> bool:

@@ -99,14 +99,14 @@ def _merged_order(
 
 
 def remove(value: Json, fields: FieldSet, schema: Schema) -> Json:
-    """Take `fields` out of a value; absent if nothing is left. Atomic parts go whole or stay."""
+    """Take `fields` out of a value. Of what is emptied null is left, so that its owners stay."""
     if not fields or not isinstance(value, dict | list) or not value:
         return value
     part = part_for(schema, value)
     if isinstance(part, MapSchema) and isinstance(value, dict):
-        return ABSENT if part.atomic else _remove_fields(value, fields, part)
+        return None if part.atomic else _remove_fields(value, fields, part)
     if isinstance(part, ListSchema) and isinstance(value, list):
-        return ABSENT if not part.associative else _remove_items(value, fields, part)
+        return None if not part.associative else _remove_items(value, fields, part)
     return value
 
 
@@ -114,22 +114,62 @@ def _remove_fields(value: dict[str, Json], fields: FieldSet, part: MapSchema) ->
     kept: dict[str, Json] = {}
     for name, child in value.items():
         element, schema = field_element(name), part.field(name)
-        if element in fields.members:
-            continue
-        after = remove(child, fields.below(element), schema) if schema is not None else child
-        if after is not ABSENT:
-            kept[name] = after
+        if element not in fields.members:
+            below = fields.below(element)
+            kept[name] = remove(child, below, schema) if schema is not None else child
     same = len(kept) == len(value) and all(child is value[name] for name, child in kept.items())
-    return value if same else kept or ABSENT
+    return value if same else kept or None
 
 
 def _remove_items(value: list[Json], fields: FieldSet, part: ListSchema) -> Json:
-    kept = []
-    for element, child in zip(elements_of(part, value), value, strict=True):
-        if element in fields.members:
-            continue
-        after = remove(child, fields.below(element), part.element)
-        if after is not ABSENT:
-            kept.append(after)
+    kept = [
+        remove(child, fields.below(element), part.element)
+        for element, child in zip(elements_of(part, value), value, strict=True)
+        if element not in fields.members
+    ]
     same = len(kept) == len(value) and all(map(_is, kept, value))
-    return value if same else kept or ABSENT
+    return value if same else kept or None
+
+
+def without_nulls(value: Json, before: Json) -> Json:
+    """Drop the null fields that `before` did not have, as the API server does when it stores."""
+    if value is before:
+        return value
+    if isinstance(value, dict):
+        old = before if isinstance(before, dict) else {}
+        return {
+            name: without_nulls(child, old.get(name))
+            for name, child in value.items()
+            if child is not None or (name in old and old[name] is None)
+        }
+    if isinstance(value, list):
+        known = {id(item) for item in before} if isinstance(before, list) else set()
+        return [item if id(item) in known else without_nulls(item, None) for item in value]
+    return value
+
+
+def trimmed(value: Json, schema: Schema) -> Json:
+    """Drop what the API server's own type leaves out: empty lists and maps that are optional.
+
+    Of a built-in kind nulls go too. A custom kind is stored as it is. What does not change is
+    shared.
+    """
+    if isinstance(value, dict) and schema.map is not None:
+        return _trimmed_fields(value, schema.map)
+    if isinstance(value, list) and schema.list is not None:
+        items = [trimmed(item, schema.list.element) for item in value]
+        return value if all(map(_is, items, value)) else items
+    return value
+
+
+def _trimmed_fields(value: dict[str, Json], part: MapSchema) -> dict[str, Json]:
+    kept: dict[str, Json] = {}
+    for name, child in value.items():
+        schema = part.field(name)
+        after = trimmed(child, schema) if schema is not None else child
+        empty = name in part.optional and not after
+        null = after is None and part.native and name not in part.present
+        if not empty and not null:
+            kept[name] = after
+    same = len(kept) == len(value) and all(child is value[name] for name, child in kept.items())
+    return value if same else kept

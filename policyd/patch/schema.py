@@ -58,13 +58,16 @@ class MapSchema:
 
     `element` is for the fields that have no name of their own; without it there are none.
     `present` are those that the API server's own type always has, though nobody set them: nobody
-    comes to own them by setting what is inside.
+    comes to own them by setting what is inside. `optional` are lists and maps that it leaves out
+    when they are empty. `native` tells whether there is such a type.
     """
 
     fields: Mapping[str, Schema]
     element: Schema | None = None
     atomic: bool = False
     present: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    native: bool = False
 
     def field(self, name: str) -> Schema | None:
         """Return the schema of a field; None if there is no such field."""
@@ -157,8 +160,7 @@ class _Typed:
         if self._type.scalar == "any":
             return self._anything.map
         if self._type.struct is not None:
-            fields, present = _struct(self._type.struct)
-            return MapSchema(fields, atomic=self._type.atomic, present=present)
+            return _struct(self._type.struct, atomic=self._type.atomic)
         if self._type.shape != "map":
             return None
         assert self._type.element is not None, "a map has elements"
@@ -170,15 +172,25 @@ class _Typed:
 
 
 @cache
-def _struct(type_name: str) -> tuple[Mapping[str, Schema], frozenset[str]]:
+def _struct(type_name: str, *, atomic: bool) -> MapSchema:
     fields = kinds.fields(type_name)
-    present = (name for name, field in fields.items() if _always_present(field))
-    return {name: _Typed(field) for name, field in fields.items()}, frozenset(present)
+    return MapSchema(
+        {name: _Typed(field) for name, field in fields.items()},
+        atomic=atomic,
+        present=frozenset(name for name, field in fields.items() if _always_present(field)),
+        optional=frozenset(
+            name
+            for name, field in fields.items()
+            if field.shape in {"list", "map"} and not field.required
+        ),
+        native=True,
+    )
 
 
 def _always_present(field: kinds.FieldType) -> bool:
     if field.shape == "scalar":
-        return False
+        # Most times are no pointers in Go, and are written as null when they are not set.
+        return field.scalar in {"time", "microtime"}
     return field.required or (field.struct is not None and field.default == {})
 
 

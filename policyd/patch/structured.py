@@ -33,10 +33,10 @@ from policyd.patch.managed_fields import (
     with_managed_fields,
     written_time,
 )
-from policyd.patch.merging import merge, remove
+from policyd.patch.merging import merge, remove, trimmed, without_nulls
 from policyd.patch.operations import PatchError
 from policyd.patch.schema import Schema
-from policyd.patch.typed import ABSENT, check, fields_of, with_parents
+from policyd.patch.typed import check, fields_of, with_parents
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 """Who owns what was there when an object without owners is applied to."""
@@ -100,6 +100,7 @@ def apply(
     if last is not None:
         merged = _prune(merged, last.fields, managers, schema)
     changes = compare(before, merged, schema).without(writer.ignored)
+    merged = trimmed(without_nulls(merged, before), schema)
 
     if not force:
         _refuse_conflicts(_conflicts(managers, changes, me), before, schema, writer)
@@ -174,16 +175,11 @@ def _prune(merged: Json, last: FieldSet, managers: Managers, schema: Schema) -> 
     mine, kept = with_parents(last, schema), with_parents(wanted, schema)
 
     pruned = remove(merged, mine, schema)
-    left = with_parents(_fields(pruned, schema), schema)
+    left = with_parents(fields_of(pruned, schema), schema)
     pruned = remove(merged, held - (left | kept), schema)
     # What hung below a removed item without being this applier's must not go with it.
-    left = with_parents(_fields(pruned, schema), schema)
-    pruned = remove(merged, (held - left) & mine, schema)
-    return {} if pruned is ABSENT else pruned
-
-
-def _fields(value: Json, schema: Schema) -> FieldSet:
-    return EMPTY if value is ABSENT else fields_of(value, schema)
+    left = with_parents(fields_of(pruned, schema), schema)
+    return remove(merged, (held - left) & mine, schema) or {}
 
 
 def _conflicts(managers: Managers, changes: Comparison, me: Manager) -> list[Conflict]:
@@ -249,7 +245,8 @@ def _updated(
     managers: Managers, old: Json, new: Json, schema: Schema, writer: Writer
 ) -> dict[Manager, Owned]:
     """Give the writer what he changed, and take it from all others and from what he had before."""
-    changes = compare(old, new, schema).without(writer.ignored)
+    stored, kept = trimmed(old, schema), trimmed(new, schema)
+    changes = compare(stored, kept, schema).without(writer.ignored)
     left = _others_lose(managers, changes, None)
     fields = changes.written - UNOWNED
     if fields:

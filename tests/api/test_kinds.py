@@ -96,6 +96,7 @@ def test_an_element_of_a_merged_list_may_be_applied_as_a_whole():
                 shape="struct",
                 struct="apps/v1.DeploymentStrategy",
                 patch_strategies=("retainKeys",),
+                default={},
             ),
             id="strategy-without-key",
         ),

@@ -41,7 +41,7 @@ NAMED_SCALARS = {
 }
 
 ZERO: tuple[object, ...] = ("", 0, False, {}, None)
-"""Defaults that say no more than that a Go field is not a pointer."""
+"""Defaults that say no more than that a Go field is not a pointer; of a struct, that matters."""
 
 HEADER = '''\
 """The built-in kinds of Kubernetes {version}.
@@ -180,6 +180,12 @@ def is_struct(name: str, schemas: Mapping[str, Schema]) -> bool:
     return name not in NAMED_SCALARS and "properties" in schemas[name]
 
 
+def embeds_struct(field: Schema, schemas: Mapping[str, Schema]) -> bool:
+    """Tell whether a field is a struct in Go, and no pointer to one, if its default is empty."""
+    name = reference(field)
+    return name is not None and is_struct(name, schemas)
+
+
 def reference(schema: Schema) -> str | None:
     """Return the short name that a schema refers to, if it does; `allOf` carries the default."""
     target = schema.get("$ref") or next((part["$ref"] for part in schema.get("allOf", ())), None)
@@ -192,7 +198,7 @@ def field_lines(schema: Schema, schemas: Mapping[str, Schema]) -> Iterator[str]:
         required = "!" if name in schema.get("required", ()) else ""
         words = [f"{name}{required}", type_spec(field, schemas), *patch_words(field)]
         default = field.get("default")
-        if default not in ZERO:
+        if default not in ZERO or (default == {} and embeds_struct(field, schemas)):
             words.append(f"={json.dumps(default)}")
         yield " ".join(words)
 
