@@ -25,7 +25,9 @@ from policyd.cel.types import DYN, Type
 from policyd.engine.documents import Document, Path
 from policyd.engine.findings import Finding
 from policyd.engine.functions import expression_environment, with_variables
-from policyd.engine.inject import Step, compile_inject
+from policyd.engine.inject import READ_BY_MERGING, Step, compile_inject
+from policyd.engine.match import selects_all
+from policyd.engine.reads import EVERYTHING, reads_of
 from policyd.engine.templates import KIND_NAMES, Kind, Template, build_template, type_fits
 
 
@@ -53,6 +55,8 @@ class CompiledPolicy:
         steps: What it injects.
         validations: What it demands.
         uses: The variables that its expressions name, `pod` and `request` among them.
+        reads: The names of the object's fields that it looks at.
+        writes: The names of the object's fields that it changes.
     """
 
     policy: Policy
@@ -62,6 +66,8 @@ class CompiledPolicy:
     steps: tuple[Step, ...]
     validations: tuple[CompiledValidation, ...]
     uses: frozenset[str]
+    reads: frozenset[str]
+    writes: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -93,7 +99,19 @@ def compile_policy(policy: Policy, document: Document) -> CompiledPolicy | list[
         steps=steps,
         validations=tuple(v for v in validations if v is not None),
         uses=frozenset(compiler.uses),
+        reads=_reads(policy, steps, compiler.sources),
+        writes=frozenset().union(*(step.writes for step in steps)),
     )
+
+
+def _reads(policy: Policy, steps: tuple[Step, ...], sources: list[str]) -> frozenset[str]:
+    """Return what a policy looks at: by expressions, by its selector, by merging."""
+    reads = reads_of(sources)
+    if reads is EVERYTHING:
+        return reads
+    selects = not selects_all(policy.spec.match_constraints.object_selector)
+    merging = (READ_BY_MERGING.get(step.field, frozenset()) for step in steps)
+    return reads.union(*merging, {"labels"} if selects else ())
 
 
 @dataclass(slots=True)
@@ -104,6 +122,7 @@ class _Compiler:
     environment: Environment
     findings: list[Finding] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
+    sources: list[str] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
 
     def conditions(
@@ -169,6 +188,8 @@ class _Compiler:
             self.findings += [self._finding(issue, path) for issue in error.issues]
             return None
         self.uses |= program.variables_used
+        if program.variables_used & {"object", "pod", "workload"}:
+            self.sources.append(source)
         return program
 
     def _finding(self, issue: Issue, path: Path) -> Finding:

@@ -11,6 +11,8 @@ from policyd.engine.match import rules_match, selects_all, selects_namespace, se
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError
 
+_NONE: Mapping[str, object] = {}
+
 
 class EvaluationError(PolicydError):
     """A policy cannot be evaluated on this request."""
@@ -56,19 +58,18 @@ def matches(policy: CompiledPolicy, facts: Facts) -> list[Match]:
     views = facts.views if "pod" in policy.uses else (facts.whole,)
     found = []
     for view in views:
-        budget = Budget()
-        variables = _variables(policy, facts, view, budget)
-        if _conditions_hold(policy, variables):
+        variables = _variables(policy, facts, view) if policy.uses else _NONE
+        if not policy.conditions or _conditions_hold(policy, variables):
+            budget = Budget()
+            if policy.variables:
+                lazy = LazyVariables(policy.variables, variables, budget)
+                variables = {**variables, "variables": lazy}
             found.append(Match(view, variables, budget))
     return found
 
 
-def _variables(
-    policy: CompiledPolicy, facts: Facts, view: View, budget: Budget
-) -> Mapping[str, object]:
+def _variables(policy: CompiledPolicy, facts: Facts, view: View) -> Mapping[str, object]:
     uses = policy.uses
-    if not uses:
-        return {}
     variables: dict[str, object] = {"object": facts.object, "workload": facts.subject}
     if "pod" in uses:
         there = view.template is not None
@@ -79,8 +80,6 @@ def _variables(
         variables["request"] = facts.request_variable
     if "namespaceObject" in uses:
         variables["namespaceObject"] = facts.namespace_object
-    if policy.variables:
-        variables["variables"] = LazyVariables(policy.variables, variables, budget)
     return variables
 
 

@@ -18,7 +18,7 @@ from policyd.engine.match import (
     attributes_of,
     original_attributes_of,
 )
-from policyd.engine.workloads import Path, PodTemplate, find_kind, pod_templates
+from policyd.engine.workloads import Path, PodTemplate, WorkloadKind, find_kind, pod_templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,14 @@ class Facts:
         return self.old_object if self.object is None else self.object
 
     @cached_property
+    def kind(self) -> WorkloadKind | None:
+        """What makes the object make pods; None for a request about a subresource."""
+        return None if self.request.sub_resource else find_kind(self.subject)
+
+    @cached_property
     def templates(self) -> tuple[PodTemplate, ...]:
-        """Where the pods are; none for a request about a subresource."""
-        kind = None if self.request.sub_resource else find_kind(self.subject)
-        return pod_templates(self.subject, kind) if kind else ()
+        """Where the pods are."""
+        return pod_templates(self.subject, self.kind) if self.kind else ()
 
     @cached_property
     def whole(self) -> View:

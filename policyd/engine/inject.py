@@ -45,35 +45,56 @@ class _Field:
     name: str
     level: Level
     merge: Merge
+    writes: frozenset[str]
+
+
+def _field(name: str, level: Level, merge: Merge, *writes: str) -> _Field:
+    return _Field(name, level, merge, frozenset(writes))
 
 
 _FIELDS = (
-    _Field("queueName", "workload", set_queue_name),
-    _Field("workloadPriorityClassName", "workload", set_workload_priority_class),
-    _Field("gang", "workload", form_gang_of_pods),
-    _Field("objectLabels", "object", set_labels),
-    _Field("objectAnnotations", "object", set_annotations),
-    _Field("labels", "pods-metadata", set_labels),
-    _Field("annotations", "pods-metadata", set_annotations),
-    _Field("priorityClassName", "pods", set_priority_class),
-    _Field("tolerations", "pods", add_tolerations),
-    _Field("nodeSelector", "pods", set_node_selector),
-    _Field("affinity", "pods", add_affinity),
-    _Field("topologySpreadConstraints", "pods", add_spread_constraints),
-    _Field("topology", "pods", request_topology),
-    _Field("schedulingGates", "pods", add_scheduling_gates),
-    _Field("resources", "pods", default_resources),
+    _field("queueName", "workload", set_queue_name, "labels"),
+    _field("workloadPriorityClassName", "workload", set_workload_priority_class, "labels"),
+    _field("gang", "workload", form_gang_of_pods, "labels", "annotations"),
+    _field("objectLabels", "object", set_labels, "labels"),
+    _field("objectAnnotations", "object", set_annotations, "annotations"),
+    _field("labels", "pods-metadata", set_labels, "labels"),
+    _field("annotations", "pods-metadata", set_annotations, "annotations"),
+    _field(
+        "priorityClassName",
+        "pods",
+        set_priority_class,
+        "priorityClassName",
+        "priority",
+        "preemptionPolicy",
+    ),
+    _field("tolerations", "pods", add_tolerations, "tolerations"),
+    _field("nodeSelector", "pods", set_node_selector, "nodeSelector"),
+    _field("affinity", "pods", add_affinity, "affinity"),
+    _field(
+        "topologySpreadConstraints", "pods", add_spread_constraints, "topologySpreadConstraints"
+    ),
+    _field("topology", "pods", request_topology, "annotations"),
+    _field("schedulingGates", "pods", add_scheduling_gates, "schedulingGates"),
+    _field("resources", "pods", default_resources, "resources"),
 )
-"""Everything that can be injected, in the order in which it is."""
+"""Everything that can be injected, in the order in which it is, and what it changes."""
+
+READ_BY_MERGING = {
+    "gang": frozenset({"labels", "annotations"}),
+    "resources": frozenset({"resources"}),
+}
+"""What merging a field looks at beside the field itself, and others may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One field to set."""
+    """One field to set; `writes` are the names of the object's fields that it changes."""
 
     field: str
     level: Level
     merge: Merge
+    writes: frozenset[str]
     template: Template
     override: bool
 
@@ -98,6 +119,7 @@ def compile_inject(inject: Inject, path: Path, compile_: Compile) -> tuple[Step,
             field.name,
             field.level,
             field.merge,
+            field.writes,
             build_template(given[field.name], (*path, field.name), compile_),
             inject.override is True or field.name in _named(inject.override),
         )

@@ -125,7 +125,11 @@ def add_tolerations(edit: Edit, tolerations: Sequence[Mapping[str, Json]]) -> No
                 edit.draft.remove((*edit.at, *path, index))
     for wanted in tolerations:
         present = edit.items(*path)
-        if not any(_covers(o, wanted) or _identity(o) == _identity(wanted) for o in present):
+        if wanted in present:  # most often it was injected before, and found at once
+            continue
+        key = wanted.get("key")
+        near = [other for other in present if other.get("key") in (key, None, "")]
+        if not any(_covers(o, wanted) or _identity(o) == _identity(wanted) for o in near):
             edit.draft.append((*edit.at, *path), wanted)
 
 

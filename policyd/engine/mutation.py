@@ -8,9 +8,9 @@ from policyd.engine.compile import CompiledPolicy
 from policyd.engine.evaluate import Match, concerns, matches
 from policyd.engine.facts import Facts
 from policyd.engine.inject import Step, Target, apply_step
+from policyd.engine.reads import meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
-from policyd.engine.workloads import find_kind
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import difference
 from policyd.patch.operations import Operation
@@ -25,12 +25,12 @@ def mutate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -
     A policy that cannot be applied changes nothing.
     """
     mutation = _Mutation(facts, verdict)
-    seen = [-1] * len(policies)
-    for _ in range(ROUNDS):
-        for index, policy in enumerate(policies):
-            if seen[index] != mutation.changes and not verdict.has_failed(policy):
+    for policy in policies:
+        mutation.apply(policy)
+    for _ in range(ROUNDS - 1):
+        for policy in policies:
+            if mutation.may_change(policy):
                 mutation.apply(policy)
-                seen[index] = mutation.changes
     return mutation.operations
 
 
@@ -38,7 +38,8 @@ class _Mutation:
     """The object as the policies so far left it."""
 
     def __init__(self, facts: Facts, verdict: Verdict) -> None:
-        self.changes = 0
+        self._changes: list[frozenset[str]] = []
+        self._seen: dict[str, int] = {}
         self._facts = facts
         self._verdict = verdict
         self._settled: list[Operation] = []
@@ -50,8 +51,19 @@ class _Mutation:
         """All that was done, in order."""
         return self._settled + (self._draft.operations if self._draft else [])
 
+    def may_change(self, policy: CompiledPolicy) -> bool:
+        """Tell whether another policy changed what this one looks at, after it ran."""
+        later = self._changes[self._seen.get(policy.name, 0) :]
+        return not self._verdict.has_failed(policy) and any(
+            meet(changed, policy.reads) for changed in later
+        )
+
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails."""
+        self._apply(policy)
+        self._seen[policy.name] = len(self._changes)
+
+    def _apply(self, policy: CompiledPolicy) -> None:
         facts = self._facts
         try:
             if not concerns(policy, facts) or facts.object is None or facts.request.sub_resource:
@@ -75,9 +87,8 @@ class _Mutation:
     ) -> list[tuple[Step, Target, Json]]:
         """Compute everything that is to be set, before anything is."""
         facts = self._facts
-        target = Target(
-            find_kind(facts.object), match.view.paths, facts.request.operation == "CREATE"
-        )
+        created = facts.request.operation == "CREATE"
+        target = Target(facts.kind, match.view.paths, created)
         edits = []
         for step in policy.steps:
             # What belongs to the object as a whole is set once, whatever its templates are.
@@ -103,7 +114,7 @@ class _Mutation:
             return
         after = draft.object
         if after is not before:
-            self.changes += 1
+            self._changes.append(policy.writes)
             facts.object = after
             self._verdict.mutated(policy)
 
