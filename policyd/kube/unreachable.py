@@ -1,5 +1,6 @@
 """Why there is no answer: the HTTP library's errors as one sentence and a hint."""
 
+import os
 import ssl
 
 import aiohttp
@@ -48,6 +49,6 @@ def _reason(error: Exception) -> str:
         return error.verify_message
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
     return str(error)

@@ -66,6 +66,8 @@ class FakeServer:
     busiest: int = 0
     delay_seconds: float = 0.0
     url: str = ""
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the first request."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _watched: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -83,6 +85,7 @@ class FakeServer:
     async def handle(self, request):
         body = await request.read()
         self.requests.append((request.method, request.path_qs, request.headers, body))
+        self.asked.set()
         is_watch = request.query.get("watch") == "true"
         self.busy += not is_watch
         self.busiest = max(self.busiest, self.busy)

@@ -152,6 +152,19 @@ async def test_a_watch_that_ends_is_resumed_without_a_list():
         assert len(page_requests(server)) == 1
 
 
+async def test_a_watch_is_resumed_from_the_last_event():
+    async with over_http() as (server, client, pace):
+        async with informing(client, pace=pace) as informer:
+            await server.watched()
+            add(server.store, "a")
+            change(server.store, "a", priority=1)
+            await eventually(lambda: informer.store.get("ml/a", Pod()).spec.priority == 1)
+            server.end_watches()
+            await eventually(lambda: len(watch_requests(server)) > 1)
+
+        assert "resourceVersion=2&" in watch_requests(server)[1]
+
+
 async def test_a_watch_is_resumed_from_the_last_bookmark():
     async with over_http() as (server, client, pace):
         async with informing(client, pace=pace):
