@@ -145,9 +145,9 @@ def decode_fields(written: Json) -> FieldSet:
         if key == _SELF:
             continue
         element = _canonical(key)
+        children[element] = decode_fields(below)
         if not below or _SELF in below:
             members.add(element)
-        children[element] = decode_fields(below)
     return FieldSet(members, children)
 
 
