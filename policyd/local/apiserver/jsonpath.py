@@ -12,7 +12,7 @@ from policyd.local.apiserver import cells
 class _Step(NamedTuple):
     dotted: str | None
     quoted: str | None
-    index: str | None
+    position: str | None
     key: str | None
     wanted: str | None
 
@@ -47,6 +47,6 @@ def _follow(value: Json, step: _Step) -> list[Json]:
         return []
     if step.key:
         return [item for item in value if cells.text(cells.at(item, step.key, None)) == step.wanted]
-    if step.index == "*":
+    if step.position == "*":
         return value
-    return value[int(step.index) :][:1] if step.index else []
+    return value[int(step.position) :][:1] if step.position else []

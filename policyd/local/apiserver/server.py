@@ -14,14 +14,22 @@ import uvicorn
 from policyd.certificates import Authority, CertificatePair
 from policyd.clock import Clock, SystemClock
 from policyd.errors import ConfigurationError
+from policyd.local.apiserver.admission.caller import (
+    ResolveService,
+    WebhookCaller,
+    no_services,
+)
 from policyd.local.apiserver.admission.chain import Admission
+from policyd.local.apiserver.admission.webhooks import Webhooks
 from policyd.local.apiserver.app import Application
 from policyd.local.apiserver.bootstrap import bootstrap
 from policyd.local.apiserver.builtin import builtin_kinds
+from policyd.local.apiserver.custom.definitions import Definitions
 from policyd.local.apiserver.housekeeping import Housekeeping
 from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
 from policyd.local.apiserver.requests import User
+from policyd.local.apiserver.shape import reshape
 from policyd.local.apiserver.state import PodLog, State, no_log
 from policyd.local.apiserver.status import Object
 from policyd.local.apiserver.store import HISTORY, Store
@@ -71,6 +79,7 @@ class ApiServer:
         clock: Clock | None = None,
         history: int = HISTORY,
         pod_log: PodLog = no_log,
+        resolve_service: ResolveService = no_services,
     ) -> None:
         """Take the port, which is a free one if 0.
 
@@ -79,6 +88,7 @@ class ApiServer:
             clock: What the time is.
             history: Changes of each resource that a watch can catch up on.
             pod_log: Gives the log of a pod's container.
+            resolve_service: Finds the webhooks that are registered as Services.
 
         Raises:
             ConfigurationError: If the port is taken.
@@ -88,17 +98,20 @@ class ApiServer:
         self._users: dict[str, User] = {}
         self._socket = _listen(port)
         registry, store = Registry(builtin_kinds()), Store(history=history)
+        self._caller = WebhookCaller(resolve_service)
+        webhooks = Webhooks(store, registry, self._caller, reshape=reshape)
         self._state = State(
             store=store,
             registry=registry,
             documents=Documents(registry),
             clock=self._clock,
-            admission=Admission(store),
+            admission=Admission(store, webhooks),
             pod_log=pod_log,
         )
         self._server: _Server | None = None
         self._running: asyncio.Task[None] | None = None
         bootstrap(store, self._clock.now())
+        Definitions(store, registry)
 
     @property
     def address(self) -> str:
@@ -125,6 +138,7 @@ class ApiServer:
         if self._server is not None and self._running is not None:
             self._server.should_exit = True
             await self._running
+        await self._caller.close()
         self._socket.close()
 
     def kubeconfig(self, user: User = ADMIN, *, namespace: str = "default") -> Object:

@@ -9,7 +9,14 @@ from policyd.local.apiserver.kinds import table
 from policyd.local.apiserver.kinds.pod_defaults import first_status
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.requests import Request
-from policyd.local.apiserver.status import Cause, Object, StatusError, bad_request, invalid
+from policyd.local.apiserver.status import (
+    Cause,
+    Object,
+    StatusError,
+    bad_request,
+    internal_error,
+    invalid,
+)
 from policyd.local.apiserver.typed import MistypedError, decode_typed
 
 OBJECT_META = "meta/v1.ObjectMeta"
@@ -81,6 +88,20 @@ def fill_in(value: Object, served: Served) -> None:
         default = table.DEFAULTS.get(served.storage)
         if default is not None:
             default(value)
+
+
+def reshape(value: Object, served: Served) -> Object:
+    """Give an object that a webhook has patched the fields and defaults of its kind.
+
+    Raises:
+        StatusError: 500, if a value is of another type.
+    """
+    try:
+        known, _ = known_part(value, served)
+    except MistypedError as error:
+        raise internal_error(str(error)) from error
+    fill_in(known, served)
+    return known
 
 
 def begin(new: Object, served: Served, now: str) -> None:

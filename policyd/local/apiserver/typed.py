@@ -116,7 +116,7 @@ class _Decoder:
         read = [
             self.value(item, element, place.item(index))
             for index, item in enumerate(given)
-            if item is not None
+            if item is not None or element.scalar == "any"
         ]
         return read or _DROPPED
 

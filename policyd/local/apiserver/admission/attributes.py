@@ -28,6 +28,8 @@ class Attributes:
     subresource: str = ""
     object: Object | None = None
     old_object: Object | None = None
+    kind: tuple[str, str, str] | None = None
+    """Group, version and kind of the object, if a subresource has another than the resource."""
     dry_run: bool = False
     options: Object
     warn: Callable[[str], None]

@@ -2,22 +2,28 @@
 
 from policyd.local.apiserver.admission import plugins
 from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.admission.webhooks import Webhooks
 from policyd.local.apiserver.store import Store
 
 
 class Admission:
     """What every write passes through."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, webhooks: Webhooks) -> None:
         self._store = store
+        self._webhooks = webhooks
 
     async def mutate(self, attributes: Attributes) -> None:
-        """Change `attributes.object`.
+        """Change `attributes.object`; who came early is asked again after what came late.
 
         Raises:
             StatusError: If the write is refused.
         """
         plugins.mutate(attributes, self._store)
+        again = await self._webhooks.mutate(attributes)
+        if again:
+            plugins.mutate(attributes, self._store)
+            await self._webhooks.mutate_again(attributes, again)
 
     async def validate(self, attributes: Attributes) -> None:
         """Look at the object as it is to be stored, or at what is to be deleted.
@@ -27,3 +33,6 @@ class Admission:
         """
         if attributes.operation == "DELETE":
             plugins.check_deletion(attributes)
+            # Mutating webhooks are asked about deletions too, though there is nothing to change.
+            await self._webhooks.mutate(attributes)
+        await self._webhooks.validate(attributes)

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterator
 
+from policyd.local.apiserver.admission.webhook import check_conditions
 from policyd.local.apiserver.deletion import NAMESPACE_FINALIZER
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
 
@@ -140,3 +141,4 @@ def check_webhooks(configuration: Object) -> Iterator[Cause]:
             yield wrong(f"{path}.timeoutSeconds", webhook["timeoutSeconds"], why)
         if webhook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
             yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
+        yield from check_conditions(webhook, path)

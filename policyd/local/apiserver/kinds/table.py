@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from policyd.local.apiserver.custom import definitions
+from policyd.local.apiserver.custom.definitions import DEFINITIONS
 from policyd.local.apiserver.kinds import (
     jobs,
     pod_checks,
@@ -18,6 +20,7 @@ CheckUpdate = Callable[[Object, Object], Iterator[Cause]]
 
 DEFAULTS: Mapping[str, Default] = {
     "cronjobs.batch": workloads.default_cron_job,
+    DEFINITIONS: definitions.default_definition,
     "daemonsets.apps": workloads.default_daemon_set,
     "deployments.apps": workloads.default_deployment,
     "jobs.batch": jobs.default_whole_job,
@@ -35,6 +38,7 @@ DEFAULTS: Mapping[str, Default] = {
 """Fills in what is left out; runs before admission, and again after each webhook."""
 
 BEGIN: Mapping[str, Default] = {
+    DEFINITIONS: definitions.establish,
     "jobs.batch": jobs.select_own_pods,
     "namespaces": smaller.open_namespace,
 }
@@ -43,6 +47,7 @@ BEGIN: Mapping[str, Default] = {
 CHECKS: Mapping[str, Check] = {
     "configmaps": smaller.check_config_map,
     "cronjobs.batch": workloads.check_cron_job,
+    DEFINITIONS: definitions.check_definition,
     "daemonsets.apps": workloads.check_workload,
     "deployments.apps": workloads.check_workload,
     "events": smaller.check_event,

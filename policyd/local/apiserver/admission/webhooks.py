@@ -1,0 +1,173 @@
+"""Webhooks: who is asked, in which order, and what becomes of the answers."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from policyd.engine.match import UnknownNamespaceError
+from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.admission.caller import CallError, WebhookCaller
+from policyd.local.apiserver.admission.review import (
+    InvalidAnswerError,
+    Verdict,
+    denial,
+    encode_review,
+    read_verdict,
+    review_request,
+)
+from policyd.local.apiserver.admission.webhook import (
+    Webhook,
+    conditions_hold,
+    matching_version,
+    read_webhooks,
+    selects,
+)
+from policyd.local.apiserver.conversion import to_served, to_stored
+from policyd.local.apiserver.metadata import own_copy
+from policyd.local.apiserver.registry import Registry, Served
+from policyd.local.apiserver.status import Object, internal_error, not_found
+from policyd.local.apiserver.store import Store
+from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.operations import PatchError
+
+MUTATING = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+VALIDATING = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+
+Reshape = Callable[[Object, Served], Object]
+"""Gives an object that a webhook has patched the fields and defaults of its kind."""
+
+log = structlog.get_logger(__name__)
+
+
+class Webhooks:
+    """Calls the webhooks that the stored configurations name."""
+
+    def __init__(
+        self, store: Store, registry: Registry, caller: WebhookCaller, *, reshape: Reshape
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._caller = caller
+        self._reshape = reshape
+        self._read: dict[tuple[str, str], tuple[Object, list[Webhook]]] = {}
+
+    async def mutate(self, attributes: Attributes) -> set[Webhook]:
+        """Ask the mutating webhooks one after another.
+
+        Returns:
+            Those to be asked again, because something changed after they were asked.
+
+        Raises:
+            StatusError: If one refuses, or cannot be asked and fails closed.
+        """
+        asked: set[Webhook] = set()
+        again: set[Webhook] = set()
+        for webhook in self._registered(MUTATING):
+            outcome = await self._ask_mutating(webhook, attributes)
+            if outcome:
+                again |= asked
+            if outcome is not None and webhook.reinvocation == "IfNeeded":
+                asked.add(webhook)
+        return again
+
+    async def mutate_again(self, attributes: Attributes, again: set[Webhook]) -> None:
+        """Ask some of the mutating webhooks a second and last time.
+
+        Raises:
+            StatusError: If one refuses, or cannot be asked and fails closed.
+        """
+        for webhook in self._registered(MUTATING):
+            if webhook in again:
+                await self._ask_mutating(webhook, attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Ask the validating webhooks, all at once; the first refusal in their order counts.
+
+        Raises:
+            StatusError: If one refuses, or cannot be asked and fails closed.
+        """
+        registered = self._registered(VALIDATING)
+        questions = [(w, q) for w in registered if (q := self._question(w, attributes))]
+        answers = await asyncio.gather(
+            *(self._ask(webhook, question, attributes) for webhook, question in questions),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _ask_mutating(self, webhook: Webhook, attributes: Attributes) -> bool | None:
+        """Ask one webhook; tell whether it changed the object, None if it is not concerned."""
+        question = self._question(webhook, attributes)
+        if question is None:
+            return None
+        verdict = await self._ask(webhook, question, attributes)
+        if verdict is None or not verdict.operations or attributes.object is None:
+            return False
+        before = attributes.object
+        shown = question["object"]
+        try:
+            patched = apply_json_patch(shown, verdict.operations)
+        except PatchError as error:
+            raise internal_error(str(error)) from error
+        reshaped = self._reshape(own_copy(patched), attributes.served)
+        attributes.object = to_stored(attributes.served, to_served(attributes.served, reshaped))
+        return attributes.object != before
+
+    def _question(self, webhook: Webhook, attributes: Attributes) -> Object | None:
+        """Return the review's request for a webhook; None if the write does not concern it."""
+        served = matching_version(webhook, attributes, self._registry)
+        if served is None:
+            return None
+        try:
+            if not selects(webhook, attributes, self._namespace):
+                return None
+        except UnknownNamespaceError:
+            raise not_found("namespaces", attributes.namespace) from None
+        question = review_request(attributes, served)
+        return question if conditions_hold(webhook, attributes, question) else None
+
+    def _namespace(self, name: str) -> Object | None:
+        return self._store.get("namespaces", "", name)
+
+    async def _ask(
+        self, webhook: Webhook, question: Object, attributes: Attributes
+    ) -> Verdict | None:
+        """Ask one webhook; None if it cannot be asked and fails open.
+
+        Raises:
+            StatusError: If it refuses, or cannot be asked and fails closed.
+        """
+        try:
+            body = await self._caller.call(webhook, encode_review(question))
+            mutating = webhook.reinvocation is not None
+            verdict = read_verdict(body, question["uid"], mutating=mutating)
+        except (CallError, InvalidAnswerError) as error:
+            called = "failed to call webhook: " if isinstance(error, CallError) else ""
+            text = f'failed calling webhook "{webhook.name}": {called}{error}'
+            log.warning("webhook_failed", webhook=webhook.name, why=str(error))
+            if webhook.failure_policy == "Fail":
+                raise internal_error(text) from error
+            return None
+        response = verdict.response
+        for warning in response.warnings:
+            attributes.warn(warning)
+        for key, value in response.audit_annotations.items():
+            log.info("webhook_annotated", annotation=f"{webhook.name}/{key}", value=value)
+        if not response.allowed:
+            raise denial(webhook.name, response)
+        return verdict
+
+    def _registered(self, resource: str) -> Sequence[Webhook]:
+        return [
+            w for _, stored in self._store.items(resource) for w in self._webhooks(resource, stored)
+        ]
+
+    def _webhooks(self, resource: str, stored: Object) -> Iterator[Webhook]:
+        key = (resource, stored["metadata"]["name"])
+        known = self._read.get(key)
+        if known is None or known[0] is not stored:
+            known = (stored, list(read_webhooks(stored)))
+            self._read[key] = known
+        yield from known[1]
