@@ -50,6 +50,10 @@ class Settings:
     key: str = ""
     """Path of the certificate's private key, PEM."""
 
+    authority: str = ""
+    """Path of the authority that signed the certificate, PEM; goes into what `register` makes.
+    Empty: the API server's machine trusts it already."""
+
     secret: str = ""
     """`namespace/name` of the Secret that keeps an authority of our own instead."""
 
@@ -62,6 +66,10 @@ class Settings:
 
     namespace: str = "policyd"
     """Our own namespace: never sent through the webhooks, so that they can start at all."""
+
+    queue: bool = True
+    """Whether jobs that name a queue are held until policyd's controller starts them. Turn it off
+    where Kueue does that."""
 
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""

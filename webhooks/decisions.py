@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from policyd.api.admission import AdmissionRequest, decode_object
-from policyd.engine.decision import Decision
+from policyd.engine.decision import ALLOWED, Decision
 from policyd.engine.review import Decide, answer_review
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import apply_json_patch
@@ -24,8 +24,9 @@ log = structlog.get_logger(__name__)
 class Mutator:
     """Something that changes objects after the policies did; doing it twice changes nothing."""
 
-    concerns: Callable[[AdmissionRequest], bool]
-    """Tells by the envelope alone whether `change` is to be asked."""
+    concerns: Callable[[AdmissionRequest, Decision], bool]
+    """Tells by the envelope, and by what the policies decided, whether `change` is to be asked:
+    the object is decoded only then."""
 
     change: Callable[[AdmissionRequest, Draft], None]
     """Changes the object."""
@@ -36,7 +37,7 @@ def mutate_in_turn(policies: Decide, mutators: Sequence[Mutator]) -> Decide:
 
     def decide(request: AdmissionRequest) -> Decision:
         decision = policies(request)
-        concerned = [mutator for mutator in mutators if mutator.concerns(request)]
+        concerned = [mutator for mutator in mutators if mutator.concerns(request, decision)]
         if not concerned or not decision.allowed:
             return decision
         obj = apply_json_patch(decode_object(request.object), list(decision.operations))
@@ -50,11 +51,12 @@ def mutate_in_turn(policies: Decide, mutators: Sequence[Mutator]) -> Decide:
 
 def validate_together(deciders: Sequence[Decide]) -> Decide:
     """Let all say what they have against a request; one answer carries it all."""
-    if len(deciders) == 1:
-        return deciders[0]
 
     def decide(request: AdmissionRequest) -> Decision:
-        decisions = [decider(request) for decider in deciders]
+        all_of_them = [decider(request) for decider in deciders]
+        decisions = [decision for decision in all_of_them if decision is not ALLOWED]
+        if not decisions:
+            return ALLOWED
         annotations = [decision.audit_annotations.items() for decision in decisions]
         return Decision(
             denials=tuple(denial for d in decisions for denial in d.denials),

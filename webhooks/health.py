@@ -11,23 +11,23 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Readiness:
-    """What still keeps this process from being asked; with nothing left, it is ready."""
+    """Why this process should not be asked now; with no reason, it is ready."""
 
-    def __init__(self, *waiting_for: str) -> None:
-        self._waiting_for = dict.fromkeys(waiting_for)
+    def __init__(self, *reasons: str) -> None:
+        self._reasons = dict.fromkeys(reasons)
 
     @property
-    def waiting_for(self) -> tuple[str, ...]:
-        """The reasons not to be ready, in the order they came up."""
-        return tuple(self._waiting_for)
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons, in the order they came up."""
+        return tuple(self._reasons)
 
-    def reached(self, what: str) -> None:
+    def block(self, reason: str) -> None:
+        """Add a reason not to be asked."""
+        self._reasons[reason] = None
+
+    def unblock(self, reason: str) -> None:
         """Strike a reason off; one that is not there is no mistake."""
-        self._waiting_for.pop(what, None)
-
-    def wait_for(self, what: str) -> None:
-        """Add a reason not to be ready."""
-        self._waiting_for[what] = None
+        self._reasons.pop(reason, None)
 
 
 def health_routes(readiness: Readiness, registry: CollectorRegistry) -> list[Route]:
@@ -45,9 +45,9 @@ async def _livez(_request: Request) -> Response:
 
 def _readyz(readiness: Readiness) -> Handler:
     async def readyz(_request: Request) -> Response:
-        if readiness.waiting_for:
-            reasons = "".join(f"waiting for {what}\n" for what in readiness.waiting_for)
-            return PlainTextResponse(reasons, status_code=503)
+        if readiness.reasons:
+            lines = "".join(f"{reason}\n" for reason in readiness.reasons)
+            return PlainTextResponse(lines, status_code=503)
         return PlainTextResponse("ok\n")
 
     return readyz

@@ -38,8 +38,11 @@ class DoorMetrics:
             ["outcome"],
             registry=registry,
         )
-        self.policies = Gauge(
-            "policyd_policies_count", "Policies, by state.", ["state"], registry=registry
+        self.policies = Gauge("policyd_policies_count", "Policies in force.", registry=registry)
+        self.policy_mistakes = Gauge(
+            "policyd_policy_mistakes_count",
+            "Mistakes that keep policies from being used as they are written now.",
+            registry=registry,
         )
         self.policy_loads = Counter(
             "policyd_policy_loads_total", "Times the policies were loaded anew.", registry=registry
@@ -50,8 +53,5 @@ class DoorMetrics:
             registry=registry,
         )
         self.certificate_loads = Counter(
-            "policyd_certificate_loads_total",
-            "Certificates put to use, or refused.",
-            ["outcome"],
-            registry=registry,
+            "policyd_certificate_loads_total", "Certificates put to use.", registry=registry
         )

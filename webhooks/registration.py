@@ -12,8 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from policyd.api.admission import FailurePolicy, Rule, Scope
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.api.policy import Policy
+from policyd.jobs.kinds import KINDS
 
 NAME = "door.policyd.io"
 """The name of both configurations. Mutating ones are called in the order of their names: this one
@@ -73,6 +75,11 @@ class DoorRules:
     """Those that are refused if the door does not answer."""
     validate_if_up: tuple[Rule, ...] = ()
     """Those that pass if the door does not answer."""
+    mutate_queued: tuple[Rule, ...] = ()
+    """Sent only if the object names a queue, and pass if the door does not answer: the controller
+    finds what slipped past."""
+    validate_queued: tuple[Rule, ...] = ()
+    """The same for validation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,25 +113,37 @@ class _Cell(NamedTuple):
         )
 
 
-def door_rules(policies: Iterable[Policy]) -> DoorRules:
+def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
     """Derive the rules from the policies: what can matter to one of them, and nothing else.
 
-    What concerns a policy with `failurePolicy: Fail` is left out of `validate_if_up`, so that no
-    request is validated twice. Exclude rules, resource names and selectors are left to the engine.
+    No request is sent twice: what concerns a policy with `failurePolicy: Fail` is left out of
+    `validate_if_up`, what concerns any policy out of the rules for jobs. Exclude rules, resource
+    names and selectors are left to the engine.
+
+    Args:
+        policies: Those in force.
+        queue: Whether jobs that name a queue are held for it.
     """
     mutate: set[_Cell] = set()
     validate: dict[FailurePolicy, set[_Cell]] = {"Fail": set(), "Ignore": set()}
     for policy in policies:
-        cells = {
-            cell for rule in policy.spec.match_constraints.resource_rules for cell in _cells(rule)
-        }
+        rules = policy.spec.match_constraints.resource_rules
+        cells = {cell for rule in rules for cell in _cells(rule)}
         if policy.spec.inject is not None:
             mutate |= {cell for cell in cells if cell.operation in MUTATING_OPERATIONS}
         if policy.spec.validations:
             validate[policy.spec.failure_policy] |= cells
-    needed = validate["Fail"]
-    rest = {c for c in validate["Ignore"] if not any(other.covers(c) for other in needed)}
-    return DoorRules(mutate=_rules(mutate), validate=_rules(needed), validate_if_up=_rules(rest))
+    if_up = _uncovered(validate["Ignore"], validate["Fail"])
+    new, changed = _job_cells("CREATE"), _job_cells("UPDATE")
+    return DoorRules(
+        mutate=_rules(mutate),
+        validate=_rules(validate["Fail"]),
+        validate_if_up=_rules(if_up),
+        mutate_queued=_rules(_uncovered(new, mutate)) if queue else (),
+        validate_queued=_rules(_uncovered(new | changed, validate["Fail"] | if_up))
+        if queue
+        else (),
+    )
 
 
 def mutating_configuration(wanted: Registration) -> Json:
@@ -133,21 +152,24 @@ def mutating_configuration(wanted: Registration) -> Json:
     Its failurePolicy is Ignore: a pod that slipped past unchanged is refused by validation or
     found by the controller, and an outage of the door stops nothing by itself.
     """
-    webhook = _webhook(wanted, "mutate", wanted.rules.mutate, failure_policy="Ignore")
-    webhook["reinvocationPolicy"] = "IfNeeded"
-    return _configuration("MutatingWebhookConfiguration", [webhook])
+    rules = wanted.rules
+    webhooks = [
+        _webhook(wanted, "mutate", rules.mutate),
+        _webhook(wanted, "mutate", rules.mutate_queued, queued=True),
+    ]
+    again = {"reinvocationPolicy": "IfNeeded"}
+    return _configuration("MutatingWebhookConfiguration", [w | again for w in webhooks])
 
 
 def validating_configuration(wanted: Registration) -> Json:
     """Build the ValidatingWebhookConfiguration: one webhook for each failurePolicy in use."""
     rules = wanted.rules
-    return _configuration(
-        "ValidatingWebhookConfiguration",
-        [
-            _webhook(wanted, "validate", rules.validate, failure_policy="Fail"),
-            _webhook(wanted, "validate", rules.validate_if_up, failure_policy="Ignore"),
-        ],
-    )
+    webhooks = [
+        _webhook(wanted, "validate", rules.validate, failure_policy="Fail"),
+        _webhook(wanted, "validate", rules.validate_if_up),
+        _webhook(wanted, "validate", rules.validate_queued, queued=True),
+    ]
+    return _configuration("ValidatingWebhookConfiguration", webhooks)
 
 
 def _configuration(kind: str, webhooks: list[dict[str, Json]]) -> Json:
@@ -160,19 +182,25 @@ def _configuration(kind: str, webhooks: list[dict[str, Json]]) -> Json:
 
 
 def _webhook(
-    wanted: Registration, verb: str, rules: tuple[Rule, ...], *, failure_policy: FailurePolicy
+    wanted: Registration,
+    verb: str,
+    rules: tuple[Rule, ...],
+    *,
+    failure_policy: FailurePolicy = "Ignore",
+    queued: bool = False,
 ) -> dict[str, Json]:
     """Build one webhook, with every default written out so that a later comparison is plain."""
     exempt = sorted({*EXEMPT_NAMESPACES, wanted.own_namespace})
     not_exempt = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt}
+    in_a_queue = {"matchExpressions": [{"key": QUEUE_NAME, "operator": "Exists"}]}
     return {
-        "name": f"{verb}-{failure_policy.lower()}.{NAME}",
+        "name": f"{verb}-{'queued' if queued else failure_policy.lower()}.{NAME}",
         "clientConfig": _client_config(wanted, f"/{verb}"),
         "rules": [_rule_object(rule) for rule in rules],
         "failurePolicy": failure_policy,
         "matchPolicy": "Equivalent",
         "namespaceSelector": {"matchExpressions": [not_exempt]},
-        "objectSelector": {},
+        "objectSelector": in_a_queue if queued else {},
         "matchConditions": [dict(condition) for condition in MATCH_CONDITIONS],
         "sideEffects": "None",
         "timeoutSeconds": wanted.timeout_seconds,
@@ -209,6 +237,15 @@ def _cells(rule: Rule) -> Iterable[_Cell]:
         operations = ALL_OPERATIONS if operation == "*" else (operation,)
         for each in operations:
             yield _Cell(group, version, rule.scope, resource, each)
+
+
+def _job_cells(operation: str) -> set[_Cell]:
+    jobs = {_Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in KINDS}
+    return jobs | {_Cell("", "v1", "Namespaced", "pods", operation)}
+
+
+def _uncovered(cells: set[_Cell], others: set[_Cell]) -> set[_Cell]:
+    return {cell for cell in cells if not any(other.covers(cell) for other in others)}
 
 
 def _rules(cells: set[_Cell]) -> tuple[Rule, ...]:

@@ -73,6 +73,8 @@ class KeptCertificate:
         self._use = use
         self._pace = pace
         self._in_use: CertificatePair | None = None
+        self.bundle_pem = b""
+        """The authorities to trust, as the Secret had them last."""
 
     async def run(self) -> NoReturn:
         """Look at the Secret every minute; what fails is said, and tried again."""
@@ -100,6 +102,7 @@ class KeptCertificate:
             taken = take_step(kept, step, now=self._pace.clock.now(), names=self._names)
             if await self._write(secret, taken):
                 log.info("certificates_rotated", step=step.value)
+        self.bundle_pem = kept.bundle_pem
         if kept.leaf is not None and kept.leaf != self._in_use:
             self._use(kept.leaf)
             self._in_use = kept.leaf

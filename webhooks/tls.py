@@ -92,18 +92,25 @@ class CertificateFiles:
         Raises:
             ConfigurationError: If a file cannot be read, or they cannot be used; by their paths.
         """
-        pair = CertificatePair(certificate_pem=_read(self.certificate), key_pem=_read(self.key))
+        pair = CertificatePair(
+            certificate_pem=read_pem(self.certificate), key_pem=read_pem(self.key)
+        )
         facts = check_pair(pair, now=now, certificate=str(self.certificate), key=str(self.key))
         return pair, facts
 
 
-def _read(path: Path) -> bytes:
+def read_pem(path: Path) -> bytes:
+    """Read a file that settings name.
+
+    Raises:
+        ConfigurationError: If it cannot be read.
+    """
     try:
         return path.read_bytes()
     except OSError as error:
         raise ConfigurationError(
             f"cannot read `{path}`: {(error.strerror or str(error)).lower()}",
-            hint="give the PEM files with `--certificate` and `--key`",
+            hint="check the paths, and who may read them",
         ) from error
 
 

@@ -137,22 +137,22 @@ def test_a_bug_is_a_500_with_a_reason_and_counted_and_the_next_review_is_answere
     assert 'policyd_review_duration_seconds_count{path="/validate"} 1.0' in figures
 
 
-def test_it_lives_from_the_start_and_is_ready_when_nothing_is_awaited():
-    readiness = Readiness("policies", "namespaces")
+def test_it_lives_whatever_happens_and_is_ready_when_nothing_speaks_against_it():
+    readiness = Readiness("policies are being read", "namespaces are being read")
     client = client_for(readiness=readiness)
 
     assert client.get("/livez").text == "ok\n"
-    waiting = client.get("/readyz")
-    assert (waiting.status_code, waiting.text) == (
+    unready = client.get("/readyz")
+    assert (unready.status_code, unready.text) == (
         503,
-        "waiting for policies\nwaiting for namespaces\n",
+        "policies are being read\nnamespaces are being read\n",
     )
 
-    readiness.reached("policies")
-    readiness.reached("namespaces")
+    readiness.unblock("policies are being read")
+    readiness.unblock("namespaces are being read")
     assert client.get("/readyz").status_code == 200
 
-    readiness.wait_for("the end")
+    readiness.block("shutting down")
     assert client.get("/readyz").status_code == 503
 
 

@@ -142,7 +142,7 @@ def written(rules):
     ],
 )
 def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if_up):
-    rules = door_rules(policies)
+    rules = door_rules(policies, queue=False)
 
     assert written(rules.mutate) == mutate
     assert written(rules.validate) == validate
@@ -152,7 +152,48 @@ def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if
 def test_the_order_of_the_policies_makes_no_difference():
     policies = [policy(rule(name), inject=True) for name in ("pods", "secrets", "services")]
 
-    assert door_rules(policies) == door_rules(policies[::-1])
+    assert door_rules(policies, queue=True) == door_rules(policies[::-1], queue=True)
+
+
+@pytest.mark.parametrize(
+    ("policies", "mutate_queued", "validate_queued"),
+    [
+        pytest.param(
+            [],
+            ["/v1 Namespaced CREATE pods", "batch/v1 Namespaced CREATE jobs"],
+            ["/v1 Namespaced CREATE+UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
+            id="jobs-and-pods",
+        ),
+        pytest.param(
+            [policy(rule(), inject=True, validations=True)],
+            ["batch/v1 Namespaced CREATE jobs"],
+            ["/v1 Namespaced UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
+            id="what-policies-see-already-is-not-sent-again",
+        ),
+        pytest.param(
+            [policy(rule("*", "*", "*", "*"), inject=True, validations=True, failure="Ignore")],
+            [],
+            [],
+            id="policies-see-everything",
+        ),
+    ],
+)
+def test_jobs_are_sent_where_no_policy_sees_them(policies, mutate_queued, validate_queued):
+    rules = door_rules(policies, queue=True)
+
+    assert written(rules.mutate_queued) == mutate_queued
+    assert written(rules.validate_queued) == validate_queued
+
+
+def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
+    wanted = registration(rules=door_rules([], queue=True))
+
+    [mutating] = mutating_configuration(wanted)["webhooks"]
+    [validating] = validating_configuration(wanted)["webhooks"]
+
+    selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
+    assert mutating["objectSelector"] == validating["objectSelector"] == selector
+    assert mutating["name"] == "mutate-queued.door.policyd.io"
 
 
 def registration(**changes):
@@ -160,7 +201,8 @@ def registration(**changes):
         [
             policy(rule(), inject=True, validations=True),
             policy(rule("secrets"), validations=True, failure="Ignore"),
-        ]
+        ],
+        queue=False,
     )
     base = Registration(
         endpoint=SERVICE, rules=rules, own_namespace="queue", timeout_seconds=3, ca_bundle_pem=b"ca"

@@ -1,0 +1,158 @@
+"""Says in the status of each Policy object whether it is in force, and if not, why and where."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NoReturn
+
+import structlog
+
+from policyd.api.meta import (
+    Condition,
+    Json,
+    ObjectMeta,
+    Wire,
+    find_condition,
+    timestamp,
+    with_condition,
+)
+from policyd.api.policy import API_VERSION, PolicyStatus
+from policyd.engine.documents import Document
+from policyd.engine.findings import Finding
+from policyd.engine.load import load_document
+from policyd.kube.client import Client, PartialObject
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.informer import Informer
+from policyd.kube.pace import Pace
+from policyd.kube.resources import POLICIES
+from policyd.kube.workqueue import WorkQueue
+
+READY = "Ready"
+"""The condition's type."""
+
+LONGEST_MESSAGE = 32768
+"""What the API server allows a condition's message to have."""
+
+STAND_BY_SECONDS = 2.0
+"""How often a stand-by looks whether it leads now."""
+
+log = structlog.get_logger(__name__)
+
+
+class PolicyObject(Wire, frozen=True):
+    """A Policy object as the API server keeps it: its spec is read later, mistakes and all."""
+
+    metadata: ObjectMeta
+    spec: Json = None
+    status: PolicyStatus | None = None
+
+    @property
+    def document(self) -> Document:
+        """The object as the engine loads it; in findings it goes by its name."""
+        value = {
+            "apiVersion": API_VERSION,
+            "kind": "Policy",
+            "metadata": {"name": self.metadata.name},
+            "spec": self.spec,
+        }
+        return Document(value, self.metadata.name)
+
+
+def policy_status(policy: PolicyObject, *, now: float) -> PolicyStatus:
+    """Return the status that a policy should have.
+
+    Args:
+        policy: The object, with the status it has.
+        now: Seconds since the epoch, for a condition that changes.
+    """
+    findings = load_document(policy.document).findings
+    generation = policy.metadata.generation
+    ready = _ready(findings, generation, timestamp(now))
+    old = policy.status.conditions if policy.status else ()
+    return PolicyStatus(observed_generation=generation, conditions=with_condition(old, ready))
+
+
+def _ready(findings: Sequence[Finding], generation: int, since: datetime) -> Condition:
+    valid = all(finding.severity != "error" for finding in findings)
+    return Condition(
+        type=READY,
+        status="True" if valid else "False",
+        reason="Compiled" if valid else "Invalid",
+        message="\n".join(map(_line, findings))[:LONGEST_MESSAGE],
+        last_transition_time=since,
+        observed_generation=generation,
+    )
+
+
+def _line(finding: Finding) -> str:
+    place = f"{finding.field}: " if finding.field else ""
+    hint = f" ({finding.hint})" if finding.hint else ""
+    return f"{place}{finding.message}{hint}"
+
+
+class PolicyStatuses:
+    """Keeps the statuses up to date, while it leads; writes only what differs.
+
+    Args of the constructor:
+        client: The API server.
+        leading: Tells whether this process may write.
+        pace: Time.
+    """
+
+    def __init__(self, client: Client, *, leading: Callable[[], bool], pace: Pace) -> None:
+        self._client = client
+        self._leading = leading
+        self._pace = pace
+        self._queue: WorkQueue[str] = WorkQueue(pace=pace)
+        self.informer = Informer(
+            client, POLICIES, into=PolicyObject, on_change=self._changed, pace=pace
+        )
+        """To be run beside `run`."""
+
+    async def run(self) -> NoReturn:
+        """Write statuses until cancelled."""
+        while True:
+            while not self._leading():
+                await self._pace.sleep(STAND_BY_SECONDS)
+            name = await self._queue.get()
+            try:
+                await self.reconcile(name)
+            except ApiError as error:
+                wait = self._queue.requeue(name)
+                log.warning("policy_status_late", policy=name, seconds=wait, reason=str(error))
+            else:
+                self._queue.forget(name)
+            finally:
+                self._queue.done(name)
+
+    async def reconcile(self, name: str) -> None:
+        """Write the status of one policy if it is not what it should be.
+
+        Raises:
+            ApiError: If it cannot be written; a policy that is gone is no error.
+        """
+        policy = self.informer.store.get(name)
+        if policy is None:
+            return
+        if not self._leading():
+            self._queue.add(name)  # for when this process leads again
+            return
+        status = policy_status(policy, now=self._pace.clock.now())
+        if status == policy.status:
+            return
+        patch = {
+            "metadata": {"resourceVersion": policy.metadata.resource_version},
+            "status": status,
+        }
+        try:
+            await self._client.patch(
+                POLICIES, name, patch, subresource="status", into=PartialObject
+            )
+        except NotFoundError:
+            return
+        condition = find_condition(status.conditions, READY)
+        assert condition is not None, "a policy's status says whether it is ready"
+        log.info("policy_judged", policy=name, ready=condition.status, message=condition.message)
+
+    def _changed(self, _old: PolicyObject | None, new: PolicyObject | None) -> None:
+        if new is not None:
+            self._queue.add(new.metadata.name)

@@ -1,0 +1,67 @@
+"""Reviews as the API server sends them."""
+
+import base64
+import json
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "train", "namespace": "team-a", "labels": {"app": "train"}},
+    "spec": {"containers": [{"name": "main", "image": "registry.local/train:1"}]},
+}
+
+
+def review(obj=POD, *, operation="CREATE", old=None, resource="pods", uid="u-1"):
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind = {"group": group, "version": version, "kind": obj["kind"]}
+    where = {"group": group, "version": version, "resource": resource}
+    return json.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": uid,
+                "kind": kind,
+                "resource": where,
+                "requestKind": kind,
+                "requestResource": where,
+                "name": obj["metadata"].get("name", ""),
+                "namespace": obj["metadata"].get("namespace", ""),
+                "operation": operation,
+                "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
+                "object": obj,
+                "oldObject": old,
+                "dryRun": False,
+                "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+            },
+        }
+    ).encode()
+
+
+def response(body):
+    return json.loads(body)["response"]
+
+
+def patch(body):
+    answered = response(body)
+    return json.loads(base64.b64decode(answered["patch"])) if "patch" in answered else []
+
+
+def queued(obj, queue="gpus"):
+    labels = {**obj["metadata"].get("labels", {}), "kueue.x-k8s.io/queue-name": queue}
+    return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+
+def policy(name, resources=("pods",), group="", version="v1", **spec):
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": ["CREATE"],
+        "resources": list(resources),
+    }
+    return {
+        "apiVersion": "policyd.io/v1alpha1",
+        "kind": "Policy",
+        "metadata": {"name": name},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, **spec},
+    }

@@ -1,0 +1,221 @@
+"""One admission server, put together: policies, certificate, socket, and what keeps them current.
+
+The order of the start is the order of trust. The policies are read first, since a door that does
+not know them would let everything pass; then the certificate is there and published; then the
+socket answers, and the API server is told to call it.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import structlog
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
+
+from policyd.certificates import CertificatePair, certificate_facts
+from policyd.config import Settings
+from policyd.controller.policies import PolicyObject
+from policyd.errors import PolicydError
+from policyd.kube.client import Client
+from policyd.kube.informer import Informer
+from policyd.kube.pace import Pace
+from policyd.kube.resources import NAMESPACES, POLICIES
+from webhooks.app import create_app
+from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
+from webhooks.decisions import answer_with, mutate_in_turn, validate_together
+from webhooks.files import fingerprint, follow
+from webhooks.health import Readiness
+from webhooks.jobs import JOB_DEFAULTS, validate_jobs
+from webhooks.metrics import DoorMetrics
+from webhooks.namespaces import Namespace, Namespaces, without_cluster
+from webhooks.policies import Policies
+from webhooks.publication import Publication
+from webhooks.registration import Registration, door_rules
+from webhooks.secret import KeptCertificate
+from webhooks.tls import CertificateFiles, LiveContext, read_pem, serve
+
+REGISTRATION_SECONDS = 60.0
+"""How often the webhook configurations are looked at if nothing changes here: somebody may have
+changed them there."""
+
+RETRY_SECONDS = 5.0
+"""When to try again what the API server did not let us do."""
+
+Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
+"""Starts what runs as long as the server does."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Door:
+    """What the parts of one admission server share."""
+
+    settings: Settings
+    client: Client | None = None
+    """The API server; None where nothing needs one."""
+    pace: Pace = field(default_factory=Pace)
+    metrics: DoorMetrics = field(default_factory=lambda: DoorMetrics(CollectorRegistry()))
+    readiness: Readiness = field(default_factory=Readiness)
+    policies_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    context: LiveContext | None = None
+    """The certificate in use, once there is one."""
+
+    def use(self, pair: CertificatePair) -> None:
+        """Serve a certificate from now on."""
+        if self.context is None:
+            self.context = LiveContext(pair)
+        else:
+            self.context.replace(pair)
+        expires_at = certificate_facts(pair.certificate_pem).not_after
+        self.metrics.certificate_expiry.set(expires_at)
+        self.metrics.certificate_loads.inc()
+        log.info("certificate_in_use", expires_at=expires_at)
+
+    @property
+    def api_server(self) -> Client:
+        """The API server, for what is only asked for where there is one."""
+        assert self.client is not None, "settings that need an API server come with a client"
+        return self.client
+
+
+async def run_door(door: Door, listener: socket.socket, *, stop: asyncio.Event) -> None:
+    """Run an admission server until `stop` is set; any part of it that fails ends it.
+
+    Args:
+        door: Settings, and the API server if they need one.
+        listener: The socket to answer on; closed at the end.
+        stop: Set it to end: readiness fails, `drain_seconds` pass, what is in flight finishes.
+
+    Raises:
+        ExceptionGroup: Of what failed; a PolicydError in it is for the user.
+    """
+    tasks: list[asyncio.Task[NoReturn]] = []
+    async with asyncio.TaskGroup() as group:
+
+        def start(work: Coroutine[Any, Any, NoReturn]) -> None:
+            tasks.append(group.create_task(work))
+
+        policies = await _policies(door, start)
+        await _certificate(door, policies, start)
+        drained = asyncio.Event()
+        drain = group.create_task(_drain(door, stop, drained))
+        host, port, *_ = listener.getsockname()
+        log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
+        await serve(_application(door, policies), listener, context=door.context, stop=drained)
+        for task in (*tasks, drain):
+            task.cancel()
+    log.info("door_closed")
+
+
+def _application(door: Door, policies: Policies) -> ASGIApp:
+    queue = door.settings.queue
+    mutate = mutate_in_turn(policies.mutate, [JOB_DEFAULTS] if queue else [])
+    validate = validate_together([policies.validate, *([validate_jobs] if queue else [])])
+    return create_app(
+        mutate=answer_with(mutate, door.metrics, "/mutate"),
+        validate=answer_with(validate, door.metrics, "/validate"),
+        readiness=door.readiness,
+        metrics=door.metrics,
+        clock=door.pace.clock,
+    )
+
+
+async def _policies(door: Door, start: Start) -> Policies:
+    """Read the policies, and keep them current."""
+    namespaces = Namespaces()
+    policies = Policies(
+        namespaces=namespaces.find if door.client else without_cluster,
+        metrics=door.metrics,
+        changed=door.policies_changed.set,
+    )
+    paths = tuple(Path(path) for path in door.settings.policies)
+    since = fingerprint(paths)
+    policies.read_files(paths)
+    if paths:
+        read = partial(policies.read_files, paths)
+        start(follow(paths, since=since, changed=read, every=door.settings.reload_seconds))
+    if door.client is not None:
+        known = Informer(
+            door.client, NAMESPACES, into=Namespace, on_change=namespaces.take, pace=door.pace
+        )
+        start(known.run())
+        await known.synced.wait()
+    if door.settings.from_cluster:
+        objects = Informer(
+            door.api_server, POLICIES, into=PolicyObject, on_change=policies.take, pace=door.pace
+        )
+        start(objects.run())
+        await objects.synced.wait()
+    return policies
+
+
+async def _certificate(door: Door, policies: Policies, start: Start) -> None:
+    """Have a certificate in use and, where it is asked for, the API server told to call."""
+    called, settings = endpoint(door.settings), door.settings
+
+    def wanted(ca_bundle_pem: bytes) -> Registration:
+        return Registration(
+            endpoint=called,
+            rules=door_rules(policies.loaded, queue=settings.queue),
+            own_namespace=settings.namespace,
+            timeout_seconds=settings.timeout_seconds,
+            ca_bundle_pem=ca_bundle_pem,
+        )
+
+    files = certificate_files(settings)
+    if files is not None:
+        _use_files(door, files, start)
+        bundle_pem = read_pem(Path(settings.authority)) if settings.authority else b""
+        trusted: Callable[[], bytes] = lambda: bundle_pem  # noqa: E731 - one of two
+    else:
+        kept = KeptCertificate(
+            door.api_server,
+            secret_name(settings),
+            names=names_to_serve(called),
+            publish=Publication(door.api_server, wanted if settings.register else None).publish,
+            use=door.use,
+            pace=door.pace,
+        )
+        await kept.refresh()
+        start(kept.run())
+        trusted = lambda: kept.bundle_pem  # noqa: E731 - the other
+    if settings.register:
+        start(_keep_registered(door, Publication(door.api_server, wanted), trusted))
+
+
+def _use_files(door: Door, files: CertificateFiles, start: Start) -> None:
+    def use() -> None:
+        pair, _ = files.read(now=door.pace.clock.now())
+        door.use(pair)
+
+    since = fingerprint(files.paths)
+    use()
+    start(follow(files.paths, since=since, changed=use, every=door.settings.reload_seconds))
+
+
+async def _keep_registered(
+    door: Door, publication: Publication, trusted: Callable[[], bytes]
+) -> NoReturn:
+    while True:
+        door.policies_changed.clear()
+        pause = REGISTRATION_SECONDS
+        try:
+            await publication.publish(trusted())
+        except PolicydError as error:
+            log.warning("registration_failed", reason=str(error), hint=error.hint)
+            pause = RETRY_SECONDS
+        await door.pace.wait(door.policies_changed, pause)
+
+
+async def _drain(door: Door, stop: asyncio.Event, drained: asyncio.Event) -> None:
+    await stop.wait()
+    door.readiness.block("shutting down")
+    log.info("door_closing", seconds=door.settings.drain_seconds)
+    await door.pace.sleep(door.settings.drain_seconds)
+    drained.set()

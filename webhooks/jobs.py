@@ -1,0 +1,52 @@
+"""Jobs at the door: held when they are submitted to a queue, refused when that cannot work."""
+
+from policyd.api.admission import AdmissionRequest, decode_object
+from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.jobs.defaults import default_on_create, holds
+from policyd.jobs.validation import validate_job
+from policyd.patch.draft import Draft
+from webhooks.decisions import Mutator
+
+QUEUE_WORDS = b"kueue.x-k8s.io/"
+"""What stands in an object that has to do with a queue. The API server never escapes a letter of
+it, so that looking for it spares most objects the decoding."""
+
+SPEAKER = "queue"
+"""Who refuses, in the place of a policy's name."""
+
+
+def _defaults_concern(request: AdmissionRequest, decision: Decision) -> bool:
+    return (
+        request.operation == "CREATE"
+        and not request.sub_resource
+        and holds(request.kind.group, request.kind.kind)
+        and (bool(decision.operations) or QUEUE_WORDS in bytes(request.object))
+    )
+
+
+def _default(request: AdmissionRequest, draft: Draft) -> None:
+    default_on_create(draft, group=request.kind.group, kind=request.kind.kind)
+
+
+JOB_DEFAULTS = Mutator(concerns=_defaults_concern, change=_default)
+"""Suspends new jobs, and gates new pods, that name a queue."""
+
+
+def validate_jobs(request: AdmissionRequest) -> Decision:
+    """Say what speaks against a job or pod that is created or changed."""
+    if (
+        request.operation not in {"CREATE", "UPDATE"}
+        or request.sub_resource
+        or not holds(request.kind.group, request.kind.kind)
+        or not (QUEUE_WORDS in bytes(request.object) or QUEUE_WORDS in bytes(request.old_object))
+    ):
+        return ALLOWED
+    errors = validate_job(
+        decode_object(request.object),
+        decode_object(request.old_object),
+        group=request.kind.group,
+        kind=request.kind.kind,
+    )
+    if not errors:
+        return ALLOWED
+    return Decision(denials=tuple(Denial(policy=SPEAKER, message=str(e)) for e in errors))

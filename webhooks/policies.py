@@ -1,0 +1,171 @@
+"""The policies in force: read from files and from the API server, swapped as a whole.
+
+What was in force stays so until what replaces it can be used. A file that is broken by an edit, or
+an object that is, keeps its last good policies: a typing mistake must not open the door.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import structlog
+
+from policyd.api.admission import AdmissionRequest
+from policyd.api.policy import Policy
+from policyd.controller.policies import PolicyObject
+from policyd.engine.compile import CompiledPolicy
+from policyd.engine.decision import Decision
+from policyd.engine.findings import Finding
+from policyd.engine.load import load_document, load_policies
+from policyd.engine.match import NamespaceLookup
+from policyd.engine.policy_set import PolicySet
+from policyd.errors import ConfigurationError
+from webhooks.metrics import DoorMetrics
+
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+"""What a policy file in a folder ends in; a file that is named itself may end in anything."""
+
+log = structlog.get_logger(__name__)
+
+
+class Policies:
+    """All policies in force. A review that runs keeps the set it began with."""
+
+    def __init__(
+        self,
+        *,
+        namespaces: NamespaceLookup,
+        metrics: DoorMetrics,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            namespaces: Finds the Namespace object of a request's namespace.
+            metrics: Where policies are counted.
+            changed: Called after each change of what is in force.
+        """
+        self._namespaces = namespaces
+        self._metrics = metrics
+        self._changed = changed
+        self._files: dict[str, tuple[CompiledPolicy, ...]] = {}
+        self._objects: dict[str, CompiledPolicy] = {}
+        self._broken_files: dict[str, int] = {}
+        self._broken_objects: dict[str, int] = {}
+        self._set: PolicySet | None = None
+
+    @property
+    def in_force(self) -> PolicySet:
+        """All policies together, put together anew after any number of changes."""
+        if self._set is None:
+            policies = chain(chain.from_iterable(self._files.values()), self._objects.values())
+            chosen = _by_name(policies)
+            self._set = PolicySet(chosen.values(), namespaces=self._namespaces)
+            self._metrics.policies.set(len(chosen))
+        return self._set
+
+    @property
+    def loaded(self) -> tuple[Policy, ...]:
+        """The policies in force, as they were written."""
+        return tuple(compiled.policy for compiled in self.in_force.policies)
+
+    def mutate(self, request: AdmissionRequest) -> Decision:
+        """Say how the object is to be changed."""
+        return self.in_force.mutate(request)
+
+    def validate(self, request: AdmissionRequest) -> Decision:
+        """Say everything that speaks against the request."""
+        return self.in_force.validate(request)
+
+    def read_files(self, paths: Iterable[Path]) -> None:
+        """Read all policy files under `paths` anew.
+
+        Raises:
+            ConfigurationError: If a path is not there, or cannot be read.
+        """
+        files: dict[str, tuple[CompiledPolicy, ...]] = {}
+        self._broken_files.clear()
+        for file in policy_files(paths):
+            files[str(file)] = self._read(file)
+        self._files = files
+        self._swap()
+
+    def take(self, old: PolicyObject | None, new: PolicyObject | None) -> None:
+        """Take over a Policy object of the API server that is new, changed, or gone."""
+        given = new or old
+        assert given is not None, "a change has an object before or after it"
+        name = given.metadata.name
+        if new is None:
+            self._objects.pop(name, None)
+            self._broken_objects.pop(name, None)
+            self._swap()
+        elif old is None or old.spec != new.spec:
+            self._take(name, new)
+
+    def _take(self, name: str, new: PolicyObject) -> None:
+        loaded = load_document(new.document)
+        self._broken_objects[name] = self._note(loaded.findings)
+        for compiled in loaded.policies:
+            self._objects[name] = compiled
+        self._swap()
+
+    def _read(self, file: Path) -> tuple[CompiledPolicy, ...]:
+        try:
+            text = file.read_bytes()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigurationError(f"cannot read `{file}`: {reason}") from error
+        loaded = load_policies(text, str(file))
+        broken = self._note(loaded.findings)
+        self._broken_files[str(file)] = broken
+        return self._files.get(str(file), loaded.policies) if broken else loaded.policies
+
+    def _note(self, findings: Sequence[Finding]) -> int:
+        """Log what is wrong; return how many mistakes keep something from being used."""
+        errors = [finding for finding in findings if finding.severity == "error"]
+        for finding in findings:
+            log.warning(
+                "policy_rejected" if finding in errors else "policy_doubtful",
+                place=finding.place,
+                reason=finding.message,
+                hint=finding.hint,
+            )
+        return len(errors)
+
+    def _swap(self) -> None:
+        self._set = None
+        self._metrics.policy_loads.inc()
+        mistakes = chain(self._broken_files.values(), self._broken_objects.values())
+        self._metrics.policy_mistakes.set(sum(mistakes))
+        self._changed()
+
+
+def policy_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files that are named, and those in the folders that look like policies.
+
+    Raises:
+        ConfigurationError: If a path is not there.
+    """
+    files: dict[Path, None] = {}
+    for path in paths:
+        if not path.exists():
+            raise ConfigurationError(
+                f"there is no `{path}`", hint="`--policies` takes files and folders"
+            )
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        named = (file for file in found if file == path or file.suffix in SUFFIXES)
+        files |= dict.fromkeys(file for file in named if file.is_file())
+    return list(files)
+
+
+def _by_name(policies: Iterable[CompiledPolicy]) -> Mapping[str, CompiledPolicy]:
+    """Choose one policy for each name: the first, files before objects.
+
+    Who may write Policy objects may not thereby replace what the installation brings.
+    """
+    chosen: dict[str, CompiledPolicy] = {}
+    for compiled in policies:
+        first = chosen.setdefault(compiled.name, compiled)
+        if first is not compiled:
+            log.warning("policy_shadowed", policy=compiled.name, by=first.place)
+    return chosen
