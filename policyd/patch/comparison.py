@@ -32,9 +32,13 @@ class Comparison:
         )
 
 
-def compare(old: Json, new: Json, schema: Schema) -> Comparison:
-    """Compare two objects field by field, as deep as their schema lets them merge."""
-    changes = _Changes()
+def compare(old: Json, new: Json, schema: Schema, *, stored: bool = False) -> Comparison:
+    """Compare two objects field by field, as deep as their schema lets them merge.
+
+    With `stored`, both are taken as the API server would store them: what its own type leaves out
+    when it is empty is not there.
+    """
+    changes = _Changes(stored=stored)
     changes.visit((), old, new, schema)
     return Comparison(
         field_set(changes.removed), field_set(changes.modified), field_set(changes.added)
@@ -44,9 +48,10 @@ def compare(old: Json, new: Json, schema: Schema) -> Comparison:
 class _Changes:
     """The changes found so far."""
 
-    __slots__ = ("added", "modified", "removed")
+    __slots__ = ("_stored", "added", "modified", "removed")
 
-    def __init__(self) -> None:
+    def __init__(self, *, stored: bool) -> None:
+        self._stored = stored
         self.removed: list[FieldPath] = []
         self.modified: list[FieldPath] = []
         self.added: list[FieldPath] = []
@@ -88,12 +93,17 @@ class _Changes:
         for name in before.keys() | after.keys():
             schema = part.field(name)
             if schema is not None:
-                self.visit(
-                    (*path, field_element(name)),
-                    _field(before, name, part, has=isinstance(old, dict)),
-                    _field(after, name, part, has=isinstance(new, dict)),
-                    schema,
-                )
+                was = self._field(before, name, part, has=isinstance(old, dict))
+                now = self._field(after, name, part, has=isinstance(new, dict))
+                self.visit((*path, field_element(name)), was, now, schema)
+
+    def _field(self, fields: dict[str, Json], name: str, part: MapSchema, *, has: bool) -> Json:
+        """Return a field's value. One that the API server's type always has is never absent."""
+        value = fields.get(name, ABSENT)
+        if name in part.present:
+            missing = has and value is ABSENT
+            return ({} if part.fields[name].map else None) if missing else value
+        return ABSENT if self._stored and part.leaves_out(name, value) else value
 
     def _visit_items(self, part: ListSchema, path: FieldPath, old: Json, new: Json) -> None:
         before, after = _items(part, old), _items(part, new)
@@ -124,14 +134,6 @@ class _Changes:
 
 def _fields(value: Json) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
-
-
-def _field(fields: dict[str, Json], name: str, part: MapSchema, *, has: bool) -> Json:
-    """Return a field's value. One that the API server's type always has is never absent."""
-    value = fields.get(name, ABSENT)
-    if value is not ABSENT or not has or name not in part.present:
-        return value
-    return {} if part.fields[name].map else None
 
 
 def _items(part: ListSchema, value: Json) -> dict[Element, list[Json]]:

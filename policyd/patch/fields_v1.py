@@ -8,8 +8,11 @@ Holding a child does not mean holding its parent: a member stands for itself alo
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from policyd.api.meta import Json
 from policyd.errors import PolicydError
@@ -19,6 +22,7 @@ FieldPath = tuple[Element, ...]
 
 _KINDS = "fkvi"
 _SELF = "."
+_HTML = frozenset("&<>")
 
 
 class FieldsError(PolicydError):
@@ -185,6 +189,7 @@ def _value_text(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+@lru_cache(4096)
 def _canonical(element: Element) -> Element:
     """Return the one spelling of an element, so that equal elements are equal text."""
     kind, colon, rest = element.partition(":")
@@ -205,7 +210,9 @@ def _canonical(element: Element) -> Element:
 
 def _json(value: Json) -> str:
     """Encode as Go does: without spaces, and with what HTML would misread escaped."""
-    written = json.dumps(_whole(value), ensure_ascii=False, separators=(",", ":"))
+    written = msgspec.json.encode(_whole(value)).decode()
+    if _HTML.isdisjoint(written):
+        return written
     return written.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
@@ -216,6 +223,7 @@ def _whole(value: Json) -> Json:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+@lru_cache(4096)
 def _order(element: Element) -> tuple[int, Any]:
     """Sort fields before keys before values before indices, each as the API server does."""
     kind, _, rest = element.partition(":")

@@ -226,17 +226,14 @@ def _source(operation: Operation) -> str:
 
 
 def _missing_path(operation: Operation, path: str) -> PatchError:
+    """Say in the API server's words, which differ by operation, that a parent is missing."""
+    what = "is missing path" if operation.op == "test" else "doc is missing path"
+    if operation.op in {"move", "copy"}:
+        end = "destination" if path == operation.path else "from"
+        what = f"doc is missing {end} path"
     quoted = f'"{path}"' if operation.op in {"add", "remove"} else path
-    what = {"move": "doc is missing from path", "copy": "doc is missing from path"}
-    if path == operation.path:
-        what = {
-            "move": "doc is missing destination path",
-            "copy": "doc is missing destination path",
-            "test": "is missing path",
-        }
     return PatchError(
-        f"{operation.op} operation does not apply: {what.get(operation.op, 'doc is missing path')}:"
-        f" {quoted}: missing value",
+        f"{operation.op} operation does not apply: {what}: {quoted}: missing value",
         path=path,
         hint="add the parents first, each as an empty object",
     )

@@ -167,9 +167,7 @@ def _trimmed_fields(value: dict[str, Json], part: MapSchema) -> dict[str, Json]:
     for name, child in value.items():
         schema = part.field(name)
         after = trimmed(child, schema) if schema is not None else child
-        empty = name in part.optional and not after
-        null = after is None and part.native and name not in part.present
-        if not empty and not null:
+        if not part.leaves_out(name, after):
             kept[name] = after
     same = len(kept) == len(value) and all(child is value[name] for name, child in kept.items())
     return value if same else kept

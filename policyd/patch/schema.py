@@ -73,6 +73,12 @@ class MapSchema:
         """Return the schema of a field; None if there is no such field."""
         return self.fields.get(name, self.element)
 
+    def leaves_out(self, name: str, value: Json) -> bool:
+        """Tell whether the API server's own type has no place for this value of a field."""
+        if not value and name in self.optional:
+            return True
+        return value is None and self.native and name not in self.present
+
 
 @dataclass(frozen=True, slots=True)
 class Shapes:

@@ -245,8 +245,7 @@ def _updated(
     managers: Managers, old: Json, new: Json, schema: Schema, writer: Writer
 ) -> dict[Manager, Owned]:
     """Give the writer what he changed, and take it from all others and from what he had before."""
-    stored, kept = trimmed(old, schema), trimmed(new, schema)
-    changes = compare(stored, kept, schema).without(writer.ignored)
+    changes = compare(old, new, schema, stored=True).without(writer.ignored)
     left = _others_lose(managers, changes, None)
     fields = changes.written - UNOWNED
     if fields:
