@@ -66,7 +66,7 @@ def _emit_fitting(
     name = fitting[0].name
     if name == "dyn":
         generator.charge(0 if atoms[0].value and generator.environment.free_constants else 1)
-        return Atom(atoms[0].code)
+        return Atom(generator.named(atoms[0]).code)
     sure = len(fitting) == 1 and all(
         kind.variable or is_dyn(kind) or kind.name == atom.kind
         for kind, atom in zip(fitting[0].parameters, atoms, strict=True)
@@ -113,8 +113,8 @@ def _emit_general(
         work = fitting[0].work if sure else work_dynamically(fitting)
         generator.line(f"B.charge_work({generator.constant(work)}({codes}))", node.position)
     run = fitting[0].run if sure else call_dynamically(fitting)
-    results = {overload.result.name for overload in fitting if not overload.result.variable}
-    kind = results.pop() if len(results) == 1 and len(fitting) == 1 else "dyn"
+    results = {overload.result.name if overload.sure else "dyn" for overload in fitting}
+    kind = results.pop() if len(results) == 1 else "dyn"
     return generator.assign(f"{generator.constant(run)}({codes})", kind, node.position)
 
 

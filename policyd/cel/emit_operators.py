@@ -108,10 +108,14 @@ def _emit_deep_equality(
 def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
     """Charge for the comparison with a literal: by its length, if it is long."""
     size = len(right.value[0]) if right.kind == "string" and right.value else 1
-    if size <= _SHORT:
+    exact = f"R_traverse_least({left.code}, {right.code})"
+    if size > _SHORT:
+        generator.line(f"c += {exact}")
+    elif left.kind in _SIZELESS:
         generator.charge(traversal(size))
-    else:
-        generator.line(f"c += R_traverse_least({left.code}, {right.code})")
+    elif size:
+        # Only what is empty costs less.
+        generator.line(f"c += 1 if {left.code} else {exact}")
 
 
 def _is_string(left: Atom, right: Atom, negated: bool) -> str:  # noqa: FBT001 - table of functions

@@ -70,11 +70,7 @@ def emit_has(generator: Generator, node: ast.Has) -> Atom:
     reference = generator.checked.references.get(node)
     if isinstance(reference, VariableReference) and not reference.fields:
         return Atom("True", "bool", (True,))
-    if node.operand in generator.checked.references:
-        generator.charge(cost.IDENTIFIER)
-        atom = generator.named(_referenced(generator, node.operand))
-    else:
-        atom = generator.emit_named(node.operand)
+    atom = generator.emit_named(node.operand)
     fast = f"({node.field!r} in {atom.code}) if type({atom.code}) is dict"
     return generator.assign(
         f"{fast} else R_has({atom.code}, {node.field!r})", "bool", node.position

@@ -6,12 +6,23 @@ from typing import Final
 
 from policyd.cel.environment import Environment, Fields
 from policyd.cel.functions import Overload, Version, collect
+from policyd.cel.lib.authorizer import AUTHORIZERS, JSON_PATCHES
 from policyd.cel.lib.conversions import CONVERSIONS, STANDARD
+from policyd.cel.lib.encoders import ENCODERS
+from policyd.cel.lib.format import FORMAT
+from policyd.cel.lib.formats import NAMED_FORMATS
+from policyd.cel.lib.lists import LISTS, LISTS_EXTENSION
+from policyd.cel.lib.math import MATH
+from policyd.cel.lib.network import NETWORK
 from policyd.cel.lib.operators import OPERATORS
 from policyd.cel.lib.optionals import OPTIONALS
+from policyd.cel.lib.quantity import QUANTITIES
 from policyd.cel.lib.regex import REGEX
+from policyd.cel.lib.semver import SEMVERS
+from policyd.cel.lib.sets import SETS
 from policyd.cel.lib.strings import REVERSE, STRINGS
 from policyd.cel.lib.time import TIME
+from policyd.cel.lib.url import URLS
 from policyd.cel.macros import (
     ALL_MACROS,
     OPTIONAL_MACROS,
@@ -23,8 +34,13 @@ from policyd.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, 
 DEFAULT_VERSION: Final[Version] = (1, 36)
 """The version of Kubernetes policies are checked for, unless said otherwise."""
 
-_BASE: Final = (OPERATORS, CONVERSIONS, STANDARD, TIME, OPTIONALS, STRINGS, REGEX)
-_EXTENSIONS: Final = (*_BASE, REVERSE)
+_BASE: Final = (
+    *(OPERATORS, CONVERSIONS, STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),
+    *(LISTS_EXTENSION, QUANTITIES, URLS, NETWORK, NAMED_FORMATS, SEMVERS, AUTHORIZERS),
+    JSON_PATCHES,
+)
+# The API server has not got these; cel-spec tests them.
+_EXTENSIONS: Final = (*_BASE, REVERSE, MATH, ENCODERS)
 _TWO_VARIABLES_SINCE: Final[Version] = (1, 32)
 
 _STRINGS = list_of(STRING)

@@ -44,6 +44,12 @@ class Overload:
     since: Version = OLDEST
 
     @property
+    def sure(self) -> bool:
+        """Whether a result has the declared type whatever the elements of the arguments are."""
+        inner = [part for parameter in self.parameters for part in parameter.parameters]
+        return not self.result.variable and self.result not in inner
+
+    @property
     def style(self) -> tuple[str, bool, int]:
         """What is known of a call before its types are: name, method or not, arity."""
         return self.name, self.member, len(self.parameters)

@@ -195,7 +195,7 @@ def translate(error: BaseException) -> CelError:
     A KeyError or TypeError of the generated line itself is a failed selection. Anything else that
     is no CelError is a bug, and must not pass for an error of the expression.
     """
-    line, frame = _failed_line(error.__traceback__)
+    line, names = _failed_line(error.__traceback__)
     if isinstance(error, CelError):
         if error.position is None and line is not None:
             error.position = line.position if line.position != -1 else None
@@ -205,8 +205,8 @@ def translate(error: BaseException) -> CelError:
         wrong.__cause__ = error
         wrong.position = line.position if line else None
         return wrong
-    container, key = frame[line.probe.container], line.probe.key
-    failed = runtime.unselectable(container, frame[key] if line.probe.key_is_variable else key)
+    container, key = names[line.probe.container], line.probe.key
+    failed = runtime.unselectable(container, names[key] if line.probe.key_is_variable else key)
     failed.position = line.position
     return failed
 
@@ -214,16 +214,20 @@ def translate(error: BaseException) -> CelError:
 def _failed_line(
     traceback: TracebackType | None,
 ) -> tuple[Line | None, Mapping[str, Any]]:
-    """Return the line of generated code that failed, if nothing but itself did."""
+    """Return the line of generated code that failed, and the values of the names in it.
+
+    The line has no probe if it failed in something it called.
+    """
     found: Line | None = None
-    frame: Mapping[str, Any] = {}
+    names: Mapping[str, Any] = {}
     for part in _frames(traceback):
         if part.tb_frame.f_code.co_filename == _FILE:
             lines: list[Line] = part.tb_frame.f_globals["_lines"]
-            found, frame = lines[part.tb_lineno - 1], part.tb_frame.f_locals
+            found = lines[part.tb_lineno - 1]
+            names = {**part.tb_frame.f_globals, **part.tb_frame.f_locals}
         elif found is not None:
             found = Line(0, "", found.position)
-    return found, frame
+    return found, names
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:

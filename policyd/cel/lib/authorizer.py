@@ -1,0 +1,172 @@
+"""The authorizer: may the user who makes the request do something else as well?
+
+The decision itself is made by a function the caller puts into an `Authorizer`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from policyd.cel.cost import size_of, traversal
+from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.types import BOOL, STRING, Type
+
+AUTHORIZER = Type("kubernetes.authorization.Authorizer")
+PATH_CHECK = Type("kubernetes.authorization.PathCheck")
+GROUP_CHECK = Type("kubernetes.authorization.GroupCheck")
+RESOURCE_CHECK = Type("kubernetes.authorization.ResourceCheck")
+DECISION = Type("kubernetes.authorization.Decision")
+_CHECK_COST = 350_000
+# Parsing a selector costs the API server 256 times a traversal.
+_SELECTOR_FACTOR = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """What may be done or not: a verb on a resource, or on a path."""
+
+    verb: str = ""
+    path: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+    service_account: str = ""
+    """As `namespace/name`, if not the user's own permissions are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer of an authorizer; `error` if it could not decide."""
+
+    allowed: bool = False
+    reason: str = ""
+    error: str = ""
+
+    cel_type_name = DECISION.name
+
+
+Authorize = Callable[[Attributes], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class Authorizer:
+    """The value of the variable `authorizer`."""
+
+    authorize: Authorize
+    attributes: Attributes = Attributes()
+
+    cel_type_name = AUTHORIZER.name
+
+
+@dataclass(frozen=True, slots=True)
+class PathCheck:
+    """A question about a path."""
+
+    authorize: Authorize
+    attributes: Attributes
+
+    cel_type_name = PATH_CHECK.name
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCheck:
+    """The API group of a question about a resource."""
+
+    authorize: Authorize
+    attributes: Attributes
+
+    cel_type_name = GROUP_CHECK.name
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCheck:
+    """A question about a resource."""
+
+    authorize: Authorize
+    attributes: Attributes
+
+    cel_type_name = RESOURCE_CHECK.name
+
+
+def _path(authorizer: Authorizer, path: str) -> PathCheck:
+    return PathCheck(authorizer.authorize, replace(authorizer.attributes, path=path))
+
+
+def _group(authorizer: Authorizer, group: str) -> GroupCheck:
+    return GroupCheck(authorizer.authorize, replace(authorizer.attributes, group=group))
+
+
+def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+    account = f"{namespace}/{name}"
+    return Authorizer(authorizer.authorize, replace(authorizer.attributes, service_account=account))
+
+
+def _resource(check: GroupCheck, resource: str) -> ResourceCheck:
+    return ResourceCheck(check.authorize, replace(check.attributes, resource=resource))
+
+
+def _with(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
+    def narrow(check: ResourceCheck, text: str) -> ResourceCheck:
+        return ResourceCheck(check.authorize, replace(check.attributes, **{field: text}))
+
+    return narrow
+
+
+def _check(check: PathCheck | ResourceCheck, verb: str) -> Decision:
+    return check.authorize(replace(check.attributes, verb=verb))
+
+
+def _selector_cost(_check: ResourceCheck, selector: str) -> int:
+    return traversal(size_of(selector) * _SELECTOR_FACTOR)
+
+
+def _narrowing(name: str, field: str, *, selector: bool = False) -> Overload:
+    size = Size(cost=_selector_cost) if selector else Size()
+    return method(
+        name,
+        RESOURCE_CHECK,
+        STRING,
+        returns=RESOURCE_CHECK,
+        run=_with(field),
+        size=size,
+        since=(1, 31) if selector else (1, 30),
+    )
+
+
+_CHECK = Size(cost=_CHECK_COST)
+
+AUTHORIZERS: tuple[Overload, ...] = (
+    method("path", AUTHORIZER, STRING, returns=PATH_CHECK, run=_path),
+    method("group", AUTHORIZER, STRING, returns=GROUP_CHECK, run=_group),
+    method("serviceAccount", AUTHORIZER, STRING, STRING, returns=AUTHORIZER, run=_service_account),
+    method("resource", GROUP_CHECK, STRING, returns=RESOURCE_CHECK, run=_resource),
+    _narrowing("subresource", "subresource"),
+    _narrowing("namespace", "namespace"),
+    _narrowing("name", "name"),
+    _narrowing("fieldSelector", "field_selector", selector=True),
+    _narrowing("labelSelector", "label_selector", selector=True),
+    method("check", PATH_CHECK, STRING, returns=DECISION, run=_check, size=_CHECK),
+    method("check", RESOURCE_CHECK, STRING, returns=DECISION, run=_check, size=_CHECK),
+    method("allowed", DECISION, returns=BOOL, run=lambda decision: decision.allowed),
+    method("reason", DECISION, returns=STRING, run=lambda decision: decision.reason),
+    method("errored", DECISION, returns=BOOL, run=lambda decision: bool(decision.error)),
+    method("error", DECISION, returns=STRING, run=lambda decision: decision.error),
+)
+
+
+def _escape_key(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+JSON_PATCHES: tuple[Overload, ...] = (
+    function(
+        "jsonpatch.escapeKey",
+        STRING,
+        returns=STRING,
+        run=_escape_key,
+        size=Size(cost=lambda key: traversal(2 * len(key))),
+    ),
+)

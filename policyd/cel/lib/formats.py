@@ -1,0 +1,234 @@
+"""Named formats: `format.dns1123Label().validate(name)`, with Kubernetes' own messages."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Final
+
+from policyd.cel.cost import traversal
+from policyd.cel.errors import CelError
+from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.lib.time import parse_timestamp
+from policyd.cel.lib.url import is_url
+from policyd.cel.types import STRING, Type, list_of, optional_of
+from policyd.cel.values import NONE, Optional
+
+FORMAT = Type("kubernetes.NamedFormat")
+Validate = Callable[[str], list[str]]
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_DNS1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_NAME_PART = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = f"({_NAME_PART})?"
+_UUID = re.compile(
+    r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}", re.ASCII
+)
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
+_LONGEST_LABEL: Final = 63
+_LONGEST_SUBDOMAIN: Final = 253
+
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character"
+)
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character"
+)
+_DNS1035_RULE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character"
+)
+_NAME_RULE: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character"
+)
+_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character"
+)
+
+
+class NamedFormat:
+    """A format that strings can be validated by."""
+
+    __slots__ = ("name", "pattern_size", "validate")
+    cel_type_name = FORMAT.name
+
+    def __init__(self, name: str, validate: Validate, pattern_size: int) -> None:
+        self.name = name
+        self.validate = validate
+        self.pattern_size = pattern_size
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is NamedFormat and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __len__(self) -> int:
+        """Size by which the API server computes costs."""
+        return self.pattern_size
+
+
+def _pattern_error(rule: str, pattern: str, *examples: str) -> str:
+    shown = ",  or ".join(f"'{example}'" for example in examples)
+    return f"{rule} (e.g. {shown}, regex used for validation is '{pattern}')"
+
+
+def _too_long(text: str, limit: int) -> list[str]:
+    return [f"must be no more than {limit} characters"] if len(text) > limit else []
+
+
+def _dns1123_label(text: str) -> list[str]:
+    wrong = _too_long(text, _LONGEST_LABEL)
+    if re.fullmatch(_LABEL, text):
+        return wrong
+    if re.fullmatch(_SUBDOMAIN, text):
+        return [*wrong, "must not contain dots"]
+    return [*wrong, _pattern_error(_LABEL_RULE, _LABEL, "my-name", "123-abc")]
+
+
+def _dns1123_subdomain(text: str) -> list[str]:
+    wrong = _too_long(text, _LONGEST_SUBDOMAIN)
+    if not re.fullmatch(_SUBDOMAIN, text):
+        wrong.append(_pattern_error(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
+    return wrong
+
+
+def _dns1035_label(text: str) -> list[str]:
+    wrong = _too_long(text, _LONGEST_LABEL)
+    if not re.fullmatch(_DNS1035, text):
+        wrong.append(_pattern_error(_DNS1035_RULE, _DNS1035, "my-name", "abc-123"))
+    return wrong
+
+
+def _prefix_of(validate: Validate) -> Validate:
+    """Return a validation for what a name is generated from: it may end with a dash."""
+
+    def masked(text: str) -> list[str]:
+        ends = len(text) > 1 and text.endswith("-")
+        return validate(f"{text[:-2]}a" if ends else text)
+
+    return masked
+
+
+def _qualified_name(text: str) -> list[str]:
+    prefix, slash, name = text.rpartition("/")
+    example = _pattern_error(_NAME_RULE, _NAME_PART, "MyName", "my.name", "123-abc")
+    if "/" in prefix:
+        extra = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a qualified name {example} {extra}"]
+    wrong: list[str] = []
+    if slash and not prefix:
+        wrong.append("prefix part must be non-empty")
+    elif slash:
+        wrong.extend(f"prefix part {message}" for message in _dns1123_subdomain(prefix))
+    if not name:
+        wrong.append("name part must be non-empty")
+    wrong.extend(f"name part {message}" for message in _too_long(name, _LONGEST_LABEL))
+    if not re.fullmatch(_NAME_PART, name):
+        wrong.append(f"name part {example}")
+    return wrong
+
+
+def _label_value(text: str) -> list[str]:
+    wrong = _too_long(text, _LONGEST_LABEL)
+    if not re.fullmatch(_LABEL_VALUE, text):
+        error = _pattern_error(_VALUE_RULE, _LABEL_VALUE, "MyValue", "my_value", "12345")
+        wrong.append(error)
+    return wrong
+
+
+def _uri(text: str) -> list[str]:
+    return [] if is_url(text) else ["invalid URI"]
+
+
+def _uuid(text: str) -> list[str]:
+    return [] if _UUID.fullmatch(text) else ["does not match the UUID format"]
+
+
+def _byte(text: str) -> list[str]:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return ["invalid base64"]
+    return [] if _BASE64.fullmatch(text) else ["invalid base64"]
+
+
+def _date(text: str) -> list[str]:
+    try:
+        valid = len(text) == 10 and bool(date.fromisoformat(text))
+    except ValueError:
+        valid = False
+    return [] if valid else ["invalid date"]
+
+
+def _datetime(text: str) -> list[str]:
+    try:
+        parse_timestamp(text)
+    except CelError:
+        return ["invalid datetime"]
+    return []
+
+
+# The sizes are those the API server takes for the patterns when it computes costs.
+FORMATS: Final[dict[str, NamedFormat]] = {
+    name: NamedFormat(name, validate, size)
+    for name, validate, size in (
+        ("dns1123Label", _dns1123_label, 30),
+        ("dns1123Subdomain", _dns1123_subdomain, 60),
+        ("dns1035Label", _dns1035_label, 30),
+        ("qualifiedName", _qualified_name, 60),
+        ("dns1123LabelPrefix", _prefix_of(_dns1123_label), 30),
+        ("dns1123SubdomainPrefix", _prefix_of(_dns1123_subdomain), 60),
+        ("dns1035LabelPrefix", _prefix_of(_dns1035_label), 30),
+        ("labelValue", _label_value, 40),
+        ("uri", _uri, 1_000),
+        ("uuid", _uuid, len(_UUID.pattern)),
+        ("byte", _byte, 1_000),
+        ("date", _date, 1_000),
+        ("datetime", _datetime, 1_000),
+    )
+}
+
+
+def _named(name: str) -> Optional:
+    found = FORMATS.get(name)
+    return NONE if found is None else Optional(found)
+
+
+def _validate(named: NamedFormat, text: str) -> Optional:
+    wrong = named.validate(text)
+    return Optional(wrong) if wrong else NONE
+
+
+def _validation_cost(named: NamedFormat, text: str) -> int:
+    return traversal(1 + len(text)) * ((named.pattern_size + 3) // 4)
+
+
+def _constant(named: NamedFormat) -> Callable[[], NamedFormat]:
+    return lambda: named
+
+
+_SINCE = (1, 31)
+
+NAMED_FORMATS: tuple[Overload, ...] = (
+    function("format.named", STRING, returns=optional_of(FORMAT), run=_named, since=_SINCE),
+    *(
+        function(f"format.{name}", returns=FORMAT, run=_constant(named), since=_SINCE)
+        for name, named in FORMATS.items()
+    ),
+    method(
+        "validate",
+        FORMAT,
+        STRING,
+        returns=optional_of(list_of(STRING)),
+        run=_validate,
+        size=Size(cost=_validation_cost),
+        since=_SINCE,
+    ),
+)

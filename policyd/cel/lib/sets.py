@@ -1,0 +1,31 @@
+"""Sets: lists taken for sets."""
+
+from typing import Any
+
+from policyd.cel.cost import product, product_twice
+from policyd.cel.functions import Overload, Size, function
+from policyd.cel.runtime import contains
+from policyd.cel.types import BOOL, A, list_of
+
+
+def _contains(whole: list[Any], part: list[Any]) -> bool:
+    return all(contains(element, whole) for element in part)
+
+
+def _equivalent(a: list[Any], b: list[Any]) -> bool:
+    return _contains(a, b) and _contains(b, a)
+
+
+def _intersects(a: list[Any], b: list[Any]) -> bool:
+    return any(contains(element, b) for element in a)
+
+
+_LIST = list_of(A)
+_ONCE = Size(cost=product)
+_TWICE = Size(cost=product_twice)
+
+SETS: tuple[Overload, ...] = (
+    function("sets.contains", _LIST, _LIST, returns=BOOL, run=_contains, size=_ONCE),
+    function("sets.equivalent", _LIST, _LIST, returns=BOOL, run=_equivalent, size=_TWICE),
+    function("sets.intersects", _LIST, _LIST, returns=BOOL, run=_intersects, size=_ONCE),
+)

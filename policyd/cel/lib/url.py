@@ -1,0 +1,114 @@
+"""URLs: `url('https://host:80/path').getHost()`."""
+
+import re
+from functools import lru_cache
+from urllib.parse import SplitResult, parse_qs, quote, unquote_to_bytes, urlsplit
+
+from policyd.cel.cost import traverse
+from policyd.cel.errors import CelError
+from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.types import BOOL, STRING, Type, list_of, map_of
+
+URL = Type("kubernetes.URL")
+_CONTROL = re.compile(r"[\x00-\x20\x7f]")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
+_ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})")
+# What Go leaves as it is in a path.
+_PATH_SAFE = "/$&+,:;=@-_.~!*'()"
+
+
+class Url:
+    """An absolute URL, or an absolute path."""
+
+    __slots__ = ("parts",)
+    cel_type_name = URL.name
+
+    def __init__(self, parts: SplitResult) -> None:
+        self.parts = parts
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Url and other.parts == self.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+
+@lru_cache(maxsize=2_048)
+def _parse(text: str) -> Url:
+    wrong = f'URL parse error during conversion from string: parse "{text[:200]}": '
+    if not text:
+        raise CelError(f"{wrong}empty url")
+    if _CONTROL.search(text):
+        raise CelError(f"{wrong}net/url: invalid control character in URL")
+    if not text.startswith("/") and not _SCHEME.match(text):
+        raise CelError(f"{wrong}invalid URI for request")
+    if _ESCAPES.search(text.partition("?")[0]):
+        raise CelError(f"{wrong}invalid URL escape")
+    try:
+        parts = urlsplit(text, allow_fragments=False)
+        _ = parts.port
+    except ValueError as error:
+        raise CelError(f"{wrong}{error}") from None
+    return Url(parts)
+
+
+def _url(text: str) -> Url:
+    return _parse(text)
+
+
+def is_url(text: str) -> bool:
+    """Tell whether `text` is an absolute URL or path."""
+    try:
+        _parse(text)
+    except CelError:
+        return False
+    return True
+
+
+def _scheme(url: Url) -> str:
+    return url.parts.scheme
+
+
+def _host(url: Url) -> str:
+    return url.parts.netloc.rpartition("@")[2]
+
+
+def _hostname(url: Url) -> str:
+    host = _host(url)
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _port(url: Url) -> str:
+    host = _host(url).rpartition("]")[2]
+    return host.partition(":")[2]
+
+
+def _escaped_path(url: Url) -> str:
+    # Go escapes again what it read, unless what was written is a valid escape already.
+    path = url.parts.path
+    if quote(path, safe=f"{_PATH_SAFE}%[]") == path:
+        return path
+    return quote(unquote_to_bytes(path), safe=_PATH_SAFE)
+
+
+def _query(url: Url) -> dict[str, list[str]]:
+    try:
+        return parse_qs(url.parts.query, keep_blank_values=True)
+    except ValueError:
+        return {}
+
+
+_READ = Size(cost=traverse)
+
+URLS: tuple[Overload, ...] = (
+    function("url", STRING, returns=URL, run=_url, size=_READ),
+    function("isURL", STRING, returns=BOOL, run=is_url, size=_READ),
+    method("getScheme", URL, returns=STRING, run=_scheme),
+    method("getHost", URL, returns=STRING, run=_host),
+    method("getHostname", URL, returns=STRING, run=_hostname),
+    method("getPort", URL, returns=STRING, run=_port),
+    method("getEscapedPath", URL, returns=STRING, run=_escaped_path),
+    method("getQuery", URL, returns=map_of(STRING, list_of(STRING)), run=_query),
+)

@@ -1,0 +1,1 @@
+"""Runs cases from outside: `python -m tests.conformance [--suite NAME] [--json FILE]`."""

@@ -1,0 +1,159 @@
+"""Kubernetes' own tables: expressions of its libraries, conditions at admission, and costs."""
+
+import json
+import re
+from dataclasses import replace
+
+from policyd.cel import (
+    Budget,
+    CelCompileError,
+    CelError,
+    admission_environment,
+    compile_expression,
+)
+from policyd.cel.errors import CelInternalError
+from policyd.cel.lib.authorizer import Attributes, Authorizer, Decision, ResourceCheck
+from policyd.cel.values import Optional, Struct
+from tests.conformance.outcome import Outcome
+
+_POLICY_BUDGET = 10_000_000
+# The tables refer to a few Go variables by name; these are their values.
+_VARIABLES = {"int6": 6, "int4": 4, "true": True, "false": False}
+
+
+def run_library(path):
+    environment = admission_environment()
+    for case in json.loads(path.read_text()):
+        yield Outcome(case["id"], why=_library_failure(case, environment))
+
+
+def _library_failure(case, environment):
+    expect = case["expect"]
+    patterns = expect.get("patterns", [expect.get("pattern", "")])
+    try:
+        program = compile_expression(case["expression"], environment)
+    except CelCompileError as error:
+        return _expected(expect["result"] == "compileError", patterns, error)
+    if expect["result"] == "compileError":
+        return "expected an error when compiled"
+    try:
+        value = program.evaluate({}, Budget())
+    except CelInternalError as error:
+        return str(error)
+    except CelError as error:
+        return _expected(expect["result"] == "runtimeError", patterns, error)
+    if expect["result"] != "value":
+        return f"expected an error, got {value!r}"
+    return "" if _matches(value, expect["value"]) else f"{expect['value']} != {value!r}"
+
+
+def _expected(wanted, patterns, error):
+    if not wanted:
+        return f"unexpected error: {error}"
+    missing = [p for p in patterns if not (re.search(p, str(error)) or p in str(error))]
+    return f"{missing} not in: {error}" if missing else ""
+
+
+def _matches(value, wanted):
+    if isinstance(wanted, dict) and "go" in wanted:
+        return True  # only its Go type is known: that it evaluates is what is tested
+    if isinstance(wanted, dict) and "var" in wanted:
+        return value == _VARIABLES.get(wanted["var"], wanted["var"])
+    if isinstance(wanted, dict) and "optional" in wanted:
+        return isinstance(value, Optional) and value.value == wanted["optional"]
+    if isinstance(value, Struct) and value.type_name == "JSONPatch":
+        names = {"op": "Op", "path": "Path", "from": "From", "value": "Val"}
+        return {names[name]: part for name, part in value.items()} == wanted
+    return value == wanted
+
+
+def run_cost(path):
+    # Its environment takes lists of several types, and does not optimise.
+    environment = replace(admission_environment(), free_constants=False, same_type_literals=False)
+    for case in json.loads(path.read_text()):
+        yield Outcome(case["id"], why=_cost_failure(case, environment))
+
+
+def _cost_failure(case, environment):
+    budget = Budget(_POLICY_BUDGET)
+    try:
+        program = compile_expression(case["expression"], environment)
+        program.evaluate({"authorizer": _authorizer({"default": "allow"})}, budget)
+    except (CelCompileError, CelError) as error:
+        return f"unexpected error: {error}"
+    wanted = case["expect"]["runtimeCost"]
+    return "" if budget.spent == wanted else f"cost {budget.spent}, expected {wanted}"
+
+
+def run_conditions(path):
+    for case in json.loads(path.read_text()):
+        yield Outcome(case["id"], why=_condition_failure(case))
+
+
+def _condition_failure(case):
+    major, minor = re.fullmatch(r"v(\d)(\d+)", case.get("k8sVersion", "v136")).groups()
+    environment = admission_environment((int(major), int(minor)))
+    budget = Budget(case.get("budget", _POLICY_BUDGET))
+    variables = _activation(case)
+    expect = case["expect"]
+    for place, expression in enumerate(case["expressions"]):
+        wanted = expect["results"][place] if "results" in expect else None
+        try:
+            value = compile_expression(expression, environment).evaluate(variables, budget)
+        except (CelCompileError, CelError) as error:
+            if wanted is None or "error" not in wanted:
+                return f"unexpected error: {error}"
+            continue
+        if wanted is not None and value != wanted.get("value"):
+            return f"{expression}: expected {wanted}, got {value!r}"
+    remaining = expect.get("remaining", budget.remaining)
+    if remaining != budget.remaining:
+        return f"{budget.remaining} of the budget left, expected {remaining}"
+    return ""
+
+
+def _activation(case):
+    authorizer = _authorizer(case.get("authorizer", {"default": "deny"}))
+    request = case.get("request", {})
+    resource = request.get("resource", {})
+    # Go's dynamic objects were dumped with the field that holds their content.
+    params = [param.get("Object", param) for param in case.get("params") or ()] or [None]
+    return {
+        "object": case.get("resource"),
+        "oldObject": case.get("oldResource"),
+        "request": request,
+        "params": params[0],
+        "authorizer": authorizer,
+        "authorizer.requestResource": ResourceCheck(
+            authorizer.authorize,
+            Attributes(group=resource.get("group", ""), resource=resource.get("resource", "")),
+        ),
+    }
+
+
+def _authorizer(described):
+    """Build the authorizer a case describes: what it allows, and what it says to all else."""
+    allowed = described.get("allow")
+
+    def authorize(attributes):
+        if allowed is not None and _is_allowed(attributes, allowed):
+            return Decision(allowed=True)
+        if described["default"] == "error":
+            return Decision(error="fake authz error")
+        return Decision(allowed=described["default"] == "allow", reason="fake reason")
+
+    return Authorizer(authorize)
+
+
+def _is_allowed(attributes, allowed):
+    if "Path" in allowed:
+        return attributes.path == allowed["Path"] and attributes.verb == allowed["Verb"]
+    asked = {
+        "APIGroup": attributes.group,
+        "Resource": attributes.resource,
+        "Subresource": attributes.subresource,
+        "Namespace": attributes.namespace,
+        "Name": attributes.name,
+        "Verb": attributes.verb,
+    }
+    return all(allowed.get(name, "") == value for name, value in asked.items())
