@@ -46,12 +46,11 @@ class Operation(
 
 def pointer(path: Path) -> str:
     """Write `path` as a JSON pointer."""
-    written = ""
-    for step in path:
-        if isinstance(step, str) and ("~" in step or "/" in step):
-            step = step.replace("~", "~0").replace("/", "~1")  # noqa: PLW2901 (escaped in place)
-        written += f"/{step}"
-    return written
+    written = "/".join(("", *map(str, path)))
+    if "~" not in written and written.count("/") == len(path):
+        return written
+    names = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    return "/".join(("", *names))
 
 
 def steps(written: str) -> list[str]:
