@@ -1,11 +1,44 @@
-"""The commands: data to stdout, talk to stderr; exit codes 0 fine, 1 findings, 2 usage."""
+"""The commands: data to stdout, talk to stderr; exit codes 0 fine, 1 findings, 2 usage.
+
+A command's module is imported when the command is called: `policyd --version` must not wait for
+what only the controller needs.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
 
 import click
 
 from policyd import __version__
 
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "check": ("policyd.cli.check:command", "Say everything that is wrong with policies."),
+    "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
+    "test": ("policyd.cli.test:command", "Run the cases beside policies."),
+    "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
+}
+"""Every command: where it is, as `module:attribute`, and its line in `policyd --help`."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _LazyGroup(click.Group):
+    """A group that knows its commands by name, and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="policyd")
 def main() -> None:
     """Policies and queues for GPU clusters."""

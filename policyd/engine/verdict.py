@@ -10,6 +10,9 @@ from policyd.patch.operations import Operation
 _LONGEST_KEY = 63
 """Letters that a key of an audit annotation may have."""
 
+MUTATED_BY = "mutated-by"
+"""Key of the audit annotation that names the policies that changed the object."""
+
 CATCHABLE = (PolicydError, RecursionError)
 """What evaluating a policy on a hostile object may raise; anything else is a bug."""
 
@@ -73,7 +76,7 @@ class Verdict:
     def decision(self, operations: Sequence[Operation] = ()) -> Decision:
         """Return the decision, denials ordered by policy."""
         if self._mutated:
-            self.annotate("mutated-by", ", ".join(self._mutated))
+            self.annotate(MUTATED_BY, ", ".join(self._mutated))
         return Decision(
             denials=tuple(sorted(self._denials, key=lambda denial: denial.policy)),
             warnings=tuple(self._warnings),

@@ -1,0 +1,208 @@
+"""`policyd apply`: what the door would make of objects."""
+
+import difflib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict, Unpack
+
+import click
+import yaml
+
+from policyd.api.admission import Operation, UserInfo
+from policyd.api.meta import Json
+from policyd.cli.files import PATH, STANDARD_INPUT, load, texts
+from policyd.cli.report import count, show_all
+from policyd.engine.decision import Decision
+from policyd.engine.documents import Document, read_documents
+from policyd.engine.findings import Finding
+from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.verdict import MUTATED_BY
+from policyd.patch.json_patch import apply_json_patch
+
+Output = Literal["yaml", "json", "diff"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """An object, what was decided, and what came of it."""
+
+    document: Document
+    decision: Decision
+    result: Json
+
+    @property
+    def name(self) -> str:
+        kind, metadata = self.document.value["kind"], self.document.value["metadata"]
+        name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+        namespace = metadata.get("namespace")
+        return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def _labels(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> Mapping[str, str]:
+    """Read `key=value,key=value`."""
+    pairs = [part.partition("=") for part in (value or "").split(",") if part]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise click.BadParameter(f"`{value}` is not of the form key=value,key=value")
+    return {key: text for key, _, text in pairs}
+
+
+class _Given(TypedDict):
+    """What the command line says."""
+
+    policies: tuple[str, ...]
+    objects: tuple[str, ...]
+    output: Output
+    operation: Operation
+    namespace: str
+    namespace_labels: Mapping[str, str]
+    user: str
+    groups: tuple[str, ...]
+
+
+@click.command("apply")
+@click.option(
+    "-p", "--policies", multiple=True, required=True, type=PATH, help="Policies: file, folder or -."
+)
+@click.option(
+    "-f",
+    "--filename",
+    "objects",
+    multiple=True,
+    required=True,
+    type=PATH,
+    help="Objects: file, folder or -.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "diff"]),
+    default="yaml",
+    help="The resulting objects, or how they differ from what was given.",
+)
+@click.option(
+    "--operation",
+    type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
+    default="CREATE",
+    help="What is done with the objects.",
+)
+@click.option("-n", "--namespace", default="default", help="Namespace of objects that name none.")
+@click.option(
+    "--namespace-labels",
+    callback=_labels,
+    metavar="KEY=VALUE,…",
+    help="Labels of the namespaces that are not among the objects.",
+)
+@click.option("--user", default="someone", help="Who asks.")
+@click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated.")
+def command(**given: Unpack[_Given]) -> None:
+    r"""Show what the door would make of objects, without a cluster.
+
+    Each object goes through all policies, as if it were sent to the API server. The objects that
+    are allowed go to standard output, changed as the policies say; denials and warnings go to
+    standard error. Namespaces among the objects count with their labels.
+
+    Exits with 0 if everything is allowed, 1 if anything is denied or a policy is wrong.
+
+    \b
+    Examples:
+      policyd apply -p policies/ -f job.yaml
+      policyd apply -p policies/ -f job.yaml --namespace-labels policyd.io/team=team-a
+      policyd apply -p my-policy.yaml -f manifests/ -o diff
+      helm template chart/ | policyd apply -p policies/ -f -
+    """
+    if (given["policies"] + given["objects"]).count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
+    loaded = load(given["policies"])
+    show_all(loaded.findings)
+    documents, unreadable = _read(given["objects"])
+    show_all(unreadable)
+    if not documents and not unreadable:
+        raise click.UsageError(f"no object in {', '.join(given['objects'])}")
+    objects = [document.value for document in documents]
+    lookup = namespace_lookup(objects, given["namespace_labels"])
+    applied, broken = _apply(documents, PolicySet(loaded.policies, namespaces=lookup), given)
+    show_all(broken)
+    for one in applied:
+        _tell(one)
+    _print([one for one in applied if one.decision.allowed], given["output"])
+    denied = sum(not one.decision.allowed for one in applied)
+    if denied:
+        click.echo(f"{count(denied, 'object')} of {len(applied)} denied", err=True)
+    sys.exit(1 if denied or broken or unreadable or loaded.findings else 0)
+
+
+def _read(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    for name, text in texts(paths):
+        read, unreadable = read_documents(text, name)
+        documents += read
+        findings += unreadable
+    return documents, findings
+
+
+def _apply(
+    documents: Sequence[Document], policies: PolicySet, given: _Given
+) -> tuple[list[_Applied], list[Finding]]:
+    """Send each object through the policies; what is no object is a finding."""
+    circumstances = Circumstances(
+        operation=given["operation"],
+        user=UserInfo(username=given["user"], groups=given["groups"]),
+        namespace=given["namespace"],
+    )
+    applied: list[_Applied] = []
+    findings: list[Finding] = []
+    for document in documents:
+        try:
+            request = request_for(document.value, circumstances)
+        except ObjectError as error:
+            findings.append(document.finding(str(error)))
+            continue
+        decision = policies.review(request)
+        applied.append(
+            _Applied(document, decision, apply_json_patch(document.value, decision.operations))
+        )
+    return applied, findings
+
+
+def _tell(one: _Applied) -> None:
+    """Say on stderr what was decided about an object."""
+    by = one.decision.audit_annotations.get(MUTATED_BY)
+    if by:
+        click.secho(f"{one.name}: changed by {by}", dim=True, err=True)
+    for warning in one.decision.warnings:
+        click.secho(f"{one.name}: warning: {warning}", fg="yellow", err=True)
+    for denial in one.decision.denials:
+        click.secho(f"{one.name}: denied: {denial}", fg="red", err=True)
+
+
+def _print(allowed: Sequence[_Applied], output: Output) -> None:
+    match output:
+        case "yaml":
+            if allowed:
+                click.echo("---\n".join(_yaml(one.result) for one in allowed), nl=False)
+        case "json":
+            click.echo(json.dumps([one.result for one in allowed], indent=2))
+        case "diff":
+            for one in allowed:
+                _print_difference(one)
+
+
+def _print_difference(one: _Applied) -> None:
+    before, after = _yaml(one.document.value), _yaml(one.result)
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), one.document.source, one.name, lineterm=""
+    )
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in lines:
+        click.secho(line, fg=colours.get(line[0]))
+
+
+def _yaml(value: Json) -> str:
+    return yaml.safe_dump(value, sort_keys=False)

@@ -1,0 +1,61 @@
+"""The files that commands are given: paths, folders, standard input."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from policyd.engine.compile import CompiledPolicy
+from policyd.engine.findings import Finding
+from policyd.engine.load import Loaded, load_policies
+
+STANDARD_INPUT = "-"
+CASES = "cases.yaml"
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+PATH = click.Path(exists=True, allow_dash=True)
+"""A file, a folder, or `-`."""
+
+
+def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each file that `paths` mean, cases left out of folders."""
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield "stdin", sys.stdin.buffer.read()
+            continue
+        for file in files(Path(path)):
+            yield str(file), file.read_bytes()
+
+
+def files(path: Path) -> list[Path]:
+    """Return a file, or the YAML and JSON files of a folder, hidden ones and cases left out."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix in SUFFIXES
+        and file.name != CASES
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+
+
+def load(paths: Sequence[str]) -> Loaded:
+    """Load the policies of all files; two with one name are a finding, and both are used not."""
+    policies: dict[str, CompiledPolicy] = {}
+    findings: list[Finding] = []
+    for name, text in texts(paths):
+        loaded = load_policies(text, name)
+        findings += loaded.findings
+        for policy in loaded.policies:
+            if policy.name in policies:
+                findings.append(_twice(policy, policies[policy.name]))
+            policies[policy.name] = policy
+    return Loaded(tuple(policies.values()), tuple(findings))
+
+
+def _twice(policy: CompiledPolicy, other: CompiledPolicy) -> Finding:
+    message = f"policy `{policy.name}` is also in {other.place}"
+    return Finding(source=policy.place, message=message, hint="names must differ")

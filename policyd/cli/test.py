@@ -1,0 +1,148 @@
+"""`policyd test`: run the cases beside policies."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from policyd.cli.files import CASES, SUFFIXES, load
+from policyd.cli.report import as_json, count, show_all
+from policyd.engine.cases import Outcome, load_cases, run_case
+from policyd.engine.findings import Finding
+
+_MANY = 100
+"""Cases from which on a bar shows how far they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """A file of cases: how each went, or why none was run."""
+
+    path: Path
+    outcomes: tuple[Outcome, ...]
+    findings: tuple[Finding, ...]
+
+
+@click.command("test")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it."
+)
+@click.option("-k", "--keyword", default="", help="Run only the cases whose name has this in it.")
+@click.option("-v", "--verbose", is_flag=True, help="Name the cases that pass, too.")
+def command(
+    paths: tuple[Path, ...], output: Literal["text", "json"], keyword: str, *, verbose: bool
+) -> None:
+    r"""Run the cases beside the policies in PATHS.
+
+    The cases of a folder are in its cases.yaml and concern the policies beside it. A case gives an
+    object, and what must come of it; an expectation about a request that no policy concerned itself
+    with fails, and whatever is changed is sent a second time and must stay as it is.
+
+    Exits with 0 if all pass, 1 if any does not.
+
+    \b
+    Examples:
+      policyd test policies/
+      policyd test policies/gpu/cap-gpus/cases.yaml -k "eight"
+      policyd test -o json policies/ | jq '.failed'
+
+    \b
+    A case:
+      cases:
+      - name: a pod gets its team's queue
+        namespaceLabels: {policyd.io/queue: team-a}
+        object: {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}
+        expect:
+          mutated: {metadata: {labels: {kueue.x-k8s.io/queue-name: team-a}}}
+    """
+    files = [file for path in paths for file in _case_files(path)]
+    if not files:
+        raise click.UsageError(f"no {CASES} under {', '.join(map(str, paths))}")
+    tested = list(_test_all(files, keyword))
+    if output == "json":
+        click.echo(json.dumps(_as_json(tested), indent=2))
+    else:
+        _show(tested, verbose=verbose)
+    failed = any(one.findings or not all(o.passed for o in one.outcomes) for one in tested)
+    sys.exit(1 if failed else 0)
+
+
+def _case_files(path: Path) -> list[Path]:
+    return sorted(path.rglob(CASES)) if path.is_dir() else [path]
+
+
+def _test_all(files: Sequence[Path], keyword: str) -> Iterator[_Tested]:
+    if len(files) < _MANY or not sys.stderr.isatty():
+        for file in files:
+            yield _test(file, keyword)
+        return
+    with click.progressbar(files, label="testing", file=sys.stderr) as shown:
+        for file in shown:
+            yield _test(file, keyword)
+
+
+def _test(path: Path, keyword: str) -> _Tested:
+    """Run the cases of one file against the policies beside it."""
+    cases, findings = load_cases(path.read_bytes(), str(path))
+    policies = [
+        file
+        for file in sorted(path.parent.iterdir())
+        if file.suffix in SUFFIXES and file.name != path.name
+    ]
+    loaded = load([str(file) for file in policies])
+    findings = [*loaded.findings, *findings]
+    if not loaded.policies and not findings:
+        message = "there is no policy beside these cases"
+        findings.append(Finding(source=str(path), message=message, hint="put it into policy.yaml"))
+    if cases is None or findings:
+        return _Tested(path, (), tuple(findings))
+    chosen = [case for case in cases.cases if keyword in case.name]
+    return _Tested(path, tuple(run_case(case, cases, loaded.policies) for case in chosen), ())
+
+
+def _show(tested: Sequence[_Tested], *, verbose: bool) -> None:
+    for one in tested:
+        show_all(one.findings)
+        for outcome in one.outcomes:
+            if not outcome.passed:
+                _show_failure(one.path, outcome)
+            elif verbose:
+                click.echo(f"ok: {one.path}: {outcome.case.name}")
+    outcomes = [outcome for one in tested for outcome in one.outcomes]
+    failed = sum(not outcome.passed for outcome in outcomes)
+    broken = sum(bool(one.findings) for one in tested)
+    passed = f"{count(len(outcomes) - failed, 'case')} passed"
+    parts = [passed, *([f"{failed} failed"] if failed else [])]
+    parts += [f"{count(broken, 'folder')} could not be tested"] if broken else []
+    click.secho(", ".join(parts), fg="red" if failed or broken else "green")
+
+
+def _show_failure(path: Path, outcome: Outcome) -> None:
+    click.secho(f"FAILED {path}: {outcome.case.name}", fg="red", bold=True)
+    for problem in outcome.problems:
+        click.echo(f"  {problem}")
+    colours = {"+": "green", "-": "red"}
+    for line in outcome.difference:
+        click.secho(f"    {line}", fg=colours.get(line[0]))
+
+
+def _as_json(tested: Sequence[_Tested]) -> dict[str, Any]:
+    cases = [
+        {
+            "file": str(one.path),
+            "case": outcome.case.name,
+            "passed": outcome.passed,
+            "problems": outcome.problems,
+            "difference": outcome.difference,
+        }
+        for one in tested
+        for outcome in one.outcomes
+    ]
+    findings = [as_json(finding) for one in tested for finding in one.findings]
+    failed = sum(not case["passed"] for case in cases)
+    return {"passed": len(cases) - failed, "failed": failed, "findings": findings, "cases": cases}

@@ -1,0 +1,200 @@
+"""Cases: what a policy is expected to do, written beside it.
+
+A case gives an object, under what circumstances it is sent, and what must come of it. Nothing
+passes by accident: an expectation about a request that no policy concerned itself with fails, and
+whatever is changed must stay the same when it is sent again.
+"""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from policyd.api.admission import Operation, UserInfo
+from policyd.api.meta import Json
+from policyd.api.policy import Closed
+from policyd.engine.compile import CompiledPolicy
+from policyd.engine.decision import Decision
+from policyd.engine.documents import Document, read_documents
+from policyd.engine.findings import Finding
+from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.schema import Shape, schema_of
+from policyd.patch.json_patch import apply_json_patch
+
+Texts = str | tuple[str, ...]
+
+
+class User(Closed, frozen=True):
+    """Who sends the request."""
+
+    username: str
+    groups: tuple[str, ...] = ()
+
+
+class Expectation(Closed, frozen=True):
+    """What must come of a request. All that is given must hold.
+
+    `denied` and `warned` name a part of each message, all of them; `mutated` is the part of the
+    resulting object that matters (null: a field must not be there), `result` is all of it.
+    """
+
+    allowed: bool | None = None
+    denied: Texts = ()
+    warned: Texts = ()
+    mutated: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    unchanged: bool = False
+    skipped: bool = False
+
+
+class Case(Closed, frozen=True):
+    """One request, and what must come of it."""
+
+    name: str
+    object: dict[str, Any]
+    expect: Expectation
+    old_object: dict[str, Any] | None = None
+    operation: Operation = "CREATE"
+    user: User | None = None
+    namespace_labels: dict[str, str] | None = None
+
+
+class Cases(Closed, frozen=True):
+    """The cases of the policies in a folder; `namespaceLabels` are those of every case without."""
+
+    cases: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
+    namespace_labels: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a case went: what was not as expected, and how what came differs from what should."""
+
+    case: Case
+    problems: tuple[str, ...]
+    difference: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.problems
+
+
+@cache
+def cases_shape() -> Shape:
+    """Return the shape of a file of cases."""
+    schema = schema_of(Cases)
+    schema["$defs"]["Expectation"]["minProperties"] = 1
+    return Shape(schema)
+
+
+def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Finding]]:
+    """Read a file of cases, or say everything that is wrong with it."""
+    documents, findings = read_documents(text, source)
+    if findings:
+        return None, findings
+    if len(documents) != 1:
+        return None, [
+            Finding(source=source, message="not one document with `cases`", line=1, column=1)
+        ]
+    document: Document = documents[0]
+    findings = cases_shape().check(document)
+    return (None, findings) if findings else (msgspec.convert(document.value, Cases), [])
+
+
+def run_case(case: Case, cases: Cases, policies: Sequence[CompiledPolicy]) -> Outcome:
+    """Send a case's request through policies, and compare what comes with what should."""
+    labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
+    policy_set = PolicySet(policies, namespaces=namespace_lookup((), labels))
+    user = case.user or User(username="someone")
+    circumstances = Circumstances(
+        operation=case.operation,
+        user=UserInfo(username=user.username, groups=user.groups),
+    )
+    try:
+        request = request_for(case.object, circumstances, old_object=case.old_object)
+    except ObjectError as error:
+        return Outcome(case, (str(error),))
+    decision = policy_set.review(request)
+    result = apply_json_patch(case.object, decision.operations)
+    problems = [*_problems(case.expect, decision)]
+    if decision.operations:
+        again = request_for(result, circumstances, old_object=case.old_object)
+        problems += _not_settled(policy_set.mutate(again))
+    difference: list[str] = []
+    for expected, actual in _compared(case.expect, result):
+        lines = _difference(expected, actual)
+        if lines:
+            problems.append("the object came out differently")
+            difference += lines
+    return Outcome(case, tuple(problems), tuple(difference))
+
+
+def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:
+    if expect.skipped:
+        if decision.matched or decision.failures:
+            yield f"concerned after all: {', '.join(decision.matched)}"
+        return
+    if not decision.matched and not decision.failures:
+        yield "no policy concerned this request; expect `skipped: true` if that is meant"
+    yield from _said("denial", _texts(expect.denied), [str(d) for d in decision.denials])
+    yield from _said("warning", _texts(expect.warned), list(decision.warnings))
+    if expect.allowed is False and decision.allowed:
+        yield "allowed, but should not be"
+    if expect.unchanged and decision.operations:
+        paths = ", ".join(operation.path for operation in decision.operations)
+        yield f"changed, but should not be: {paths}"
+
+
+def _said(what: str, expected: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
+    """Compare messages with the parts that are expected of them; each must have its counterpart."""
+    for part in expected:
+        if not any(part in message for message in actual):
+            yield f"no {what} with `{part}`"
+    for message in actual:
+        if not any(part in message for part in expected):
+            yield f"unexpected {what}: {message}"
+
+
+def _not_settled(again: Decision) -> Iterator[str]:
+    """Check that a second time changes nothing: the API server may well ask twice."""
+    if again.operations:
+        changes = ", ".join(f"{o.op} {o.path}" for o in again.operations)
+        yield f"not idempotent: sent again, it is changed again ({changes})"
+
+
+def _compared(expect: Expectation, actual: Json) -> Iterator[tuple[Json, Json]]:
+    if expect.mutated is not None:
+        yield expect.mutated, _part(actual, expect.mutated)
+    if expect.result is not None:
+        yield expect.result, actual
+
+
+def _part(actual: Json, expected: Json) -> Json:
+    """Return the part of `actual` that `expected` speaks of; null for what is not there."""
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        return {
+            key: _part(actual.get(key), value)
+            for key, value in expected.items()
+            if key in actual or value is None
+        }
+    if isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
+        return [_part(a, e) for a, e in zip(actual, expected, strict=True)]
+    return actual
+
+
+def _difference(expected: Json, actual: Json) -> list[str]:
+    """Return a unified diff of two objects as YAML, empty if they are the same."""
+    if expected == actual:
+        return []
+    wanted, came = (yaml.safe_dump(value).splitlines() for value in (expected, actual))
+    return list(difflib.unified_diff(wanted, came, "expected", "actual", lineterm=""))
+
+
+def _texts(texts: Texts) -> Sequence[str]:
+    return (texts,) if isinstance(texts, str) else texts

@@ -1,0 +1,138 @@
+"""Requests made up from objects, for policies that are tried without a cluster."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from policyd.api.admission import (
+    NO_OBJECT,
+    AdmissionRequest,
+    GroupVersionKind,
+    GroupVersionResource,
+    Operation,
+    UserInfo,
+)
+from policyd.api.kinds import resource_for_kind
+from policyd.api.meta import Json
+from policyd.engine.match import NamespaceLookup
+from policyd.engine.workloads import find_kind, value_at
+from policyd.errors import PolicydError
+
+DEFAULT_NAMESPACE = "default"
+
+_CLUSTER_KINDS = frozenset(
+    {
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "Policy",
+        "ResourceFlavor",
+        "Topology",
+        "WorkloadPriorityClass",
+    }
+)
+"""Custom kinds that belong to the cluster, of those that users of policyd have."""
+
+_SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
+
+
+class ObjectError(PolicydError):
+    """Something is no Kubernetes object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What a request depends on besides its objects."""
+
+    operation: Operation = "CREATE"
+    user: UserInfo = _SOMEONE
+    namespace: str = DEFAULT_NAMESPACE
+    """Where an object goes that names no namespace."""
+
+
+def request_for(
+    obj: Json, circumstances: Circumstances, *, old_object: Json = None
+) -> AdmissionRequest:
+    """Make the request that the API server would send for an object.
+
+    On DELETE, `obj` is what is deleted.
+
+    Raises:
+        ObjectError: If `obj` has no apiVersion, kind and metadata.
+    """
+    kind = _kind(obj)
+    resource, namespaced = _resource(obj, kind)
+    deleted = circumstances.operation == "DELETE"
+    name = value_at(obj, ("metadata", "name")) or ""
+    namespace = value_at(obj, ("metadata", "namespace")) or circumstances.namespace
+    if not namespaced:
+        namespace = name if kind.kind == "Namespace" else ""
+    return AdmissionRequest(
+        uid="offline",
+        kind=kind,
+        resource=resource,
+        operation=circumstances.operation,
+        name=str(name),
+        namespace=str(namespace),
+        user_info=circumstances.user,
+        object=NO_OBJECT if deleted else _raw(obj),
+        old_object=_raw(obj if deleted and old_object is None else old_object),
+        dry_run=True,
+    )
+
+
+def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> NamespaceLookup:
+    """Return a lookup that knows the Namespaces among `objects`, and makes up all others.
+
+    `labels` are given to every namespace that is made up.
+    """
+    known = {
+        value_at(obj, ("metadata", "name")): obj
+        for obj in objects
+        if isinstance(obj, dict)
+        and obj.get("kind") == "Namespace"
+        and obj.get("apiVersion") == "v1"
+    }
+
+    def find(name: str) -> Mapping[str, Json]:
+        given = known.get(name, {"metadata": {"labels": dict(labels)}})
+        metadata = given.get("metadata") or {}
+        own = {"kubernetes.io/metadata.name": name, **(metadata.get("labels") or {})}
+        return {**given, "metadata": {**metadata, "name": name, "labels": own}}
+
+    return find
+
+
+def _kind(obj: Json) -> GroupVersionKind:
+    version, kind = value_at(obj, ("apiVersion",)), value_at(obj, ("kind",))
+    if not isinstance(version, str) or not isinstance(kind, str) or not version or not kind:
+        raise ObjectError("not a Kubernetes object: `apiVersion` or `kind` is missing")
+    if not isinstance(value_at(obj, ("metadata",)), dict):
+        raise ObjectError(f"{kind} without `metadata`")
+    group, _, version = version.rpartition("/")
+    return GroupVersionKind(group=group, version=version, kind=kind)
+
+
+def _resource(obj: Json, kind: GroupVersionKind) -> tuple[GroupVersionResource, bool]:
+    """Return the resource of a kind, and whether it lives in namespaces; guessed if unknown."""
+    built_in = resource_for_kind(kind.group, kind.version, kind.kind)
+    if built_in is not None:
+        plural, namespaced = built_in.plural, built_in.namespaced
+    else:
+        workload = find_kind(obj)
+        plural = workload.plural if workload else _plural(kind.kind)
+        namespaced = kind.kind not in _CLUSTER_KINDS
+    resource = GroupVersionResource(group=kind.group, version=kind.version, resource=plural)
+    return resource, namespaced
+
+
+def _plural(kind: str) -> str:
+    word = kind.lower()
+    if word.endswith(("s", "x", "ch", "sh")):
+        return f"{word}es"
+    return f"{word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{word}s"
+
+
+def _raw(obj: Json) -> msgspec.Raw:
+    return NO_OBJECT if obj is None else msgspec.Raw(msgspec.json.encode(obj))
