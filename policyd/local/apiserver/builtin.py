@@ -35,7 +35,7 @@ def builtin_kinds() -> Iterator[Served]:
 
 
 def _served(known: kinds.Resource) -> Served:
-    is_event = known.kind == "Event"
+    is_event = known.kind == "Event" and known.group != ""
     return Served(
         group=known.group,
         version=known.version,

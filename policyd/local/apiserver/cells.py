@@ -98,6 +98,22 @@ def job_duration(job: Object, now: float) -> str:
     return duration(end - seconds_of(status["startTime"]))
 
 
+def cron_job_suspended(cron_job: Object, _now: float) -> str:
+    """Write whether a cron job is suspended, in Python's spelling and the server's."""
+    return str(bool(cron_job["spec"].get("suspend")))
+
+
+def cron_job_active(cron_job: Object, _now: float) -> int:
+    """Count a cron job's running jobs."""
+    return len(cron_job.get("status", {}).get("active", ()))
+
+
+def cron_job_last(cron_job: Object, now: float) -> str:
+    """Write when a cron job was due last."""
+    last = cron_job.get("status", {}).get("lastScheduleTime")
+    return age(last, now) if last else "<none>"
+
+
 def container_names(workload: Object, _now: float) -> str:
     """Write the names of a workload's containers."""
     return ",".join(c["name"] for c in at(workload, "spec.template.spec.containers", []))

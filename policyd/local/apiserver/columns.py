@@ -121,7 +121,10 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
     "cronjobs.batch": (
         NAME,
         Column(name="Schedule", cell=_at("spec.schedule")),
-        Column(name="Suspend", cell=_at("spec.suspend", default=False), type="boolean"),
+        Column(name="Timezone", cell=_at("spec.timeZone")),
+        Column(name="Suspend", cell=cells.cron_job_suspended),
+        Column(name="Active", cell=cells.cron_job_active, type="integer"),
+        Column(name="Last Schedule", cell=cells.cron_job_last),
         AGE,
     ),
     "events": (

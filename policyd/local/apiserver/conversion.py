@@ -1,18 +1,40 @@
-"""Between the version an object is stored in and the one it is asked for."""
+"""Between the version an object is stored in and the one it is asked for.
+
+Custom kinds convert by name alone. Events are one set of objects in two groups, whose fields have
+different names.
+"""
+
+from collections.abc import Mapping
 
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object
 
+EVENT_NAMES: Mapping[str, str] = {
+    "count": "deprecatedCount",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "involvedObject": "regarding",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+}
+"""The fields of a core event, and what events.k8s.io calls them."""
+
+STORED_NAMES = {new: old for old, new in EVENT_NAMES.items()}
+
 
 def to_served(served: Served, stored: Object) -> Object:
     """Show a stored object in the version of the request."""
-    if stored.get("apiVersion") == served.api_version:
-        return stored
-    return {**stored, "apiVersion": served.api_version}
+    return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
 
 
 def to_stored(served: Served, given: Object) -> Object:
     """Turn a client's object into the version that is stored."""
-    if given.get("apiVersion") == served.stored_api_version:
-        return given
-    return {**given, "apiVersion": served.stored_api_version}
+    return _converted(given, served.stored_api_version, STORED_NAMES if served.kept_as else {})
+
+
+def _converted(value: Object, api_version: str, names: Mapping[str, str]) -> Object:
+    if value.get("apiVersion") == api_version:
+        return value
+    renamed = {names.get(name, name): part for name, part in value.items()} if names else value
+    return {**renamed, "apiVersion": api_version}

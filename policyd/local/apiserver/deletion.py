@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from policyd.local.apiserver import metadata
 from policyd.local.apiserver.admission.attributes import attributes_of
 from policyd.local.apiserver.conversion import to_served
+from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer
 from policyd.local.apiserver.selectors import selection
@@ -47,28 +48,33 @@ class DeleteOptions:
     policy: str = ""
     uid: str = ""
     version: str = ""
+    dry_run: bool = False
 
 
 def read_options(request: Request) -> DeleteOptions:
     """Read the options of a deletion, from the body and the query."""
     body = decode(request.body, request.media_type) if request.body else {}
-    preconditions = body.get("preconditions") or {}
-    grace = body.get("gracePeriodSeconds")
-    policy = body.get("propagationPolicy") or request.options.text("propagationPolicy")
-    if not policy and body.get("orphanDependents"):
-        policy = "Orphan"
-    return DeleteOptions(
-        grace=request.options.integer("gracePeriodSeconds") if grace is None else grace,
-        policy=policy,
-        uid=preconditions.get("uid", ""),
-        version=preconditions.get("resourceVersion", ""),
+    options = options_of(body, dry_run=request.options.dry_run)
+    return replace(
+        options,
+        grace=request.options.integer("gracePeriodSeconds")
+        if options.grace is None
+        else options.grace,
+        policy=options.policy or request.options.text("propagationPolicy"),
     )
 
 
-def is_dry_run(request: Request) -> bool:
-    """Tell whether a deletion may store nothing; its body may say so too."""
-    body = decode(request.body, request.media_type) if request.body else {}
-    return request.options.dry_run or body.get("dryRun") == ["All"]
+def options_of(body: Object, *, dry_run: bool = False) -> DeleteOptions:
+    """Read a DeleteOptions object."""
+    preconditions = body.get("preconditions") or {}
+    orphan = "Orphan" if body.get("orphanDependents") else ""
+    return DeleteOptions(
+        grace=body.get("gracePeriodSeconds"),
+        policy=body.get("propagationPolicy") or orphan,
+        uid=preconditions.get("uid", ""),
+        version=preconditions.get("resourceVersion", ""),
+        dry_run=dry_run or body.get("dryRun") == ["All"],
+    )
 
 
 async def delete(state: State, request: Request) -> Answer:
@@ -77,8 +83,8 @@ async def delete(state: State, request: Request) -> Answer:
     old = state.store.get(served.storage, target.namespace, target.name)
     if old is None:
         raise not_found(served.resource, target.name)
-    final, gone = await delete_object(state, request, old, read_options(request))
-    if gone and served.resource not in RETURNED:
+    final = await _admit_and_delete(state, request, old, read_options(request))
+    if is_released(final) and served.resource not in RETURNED:
         about = final["metadata"]
         return Answer(body=success(named(served.resource, about["name"], about["uid"])))
     return Answer(body=to_served(served, final))
@@ -87,11 +93,11 @@ async def delete(state: State, request: Request) -> Answer:
 async def delete_collection(state: State, request: Request) -> Answer:
     """Answer DELETE on a collection: delete what its selectors let through, and say what it was."""
     options, selects = read_options(request), selection(request)
-    found = state.store.items(request.served.storage, request.target.namespace)
+    served = request.served
+    found = state.store.items(served.storage, request.target.namespace)
     matching = [value for _, value in found if selects(value)]
     for old in matching:
-        await delete_object(state, request, old, options)
-    served = request.served
+        await _admit_and_delete(state, request, old, options)
     return Answer(
         body={
             "kind": served.list_kind,
@@ -102,36 +108,39 @@ async def delete_collection(state: State, request: Request) -> Answer:
     )
 
 
-async def delete_object(
+async def _admit_and_delete(
     state: State, request: Request, old: Object, options: DeleteOptions
-) -> tuple[Object, bool]:
-    """Delete an object, or mark it for deletion if something is to happen before.
-
-    Returns:
-        The object as it is now or was last, and whether it is gone.
+) -> Object:
+    """Delete an object if admission lets it go; return it as it is now, or was last.
 
     Raises:
-        StatusError: If a precondition fails, or admission refuses.
+        StatusError: If a precondition fails, the object changes meanwhile, or admission refuses.
     """
-    served = request.served
-    metadata.check_preconditions(old, served, uid=options.uid, version=options.version)
-    dry_run = is_dry_run(request)
     attributes = attributes_of(request, "DELETE", old=old)
-    attributes.dry_run = dry_run
+    attributes.dry_run = options.dry_run
+    if options.dry_run:
+        attributes.options["dryRun"] = ["All"]
     await state.admission.validate(attributes)
-    options = _with_default_policy(request, options)
-    marked = mark_deleted(old, served.resource, options, now=state.clock.now())
-    gone = is_released(marked)
-    if dry_run:
-        return marked, gone
     try:
-        if gone:
-            return state.store.remove(served.storage, old, last=marked), True
-        if marked == old:
-            return old, False
-        return state.store.put(served.storage, marked, replacing=old), False
+        return delete_object(state, request.served, old, _with_default_policy(request, options))
     except ChangedError:
-        raise conflict(served.resource, old["metadata"]["name"]) from None
+        raise conflict(request.served.resource, old["metadata"]["name"]) from None
+
+
+def delete_object(state: State, served: Served, old: Object, options: DeleteOptions) -> Object:
+    """Delete an object, or mark it for deletion if something is to happen before.
+
+    Raises:
+        StatusError: If a precondition fails.
+        ChangedError: If another object stands there.
+    """
+    metadata.check_preconditions(old, served, uid=options.uid, version=options.version)
+    marked = mark_deleted(old, served.storage, options, now=state.clock.now())
+    if options.dry_run:
+        return marked
+    if is_released(marked):
+        return state.store.remove(served.storage, old, last=marked)
+    return old if marked == old else state.store.put(served.storage, marked, replacing=old)
 
 
 def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: float) -> Object:

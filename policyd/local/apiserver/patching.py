@@ -43,7 +43,7 @@ async def patch(state: State, request: Request) -> Answer:
     """Answer PATCH on an object or on a subresource that is written like one."""
     if request.media_type == APPLY:
         return await _apply(state, request)
-    patcher = _patcher(request)
+    patcher = patcher_of(request, request.served.type_name)
 
     def rewrite(old: Object) -> Object:
         try:
@@ -67,16 +67,25 @@ def _refusal(request: Request) -> shape.Refusal:
     return refuse
 
 
-def _patcher(request: Request) -> Patcher:
-    media_type, served = request.media_type, request.served
+def patcher_of(request: Request, type_name: str) -> Patcher:
+    """Return what applies the patch in a request's body.
+
+    Args:
+        request: The request.
+        type_name: The type of what is patched, for strategic merge; empty if it has none.
+
+    Raises:
+        StatusError: If the patch cannot be read, or is of a kind that does not fit.
+    """
+    media_type = request.media_type
     if media_type == JSON_PATCH:
         return _json_patcher(request.body)
     body = decode(request.body, "application/json")
     if media_type == MERGE:
         return lambda old: _object(apply_merge_patch(old, body))
-    if media_type == STRATEGIC and served.custom is None:
-        return lambda old: apply_strategic_merge(old, body, served.type_name)
-    known = [JSON_PATCH, MERGE, APPLY, *([] if served.custom else [STRATEGIC])]
+    if media_type == STRATEGIC and type_name:
+        return lambda old: apply_strategic_merge(old, body, type_name)
+    known = [JSON_PATCH, MERGE, APPLY, *([STRATEGIC] if type_name else [])]
     raise unsupported_media_type(known)
 
 

@@ -8,6 +8,8 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 import yaml
 
+from policyd.local.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
+from policyd.local.apiserver.protobuf import ProtobufError, decode_protobuf
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object, bad_request, unsupported_media_type
 
@@ -171,12 +173,14 @@ def decode_any(body: bytes, media_type: str) -> object:
         StatusError: If it is not JSON or YAML, or nested too deep.
     """
     try:
+        if media_type == PROTOBUF:
+            return decode_protobuf(body)
         if media_type.endswith("yaml") and body[:1] != b"{":
             return yaml.load(body, yaml.CSafeLoader)  # a subclass of SafeLoader
         if media_type.endswith(("json", "yaml")) or media_type == "*/*":
             return msgspec.json.decode(body)
-    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError, ProtobufError) as error:
         raise bad_request(f"couldn't read the object: {error}") from error
     except RecursionError:
         raise bad_request("couldn't read the object: it is nested too deep") from None
-    raise unsupported_media_type([JSON, YAML])
+    raise unsupported_media_type([JSON, YAML, PROTOBUF])

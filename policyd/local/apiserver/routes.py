@@ -4,13 +4,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from policyd.local.apiserver.deletion import delete, delete_collection
 from policyd.local.apiserver.patching import patch
+from policyd.local.apiserver.podparts import bind, evict, log
 from policyd.local.apiserver.read import get, list_
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.responses import Answer, Stream
+from policyd.local.apiserver.scale import get_scale, patch_scale, update_scale
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.status import StatusError, method_not_allowed
+from policyd.local.apiserver.virtual import answer_question
 from policyd.local.apiserver.watching import watch
-from policyd.local.apiserver.write import create, update
+from policyd.local.apiserver.write import create, finalize, update
 
 Reply = Answer | Stream
 Handler = Callable[[State, Request], Awaitable[Reply]]
@@ -19,8 +22,15 @@ Verbs = Mapping[str, Handler]
 COLLECTION: Verbs = {"GET": list_, "POST": create, "DELETE": delete_collection}
 OBJECT: Verbs = {"GET": get, "PUT": update, "PATCH": patch, "DELETE": delete}
 SUBRESOURCES: Mapping[str, Verbs] = {
+    "binding": {"POST": bind},
+    "eviction": {"POST": evict},
+    "finalize": {"PUT": finalize},
+    "log": {"GET": log},
+    "scale": {"GET": get_scale, "PUT": update_scale, "PATCH": patch_scale},
     "status": {"GET": get, "PUT": update, "PATCH": patch},
 }
+
+QUESTIONS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 
 
 def find_handler(request: Request) -> Handler:
@@ -43,4 +53,6 @@ def _verbs(request: Request) -> Verbs:
         if not request.served.has(subresource):
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
         return SUBRESOURCES[subresource]
+    if request.served.group in QUESTIONS:
+        return {"POST": answer_question}
     return OBJECT if request.target.name else COLLECTION

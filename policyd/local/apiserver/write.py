@@ -63,6 +63,17 @@ async def update(state: State, request: Request) -> Answer:
     return Answer(body=to_served(request.served, stored))
 
 
+async def finalize(state: State, request: Request) -> Answer:
+    """Answer PUT on a namespace's finalize: set its finalizers, and nothing else."""
+    given = read_body(request).get("spec", {}).get("finalizers", [])
+
+    def rewrite(old: Object) -> Object:
+        return metadata.own_copy({**old, "spec": {**old.get("spec", {}), "finalizers": given}})
+
+    stored = await change_object(state, request, Change(rewrite=rewrite))
+    return Answer(body=to_served(request.served, stored))
+
+
 def read_body(request: Request) -> Object:
     """Read the object that a request brings, and check that it is of the kind the path says.
 
@@ -154,7 +165,7 @@ async def change_object(state: State, request: Request, change: Change) -> Objec
         old = state.store.get(served.storage, target.namespace, target.name)
         if old is None:
             raise not_found(served.resource, target.name)
-        new = to_stored(served, change.rewrite(to_served(served, old)))
+        new = change.rewrite(to_served(served, old))
         given = new["metadata"]
         metadata.check_preconditions(
             old, served, uid=given.get("uid", ""), version=given.get("resourceVersion", "")
@@ -171,11 +182,11 @@ async def _change(
 ) -> Object:
     served = request.served
     shape.fill_in(new, served)
-    _keep_other_half(request, old, new)
+    _keep_other_half(request, to_served(served, old), new)
     metadata.stamp_updated(new, old, served)
     if not owns:
-        new = tracked(old, new, request, state.clock.now())
-    attributes = attributes_of(request, "UPDATE", new=new, old=old)
+        new = tracked(to_served(served, old), new, request, state.clock.now())
+    attributes = attributes_of(request, "UPDATE", new=to_stored(served, new), old=old)
     new = await _mutated(state, attributes)
     _keep_other_half(request, old, new)
     metadata.stamp_updated(new, old, served)

@@ -117,7 +117,10 @@ def check_job_update(new: Object, old: Object) -> Iterator[Cause]:
     if _fixed_part(spec["template"], mutable=mutable) != _fixed_part(
         before["template"], mutable=mutable
     ):
-        yield wrong("spec.template", spec["template"], "field is immutable")
+        if mutable:
+            yield wrong("spec.template.spec", spec["template"]["spec"], "field is immutable")
+        else:
+            yield wrong("spec.template", spec["template"], "field is immutable")
 
 
 def _is_elastic(spec: Object, before: Object) -> bool:

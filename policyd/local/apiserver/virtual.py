@@ -1,0 +1,32 @@
+"""Kinds that are questions: they are answered, and not kept."""
+
+from policyd.local.apiserver.requests import Request, User, decode
+from policyd.local.apiserver.responses import Answer
+from policyd.local.apiserver.state import State
+from policyd.local.apiserver.status import Object
+
+EVERYTHING: Object = {
+    "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+    "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    "incomplete": False,
+}
+"""What anybody may do: there is no authorization here."""
+
+
+async def answer_question(_state: State, request: Request) -> Answer:
+    """Answer POST on a review: who somebody is, or whether he may (he may)."""
+    given = decode(request.body, request.media_type) if request.body else {}
+    kind = {"kind": request.served.kind, "apiVersion": request.served.api_version}
+    status = _status(request.served.kind, request.user)
+    metadata = {"creationTimestamp": None, **given.get("metadata", {})}
+    return Answer(body={**given, **kind, "metadata": metadata, "status": status}, code=201)
+
+
+def _status(kind: str, user: User) -> Object:
+    match kind:
+        case "SelfSubjectReview":
+            return {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+        case "SelfSubjectRulesReview":
+            return EVERYTHING
+        case _:
+            return {"allowed": True, "reason": "everybody may do everything here"}
