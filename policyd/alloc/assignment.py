@@ -1,8 +1,8 @@
 """What a search for flavors found: for each group of resources, each pod set, the workload."""
 
-from collections.abc import Iterator
 from enum import IntEnum
 
+from policyd.alloc.offers import Offer, PodSetRequests
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
@@ -15,8 +15,7 @@ from policyd.alloc.reasons import (
     most_severe,
     obstacle_reason,
 )
-from policyd.alloc.requests import FlavorOption, GroupRequests, PodSetRequests
-from policyd.alloc.workload import PodSetAssignment
+from policyd.alloc.workload import Admission, PodSetAssignment
 
 
 class Mode(IntEnum):
@@ -46,18 +45,16 @@ class GroupResult:
     """What the search found for one group of resources.
 
     Attributes:
-        requests: What was searched for.
-        option: The best flavor, None if none will do.
+        offer: The best flavor's, None if none will do.
         mode: How it would be had.
         level: How far up the tree it would borrow.
         attempts: What was tried and did not simply fit.
     """
 
-    __slots__ = ("attempts", "level", "mode", "option", "requests")
+    __slots__ = ("attempts", "level", "mode", "offer")
 
-    def __init__(self, requests: GroupRequests) -> None:
-        self.requests = requests
-        self.option: FlavorOption | None = None
+    def __init__(self) -> None:
+        self.offer: Offer | None = None
         self.mode = Mode.NO_FIT
         self.level = 0
         self.attempts: list[Attempt] = []
@@ -84,19 +81,30 @@ class PodSetResult:
     def __init__(self, requests: PodSetRequests) -> None:
         self.requests = requests
         self.groups: list[GroupResult] = []
-        self.mode = Mode.FIT
+        self.mode = Mode.NO_FIT if requests.uncovered else Mode.FIT
         self.level = 0
+
+    def add(self, group: GroupResult) -> None:
+        """Take in the result for the next group."""
+        self.groups.append(group)
+        self.mode = min(self.mode, group.mode)
+        self.level = max(self.level, group.level)
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The best offer of every group that has one."""
+        return tuple([group.offer for group in self.groups if group.offer is not None])
 
     def refusal(self) -> PodSetRefusal:
         """Say what stands in the way; only if it does not fit."""
         obstacles: list[Obstacle]
         if self.mode is not Mode.NO_FIT:
             obstacles = [obstacle for group in self.groups for obstacle in group.obstacles()]
-        elif self.groups and self.groups[-1].option is None:
+        elif self.groups and self.groups[-1].offer is None:
             obstacles = self.groups[-1].obstacles()
         else:
             obstacles = [NotCovered(resource=self.requests.uncovered)]
-        return PodSetRefusal(name=self.requests.pod_set.name, obstacles=tuple(obstacles))
+        return PodSetRefusal(name=self.requests.name, obstacles=tuple(obstacles))
 
     def reason(self) -> NoFitReason:
         """Say in one word why no flavor fits, if none does."""
@@ -107,26 +115,9 @@ class PodSetResult:
         ]
         return most_severe([least_severe(reasons) for reasons in by_group])
 
-    def charges(self) -> Iterator[tuple[FlavorResource, int, int]]:
-        """Yield what it would be charged: flavor and resource, their cell, amount."""
-        for group in self.groups:
-            assert group.option is not None, "what does not fit is not charged"
-            name, cells = group.option.name, group.option.cells
-            resources = group.requests.group.resources
-            for position, amount in group.requests.wants:
-                yield (name, resources[position]), cells[position], amount
-
     def assignment(self) -> PodSetAssignment:
         """Return what the pod set gets."""
-        flavors: dict[str, str] = {}
-        usage: dict[str, int] = {}
-        for (flavor, resource), _, amount in self.charges():
-            flavors[resource] = flavor
-            usage[resource] = amount
-        pod_set = self.requests.pod_set
-        return PodSetAssignment(
-            name=pod_set.name, count=pod_set.count, flavors=flavors, usage=usage
-        )
+        return self.requests.assignment(self.offers)
 
 
 class Assignment:
@@ -134,31 +125,47 @@ class Assignment:
 
     Attributes:
         pod_sets: Results in order; the search ends with the first that cannot fit.
-        usage: What it would charge, by cell.
+        charges: What it would use, by cell. Not to be changed: it may be shared.
         mode: How it would get it: as the worst of its pod sets.
         level: How far up the tree it borrows, 0 without borrowing.
     """
 
-    __slots__ = ("level", "mode", "pod_sets", "usage")
+    __slots__ = ("_admission", "charges", "level", "mode", "pod_sets")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetResult] = []
-        self.usage: dict[int, int] = {}
+        self.charges: dict[int, int] = {}
         self.mode = Mode.FIT
         self.level = 0
+        self._admission: Admission | None = None
+
+    def add(self, result: PodSetResult) -> None:
+        """Take in the result for the next pod set."""
+        self.pod_sets.append(result)
+        self.mode = min(self.mode, result.mode)
+        self.level = max(self.level, result.level)
+        for offer in result.offers:
+            self.charges = _sum(self.charges, offer.charges)
+
+    def admission(self, cluster_queue: str) -> Admission:
+        """Return what the workload gets; only if it fits."""
+        if self._admission is None:
+            pod_sets = tuple([result.assignment() for result in self.pod_sets])
+            self._admission = Admission(cluster_queue=cluster_queue, pod_sets=pod_sets)
+        return self._admission
 
     def shortfall(self, tree: QuotaTree) -> tuple[PodSetRefusal, ...]:
         """Say what is missing now, though it was there when the flavors were chosen."""
+        missing: dict[int, MissingQuota] = {}
         refusals = []
         for result in self.pod_sets:
-            missing = [
-                missing_quota(tree, cell, amount, names)
-                for names, cell, amount in result.charges()
-                if amount > tree.available(cell)
-            ]
-            if missing:
-                name = result.requests.pod_set.name
-                refusals.append(PodSetRefusal(name=name, obstacles=tuple(missing)))
+            for offer in result.offers:
+                for resource, cell in zip(offer.resources, offer.charges, strict=True):
+                    needed, available = self.charges[cell], tree.available(cell)
+                    if needed > max(0, available) and cell not in missing:
+                        missing[cell] = missing_quota((offer.name, resource), needed, available)
+            obstacles = tuple(missing[c] for o in result.offers for c in o.charges if c in missing)
+            refusals.append(PodSetRefusal(name=result.requests.name, obstacles=obstacles))
         return tuple(refusals)
 
     def reason(self) -> NoFitReason:
@@ -169,12 +176,40 @@ class Assignment:
 
     def refusals(self) -> tuple[PodSetRefusal, ...]:
         """Say what stands in the way of which pod set."""
-        return tuple(r.refusal() for r in self.pod_sets if r.mode is not Mode.FIT)
+        return tuple([r.refusal() for r in self.pod_sets if r.mode is not Mode.FIT])
 
 
-def missing_quota(tree: QuotaTree, cell: int, needed: int, names: FlavorResource) -> MissingQuota:
+def plain_assignment(requests: tuple[PodSetRequests, ...]) -> Assignment | None:
+    """Return what a workload gets if the first flavors have room without borrowing.
+
+    They are chosen then, whatever the queue's fungibility. None if a first flavor may be
+    unsuitable, or a resource is not covered.
+    """
+    assignment = Assignment()
+    for pod_set in requests:
+        result = PodSetResult(pod_set)
+        for offers in pod_set.groups:
+            if offers[0].restricts:
+                return None
+            group = GroupResult()
+            group.offer, group.mode = offers[0], Mode.FIT
+            result.add(group)
+        assignment.add(result)
+    return assignment if assignment.mode is Mode.FIT else None
+
+
+def _sum(left: dict[int, int], right: dict[int, int]) -> dict[int, int]:
+    if not left:
+        return right
+    total = dict(left)
+    for cell, amount in right.items():
+        total[cell] = total.get(cell, 0) + amount
+    return total
+
+
+def missing_quota(names: FlavorResource, needed: int, available: int) -> MissingQuota:
     """Say how much of a flavor and resource would have to become free for `needed` to fit."""
-    available = max(0, tree.available(cell))
+    available = max(0, available)
     return MissingQuota(
         flavor=names[0],
         resource=names[1],

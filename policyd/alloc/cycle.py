@@ -9,7 +9,6 @@
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from policyd.alloc.assignment import Assignment, Mode
@@ -18,10 +17,10 @@ from policyd.alloc.plan import Action, Admit, Plan, Requeue, RequeueReason
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import NO_LONGER_FITS, Refusal
-from policyd.alloc.requests import PodSetRequests
+from policyd.alloc.requests import Requests
 from policyd.alloc.search import assign_flavors
 from policyd.alloc.state import State
-from policyd.alloc.workload import Admission, Objection
+from policyd.alloc.workload import Objection
 
 _RETRIED: frozenset[RequeueReason] = frozenset({"FailedAfterNomination"})
 
@@ -31,7 +30,7 @@ class Entry(NamedTuple):
 
     ticket: Ticket
     queue: QueueSpec
-    requests: tuple[PodSetRequests, ...]
+    requests: Requests
     assignment: Assignment
 
 
@@ -50,7 +49,7 @@ def plan_cycle(state: State) -> Plan:
         if objection is not None:
             actions.append(_set_aside(options.spec, ticket, requests, objection))
             continue
-        assignment = assign_flavors(tree, options.spec, requests)
+        assignment = assign_flavors(tree, options.spec, ticket.workload, requests)
         entries.append(Entry(ticket, options.spec, requests, assignment))
     entries.sort(key=_order)
     with tree.trial():
@@ -69,15 +68,17 @@ def _process(tree: QuotaTree, entry: Entry) -> Action:
     if assignment.mode is Mode.BLOCKED:
         _reserve(tree, entry)
         return _requeue(entry, "PreemptionNoCandidates", _refusal(assignment))
-    if any(amount > tree.available(cell) for cell, amount in assignment.usage.items() if amount):
+    if not tree.fits(assignment.charges):
         missing = assignment.shortfall(tree)
         refusal = Refusal(reason="WaitingForQuota", pod_sets=missing, note=NO_LONGER_FITS)
         return _requeue(entry, "FailedAfterNomination", refusal)
-    for cell, amount in assignment.usage.items():
-        tree.charge(cell, amount)
-    pod_sets = tuple(result.assignment() for result in assignment.pod_sets)
-    admission = Admission(cluster_queue=entry.queue.name, pod_sets=pod_sets)
-    return Admit(workload=entry.ticket.workload, admission=admission, level=assignment.level)
+    tree.charge(assignment.charges)
+    return Admit(
+        workload=entry.ticket.workload,
+        admission=assignment.admission(entry.queue.name),
+        level=assignment.level,
+        charges=assignment.charges,
+    )
 
 
 def _reserve(tree: QuotaTree, entry: Entry) -> None:
@@ -85,12 +86,14 @@ def _reserve(tree: QuotaTree, entry: Entry) -> None:
     # those that come later in the cycle.
     if entry.queue.preemption.reclaim_within_cohort == "Any":
         return
-    for cell, amount in entry.assignment.usage.items():
+    kept: dict[int, int] = {}
+    for cell, amount in entry.assignment.charges.items():
         most = tree.nominal[cell] - tree.usage[cell]
         if entry.assignment.level:
             limit = tree.borrowing_limit[cell]
             most = amount if limit is None else most + limit
-        tree.charge(cell, max(0, min(amount, most)))
+        kept[cell] = min(amount, most)
+    tree.charge(kept)
 
 
 def _refusal(assignment: Assignment) -> Refusal:
@@ -102,22 +105,18 @@ def _requeue(entry: Entry, reason: RequeueReason, refusal: Refusal) -> Requeue:
         workload=entry.ticket.workload,
         reason=reason,
         refusal=refusal,
-        requests=_totals(entry.requests),
+        requests=entry.requests.totals,
         parked=not entry.queue.strict and reason not in _RETRIED,
     )
 
 
 def _set_aside(
-    queue: QueueSpec, ticket: Ticket, requests: tuple[PodSetRequests, ...], objection: Objection
+    queue: QueueSpec, ticket: Ticket, requests: Requests, objection: Objection
 ) -> Requeue:
     return Requeue(
         workload=ticket.workload,
         reason="NamespaceMismatch" if objection.misplaced else "Generic",
         refusal=Refusal(reason=objection.reason, note=objection.message),
-        requests=_totals(requests),
+        requests=requests.totals,
         parked=objection.misplaced or not queue.strict,
     )
-
-
-def _totals(requests: tuple[PodSetRequests, ...]) -> Mapping[str, Mapping[str, int]]:
-    return {pod_set.pod_set.name: pod_set.totals for pod_set in requests}

@@ -7,7 +7,7 @@ success, or backing off, until something changes that could help it.
 import heapq
 from collections.abc import Iterator
 
-from policyd.alloc.requests import PodSetRequests, QueueOptions, requests_of
+from policyd.alloc.requests import QueueOptions, Requests
 from policyd.alloc.workload import Workload
 
 Rank = tuple[int, float, str, str]
@@ -32,13 +32,13 @@ class Ticket:
         self.rank: Rank = (-workload.priority, workload.queued_at, workload.uid, workload.key)
         self.parked = workload.backing_off
         self._options: QueueOptions | None = None
-        self._requests: tuple[PodSetRequests, ...] = ()
+        self._requests: Requests | None = None
 
-    def requests(self, options: QueueOptions) -> tuple[PodSetRequests, ...]:
+    def requests(self, options: QueueOptions) -> Requests:
         """Return what the workload asks of the queue, worked out once for the same options."""
-        if self._options is not options:
+        if self._requests is None or self._options is not options:
             self._options = options
-            self._requests = requests_of(self.workload, options)
+            self._requests = options.requests(self.workload)
         return self._requests
 
 

@@ -24,11 +24,13 @@ class Admit(Value, frozen=True):
         workload: Who, as it was while pending.
         admission: What it gets.
         level: How far up the cohort tree it borrows; 0 without borrowing.
+        charges: The admission's usage by cell, for the state the plan was made for.
     """
 
     workload: Workload
     admission: Admission
     level: int = 0
+    charges: Mapping[int, int] = {}
 
 
 class Requeue(Value, frozen=True):

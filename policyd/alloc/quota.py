@@ -14,7 +14,7 @@ recomputes the trees concerned, once for any number of changes.
 What-if questions change usage for real and take it back: `trial` logs what each cell was before.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
@@ -61,67 +61,91 @@ class QuotaTree:
 
     def available(self, cell: int) -> int:
         """Return what the cell could still get; negative if more is used than there is."""
-        usage, parent, guaranteed = self.usage, self.parent, self.guaranteed
-        spare, bound = 0, UNLIMITED
-        up = parent[cell]
-        while up >= 0:
-            overflow = usage[cell] - guaranteed[cell]
+        return self.probe(cell, 0)[0]
+
+    def probe(self, cell: int, amount: int) -> tuple[int, int, bool]:
+        """Return how things stand for `amount` more, in one walk up the tree.
+
+        Returns:
+            What the cell could still get, negative if more is used than there is.
+            How far up the tree `amount` would have to borrow: the height of the lowest subtree
+            whose quota holds it, 0 without borrowing.
+            Whether that subtree is less than the whole tree, so that what others took of it could
+            be reclaimed.
+        """
+        usage, parent, guaranteed, subtree = self.usage, self.parent, self.guaranteed, self.subtree
+        spare, bound, level, reclaimable = 0, UNLIMITED, -1, False
+        while True:
+            used, quota, up = usage[cell], subtree[cell], parent[cell]
+            if level < 0 and (used + amount - spare <= quota or up < 0):
+                level, reclaimable = self.node[cell].height, up >= 0
+            if up < 0:
+                free = UNLIMITED if quota >= UNLIMITED else spare + quota - used
+                return (min(bound, free)), level, reclaimable
+            overflow = used - guaranteed[cell]
             if overflow < 0:
                 spare -= overflow
                 overflow = 0
-            ceiling = self.ceiling[cell]
-            if ceiling < UNLIMITED:
-                bound = min(bound, spare + ceiling - overflow)
-            cell, up = up, parent[up]
-        if self.subtree[cell] >= UNLIMITED:
-            return bound
-        return min(bound, spare + self.subtree[cell] - usage[cell])
+            most = self.ceiling[cell]
+            if most < UNLIMITED and spare + most - overflow < bound:
+                bound = spare + most - overflow
+            cell = up
 
-    def borrowing_level(self, cell: int, amount: int) -> tuple[int, bool]:
-        """Return how far up the tree `amount` more would have to borrow.
+    def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
+        """Tell whether the cells of `charges` could all get their amounts.
 
-        Returns:
-            The height of the lowest subtree whose quota holds it, 0 without borrowing; and whether
-            that subtree is less than the whole tree, so that what others took could be reclaimed.
+        Args:
+            charges: Amounts by cell; of nothing, there is always enough.
+            borrowing: Whether a cell may go beyond its subtree quota for it.
         """
-        usage, subtree, parent = self.usage, self.subtree, self.parent
-        up = parent[cell]
-        if usage[cell] + amount <= subtree[cell] or up < 0:
-            return 0, up >= 0
-        while True:
-            amount -= max(0, self.guaranteed[cell] - usage[cell])
-            cell, up = up, parent[up]
-            if up < 0 or usage[cell] + amount <= subtree[cell]:
-                return self.node[cell].height, up >= 0
+        usage, parent, guaranteed = self.usage, self.parent, self.guaranteed
+        subtree, ceiling = self.subtree, self.ceiling
+        for leaf, amount in charges.items():
+            if not amount:
+                continue
+            if not borrowing and usage[leaf] + amount > subtree[leaf]:
+                return False
+            cell, lacking, up = leaf, amount, parent[leaf]
+            while up >= 0:
+                overflow = usage[cell] - guaranteed[cell]
+                if overflow < 0:
+                    lacking += overflow
+                    overflow = 0
+                if lacking + overflow > ceiling[cell] and ceiling[cell] < UNLIMITED:
+                    return False
+                cell, up = up, parent[up]
+            if lacking > subtree[cell] - usage[cell] and subtree[cell] < UNLIMITED:
+                return False
+        return True
 
-    def charge(self, cell: int, amount: int) -> None:
-        """Use `amount` more, at least 0; what has no guaranteed room goes to the parent."""
-        usage, guaranteed = self.usage, self.guaranteed
-        while cell >= 0:
-            before = usage[cell]
-            if self._trials:
-                self._log.append((cell, before))
-            usage[cell] = before + amount
-            room = guaranteed[cell] - before
-            if room > 0:
-                amount -= room
-            if amount <= 0:
-                return
-            cell = self.parent[cell]
+    def charge(self, charges: Mapping[int, int]) -> None:
+        """Use more, at least 0 of each cell; what has no guaranteed room goes to the parent."""
+        usage, guaranteed, parent = self.usage, self.guaranteed, self.parent
+        log = self._log if self._trials else None
+        for leaf, amount in charges.items():
+            cell, rest = leaf, amount
+            while cell >= 0 and rest > 0:
+                before = usage[cell]
+                usage[cell] = before + rest
+                if log is not None:
+                    log.append((cell, before))
+                if guaranteed[cell] > before:
+                    rest -= guaranteed[cell] - before
+                cell = parent[cell]
 
-    def release(self, cell: int, amount: int) -> None:
-        """Use `amount` less: the reverse of `charge`."""
-        usage, guaranteed = self.usage, self.guaranteed
-        while cell >= 0:
-            before = usage[cell]
-            if self._trials:
-                self._log.append((cell, before))
-            usage[cell] = before - amount
-            overflow = before - guaranteed[cell]
-            if overflow <= 0:
-                return
-            amount = min(amount, overflow)
-            cell = self.parent[cell]
+    def release(self, charges: Mapping[int, int]) -> None:
+        """Use less: the reverse of `charge`."""
+        usage, guaranteed, parent = self.usage, self.guaranteed, self.parent
+        log = self._log if self._trials else None
+        for leaf, amount in charges.items():
+            cell, rest = leaf, amount
+            while cell >= 0 and rest > 0:
+                before = usage[cell]
+                usage[cell] = before - rest
+                if log is not None:
+                    log.append((cell, before))
+                rest = min(rest, before - guaranteed[cell])
+                cell = parent[cell]
 
     @contextmanager
     def trial(self) -> Iterator[None]:

@@ -1,42 +1,41 @@
 """What a workload asks of a queue, worked out once: which cells, and how much of each.
 
-Turning names into cell numbers costs more than deciding. It is done when a workload is first looked
-at, and again only when its queue's quotas change.
+Turning names into cell numbers costs more than deciding. It is done once for all workloads with the
+same requests, and again only when the queue's quotas change.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
 
+from policyd.alloc.assignment import Assignment, plain_assignment
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.hierarchy import Node
+from policyd.alloc.offers import Offer, PodSetRequests
 from policyd.alloc.queue import QueueSpec, ResourceGroup
-from policyd.alloc.quota import NOWHERE
 from policyd.alloc.workload import PodSet, Workload
 
 PODS = "pods"
 """The resource that counts pods, where a queue has quota for it."""
 
-
-class FlavorOption:
-    """A flavor of a resource group: its specification, None if missing, and a cell a resource."""
-
-    __slots__ = ("cells", "name", "restricts", "spec")
-
-    def __init__(self, name: str, spec: FlavorSpec | None, cells: tuple[int, ...]) -> None:
-        self.name = name
-        self.spec = spec
-        self.cells = cells
-        self.restricts = spec is None or bool(spec.labels or spec.taints)
+_MOST_REQUESTS = 1_000
 
 
-class GroupOptions:
-    """A resource group of a queue: its resources, and its flavors in order of trial."""
+class Requests:
+    """What a workload asks of a queue.
 
-    __slots__ = ("flavors", "resources")
+    Attributes:
+        pod_sets: What each pod set asks.
+        plain: What the workload gets if there is room for all of it in the first flavors without
+            borrowing; None if these may be unsuitable.
+        totals: What the pods of each pod set need together, by name and resource.
+    """
 
-    def __init__(self, resources: tuple[str, ...], flavors: tuple[FlavorOption, ...]) -> None:
-        self.resources = resources
-        self.flavors = flavors
+    __slots__ = ("plain", "pod_sets", "totals")
+
+    def __init__(self, pod_sets: tuple[PodSetRequests, ...]) -> None:
+        self.pod_sets = pod_sets
+        self.plain: Assignment | None = plain_assignment(pod_sets)
+        self.totals: Mapping[str, Mapping[str, int]] = {p.name: p.totals for p in pod_sets}
 
 
 class QueueOptions:
@@ -44,69 +43,56 @@ class QueueOptions:
 
     Attributes:
         spec: The queue.
-        groups: Its resource groups.
         missing: Flavors it names that do not exist.
     """
 
-    __slots__ = ("groups", "missing", "spec")
+    __slots__ = ("_cells", "_flavors", "_group_of", "_requests", "missing", "spec")
 
     def __init__(self, spec: QueueSpec, node: Node, flavors: Mapping[str, FlavorSpec]) -> None:
         self.spec = spec
-        self.groups = tuple(_group_options(group, node, flavors) for group in spec.groups)
         self.missing = tuple(name for name in spec.flavors if name not in flavors)
+        self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
+        self._cells = node.cells
+        self._group_of = {r: group for group in spec.groups for r in group.resources}
+        self._requests: dict[object, Requests] = {}
 
+    def requests(self, workload: Workload) -> Requests:
+        """Work out what a workload asks of the queue."""
+        key = tuple([(p.name, p.count, *p.requests.items()) for p in workload.pod_sets])
+        requests = self._requests.get(key)
+        if requests is None:
+            if len(self._requests) >= _MOST_REQUESTS:
+                self._requests.clear()
+            pod_sets = tuple(self._pod_set_requests(pod_set) for pod_set in workload.pod_sets)
+            requests = self._requests[key] = Requests(pod_sets)
+        return requests
 
-class GroupRequests:
-    """What a pod set wants of one group: positions of the group's resources, and amounts."""
-
-    __slots__ = ("group", "wants")
-
-    def __init__(self, group: GroupOptions, wants: tuple[tuple[int, int], ...]) -> None:
-        self.group = group
-        self.wants = wants
-
-
-class PodSetRequests:
-    """What a pod set wants: of each group in the order of the search.
-
-    Attributes:
-        pod_set: Whose demand it is.
-        totals: What all its pods need together, by resource.
-        groups: What to search a flavor for.
-        uncovered: A resource the queue has nothing of, met after `groups`; "" for none.
-    """
-
-    __slots__ = ("groups", "pod_set", "totals", "uncovered")
-
-    def __init__(self, pod_set: PodSet, options: QueueOptions) -> None:
-        self.pod_set = pod_set
-        self.totals = pod_set.totals()
-        self.uncovered = ""
-        where = {r: group for group in options.groups for r in group.resources}
-        if PODS in where:
-            self.totals[PODS] = pod_set.count
-        wanted: dict[int, GroupRequests] = {}
-        for resource in sorted(self.totals, key=search_order):
-            group = where.get(resource)
-            if group is not None and id(group) not in wanted:
-                wanted[id(group)] = GroupRequests(group, self._wants(group))
-            if group is None and self.totals[resource]:
-                self.uncovered = resource
+    def _pod_set_requests(self, pod_set: PodSet) -> PodSetRequests:
+        totals = pod_set.totals()
+        if PODS in self._group_of:
+            totals[PODS] = pod_set.count
+        requests = PodSetRequests(pod_set.name, pod_set.count, totals)
+        groups: dict[tuple[str, ...], tuple[Offer, ...]] = {}
+        for resource in sorted(totals, key=search_order):
+            group = self._group_of.get(resource)
+            if group is not None and group.resources not in groups:
+                groups[group.resources] = self._offers(group, totals)
+            if group is None and totals[resource]:
+                requests.uncovered = resource
                 break
-        self.groups = tuple(wanted.values())
+        requests.groups = tuple(groups.values())
+        return requests
 
-    def _wants(self, group: GroupOptions) -> tuple[tuple[int, int], ...]:
-        positions = [
-            (search_order(resource), position, self.totals[resource])
-            for position, resource in enumerate(group.resources)
-            if resource in self.totals
-        ]
-        return tuple((position, amount) for _, position, amount in sorted(positions))
-
-
-def requests_of(workload: Workload, options: QueueOptions) -> tuple[PodSetRequests, ...]:
-    """Work out what `workload` asks of a queue with `options`, pod set by pod set."""
-    return tuple(PodSetRequests(pod_set, options) for pod_set in workload.pod_sets)
+    def _offers(self, group: ResourceGroup, totals: Mapping[str, int]) -> tuple[Offer, ...]:
+        wanted = sorted((r for r in group.resources if r in totals), key=search_order)
+        offers = []
+        for flavor in group.flavors:
+            given = [r for r in wanted if r in flavor.quotas]
+            charges = {self._cells[flavor.name, r]: totals[r] for r in given}
+            lacks = next((r for r in wanted if r not in flavor.quotas), "")
+            spec = self._flavors.get(flavor.name)
+            offers.append(Offer(flavor.name, spec, tuple(given), charges, lacks))
+        return tuple(offers)
 
 
 @lru_cache(maxsize=1024)
@@ -119,16 +105,3 @@ def search_order(resource: str) -> int:
     for byte in resource.encode():
         order = (order ^ byte) * 0x100000001B3 % 2**64
     return order
-
-
-def _group_options(
-    group: ResourceGroup, node: Node, flavors: Mapping[str, FlavorSpec]
-) -> GroupOptions:
-    options = []
-    for flavor in group.flavors:
-        cells = [
-            node.cells[flavor.name, resource] if resource in flavor.quotas else NOWHERE
-            for resource in group.resources
-        ]
-        options.append(FlavorOption(flavor.name, flavors.get(flavor.name), tuple(cells)))
-    return GroupOptions(group.resources, tuple(options))

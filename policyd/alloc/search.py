@@ -5,6 +5,8 @@ good as its worst resource. The queue's fungibility says when to stop looking; i
 the best one seen is kept, because quota may be waited for in it.
 """
 
+from collections.abc import Iterable
+
 from policyd.alloc.assignment import (
     Assignment,
     Attempt,
@@ -14,8 +16,9 @@ from policyd.alloc.assignment import (
     missing_quota,
 )
 from policyd.alloc.flavor import matches_affinity, untolerated_taint
+from policyd.alloc.offers import Offer, PodSetRequests
 from policyd.alloc.queue import Fungibility, QueueSpec
-from policyd.alloc.quota import NOWHERE, QuotaTree
+from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
     AffinityMismatch,
     NotProvided,
@@ -24,157 +27,130 @@ from policyd.alloc.reasons import (
     UnknownFlavor,
     Untolerated,
 )
-from policyd.alloc.requests import FlavorOption, GroupRequests, PodSetRequests
-from policyd.alloc.workload import PodSet
+from policyd.alloc.requests import Requests
+from policyd.alloc.workload import PodSet, Workload
 
+_FITS = (Mode.FIT, 0)
+_NO_FIT = (Mode.NO_FIT, 0)
 _VIABLE = 2
 
 
 def assign_flavors(
-    tree: QuotaTree, queue: QueueSpec, requests: tuple[PodSetRequests, ...]
+    tree: QuotaTree, queue: QueueSpec, workload: Workload, requests: Requests
 ) -> Assignment:
     """Choose flavors for a workload, given what the queue's tree uses now.
 
     Args:
         tree: Quota and usage; left as it was.
         queue: The workload's queue.
-        requests: What the workload asks of that queue.
+        workload: Who asks; decides which flavors are suitable.
+        requests: What it asks of that queue.
     """
-    assignment = Assignment()
-    search = _Search(tree, queue, assignment.usage)
-    for pod_set in requests:
-        result = search.assign(pod_set)
-        assignment.pod_sets.append(result)
-        assignment.mode = min(assignment.mode, result.mode)
-        assignment.level = max(assignment.level, result.level)
+    plain = requests.plain
+    if plain is not None and tree.fits(plain.charges, borrowing=False):
+        return plain
+    search = _Search(tree, queue)
+    for pod_set, asked in zip(workload.pod_sets, requests.pod_sets, strict=True):
+        result = search.assign(pod_set, asked)
+        search.assignment.add(result)
         if result.mode is Mode.NO_FIT:
             break
-    return assignment
+    return search.assignment
 
 
 class _Search:
-    """The search for one workload; `assumed` grows by what its pod sets would charge."""
+    """The search for one workload; `assignment` is what the pod sets so far would get."""
 
-    __slots__ = ("assumed", "queue", "tree")
+    __slots__ = ("assignment", "preempts_borrowing", "queue", "tree")
 
-    def __init__(self, tree: QuotaTree, queue: QueueSpec, assumed: dict[int, int]) -> None:
+    def __init__(self, tree: QuotaTree, queue: QueueSpec) -> None:
         self.tree = tree
         self.queue = queue
-        self.assumed = assumed
+        self.preempts_borrowing = queue.preemption.borrow_within_cohort != "Never"
+        self.assignment = Assignment()
 
-    def assign(self, requests: PodSetRequests) -> PodSetResult:
-        """Find flavors for a pod set."""
+    def assign(self, pod_set: PodSet, requests: PodSetRequests) -> PodSetResult:
+        """Find flavors for a pod set; the search ends with the first group without one."""
         result = PodSetResult(requests)
-        for group_requests in requests.groups:
-            group = self.search(group_requests, requests.pod_set)
-            result.groups.append(group)
-            result.mode = min(result.mode, group.mode)
-            result.level = max(result.level, group.level)
-            if group.option is None:
-                return result
-        if requests.uncovered:
-            result.mode = Mode.NO_FIT
-        for group in result.groups:
-            self.assume(group)
+        for offers in requests.groups:
+            group = self.search(offers, pod_set)
+            result.add(group)
+            if group.offer is None:
+                break
         return result
 
-    def assume(self, group: GroupResult) -> None:
-        """Count what the group would charge, for the pod sets after this one."""
-        assert group.option is not None, "a pod set is assumed when all its groups have a flavor"
-        for position, amount in group.requests.wants:
-            cell = group.option.cells[position]
-            self.assumed[cell] = self.assumed.get(cell, 0) + amount
-
-    def search(self, requests: GroupRequests, pod_set: PodSet) -> GroupResult:
+    def search(self, offers: Iterable[Offer], pod_set: PodSet) -> GroupResult:
         """Find the best flavor for a group."""
-        result = GroupResult(requests)
+        result = GroupResult()
         fungibility = self.queue.fungibility
-        for option in requests.group.flavors:
-            found = self.attempt(option, requests, pod_set, result.attempts)
+        for offer in offers:
+            found = self.attempt(offer, pod_set, result.attempts)
             stop = not _tries_next(fungibility, found)
             if stop or _better(fungibility, found, (result.mode, result.level)):
-                result.option = option
+                result.offer = offer
                 result.mode, result.level = found
             if stop:
                 break
         return result
 
-    def attempt(
-        self,
-        option: FlavorOption,
-        requests: GroupRequests,
-        pod_set: PodSet,
-        attempts: list[Attempt],
-    ) -> tuple[Mode, int]:
+    def attempt(self, offer: Offer, pod_set: PodSet, attempts: list[Attempt]) -> tuple[Mode, int]:
         """Try one flavor: how it would be had, and with what borrowing level."""
-        unsuitable = _unsuitable(option, pod_set) if option.restricts else None
+        unsuitable = _unsuitable(offer, pod_set) if offer.restricts else None
         if unsuitable is not None:
-            attempts.append(Attempt(option.name, Mode.NO_FIT, 0, [unsuitable]))
-            return Mode.NO_FIT, 0
+            attempts.append(Attempt(offer.name, Mode.NO_FIT, 0, [unsuitable]))
+            return _NO_FIT
         obstacles: list[Obstacle] = []
-        mode, level = found = self.worst(option, requests, obstacles)
-        if mode is not Mode.FIT or level:
-            attempts.append(Attempt(option.name, mode, level, obstacles))
+        found = self.worst(offer, obstacles)
+        if found is not _FITS:
+            attempts.append(Attempt(offer.name, *found, obstacles))
         return found
 
-    def worst(
-        self, option: FlavorOption, requests: GroupRequests, obstacles: list[Obstacle]
-    ) -> tuple[Mode, int]:
+    def worst(self, offer: Offer, obstacles: list[Obstacle]) -> tuple[Mode, int]:
         """Return how the hardest to get of the requested resources would be had."""
-        worst: tuple[Mode, int] = (Mode.FIT, 0)
-        for position, amount in requests.wants:
-            cell = option.cells[position]
-            resource = requests.group.resources[position]
-            if cell == NOWHERE:
-                obstacles.append(NotProvided(flavor=option.name, resource=resource))
-                return Mode.NO_FIT, 0
-            found = self.fits(cell, amount)
-            if found[0] is not Mode.FIT:
-                obstacles.append(self.obstacle(cell, amount, (option.name, resource)))
+        worst, tree, assumed = _FITS, self.tree, self.assignment.charges
+        for index, (cell, amount) in enumerate(offer.charges.items()):
+            needed = amount + assumed.get(cell, 0)
+            available, level, reclaimable = tree.probe(cell, needed)
+            if needed <= available or not needed:
+                if not level:
+                    continue
+                found = (Mode.FIT, level)
+            elif needed > tree.potential[cell]:
+                obstacles.append(self.over_capacity(offer, index, cell))
+                return _NO_FIT
+            else:
+                names = (offer.name, offer.resources[index])
+                obstacles.append(missing_quota(names, needed, available))
+                waits = reclaimable or tree.nominal[cell] >= needed or self.preempts_borrowing
+                found = (Mode.BLOCKED if waits else Mode.NO_FIT), level
             if found != worst and _better(self.queue.fungibility, worst, found):
                 worst = found
             if found[0] is Mode.NO_FIT:
                 break
         return worst
 
-    def fits(self, cell: int, amount: int) -> tuple[Mode, int]:
-        """Return how `amount` of one flavor and resource would be had."""
-        tree = self.tree
-        needed = self.assumed.get(cell, 0) + amount
-        if needed > tree.potential[cell]:
-            return Mode.NO_FIT, 0
-        level, reclaimable = tree.borrowing_level(cell, needed)
-        if needed <= tree.available(cell) or needed == 0:
-            return Mode.FIT, level
-        borrows = self.queue.preemption.borrow_within_cohort != "Never"
-        waits = reclaimable or tree.nominal[cell] >= needed or borrows
-        return (Mode.BLOCKED if waits else Mode.NO_FIT), level
-
-    def obstacle(self, cell: int, amount: int, names: tuple[str, str]) -> Obstacle:
-        """Say why `amount` of the flavor and resource `names` cannot be had at once."""
-        tree = self.tree
-        flavor, resource = names
-        assumed = self.assumed.get(cell, 0)
-        if assumed + amount > tree.potential[cell]:
-            return OverCapacity(
-                flavor=flavor,
-                resource=resource,
-                assumed=assumed,
-                requested=amount,
-                capacity=tree.potential[cell],
-            )
-        return missing_quota(tree, cell, assumed + amount, names)
+    def over_capacity(self, offer: Offer, index: int, cell: int) -> OverCapacity:
+        """Say how far resource number `index` of an offer is beyond what could ever be had."""
+        return OverCapacity(
+            flavor=offer.name,
+            resource=offer.resources[index],
+            assumed=self.assignment.charges.get(cell, 0),
+            requested=offer.charges[cell],
+            capacity=self.tree.potential[cell],
+        )
 
 
-def _unsuitable(option: FlavorOption, pod_set: PodSet) -> Obstacle | None:
-    flavor = option.spec
+def _unsuitable(offer: Offer, pod_set: PodSet) -> Obstacle | None:
+    flavor = offer.spec
     if flavor is None:
-        return UnknownFlavor(flavor=option.name)
+        return UnknownFlavor(flavor=offer.name)
     taint = untolerated_taint(flavor, pod_set.tolerations)
     if taint is not None:
         return Untolerated(flavor=flavor.name, taint=taint)
     if not matches_affinity(flavor, pod_set.node_selector, pod_set.affinity):
         return AffinityMismatch(flavor=flavor.name)
+    if offer.lacks:
+        return NotProvided(flavor=flavor.name, resource=offer.lacks)
     return None
 
 

@@ -5,15 +5,13 @@ is there already changes nothing. Releasing quota, or changing what there is of 
 parked workloads of the whole tree.
 """
 
-from collections.abc import Iterator
-
-import msgspec
+from collections.abc import Iterator, Mapping
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.pending import PendingQueue, Ticket
 from policyd.alloc.plan import Admit, Plan, Requeue
-from policyd.alloc.queue import CohortSpec, FlavorResource, QueueSpec, quotas_of
+from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.requests import QueueOptions
 from policyd.alloc.workload import Admission, Workload
@@ -23,18 +21,18 @@ class Holding:
     """Quota that a workload holds.
 
     Attributes:
-        workload: Who holds it, with its admission.
-        usage: How much, by flavor and resource.
+        workload: Who holds it.
+        admission: What it is.
+        charges: How much, by cell; empty while its queue is not there.
         assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
     """
 
-    __slots__ = ("assumed", "usage", "workload")
+    __slots__ = ("admission", "assumed", "charges", "workload")
 
-    def __init__(
-        self, workload: Workload, usage: dict[FlavorResource, int], *, assumed: bool
-    ) -> None:
+    def __init__(self, workload: Workload, admission: Admission, *, assumed: bool) -> None:
         self.workload = workload
-        self.usage = usage
+        self.admission = admission
+        self.charges: Mapping[int, int] = {}
         self.assumed = assumed
 
 
@@ -122,7 +120,7 @@ class State:
         self._outdate(queue)
         if missing:
             for holding in queue.holdings.values():
-                self._charge(node, holding.usage)
+                self._charge(node, holding)
 
     def remove_queue(self, name: str) -> None:
         """Remove a ClusterQueue. Its workloads stay, and wait for it to come back."""
@@ -132,6 +130,8 @@ class State:
         self._stir(queue.node)
         self.tree.hierarchy.remove_queue(name)
         queue.spec = queue.node = queue.options = None
+        for holding in queue.holdings.values():
+            holding.charges = {}
         self._drop_if_idle(queue)
 
     def put_workload(self, workload: Workload) -> None:
@@ -144,7 +144,7 @@ class State:
         if workload.admission is None:
             self._put_pending(workload)
         else:
-            self._put_holding(workload, workload.admission, assumed=False)
+            self._put_holding(workload, workload.admission)
 
     def remove_workload(self, key: str) -> None:
         """Forget a workload: it is gone, finished, or not to be queued."""
@@ -158,7 +158,7 @@ class State:
         holding = queue.holdings.get(key)
         if holding is not None and holding.assumed:
             holding.assumed = False
-            self.put_workload(msgspec.structs.replace(holding.workload, admission=None))
+            self.put_workload(holding.workload)
 
     def wake(self, name: str) -> None:
         """Let the workloads parked in the tree of ClusterQueue `name` be tried again."""
@@ -188,13 +188,19 @@ class State:
             raise ValueError("the plan was made for another revision of the state")
         self.revision += 1
         for action in plan.actions:
+            workload = action.workload
+            queue = self.queues[workload.cluster_queue]
             match action:
-                case Admit(workload=workload, admission=admission):
-                    admitted = msgspec.structs.replace(workload, admission=admission)
-                    self._put_holding(admitted, admission, assumed=True)
-                case Requeue(workload=workload, parked=parked):
-                    if parked:
-                        self.queues[workload.cluster_queue].pending.park(workload.key)
+                case Admit():
+                    queue.pending.remove(workload.key)
+                    holding = Holding(workload, action.admission, assumed=True)
+                    holding.charges = action.charges
+                    queue.holdings[workload.key] = holding
+                    self.tree.charge(action.charges)
+                case Requeue(parked=True):
+                    queue.pending.park(workload.key)
+                case Requeue():
+                    pass
 
     def settle(self) -> None:
         """Do what changes left to do: recompute quota, and wake up whom they may help."""
@@ -224,21 +230,20 @@ class State:
         self._queue_of[key] = name
         self._queue(name).pending.put(workload)
 
-    def _put_holding(self, workload: Workload, admission: Admission, *, assumed: bool) -> None:
+    def _put_holding(self, workload: Workload, admission: Admission) -> None:
         key, name = workload.key, admission.cluster_queue
-        usage = admission.usage()
         known = self._queue_of.get(key)
         if known is not None:
-            holding = self.queues[known].holdings.get(key)
-            if holding is not None and known == name and holding.usage == usage:
-                holding.workload, holding.assumed = workload, assumed
+            old = self.queues[known].holdings.get(key)
+            if old is not None and old.admission == admission:
+                old.workload, old.assumed = workload, False
                 return
             self._leave(key)
         queue = self._queue(name)
         self._queue_of[key] = name
-        queue.holdings[key] = Holding(workload, usage, assumed=assumed)
+        holding = queue.holdings[key] = Holding(workload, admission, assumed=False)
         if queue.node is not None:
-            self._charge(queue.node, usage)
+            self._charge(queue.node, holding)
 
     def _leave(self, key: str) -> None:
         queue = self.queues[self._queue_of.pop(key)]
@@ -246,15 +251,15 @@ class State:
         holding = queue.holdings.pop(key, None)
         if holding is not None and queue.node is not None:
             self.tree.refresh()
-            for flavor_resource, amount in holding.usage.items():
-                self.tree.release(queue.node.cells[flavor_resource], amount)
+            self.tree.release(holding.charges)
             self._stir(queue.node)
         self._drop_if_idle(queue)
 
-    def _charge(self, node: Node, usage: dict[FlavorResource, int]) -> None:
-        self.tree.refresh()
-        for flavor_resource, amount in usage.items():
-            self.tree.charge(self.tree.cell(node, flavor_resource), amount)
+    def _charge(self, node: Node, holding: Holding) -> None:
+        tree, usage = self.tree, holding.admission.usage()
+        tree.refresh()
+        holding.charges = {tree.cell(node, names): amount for names, amount in usage.items()}
+        tree.charge(holding.charges)
 
     def _queue(self, name: str) -> ClusterQueue:
         queue = self.queues.get(name)

@@ -167,7 +167,7 @@ def _holders(state: State, missing: MissingQuota, name: str, limit: int) -> list
         Holder(workload=key, cluster_queue=queue.name, amount=amount)
         for queue in _sharing(state, name)
         for key, holding in queue.holdings.items()
-        if (amount := holding.usage.get((missing.flavor, missing.resource), 0))
+        if (amount := holding.admission.usage().get((missing.flavor, missing.resource), 0))
     )
     return heapq.nsmallest(limit, found, key=lambda holder: (-holder.amount, holder.workload))
 
@@ -203,7 +203,7 @@ def _uses(queue: ClusterQueue, holdings: Iterable[Holding]) -> tuple[Use, ...]:
     reserved: dict[FlavorResource, int] = {}
     admitted: dict[FlavorResource, int] = {}
     for holding in holdings:
-        for flavor_resource, amount in holding.usage.items():
+        for flavor_resource, amount in holding.admission.usage().items():
             reserved[flavor_resource] = reserved.get(flavor_resource, 0) + amount
             if holding.workload.admitted:
                 admitted[flavor_resource] = admitted.get(flavor_resource, 0) + amount

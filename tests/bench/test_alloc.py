@@ -1,0 +1,112 @@
+"""How long a quota decision takes, and whether that depends on how many wait."""
+
+import gc
+import statistics
+import time
+
+import pytest
+
+from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.plan import Admit
+from policyd.alloc.queue import FlavorQuotas, QueueSpec, Quota, ResourceGroup
+from policyd.alloc.state import State
+from policyd.alloc.workload import PodSet, Workload
+from tests.bench.report import report
+
+pytestmark = pytest.mark.bench
+
+COHORTS = 50
+FLAVORS = ("on-demand", "spot", "reserved", "flex")
+REQUESTS = {"cpu": 4_000, "memory": 16 << 30, "ephemeral-storage": 10 << 30, "nvidia.com/gpu": 1}
+CYCLES = 15
+
+
+def cluster(queues: int, *, share: int) -> State:
+    """A state of `queues` ClusterQueues; each has quota for `share` workloads in each flavor."""
+    quotas = {name: Quota(nominal=amount * share) for name, amount in REQUESTS.items()}
+    flavors = tuple(FlavorQuotas(name=name, quotas=quotas) for name in FLAVORS)
+    group = ResourceGroup(resources=tuple(REQUESTS), flavors=flavors)
+    state = State()
+    for name in FLAVORS:
+        state.put_flavor(FlavorSpec(name=name))
+    for n in range(queues):
+        cohort = f"cohort-{n % COHORTS}"
+        state.put_queue(QueueSpec(name=f"queue-{n}", cohort=cohort, groups=(group,)))
+    return state
+
+
+def fill(state: State, pending: int) -> None:
+    names = list(state.queues)
+    for n in range(pending):
+        state.put_workload(
+            Workload(
+                key=f"team/job-{n}",
+                uid=f"{n:09}",
+                cluster_queue=names[n % len(names)],
+                queued_at=float(n),
+                priority=n % 3,
+                pod_sets=(PodSet(name="main", count=1, requests=dict(REQUESTS)),),
+            )
+        )
+
+
+def cycle_times(state: State, cycles: int) -> tuple[list[float], int]:
+    """CPU microseconds a decision, planning and committing, of each cycle; and how many got quota."""
+    times, admitted = [], 0
+    for _ in range(cycles):
+        start = time.process_time()
+        plan = plan_cycle(state)
+        state.commit(plan)
+        spent = time.process_time() - start
+        if plan.actions:
+            times.append(spent / len(plan.actions) * 1e6)
+        admitted += sum(isinstance(action, Admit) for action in plan.actions)
+    return times, admitted
+
+
+@pytest.fixture
+def undisturbed():
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("pending", [20_000, 100_000])
+def test_a_quota_decision_takes_microseconds_however_many_wait(pending, undisturbed):
+    state = cluster(1_000, share=1_000)
+    start = time.process_time()
+    fill(state, pending)
+    spent = time.process_time() - start
+
+    times, admitted = cycle_times(state, CYCLES)
+
+    assert admitted == CYCLES * 1_000
+    report(f"rebuild, {pending} pending", spent * 1e3, "ms")
+    name = f"admission, 1,000 ClusterQueues, {pending} pending"
+    report(name, statistics.median(times), "µs", goal=20)
+
+
+def test_a_refusal_takes_microseconds(undisturbed):
+    state = cluster(1_000, share=1)
+    fill(state, 20_000)
+
+    times, admitted = cycle_times(state, CYCLES)
+
+    assert admitted == 1_000 * len(FLAVORS)
+    report("refusal after 4 flavors, 1,000 ClusterQueues", statistics.median(times), "µs", goal=20)
+
+
+def test_a_change_of_quota_takes_less_than_a_cycle(undisturbed):
+    state = cluster(1_000, share=10)
+    state.settle()
+    spec = state.queues["queue-7"].spec
+    times = []
+    for n in range(50):
+        start = time.process_time()
+        state.put_queue(QueueSpec(name="queue-7", cohort=spec.cohort, groups=spec.groups * (n % 2)))
+        state.settle()
+        times.append((time.process_time() - start) * 1e6)
+
+    report("change of a queue's quota, 20 queues a cohort", statistics.median(times), "µs")

@@ -1,0 +1,266 @@
+"""What a review costs the admission server: the real process, TLS, 10 KB pods.
+
+CPU is the server's own, as the scheduler accounts for it, so that the client and the neighbours on
+the machine do not count. Wall-clock figures are for information.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from policyd.certificates import Authority
+from tests.bench.report import report
+
+pytestmark = pytest.mark.bench
+
+REVIEWS, ROUNDS, CONNECTIONS, POLICIES = 3000, 3, 16, 20
+NEW_CONNECTIONS = 1000
+
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+
+EXPRESSIONS = [
+    "object.spec.containers.all(c, c.image.startsWith('registry.example/'))",
+    "object.spec.containers.all(c, has(c.resources) && has(c.resources.limits))",
+    "object.spec.containers.all(c, !(has(c.securityContext) &&"
+    " has(c.securityContext.privileged) && c.securityContext.privileged))",
+    "has(object.metadata.labels) && 'team' in object.metadata.labels",
+    "!has(object.spec.hostNetwork) || !object.spec.hostNetwork",
+    "object.spec.containers.all(c, c.env.size() < 100)",
+    "!has(object.spec.volumes) || object.spec.volumes.all(v, !has(v.hostPath))",
+    "request.userInfo.username != 'nobody'",
+    "object.spec.containers.exists(c, c.name.matches('^[a-z0-9-]+$'))",
+    "!('nvidia.com/gpu' in object.spec.containers[0].resources.limits) ||"
+    " object.spec.tolerations.exists(t, t.key == 'nvidia.com/gpu')",
+]
+
+INJECTIONS = [
+    {"queueName": {"expression": "object.metadata.labels['team'] + '-gpu'"}},
+    {"priorityClassName": "training"},
+    {"tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]},
+    {"nodeSelector": {"pool": "gpu"}},
+    {"annotations": {"example.com/checked": "yes"}},
+]
+
+
+def policies(resource):
+    for number in range(POLICIES):
+        validation = {"expression": EXPRESSIONS[number % len(EXPRESSIONS)], "message": "no"}
+        spec = {
+            "matchConstraints": {"resourceRules": [RULE | {"resources": [resource]}]},
+            "validations": [validation],
+        }
+        if number < len(INJECTIONS):
+            spec["inject"] = INJECTIONS[number]
+        yield {
+            "apiVersion": "policyd.io/v1alpha1",
+            "kind": "Policy",
+            "metadata": {"name": f"policy-{number:02}"},
+            "spec": spec,
+        }
+
+
+def pod(size=10_000):
+    """Make a pod of two containers that pads itself to about `size` bytes of JSON."""
+    limits = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "train-0",
+            "namespace": "team-a",
+            "labels": {"team": "vision", "app": "train", "batch.kubernetes.io/job-name": "train"},
+            "annotations": {},
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": name,
+                    "image": f"registry.example/{name}:1.0",
+                    "command": ["python", "train.py"],
+                    "env": [],
+                    "resources": {"requests": limits, "limits": limits},
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }
+                for name in ("main", "side")
+            ],
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    }
+    env = obj["spec"]["containers"][0]["env"]
+    while len(json.dumps(obj)) < size:
+        env.append({"name": f"SETTING_{len(env):03}", "value": "x" * 40})
+        obj["metadata"]["annotations"][f"example.com/note-{len(env)}"] = "y" * 30
+    return obj
+
+
+def request(path):
+    body = json.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "name": "train-0",
+                "namespace": "team-a",
+                "operation": "CREATE",
+                "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
+                "object": pod(),
+                "oldObject": None,
+                "dryRun": False,
+            },
+        }
+    ).encode()
+    head = (
+        f"POST {path}?timeout=5s HTTP/1.1\r\nHost: door\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nAccept-Encoding: gzip\r\nUser-Agent: bench\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Server:
+    """The admission server in a process of its own."""
+
+    def __init__(self, running, port, trust):
+        self.running = running
+        self.port = port
+        self.trust = trust
+
+    def cpu_seconds(self):
+        """CPU time that all threads of the process have had."""
+        tasks = Path(f"/proc/{self.running.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+    def memory_mb(self):
+        rollup = Path(f"/proc/{self.running.pid}/smaps_rollup").read_text()
+        pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+        return int(pss.split()[1]) / 1024
+
+    async def connect(self):
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
+
+
+@contextmanager
+def server(folder, resource):
+    now = time.time()
+    authority = Authority.create(now=now)
+    pair = authority.issue(["127.0.0.1"], now=now)
+    (folder / "tls.crt").write_bytes(pair.certificate_pem)
+    (folder / "tls.key").write_bytes(pair.key_pem)
+    (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies(resource))))
+    options = {"policies": "policies.yaml", "certificate": "tls.crt", "key": "tls.key"}
+    files = [text for name, file in options.items() for text in (f"--{name}", str(folder / file))]
+    command = [sys.executable, "-m", "webhooks", *files, "--host", "127.0.0.1", "--port", "0"]
+    running = subprocess.Popen(
+        [*command, "--log-format", "json"], stderr=subprocess.PIPE, env=dict(os.environ)
+    )
+    try:
+        said = (json.loads(line) for line in running.stderr)
+        port = next(event["port"] for event in said if event["event"] == "door_opened")
+        trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
+        yield Server(running, port, trust)
+    finally:
+        running.kill()
+        running.wait()
+        running.stderr.close()
+
+
+async def ask(reader, writer, text):
+    writer.write(text)
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), head
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    answer = await reader.readexactly(length)
+    assert b'"allowed":true' in answer, answer
+    return answer
+
+
+async def close(writer):
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def kept_alive(running, text):
+    """Send reviews over connections that stay; return CPU seconds a review and reviews a second."""
+    connections = [await running.connect() for _ in range(CONNECTIONS)]
+
+    async def client(reader, writer, count):
+        for _ in range(count):
+            await ask(reader, writer, text)
+
+    async def send(count):
+        each = count // CONNECTIONS
+        await asyncio.gather(*(client(*connection, each) for connection in connections))
+
+    await send(REVIEWS // 3)
+    costs, rates = [], []
+    for _ in range(ROUNDS):
+        cpu, wall = running.cpu_seconds(), time.perf_counter()
+        await send(REVIEWS)
+        costs.append((running.cpu_seconds() - cpu) / REVIEWS)
+        rates.append(REVIEWS / (time.perf_counter() - wall))
+    for _, writer in connections:
+        await close(writer)
+    return statistics.median(costs), statistics.median(rates)
+
+
+async def newly_connected(running, text):
+    """Send each review over a connection of its own; return CPU seconds a review."""
+
+    async def client(count):
+        for _ in range(count):
+            reader, writer = await running.connect()
+            await ask(reader, writer, text)
+            await close(writer)
+
+    async def send(count):
+        await asyncio.gather(*(client(count // CONNECTIONS) for _ in range(CONNECTIONS)))
+
+    await send(NEW_CONNECTIONS // 3)
+    costs = []
+    for _ in range(ROUNDS):
+        cpu = running.cpu_seconds()
+        await send(NEW_CONNECTIONS)
+        costs.append((running.cpu_seconds() - cpu) / NEW_CONNECTIONS)
+    return statistics.median(costs)
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_a_review_that_no_policy_matches(tmp_path, path):
+    with server(tmp_path, "services") as running:
+        cost, rate = asyncio.run(kept_alive(running, request(path)))
+
+    report(f"door {path}, no policy matches, CPU a review", cost * 1e6, "µs", 200)
+    report(f"door {path}, no policy matches, one client", rate, "reviews/s")
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_a_review_that_20_policies_match(tmp_path, path):
+    with server(tmp_path, "pods") as running:
+        cost, rate = asyncio.run(kept_alive(running, request(path)))
+        memory = running.memory_mb()
+
+    report(f"door {path}, 20 policies match, CPU a review", cost * 1e6, "µs", 400)
+    report(f"door {path}, 20 policies match, one client", rate, "reviews/s")
+    report(f"door {path}, memory (PSS)", memory, "MB", 60)
+
+
+def test_a_connection_for_each_review(tmp_path):
+    with server(tmp_path, "pods") as running:
+        cost = asyncio.run(newly_connected(running, request("/validate")))
+
+    # One process has one core, and that is all it has: 800 a second are 1,250 µs each.
+    report("door, a new connection each, CPU a review", cost * 1e6, "µs", 1250)
+    report("door, a new connection each, reviews a core", 1 / cost, "reviews/s")
