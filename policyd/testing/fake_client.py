@@ -65,7 +65,7 @@ class FakeClient:
     _round: int = 0
 
     def __post_init__(self) -> None:
-        self.store.on_change = self._wake
+        self.store.listeners.append(self._wake)
 
     def fail(self, error: ApiError, *, verb: str = "", plural: str = "", times: int = 1) -> None:
         """Answer the next requests of this verb and resource with `error`; empty means any."""

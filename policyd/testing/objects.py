@@ -42,7 +42,8 @@ class ObjectStore:
     oldest: int = 0
     """Watches from before this version cannot go on."""
     history: list[Change] = field(default_factory=list)
-    on_change: Callable[[], None] = lambda: None
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+    """Called after each write."""
     lists: dict[str, tuple[int, list[Json]]] = field(default_factory=dict)
     """Lists given out in part, with their versions: later pages are of the same moment."""
     _objects: dict[tuple[str, str], dict[str, Json]] = field(default_factory=dict)
@@ -153,7 +154,8 @@ class ObjectStore:
         self.history.append(
             Change(version=self.version, resource=resource, old=old, new=new, last=last)
         )
-        self.on_change()
+        for listener in self.listeners:
+            listener()
         return last
 
 

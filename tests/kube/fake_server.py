@@ -72,7 +72,7 @@ class FakeServer:
     _watched: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self):
-        self.store.on_change = self._wake
+        self.store.listeners.append(self._wake)
 
     @property
     def connection(self):
