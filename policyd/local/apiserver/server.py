@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -26,6 +27,7 @@ from policyd.local.apiserver.bootstrap import bootstrap
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.custom.definitions import Definitions
 from policyd.local.apiserver.housekeeping import Housekeeping
+from policyd.local.apiserver.journal import Journal
 from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
 from policyd.local.apiserver.requests import User
@@ -65,6 +67,23 @@ class _Server(uvicorn.Server):
         yield
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How a server is set up."""
+
+    history: int = HISTORY
+    """Changes of each resource that a watch can catch up on."""
+    state_file: Path | None = None
+    """Where to keep the objects between runs; only in memory if None."""
+    pod_log: PodLog = no_log
+    """Gives the log of a pod's container."""
+    resolve_service: ResolveService = no_services
+    """Finds the webhooks that are registered as Services."""
+
+
+DEFAULT_OPTIONS = ServerOptions()
+
+
 class ApiServer:
     """An API server on loopback, with TLS and tokens.
 
@@ -74,31 +93,27 @@ class ApiServer:
 
     def __init__(
         self,
+        options: ServerOptions = DEFAULT_OPTIONS,
         *,
         port: int = 0,
         clock: Clock | None = None,
-        history: int = HISTORY,
-        pod_log: PodLog = no_log,
-        resolve_service: ResolveService = no_services,
     ) -> None:
-        """Take the port, which is a free one if 0.
+        """Take the port, and load what the file of an earlier run holds.
 
         Args:
-            port: Where to listen, on loopback.
-            clock: What the time is.
-            history: Changes of each resource that a watch can catch up on.
-            pod_log: Gives the log of a pod's container.
-            resolve_service: Finds the webhooks that are registered as Services.
+            options: How the server is set up.
+            port: Where to listen, on loopback; a free port if 0.
+            clock: What time it is.
 
         Raises:
-            ConfigurationError: If the port is taken.
+            ConfigurationError: If the port is taken, or the file cannot be used.
         """
         self._clock = clock or SystemClock()
         self._authority = Authority.create(now=self._clock.now(), name="policyd api server")
         self._users: dict[str, User] = {}
         self._socket = _listen(port)
-        registry, store = Registry(builtin_kinds()), Store(history=history)
-        self._caller = WebhookCaller(resolve_service)
+        registry, store = Registry(builtin_kinds()), Store(history=options.history)
+        self._caller = WebhookCaller(options.resolve_service)
         webhooks = Webhooks(store, registry, self._caller, reshape=reshape)
         self._state = State(
             store=store,
@@ -106,10 +121,11 @@ class ApiServer:
             documents=Documents(registry),
             clock=self._clock,
             admission=Admission(store, webhooks),
-            pod_log=pod_log,
+            pod_log=options.pod_log,
         )
         self._server: _Server | None = None
         self._running: asyncio.Task[None] | None = None
+        self._journal = Journal(options.state_file, store) if options.state_file else None
         bootstrap(store, self._clock.now())
         Definitions(store, registry)
 
@@ -139,6 +155,8 @@ class ApiServer:
             self._server.should_exit = True
             await self._running
         await self._caller.close()
+        if self._journal is not None:
+            self._journal.close()
         self._socket.close()
 
     def kubeconfig(self, user: User = ADMIN, *, namespace: str = "default") -> Object:

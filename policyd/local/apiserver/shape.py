@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
+from policyd.local.apiserver.custom.rules import check_rules
 from policyd.local.apiserver.kinds import table
 from policyd.local.apiserver.kinds.pod_defaults import first_status
 from policyd.local.apiserver.registry import Served
@@ -133,7 +134,9 @@ def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
     if old is not None:
         yield from check_metadata_update(new, old)
     if served.custom is not None:
-        yield from check_custom(new, served.custom.schema)
+        wrong = list(check_custom(new, served.custom.schema))
+        # Rules may count on what the rest of the schema says.
+        yield from wrong or check_rules(new, old, served.custom.schema)
         return
     for checks in (table.CHECKS, table.CHECKS_OF_NEW if old is None else {}):
         rule = checks.get(served.storage)

@@ -110,10 +110,15 @@ class Store:
         self._objects.setdefault(resource, {})[key_of(saved)] = saved
         self.version = max(self.version, int(saved["metadata"]["resourceVersion"]))
 
-    def forget_before(self, version: int) -> None:
-        """Make every earlier version too old to watch from, as after a restart or a compaction."""
+    def continue_from(self, version: int) -> None:
+        """Go on counting after an earlier run, of whose changes nothing is remembered."""
+        self.version = max(self.version, version)
+        self.forget()
+
+    def forget(self) -> None:
+        """Make every version up to now too old to watch from, as compaction does."""
         self._history.clear()
-        self._forgotten = {"": version}
+        self._forgotten = {"": self.version}
 
     def since(self, resource: str, version: int) -> list[Event]:
         """Return the changes after `version`.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from policyd.local.apiserver.custom.rules import check_expressions
 from policyd.local.apiserver.custom.version import CustomVersion
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Cause, Object, not_supported, required, wrong
@@ -62,9 +63,12 @@ def check_definition(definition: Object) -> Iterator[Cause]:
         why = "must have exactly one version marked as storage version"
         yield wrong("spec.versions", [v.get("name") for v in versions], why)
     for index, version in enumerate(versions):
-        if not version.get("schema", {}).get("openAPIV3Schema"):
-            path = f"spec.versions[{index}].schema.openAPIV3Schema"
+        path = f"spec.versions[{index}].schema.openAPIV3Schema"
+        schema = version.get("schema", {}).get("openAPIV3Schema")
+        if not schema:
             yield required(path, "schemas are required")
+        else:
+            yield from check_expressions(schema, path)
 
 
 def _check_names(name: str, spec: Object) -> Iterator[Cause]:
