@@ -1,0 +1,246 @@
+"""CustomResourceDefinitions, made from the wire types: one source for what we read and store.
+
+The schemas are slim on purpose. Every write of an object pays for its validation, so there are
+types, required fields, enums and list semantics, but no CEL rules, and pod templates are stored
+unread. What else must hold, webhooks check.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import inspect
+
+from policyd.api import kueue, policy
+from policyd.api.kueue.names import GROUP, VERSION
+from policyd.api.meta import Json
+
+_ANYTHING: dict[str, Json] = {"x-kubernetes-preserve-unknown-fields": True}
+_INT_OR_STRING: dict[str, Json] = {"x-kubernetes-int-or-string": True}
+_STRING: dict[str, Json] = {"type": "string"}
+
+
+class Column(NamedTuple):
+    """A column of `kubectl get`; those of priority 1 need `-o wide`."""
+
+    name: str
+    path: str
+    type: str = "string"
+    priority: int = 0
+
+
+class Kind(NamedTuple):
+    """What a CustomResourceDefinition says beside the schema.
+
+    Attributes:
+        type: The wire type.
+        plural: Its name in paths.
+        short: Short names for kubectl.
+        namespaced: Whether its objects live in namespaces.
+        columns: What kubectl prints beside the name; its age if there are none.
+        selectable: Paths of fields that field selectors may name.
+        group: API group.
+        version: API version.
+    """
+
+    type: type[msgspec.Struct]
+    plural: str
+    short: tuple[str, ...] = ()
+    namespaced: bool = False
+    columns: tuple[Column, ...] = ()
+    selectable: tuple[str, ...] = ()
+    group: str = GROUP
+    version: str = VERSION
+
+
+_PENDING = Column("Pending Workloads", ".status.pendingWorkloads", "integer")
+_ADMITTED = Column("Admitted Workloads", ".status.admittedWorkloads", "integer")
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+KINDS = (
+    Kind(
+        kueue.ClusterQueue,
+        "clusterqueues",
+        ("cq",),
+        columns=(
+            Column("Cohort", ".spec.cohortName"),
+            Column("Strategy", ".spec.queueingStrategy", priority=1),
+            _PENDING,
+            _ADMITTED._replace(priority=1),
+        ),
+    ),
+    Kind(
+        kueue.LocalQueue,
+        "localqueues",
+        ("queue", "queues", "lq"),
+        namespaced=True,
+        columns=(Column("ClusterQueue", ".spec.clusterQueue"), _PENDING, _ADMITTED),
+    ),
+    Kind(kueue.Cohort, "cohorts", ("co",)),
+    Kind(kueue.ResourceFlavor, "resourceflavors", ("flavor", "flavors", "rf")),
+    Kind(kueue.Topology, "topologies", ("topo",)),
+    Kind(
+        kueue.Workload,
+        "workloads",
+        ("kwl", "kueueworkload", "kueueworkloads"),
+        namespaced=True,
+        columns=(
+            Column("Queue", ".spec.queueName"),
+            Column("Reserved in", ".status.admission.clusterQueue"),
+            Column("Admitted", ".status.conditions[?(@.type=='Admitted')].status"),
+            Column("Finished", ".status.conditions[?(@.type=='Finished')].status"),
+            _AGE,
+        ),
+        selectable=(".status.admission.clusterQueue",),
+    ),
+    Kind(
+        kueue.WorkloadPriorityClass,
+        "workloadpriorityclasses",
+        ("wpc",),
+        columns=(Column("Value", ".value", "integer"),),
+    ),
+    Kind(kueue.AdmissionCheck, "admissionchecks", ("ac",)),
+    Kind(
+        policy.Policy,
+        "policies",
+        ("pol",),
+        columns=(
+            Column("Enforcement", ".spec.enforcement"),
+            Column("Ready", ".status.conditions[?(@.type=='Ready')].status"),
+            _AGE,
+        ),
+        group=policy.GROUP,
+        version=policy.VERSION,
+    ),
+)
+"""Every kind that policyd brings along."""
+
+
+def definition(kind: Kind) -> dict[str, Json]:
+    """Return the CustomResourceDefinition of a kind."""
+    name = kind.type.__name__
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "names": {
+                "kind": name,
+                "listKind": f"{name}List",
+                "plural": kind.plural,
+                "singular": name.lower(),
+                **({"shortNames": list(kind.short)} if kind.short else {}),
+            },
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [_version(kind)],
+        },
+    }
+
+
+def schema(type_: type[msgspec.Struct]) -> dict[str, Json]:
+    """Return the structural OpenAPI schema of a wire type."""
+    return _schema(inspect.type_info(type_))
+
+
+def _version(kind: Kind) -> dict[str, Json]:
+    whole = schema(kind.type)
+    known = {"apiVersion": dict(_STRING), "kind": dict(_STRING), "metadata": {"type": "object"}}
+    whole["properties"] |= known
+    whole["required"] = [name for name in whole.get("required", ()) if name not in known]
+    version: dict[str, Json] = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": whole},
+    }
+    if "status" in whole["properties"]:
+        version["subresources"] = {"status": {}}
+    if kind.columns:
+        version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    return version
+
+
+def _column(column: Column) -> dict[str, Json]:
+    shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return shown | ({"priority": column.priority} if column.priority else {})
+
+
+def _schema(info: inspect.Type) -> dict[str, Json]:
+    match info:
+        case inspect.Metadata():
+            found = _marked(info)
+        case inspect.StructType():
+            found = _object(info)
+        case inspect.DictType():
+            found = {"type": "object", "additionalProperties": _schema(info.value_type)}
+        case inspect.VarTupleType():
+            found = {"type": "array", "items": _schema(info.item_type), **_sizes(info)}
+        case inspect.UnionType():
+            found = _union(info)
+        case _:
+            found = _scalar(info)
+    return found
+
+
+def _scalar(info: inspect.Type) -> dict[str, Json]:
+    match info:
+        case inspect.LiteralType():
+            return {"type": "string", "enum": list(info.values)}
+        case inspect.StrType():
+            return dict(_STRING)
+        case inspect.BoolType():
+            return {"type": "boolean"}
+        case inspect.IntType():
+            bounds = {"minimum": info.ge, "maximum": info.le}
+            return {"type": "integer", **{k: v for k, v in bounds.items() if v is not None}}
+        case inspect.DateTimeType():
+            return {"type": "string", "format": "date-time"}
+        case _:
+            raise TypeError(f"no schema for {info}")
+
+
+def _marked(info: inspect.Metadata) -> dict[str, Json]:
+    marks = {k: v for k, v in (info.extra_json_schema or {}).items() if k != "x-policyd-required"}
+    if marks.pop("x-policyd-opaque", False):
+        return marks
+    return _schema(info.type) | marks
+
+
+def _sizes(info: inspect.VarTupleType) -> dict[str, Json]:
+    sizes = {"minItems": info.min_length, "maxItems": info.max_length}
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _union(info: inspect.UnionType) -> dict[str, Json]:
+    options = [option for option in info.types if not isinstance(option, inspect.NoneType)]
+    if len(options) == 1:
+        return _schema(options[0])
+    if all(isinstance(option, inspect.StrType | inspect.IntType) for option in options):
+        return dict(_INT_OR_STRING)
+    return dict(_ANYTHING)
+
+
+def _object(info: inspect.StructType) -> dict[str, Json]:
+    properties = {field.encode_name: _property(field) for field in info.fields}
+    required = [field.encode_name for field in info.fields if _required(field)]
+    described = (info.cls.__doc__ or "").partition("\n")[0]
+    return {
+        "type": "object",
+        **({"description": described} if described else {}),
+        "properties": properties,
+        **({"required": required} if required else {}),
+    }
+
+
+def _property(field: inspect.Field) -> dict[str, Json]:
+    found = _schema(field.type)
+    if isinstance(field.default, str | int) and field.default:
+        found["default"] = field.default
+    return found
+
+
+def _required(field: inspect.Field) -> bool:
+    marks = field.type.extra_json_schema if isinstance(field.type, inspect.Metadata) else None
+    return field.required or "x-policyd-required" in (marks or {})

@@ -1,0 +1,157 @@
+"""The CustomResourceDefinitions follow from the wire types, and are written down."""
+
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+from policyd.api.crd import KINDS, definition, schema
+from policyd.api.meta import Wire
+from policyd.api.schema import PRESERVED, REQUIRED, QuantityText, at_least, keyed, unordered
+from tests.generate_crds import FOLDER, documents
+
+OBJECT = {
+    "type": "object",
+    "description": "One of many.",
+    "properties": {"name": {"type": "string"}},
+}
+
+
+class Part(Wire, frozen=True):
+    """One of many."""
+
+    name: str
+
+
+class Whole(Wire, frozen=True):
+    """Everything a field can be."""
+
+    text: str
+    quantity: QuantityText
+    either: str | Part
+    needed: Annotated[tuple[str, ...], REQUIRED] = ()
+    choice: Literal["Hold", "None"] = "None"
+    count: Annotated[int, at_least(1)] = 1
+    flag: bool = True
+    empty: str = ""
+    maybe: int | None = None
+    labels: dict[str, str] = {}
+    parts: Annotated[tuple[Part, ...], keyed("name", limit=8)] = ()
+    names: Annotated[tuple[str, ...], unordered()] = ()
+    template: Annotated[Part | None, PRESERVED] = None
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        pytest.param("text", {"type": "string"}, id="text"),
+        pytest.param("quantity", {"x-kubernetes-int-or-string": True}, id="quantity"),
+        pytest.param("either", {"x-kubernetes-preserve-unknown-fields": True}, id="union"),
+        pytest.param(
+            "choice",
+            {"type": "string", "enum": ["Hold", "None"], "default": "None"},
+            id="closed-set-with-default",
+        ),
+        pytest.param("count", {"type": "integer", "minimum": 1, "default": 1}, id="bounded"),
+        pytest.param("flag", {"type": "boolean", "default": True}, id="true-by-default"),
+        pytest.param("empty", {"type": "string"}, id="empty-default-is-none"),
+        pytest.param("maybe", {"type": "integer"}, id="optional"),
+        pytest.param(
+            "labels",
+            {"type": "object", "additionalProperties": {"type": "string"}},
+            id="map",
+        ),
+        pytest.param(
+            "parts",
+            {
+                "type": "array",
+                "items": {**OBJECT, "required": ["name"]},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "maxItems": 8,
+            },
+            id="list-with-keys",
+        ),
+        pytest.param(
+            "names",
+            {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            id="set",
+        ),
+        pytest.param(
+            "template",
+            {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            id="stored-unread",
+        ),
+    ],
+)
+def test_a_field_becomes_the_schema_of_its_type(field, expected):
+    assert schema(Whole)["properties"][field] == expected
+
+
+def test_fields_without_default_are_required_and_so_are_those_marked():
+    assert schema(Whole)["required"] == ["text", "quantity", "either", "needed"]
+
+
+def test_a_type_without_schema_is_refused():
+    class Odd(Wire, frozen=True):
+        number: float
+
+    with pytest.raises(TypeError, match="no schema"):
+        schema(Odd)
+
+
+def test_every_list_with_keys_requires_or_defaults_them():
+    for kind in KINDS:
+        for items, keys in keyed_lists(schema(kind.type)):
+            for key in keys:
+                given = key in items.get("required", ()) or "default" in items["properties"][key]
+                assert given, f"{kind.plural}: {key}"
+
+
+def keyed_lists(part):
+    if not isinstance(part, dict):
+        return
+    if part.get("x-kubernetes-list-type") == "map":
+        yield part["items"], part["x-kubernetes-list-map-keys"]
+    for value in part.values():
+        yield from keyed_lists(value)
+
+
+def test_columns_and_selectable_fields_name_fields_of_the_schema():
+    for kind in KINDS:
+        properties = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for path in [*(column.path for column in kind.columns), *kind.selectable]:
+            step = properties
+            for name in path.split("[")[0].strip(".").split("."):
+                if step == {"type": "object"}:
+                    break
+                step = step["properties"][name]
+
+
+def test_a_status_is_a_subresource():
+    with_status = {
+        kind.type.__name__
+        for kind in KINDS
+        if definition(kind)["spec"]["versions"][0].get("subresources") == {"status": {}}
+    }
+
+    assert with_status == {
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "LocalQueue",
+        "Policy",
+        "Workload",
+    }
+
+
+def test_default_values_are_accepted_on_reading():
+    for kind in KINDS:
+        if not any(field.required for field in msgspec.structs.fields(kind.type)):
+            assert msgspec.json.decode(b"{}", type=kind.type).kind == kind.type.__name__
+
+
+def test_the_chart_has_the_definitions_as_they_are_now():
+    written = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
+
+    assert written == documents(), "renew them: python -m tests.generate_crds"

@@ -1,0 +1,38 @@
+"""Writes the CustomResourceDefinitions of the chart: `python -m tests.generate_crds`."""
+
+from pathlib import Path
+
+import yaml
+
+from policyd.api.crd import KINDS, definition
+
+FOLDER = Path(__file__).parents[1] / "charts" / "policyd" / "crds"
+HEADER = "# Made from policyd/api by `python -m tests.generate_crds`. Do not edit.\n"
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes what is equal twice, instead of pointing at it."""
+
+    def ignore_aliases(self, data):
+        return True
+
+
+def documents():
+    """The text of each file, by name."""
+    return {
+        f"{kind.group}_{kind.plural}.yaml": HEADER
+        + yaml.dump(definition(kind), Dumper=Dumper, sort_keys=False, width=110)
+        for kind in KINDS
+    }
+
+
+def main():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in FOLDER.glob("*.yaml"):
+        old.unlink()
+    for name, text in documents().items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
