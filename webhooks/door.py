@@ -95,22 +95,29 @@ async def run_door(door: Door, listener: socket.socket, *, stop: asyncio.Event) 
     Raises:
         ExceptionGroup: Of what failed; a PolicydError in it is for the user.
     """
-    tasks: list[asyncio.Task[NoReturn]] = []
-    async with asyncio.TaskGroup() as group:
-
-        def start(work: Coroutine[Any, Any, NoReturn]) -> None:
-            tasks.append(group.create_task(work))
-
-        policies = await _policies(door, start)
-        await _certificate(door, policies, start)
-        drained = asyncio.Event()
-        drain = group.create_task(_drain(door, stop, drained))
-        host, port, *_ = listener.getsockname()
-        log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
-        await serve(_application(door, policies), listener, context=door.context, stop=drained)
-        for task in (*tasks, drain):
-            task.cancel()
+    with listener:
+        async with asyncio.TaskGroup() as group:
+            await _run(door, listener, group, stop)
     log.info("door_closed")
+
+
+async def _run(
+    door: Door, listener: socket.socket, group: asyncio.TaskGroup, stop: asyncio.Event
+) -> None:
+    tasks: list[asyncio.Task[NoReturn]] = []
+
+    def start(work: Coroutine[Any, Any, NoReturn]) -> None:
+        tasks.append(group.create_task(work))
+
+    policies = await _policies(door, start)
+    await _certificate(door, policies, start)
+    drained = asyncio.Event()
+    drain = group.create_task(_drain(door, stop, drained))
+    host, port, *_ = listener.getsockname()
+    log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
+    await serve(_application(door, policies), listener, context=door.context, stop=drained)
+    for task in (*tasks, drain):
+        task.cancel()
 
 
 def _application(door: Door, policies: Policies) -> ASGIApp:

@@ -1,13 +1,16 @@
 """Jobs at the door: held when they are submitted to a queue, refused when that cannot work."""
 
-from policyd.api.admission import AdmissionRequest, decode_object
+import msgspec
+
+from policyd.api.admission import AdmissionRequest, ReviewError, decode_object
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.jobs.defaults import default_on_create, holds
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
+from policyd.patch.operations import PatchError
 from webhooks.decisions import Mutator
 
-QUEUE_WORDS = b"kueue.x-k8s.io/"
+QUEUE_WORDS = b"kueue.x-k8s.io"
 """What stands in an object that has to do with a queue. The API server never escapes a letter of
 it, so that looking for it spares most objects the decoding."""
 
@@ -20,12 +23,18 @@ def _defaults_concern(request: AdmissionRequest, decision: Decision) -> bool:
         request.operation == "CREATE"
         and not request.sub_resource
         and holds(request.kind.group, request.kind.kind)
-        and (bool(decision.operations) or QUEUE_WORDS in bytes(request.object))
+        and (
+            QUEUE_WORDS in bytes(request.object)
+            or QUEUE_WORDS in msgspec.json.encode(decision.operations)
+        )
     )
 
 
 def _default(request: AdmissionRequest, draft: Draft) -> None:
-    default_on_create(draft, group=request.kind.group, kind=request.kind.kind)
+    try:
+        default_on_create(draft, group=request.kind.group, kind=request.kind.kind)
+    except PatchError as error:
+        raise ReviewError(f"the object is not of its kind: {error}") from error
 
 
 JOB_DEFAULTS = Mutator(concerns=_defaults_concern, change=_default)

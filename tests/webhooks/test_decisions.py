@@ -1,0 +1,314 @@
+"""What the door makes of a review: policies first, then jobs; and what hostile bodies come to."""
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.testclient import TestClient
+
+from policyd.api.admission import parse_review
+from policyd.engine.decision import ALLOWED, Decision, Denial, Failure
+from policyd.patch.operations import Operation
+from tests.webhooks.reviews import POD, patch, policy, queued, response, review
+from webhooks.app import create_app
+from webhooks.decisions import Mutator, answer_with, mutate_in_turn, validate_together
+from webhooks.health import Readiness
+from webhooks.jobs import JOB_DEFAULTS, validate_jobs
+from webhooks.metrics import DoorMetrics
+from webhooks.namespaces import without_cluster
+from webhooks.policies import Policies
+
+JSON = {"content-type": "application/json"}
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train", "namespace": "team-a"},
+    "spec": {"template": POD["spec"]},
+}
+
+
+def client_with(folder, *policies):
+    """Build the whole door, without its socket, on these policies."""
+    (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies)))
+    metrics = DoorMetrics(CollectorRegistry())
+    loaded = Policies(namespaces=without_cluster, metrics=metrics)
+    loaded.read_files([folder])
+    mutate = mutate_in_turn(loaded.mutate, [JOB_DEFAULTS])
+    validate = validate_together([loaded.validate, validate_jobs])
+    app = create_app(
+        mutate=answer_with(mutate, metrics, "/mutate"),
+        validate=answer_with(validate, metrics, "/validate"),
+        readiness=Readiness(),
+        metrics=metrics,
+    )
+    return TestClient(app)
+
+
+def ask(client, path, body):
+    answer = client.post(path, content=body, headers=JSON)
+    assert answer.status_code == 200, answer.text
+    return answer.content
+
+
+def test_a_queue_name_that_a_policy_gives_holds_the_pod(tmp_path):
+    client = client_with(tmp_path, policy("queue", inject={"queueName": "gpus"}))
+
+    operations = patch(ask(client, "/mutate", review()))
+
+    paths = [operation["path"] for operation in operations]
+    assert paths[0] == "/metadata/labels/kueue.x-k8s.io~1queue-name"
+    assert "/spec/schedulingGates" in paths
+
+
+def test_a_policy_that_has_nothing_to_do_with_queues_holds_nothing(tmp_path):
+    client = client_with(tmp_path, policy("class", inject={"priorityClassName": "low"}))
+
+    operations = patch(ask(client, "/mutate", review()))
+
+    assert operations == [{"op": "add", "path": "/spec/priorityClassName", "value": "low"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        pytest.param(review(queued(JOB), resource="jobs"), ["/spec/suspend"], id="job"),
+        pytest.param(review(JOB, resource="jobs"), [], id="job-without-queue"),
+        pytest.param(
+            review(queued(JOB), resource="jobs", operation="UPDATE", old=queued(JOB)),
+            [],
+            id="job-that-runs-already",
+        ),
+    ],
+)
+def test_only_new_jobs_in_a_queue_are_held(tmp_path, body, paths):
+    operations = patch(ask(client_with(tmp_path), "/mutate", body))
+
+    assert [operation["path"] for operation in operations] == paths
+
+
+def test_what_the_queue_refuses_and_what_policies_refuse_comes_in_one_answer(tmp_path):
+    refusing = policy("no", validations=[{"expression": "false", "message": "never"}])
+    client = client_with(tmp_path, refusing)
+
+    answered = response(ask(client, "/validate", review(queued(POD, queue="Bad_Name"))))
+
+    lines = answered["status"]["message"].splitlines()
+    assert lines[0] == "no: never"
+    assert lines[1].startswith("queue: metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value")
+
+
+def test_objects_that_cannot_be_changed_any_more_are_not_validated_as_jobs(tmp_path):
+    body = review(queued(POD, queue="Bad_Name"), operation="DELETE")
+
+    assert response(ask(client_with(tmp_path), "/validate", body))["allowed"]
+
+
+def test_mutators_run_in_turn_on_what_the_one_before_left():
+    first = Mutator(
+        concerns=lambda _request, _decision: True,
+        change=lambda _request, draft: draft.set(("metadata", "labels", "a"), "1"),
+    )
+    second = Mutator(
+        concerns=lambda _request, _decision: True,
+        change=lambda _request, draft: draft.set(
+            ("metadata", "labels", "b"), draft.get(("metadata", "labels", "a")) + "2"
+        ),
+    )
+    policies = Decision(operations=(Operation("add", "/spec/x", value=1),))
+
+    decision = mutate_in_turn(lambda _request: policies, [first, second])(parse_review(review()))
+
+    assert [(operation.path, operation.value) for operation in decision.operations] == [
+        ("/spec/x", 1),
+        ("/metadata/labels/a", "1"),
+        ("/metadata/labels/b", "12"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policies", "concerned"),
+    [
+        pytest.param(ALLOWED, False, id="nobody-is-concerned"),
+        pytest.param(
+            Decision(denials=(Denial(policy="p", message="no"),)), True, id="refused-already"
+        ),
+    ],
+)
+def test_mutators_are_spared_where_they_cannot_matter(policies, concerned):
+    def never(_request, _draft):
+        raise AssertionError("asked all the same")
+
+    mutator = Mutator(concerns=lambda _request, _decision: concerned, change=never)
+
+    decision = mutate_in_turn(lambda _request: policies, [mutator])(parse_review(review()))
+
+    assert decision is policies
+
+
+def test_several_verdicts_are_one_decision():
+    first = Decision(warnings=("a",), audit_annotations={"x": "1"}, matched=("p",))
+    failure = Failure(policy="q", message="broken", ignored=True)
+    second = Decision(
+        denials=(Denial(policy="q", message="no"),),
+        audit_annotations={"y": "2"},
+        failures=(failure,),
+    )
+
+    decide = validate_together([lambda _: first, lambda _: ALLOWED, lambda _: second])
+    decision = decide(parse_review(review()))
+
+    assert not decision.allowed
+    assert decision.warnings == ("a",)
+    assert decision.audit_annotations == {"x": "1", "y": "2"}
+    assert (decision.matched, decision.failures) == (("p",), (failure,))
+
+
+def test_verdicts_and_failures_are_counted(tmp_path, capsys):
+    client = client_with(
+        tmp_path,
+        policy("no", validations=[{"expression": "object.metadata.name != 'train'"}]),
+        policy(
+            "fragile", validations=[{"expression": "object.spec.none == 1"}], failurePolicy="Ignore"
+        ),
+    )
+    other = {**POD, "metadata": {"name": "other", "namespace": "team-a"}}
+
+    ask(client, "/validate", review())
+    ask(client, "/validate", review(other))
+
+    figures = client.get("/metrics").text
+    assert 'policyd_reviews_total{outcome="denied",path="/validate"} 1.0' in figures
+    assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in figures
+    assert 'policyd_policy_failures_total{outcome="ignored"} 2.0' in figures
+    assert "policyd_policies_count 2.0" in figures
+    said = capsys.readouterr()
+    assert "policy_failed" in said.out + said.err
+
+
+def envelope(**changes):
+    document = json.loads(review())
+    document["request"] |= changes
+    return document
+
+
+def without(*path):
+    document = json.loads(review())
+    inner = document
+    for step in path[:-1]:
+        inner = inner[step]
+    del inner[path[-1]]
+    return document
+
+
+def nested(levels):
+    text = json.dumps(envelope(object="HERE"))
+    return text.replace('"HERE"', '{"a":' * levels + "1" + "}" * levels)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        pytest.param(b"", "not an AdmissionReview", id="empty"),
+        pytest.param(b"no json", "not an AdmissionReview", id="no-json"),
+        pytest.param(b"[]", "not an AdmissionReview", id="a-list"),
+        pytest.param(b"\xff\xfe", "not an AdmissionReview", id="no-utf-8"),
+        pytest.param(json.dumps(POD), "not an AdmissionReview", id="a-pod"),
+        pytest.param(json.dumps(without("request")), "`request`", id="no-request"),
+        pytest.param(json.dumps(without("request", "uid")), "`uid`", id="no-uid"),
+        pytest.param(json.dumps(envelope(uid="")), "no uid", id="empty-uid"),
+        pytest.param(json.dumps(envelope(uid=7)), "Expected `str`", id="uid-is-a-number"),
+        pytest.param(json.dumps(envelope(operation="STEAL")), "'STEAL'", id="unknown-operation"),
+        pytest.param(
+            json.dumps(json.loads(review()) | {"apiVersion": "admission.k8s.io/v1beta1"}),
+            "v1beta1",
+            id="version-of-long-ago",
+        ),
+        pytest.param(
+            json.dumps(json.loads(review()) | {"kind": "TokenReview"}),
+            "TokenReview",
+            id="another-kind-of-review",
+        ),
+        pytest.param(nested(1_000), "nested too deep", id="1000-levels"),
+        pytest.param(nested(100_000), "nested too deep", id="100000-levels"),
+        pytest.param(review()[:-10], "not an AdmissionReview", id="cut-short"),
+        pytest.param(review() + b"{}", "not an AdmissionReview", id="something-after-it"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_what_is_no_review_is_refused_and_the_next_one_is_answered(tmp_path, path, body, sentence):
+    policies = [policy("any", validations=[{"expression": "true"}], inject={"queueName": "a"})]
+    client = client_with(tmp_path, *policies)
+
+    answer = client.post(path, content=body, headers=JSON)
+
+    assert answer.status_code == 400
+    message = answer.json()["message"]
+    assert sentence in message
+    assert "\n" not in message
+    assert "Traceback" not in answer.text
+    assert response(ask(client, path, review()))["uid"] == "u-1"
+
+
+HOSTILE = {
+    "containers-are-null": {"spec": {"containers": None}},
+    "containers-are-a-text": {"spec": {"containers": "none"}},
+    "labels-are-a-list": {"metadata": {"labels": ["a"]}, "spec": {}},
+    "no-metadata": {"metadata": None},
+    "numbers-beyond-int64": {"spec": {"containers": [{"name": 2**70}]}},
+    "spec-is-a-number": {"spec": 1},
+    "500-levels": {"spec": json.loads('{"a":' * 500 + "1" + "}" * 500)},
+    "wide": {"spec": {"containers": [{"name": f"c{n}"} for n in range(5_000)]}},
+}
+
+
+DEMANDING = policy(
+    "any",
+    validations=[{"expression": "object.spec.containers.all(c, c.name != '')"}],
+    inject={
+        "queueName": "a",
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "nodeSelector": {"pool": {"expression": "string(object.spec.containers[0].name)"}},
+    },
+)
+
+
+def in_a_queue(shape):
+    label = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "a"}}}
+    return {"apiVersion": "v1", "kind": "Pod"} | label | shape
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize("shape", [pytest.param(o, id=name) for name, o in HOSTILE.items()])
+def test_policies_decide_on_hostile_objects_and_the_next_one_is_answered(tmp_path, shape, path):
+    client = client_with(tmp_path, DEMANDING)
+
+    answered = response(ask(client, path, json.dumps(envelope(object=in_a_queue(shape)))))
+
+    assert isinstance(answered["allowed"], bool)
+    assert response(ask(client, path, review()))["uid"] == "u-1"
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize("shape", [pytest.param(o, id=name) for name, o in HOSTILE.items()])
+def test_hostile_jobs_are_answered_with_a_reason_at_worst(tmp_path, shape, path):
+    client = client_with(tmp_path)
+
+    body = json.dumps(envelope(object=in_a_queue(shape)))
+    answer = client.post(path, content=body, headers=JSON)
+
+    assert answer.status_code == 200 or answer.json()["message"]
+    assert "Traceback" not in answer.text
+    assert response(ask(client, path, review()))["uid"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param({**POD, "kind": "Gadget", "apiVersion": "example.com/v1"}, id="unknown-kind"),
+        pytest.param({"kind": "Pod", "apiVersion": "v1", "metadata": {}}, id="bare"),
+    ],
+)
+def test_objects_that_nobody_knows_pass(tmp_path, obj):
+    body = review(obj, resource="gadgets")
+
+    assert response(ask(client_with(tmp_path), "/validate", body))["allowed"]

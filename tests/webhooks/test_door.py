@@ -1,0 +1,211 @@
+"""The whole server against an API server in memory: policies watched, trust published first."""
+
+import asyncio
+import base64
+import ssl
+from contextlib import asynccontextmanager
+
+import pytest
+
+from policyd.certificates import split_bundle
+from policyd.config import Settings
+from policyd.errors import ConfigurationError
+from policyd.kube.pace import Pace
+from policyd.kube.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    POLICIES,
+    SECRETS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from policyd.testing import FakeClient
+from tests.webhooks.conftest import Connection
+from tests.webhooks.reviews import policy, response, review
+from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
+from webhooks.door import Door, run_door
+from webhooks.registration import NAME
+from webhooks.tls import listen
+
+pytestmark = pytest.mark.anyio
+
+ONLY_VISION = {
+    "matchConstraints": {
+        "resourceRules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+            }
+        ],
+        "namespaceSelector": {"matchLabels": {"team": "vision"}},
+    },
+    "validations": [{"expression": "false", "message": "not here"}],
+}
+
+
+@asynccontextmanager
+async def running(client, **settings):
+    listener = listen("127.0.0.1", 0)
+    port, stop = listener.getsockname()[1], asyncio.Event()
+    given = {
+        "from_cluster": True,
+        "register": True,
+        "secret": "policyd/door",
+        "url": f"https://127.0.0.1:{port}",
+        "drain_seconds": 0.0,
+    }
+    door = Door(settings=Settings(**{**given, **settings}), client=client, pace=Pace())
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(run_door(door, listener, stop=stop))
+        yield door, port
+        stop.set()
+
+
+async def until(holds):
+    async with asyncio.timeout(10):  # the loop turns meanwhile: there is nothing to be told by
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def webhooks(client, resource):
+    configurations = await client.page(resource, into=dict)
+    return [w for c in configurations.items if c["metadata"]["name"] == NAME for w in c["webhooks"]]
+
+
+async def ask(client, port, path, body):
+    """Call as the API server would: trusting what the configuration says, and nothing else."""
+    [configured, *_] = await webhooks(client, MUTATING_WEBHOOK_CONFIGURATIONS)
+    bundle = base64.b64decode(configured["clientConfig"]["caBundle"]).decode()
+    trust = ssl.create_default_context(cadata=bundle)
+    connection = Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=trust))
+    status, answer = await connection.post(body, path)
+    await connection.close()
+    assert status == 200
+    return response(answer)
+
+
+async def create_namespace(client, name, **labels):
+    await client.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}}, into=dict)
+
+
+async def test_policies_and_namespaces_of_the_cluster_decide_over_published_trust():
+    client = FakeClient()
+    await create_namespace(client, "team-a", team="vision")
+    await client.create(POLICIES, {"metadata": {"name": "vision"}, "spec": ONLY_VISION}, into=dict)
+
+    async with running(client) as (_, port):
+
+        async def registered():
+            return bool(await webhooks(client, VALIDATING_WEBHOOK_CONFIGURATIONS))
+
+        await until(registered)
+        denied = await ask(client, port, "/validate", review())
+
+    assert denied["status"]["message"] == "vision: not here"
+
+
+async def test_a_policy_that_comes_later_is_in_force_and_its_rules_are_registered():
+    client = FakeClient()
+    await create_namespace(client, "team-a")
+
+    async with running(client, queue=False) as (_, port):
+
+        async def made():
+            return len((await client.page(VALIDATING_WEBHOOK_CONFIGURATIONS, into=dict)).items)
+
+        await until(made)
+        assert await webhooks(client, VALIDATING_WEBHOOK_CONFIGURATIONS) == []
+
+        late = policy("late", validations=[{"expression": "false"}], inject={"queueName": "a"})
+        await client.create(POLICIES, late, into=dict)
+
+        async def called():
+            return bool(await webhooks(client, MUTATING_WEBHOOK_CONFIGURATIONS))
+
+        await until(called)
+        assert not (await ask(client, port, "/validate", review()))["allowed"]
+
+
+async def test_without_registering_only_trust_is_written():
+    client = FakeClient()
+    service = {"service": {"namespace": "policyd", "name": "policyd-webhooks"}}
+    configuration = {
+        "metadata": {"name": NAME},
+        "webhooks": [{"name": "chart.made.this", "clientConfig": service}],
+    }
+    await client.create(MUTATING_WEBHOOK_CONFIGURATIONS, configuration, into=dict)
+
+    async with running(client, register=False, from_cluster=False):
+
+        async def trusted():
+            [webhook] = await webhooks(client, MUTATING_WEBHOOK_CONFIGURATIONS)
+            return "caBundle" in webhook["clientConfig"]
+
+        await until(trusted)
+
+    [webhook] = await webhooks(client, MUTATING_WEBHOOK_CONFIGURATIONS)
+    secret = await client.get(SECRETS, "door", namespace="policyd", into=dict)
+    bundle = base64.b64decode(webhook["clientConfig"]["caBundle"])
+    assert split_bundle(bundle) == (base64.b64decode(secret["data"]["ca.crt"]),)
+    assert webhook["name"] == "chart.made.this"
+
+
+async def test_a_secret_that_cannot_be_used_ends_it_before_it_answers():
+    client = FakeClient()
+    metadata = {"name": "door", "namespace": "policyd"}
+    data = {"ca.crt": base64.b64encode(b"mine").decode()}
+    await client.create(SECRETS, {"metadata": metadata, "data": data}, into=dict)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(client) as _:
+            await asyncio.sleep(10)
+
+    assert caught.value.subgroup(ConfigurationError) is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        pytest.param(
+            {},
+            ("policyd-webhooks.policyd.svc", "policyd-webhooks.policyd.svc.cluster.local"),
+            id="our-own-service",
+        ),
+        pytest.param(
+            {"service": "queue/door:8443"},
+            ("door.queue.svc", "door.queue.svc.cluster.local"),
+            id="another-service",
+        ),
+        pytest.param({"url": "https://10.0.0.1:9443"}, ("10.0.0.1",), id="address"),
+        pytest.param({"url": "https://[::1]:9443"}, ("::1",), id="address-of-version-6"),
+    ],
+)
+async def test_the_certificate_is_for_what_the_api_server_calls(settings, names):
+    assert names_to_serve(endpoint(Settings(**settings))) == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "choose", "message"),
+    [
+        pytest.param(
+            {"url": "http://10.0.0.1"}, endpoint, "no address that the API server", id="no-tls"
+        ),
+        pytest.param({"url": "https://"}, endpoint, "no address", id="no-host"),
+        pytest.param({"service": "door"}, endpoint, "does not name a service", id="no-namespace"),
+        pytest.param({"service": "a/b:x"}, endpoint, "`x` is no port", id="no-port"),
+        pytest.param({"secret": "a/b/c"}, secret_name, "does not name a secret", id="three-parts"),
+        pytest.param({}, certificate_files, "no certificate to serve with", id="no-certificate"),
+        pytest.param(
+            {"certificate": "a"}, certificate_files, "no certificate to serve with", id="no-key"
+        ),
+        pytest.param(
+            {"secret": "a/b", "key": "c"}, certificate_files, "given twice", id="both-kinds"
+        ),
+    ],
+)
+async def test_settings_that_do_not_go_together_are_refused_with_a_hint(settings, choose, message):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        choose(Settings(**settings))
+
+    assert caught.value.hint

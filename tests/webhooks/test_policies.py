@@ -1,0 +1,175 @@
+"""The policies in force: files and objects, good and bad, coming and going."""
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policyd.api.admission import parse_review
+from policyd.api.meta import ObjectMeta
+from policyd.controller.policies import PolicyObject
+from policyd.errors import ConfigurationError
+from tests.webhooks.reviews import policy, review
+from webhooks.metrics import DoorMetrics
+from webhooks.namespaces import Namespace, Namespaces, without_cluster
+from webhooks.policies import Policies, policy_files
+
+NEVER = [{"expression": "false"}]
+
+
+class Case:
+    """Policies that count how often they changed."""
+
+    def __init__(self):
+        self.changes = 0
+        self.metrics = DoorMetrics(CollectorRegistry())
+        self.policies = Policies(
+            namespaces=without_cluster, metrics=self.metrics, changed=self.change
+        )
+
+    def change(self):
+        self.changes += 1
+
+    @property
+    def names(self):
+        return [policy.metadata.name for policy in self.policies.loaded]
+
+    def figure(self, name):
+        return self.metrics.registry.get_sample_value(name)
+
+
+@pytest.fixture
+def case():
+    return Case()
+
+
+def write(path, *policies):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n---\n".join(map(json.dumps, policies)))
+    return path
+
+
+def stored(name, **spec):
+    return PolicyObject(metadata=ObjectMeta(name=name), spec=policy(name, **spec)["spec"])
+
+
+def test_folders_are_searched_for_what_looks_like_policies(tmp_path):
+    inner = write(tmp_path / "gpu" / "caps" / "policy.yaml")
+    (tmp_path / "gpu" / "README.md").write_text("# no policy")
+    named = write(tmp_path / "named.txt")
+
+    assert policy_files([tmp_path / "gpu", named, inner]) == [inner, named]
+
+
+def test_a_path_that_is_not_there_is_refused(tmp_path, case):
+    with pytest.raises(ConfigurationError, match="there is no") as caught:
+        case.policies.read_files([tmp_path / "none"])
+
+    assert caught.value.hint == "`--policies` takes files and folders"
+
+
+def test_one_bad_policy_leaves_the_others_in_force(tmp_path, case, capsys):
+    write(tmp_path / "a.yaml", policy("good", validations=NEVER))
+    write(tmp_path / "b.yaml", policy("bad", validations=[{"expression": "1 +"}]))
+
+    case.policies.read_files([tmp_path])
+
+    assert case.names == ["good"]
+    assert case.figure("policyd_policies_count") == 1
+    assert case.figure("policyd_policy_mistakes_count") == 1
+    said = capsys.readouterr()
+    assert "policy_rejected" in said.out + said.err
+
+
+def test_reading_again_takes_what_is_new_and_drops_what_is_gone(tmp_path, case):
+    file = write(tmp_path / "a.yaml", policy("old", validations=NEVER))
+    case.policies.read_files([tmp_path])
+    file.unlink()
+    write(tmp_path / "b.yaml", policy("new", validations=NEVER))
+
+    case.policies.read_files([tmp_path])
+
+    assert case.names == ["new"]
+    assert case.changes == 2
+
+
+def test_a_file_that_an_edit_broke_keeps_its_last_good_policies(tmp_path, case):
+    file = write(tmp_path / "a.yaml", policy("kept", validations=NEVER))
+    case.policies.read_files([tmp_path])
+    write(file, policy("kept", validations=[{"expresion": "true"}]))
+
+    case.policies.read_files([tmp_path])
+
+    assert not case.policies.validate(parse_review(review())).allowed
+    assert case.figure("policyd_policy_mistakes_count") > 0
+
+    write(file, policy("kept", validations=[{"expression": "true"}]))
+    case.policies.read_files([tmp_path])
+
+    assert case.policies.validate(parse_review(review())).allowed
+    assert case.figure("policyd_policy_mistakes_count") == 0
+
+
+def test_objects_of_the_api_server_come_change_and_go(case):
+    first, second = (
+        stored("a", validations=NEVER),
+        stored("a", validations=[{"expression": "true"}]),
+    )
+
+    case.policies.take(None, first)
+    assert not case.policies.validate(parse_review(review())).allowed
+    case.policies.take(first, second)
+    assert case.policies.validate(parse_review(review())).allowed
+    case.policies.take(second, None)
+    assert case.names == []
+
+
+def test_a_change_of_status_alone_is_no_change(case):
+    first = stored("a", validations=NEVER)
+    case.policies.take(None, first)
+
+    case.policies.take(first, stored("a", validations=NEVER))
+
+    assert case.changes == 1
+
+
+def test_an_object_that_an_edit_broke_keeps_its_last_good_spec(case):
+    first = stored("a", validations=NEVER)
+    case.policies.take(None, first)
+
+    case.policies.take(first, stored("a", validations=[{"expression": "1 +"}]))
+
+    assert not case.policies.validate(parse_review(review())).allowed
+    assert case.figure("policyd_policy_mistakes_count") == 1
+
+
+def test_an_object_does_not_replace_what_the_installation_brings(tmp_path, case, capsys):
+    write(tmp_path / "a.yaml", policy("guard", validations=NEVER))
+    case.policies.read_files([tmp_path])
+
+    case.policies.take(None, stored("guard", validations=[{"expression": "true"}]))
+
+    assert not case.policies.validate(parse_review(review())).allowed
+    said = capsys.readouterr()
+    assert "policy_shadowed" in said.out + said.err
+
+
+def test_a_review_keeps_the_set_it_began_with(case):
+    case.policies.take(None, stored("a", validations=NEVER))
+    began_with = case.policies.in_force
+
+    case.policies.take(None, stored("b", validations=NEVER))
+
+    assert [compiled.name for compiled in began_with.policies] == ["a"]
+    assert case.names == ["a", "b"]
+
+
+def test_namespaces_come_change_and_go():
+    namespaces = Namespaces()
+    labelled = Namespace(metadata=ObjectMeta(name="a", labels={"team": "vision"}))
+
+    namespaces.take(None, labelled)
+    assert namespaces.find("a") == {"metadata": {"name": "a", "labels": {"team": "vision"}}}
+
+    namespaces.take(labelled, None)
+    assert namespaces.find("a") is None
