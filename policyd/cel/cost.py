@@ -16,14 +16,18 @@ POLICY_LIMIT: Final = 10_000_000
 """Cost all expressions of a policy may have together."""
 MATCH_CONDITIONS_LIMIT: Final = 2_500_000
 """Cost all match conditions of a policy may have together."""
-WORK_LIMIT: Final = 2_000_000
+WORK_LIMIT: Final = 500_000
 """Elements one expression may compare or copy beyond what its cost covers."""
+# Comparing or copying so many characters takes about as long as an element.
+_CHARACTERS: Final = 100
 
 IDENTIFIER: Final = 1
 SELECT: Final = 1
 LIST: Final = 10
 MAP: Final = 30
 STRUCT: Final = 40
+
+_PLAIN: Final = frozenset((int, float, bool, type(None)))
 
 Cost = Callable[..., int]
 """Computes the cost of a call from its arguments."""
@@ -72,6 +76,29 @@ def size_of(value: object) -> int:
         return 1
 
 
+def deep_size(value: object) -> int:
+    """Return how many elements are in a value, deep down, as far as the work limit.
+
+    A part that is in the value several times counts several times: it will be looked at so often.
+    """
+    count = 1
+    pending = [value]
+    while pending and count <= WORK_LIMIT:
+        part = pending.pop()
+        if isinstance(part, str | bytes):
+            count += len(part) // _CHARACTERS
+            continue
+        if isinstance(part, dict):
+            part = list(part.values())
+        elif not isinstance(part, list):
+            part = [getattr(part, "value", None)]
+        count += len(part)
+        kinds = set(map(type, part))
+        if not kinds <= _PLAIN:
+            pending.extend(part)
+    return count
+
+
 def traversal(size: int) -> int:
     """Return the cost of reading so many characters or bytes."""
     return (size + 9) // 10
@@ -110,6 +137,26 @@ def search_pattern(text: object, pattern: object, *_rest: object) -> int:
 def elements(value: object, *_rest: object) -> int:
     """Cost of looking at each element of the first argument."""
     return size_of(value)
+
+
+def pairs(values: object, *_rest: object) -> int:
+    """Work of comparing each element of a list with each other."""
+    return size_of(values) * deep_size(values)
+
+
+def pairs_of(a: object, b: object) -> int:
+    """Work of comparing each element of one list with each of another."""
+    return size_of(a) * deep_size(b)
+
+
+def ordered(values: object, *_rest: object) -> int:
+    """Work of comparing each element of a list with its neighbour."""
+    return deep_size(values)
+
+
+def search_list(values: object, wanted: object) -> int:
+    """Work of comparing each element of a list with a value."""
+    return size_of(values) * deep_size(wanted)
 
 
 def product(a: object, b: object) -> int:

@@ -193,5 +193,6 @@ def emit_sort_by(generator: Generator, node: ast.SortBy) -> Atom:
         key = generator.emit(node.key)
         generator.line(f"{keyed.code}.append(({key.code}, {over.names[0]}))")
     # Sorting compares each element with some ten others.
-    generator.line(f"B.charge_work(10 * len({keyed.code}))", node.position)
+    keys = f"[key for key, _ in {keyed.code}]"
+    generator.line(f"B.charge_work(10 * R_deep_size({keys}))", node.position)
     return generator.assign(f"R_sort_pairs({keyed.code})", "list", node.position)

@@ -228,7 +228,7 @@ class Generator:
         if self.raising:
             self.lines.insert(at, Line(self._indent, "try:"))
             self.line("except ERRORS as x:")
-            self.lines.append(Line(self._indent + 1, f"{error} = R_absorb(x, {error})"))
+            self.lines.append(Line(self._indent + 1, f"{error} = R_absorb(x, {error}, B)"))
             self.lines.append(Line(self._indent + 1, f"{result} = {neutral}"))
         else:
             for line in self.lines[at:]:

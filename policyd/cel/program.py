@@ -42,6 +42,8 @@ from policyd.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, Type,
 from policyd.cel.values import NONE, CelMap, Optional, Struct, no_such_overload
 
 _FILE: Final = "<cel>"
+# An error that is absorbed takes as long as comparing so many elements.
+_ERROR_WORK: Final = 10
 
 _EMITTERS: Final[dict[type[ast.Node], Emit]] = {
     ast.Literal: emit_literal,
@@ -242,7 +244,7 @@ def _bare(error: CelError) -> CelError:
     return error.with_traceback(None)
 
 
-def absorb(error: BaseException, first: CelError | None) -> CelError:
+def absorb(error: BaseException, first: CelError | None, budget: Budget) -> CelError:
     """Return the error a guarded operand is remembered by: the first one.
 
     Raises:
@@ -252,6 +254,7 @@ def absorb(error: BaseException, first: CelError | None) -> CelError:
     failed = translate(error)
     if isinstance(failed, CelCostError | CelInternalError):
         raise failed
+    budget.charge_work(_ERROR_WORK)
     return first or failed
 
 
@@ -284,8 +287,8 @@ def _cost_of_sum(a: object, b: object, budget: Budget) -> int:
 
 
 def _cost_of_in(element: object, container: list[object], budget: Budget) -> int:
-    if type(element) is list or isinstance(element, dict):
-        budget.charge_work(len(container) * (1 + cost.size_of(element)))
+    if type(element) not in (int, bool, float):
+        budget.charge_work(cost.search_list(container, element))
     return len(container)
 
 
@@ -304,6 +307,7 @@ _GLOBALS: Final[dict[str, Any]] = {
     "R_contains": runtime.contains,
     "R_cost_of_in": _cost_of_in,
     "R_cost_of_sum": _cost_of_sum,
+    "R_deep_size": cost.deep_size,
     "R_divide": runtime.divide,
     "R_elements": runtime.elements,
     "R_equal": runtime.equal,

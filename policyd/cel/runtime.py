@@ -65,14 +65,43 @@ def equal_counted(a: Value, b: Value, budget: Budget) -> bool:
     pending = [(a, b)]
     while pending:
         x, y = pending.pop()
-        if type(x) is list and type(y) is list and len(x) == len(y):
-            budget.charge_work(len(x))
-            pending.extend(zip(x, y, strict=True))
-        elif type(x) is dict and type(y) is dict and x.keys() == y.keys():
-            budget.charge_work(len(x))
-            pending.extend((value, y[key]) for key, value in x.items())
-        elif not equal(x, y):
+        if type(x) is not list and not isinstance(x, dict) and type(x) is not Optional:
+            if not equal(x, y):
+                return False
+            continue
+        parts = _paired(x, y)
+        if parts is None:
             return False
+        budget.charge_work(len(parts))
+        if not _equal_scalars(parts, pending):
+            return False
+    return True
+
+
+def _paired(x: Value, y: Value) -> list[tuple[Value, Value]] | None:
+    """Return the parts of two containers that must be equal; None if they cannot be."""
+    if isinstance(x, dict):
+        if not isinstance(y, dict) or len(x) != len(y):
+            return None
+        if not all(map(y.__contains__, dict.keys(x))):
+            return None
+        return [(value, dict.__getitem__(y, key)) for key, value in dict.items(x)]
+    if type(x) is not type(y):
+        return None
+    if type(x) is list:
+        return list(zip(x, y, strict=True)) if len(x) == len(y) else None
+    return [(x.value, y.value)] if x.present == y.present else None
+
+
+def _equal_scalars(parts: list[tuple[Value, Value]], rest: list[tuple[Value, Value]]) -> bool:
+    """Compare the pairs of scalars of one type, and add the others to `rest`."""
+    for pair in parts:
+        x, y = pair
+        if type(x) is type(y) and type(x) in _SCALARS:
+            if x != y:
+                return False
+        else:
+            rest.append(pair)
     return True
 
 

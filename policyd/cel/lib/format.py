@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from policyd.cel.cost import size_of, traverse
+from policyd.cel.cost import deep_size, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.lib.conversions import double_text
@@ -165,16 +165,8 @@ def _precision(digits: str | None) -> int:
 def _format_work(template: str, arguments: list[Any]) -> int:
     """Return how much text is made at most, in tens of characters."""
     size = template.count("%.") * _LARGEST_PRECISION + len(template)
-    pending: list[object] = [arguments]
-    while pending:
-        value = pending.pop()
-        # Every value takes some characters, and a character of bytes or of hex up to three.
-        size += 8 + 3 * (size_of(value) if isinstance(value, str | bytes) else 0)
-        if isinstance(value, list):
-            pending.extend(value)
-        elif isinstance(value, dict):
-            pending.extend([*value.keys(), *value.values()])
-    return size // 10
+    # Every value takes some characters; a hundred of text count as one, and may be escaped.
+    return size // 10 + 30 * deep_size(arguments)
 
 
 FORMAT: tuple[Overload, ...] = (

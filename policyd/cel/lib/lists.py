@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from policyd.cel import runtime
-from policyd.cel.cost import elements, size_of
+from policyd.cel.cost import deep_size, elements, ordered, pairs, search_list
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import (
@@ -25,8 +25,12 @@ from policyd.cel.values import NONE, Optional, no_such_overload
 
 _ADDABLE: Final = (INT, UINT, DOUBLE, DURATION)
 _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)
-# Comparing every element with every other, as `distinct` does, is bounded by the work limit.
-_LARGEST_RANGE: Final = 1_000_000
+# Deeper lists cannot be made within the limits of an expression.
+_DEEPEST: Final = 16
+
+
+# Where Python's own order is that of CEL; not so with doubles that are no numbers.
+_PLAIN: Final = ({int}, {str})
 
 
 def _sum(numbers: list[Any]) -> object:
@@ -43,6 +47,8 @@ def _sum(numbers: list[Any]) -> object:
 def _minimum(values: list[Any]) -> object:
     if not values:
         raise CelError("min called on empty list")
+    if set(map(type, values)) in _PLAIN:
+        return min(values)
     least = values[0]
     for value in values[1:]:
         least = value if runtime.less(value, least) else least
@@ -52,6 +58,8 @@ def _minimum(values: list[Any]) -> object:
 def _maximum(values: list[Any]) -> object:
     if not values:
         raise CelError("max called on empty list")
+    if set(map(type, values)) in _PLAIN:
+        return max(values)
     most = values[0]
     for value in values[1:]:
         most = value if runtime.greater(value, most) else most
@@ -105,15 +113,8 @@ def _nesting(values: list[Any]) -> int:
 
 
 def _flatten_work(values: list[Any], depth: int = 1) -> int:
-    """Return how many elements are looked at: those of all levels, once for each level above."""
-    work, weight = len(values), 1
-    level = values
-    while depth > 0 and level:
-        level = [part for value in level if type(value) is list for part in value]
-        weight += 1
-        work += weight * len(level)
-        depth -= 1
-    return work
+    """Return how many elements are looked at: each once for every level above it, at most."""
+    return deep_size(values) * max(1, min(depth, _DEEPEST))
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -124,10 +125,6 @@ def _distinct(values: list[Any]) -> list[Any]:
     return found
 
 
-def _pairs(values: list[Any], *_rest: object) -> int:
-    return size_of(values) ** 2
-
-
 def _reverse(values: list[Any]) -> list[Any]:
     return values[::-1]
 
@@ -136,8 +133,9 @@ def _sort(values: list[Any]) -> list[Any]:
     return runtime.sort_pairs([(value, value) for value in values])
 
 
-def _ten_times(values: list[Any], *_rest: object) -> int:
-    return 10 * size_of(values)
+def _sort_work(values: list[Any]) -> int:
+    # Sorting compares each element with some ten others.
+    return 10 * deep_size(values)
 
 
 def _range(size: int) -> list[int]:
@@ -145,7 +143,7 @@ def _range(size: int) -> list[int]:
 
 
 def _range_work(size: int) -> int:
-    return min(max(size, 0), 10 * _LARGEST_RANGE)
+    return max(size, 0)
 
 
 def _first(values: list[Any]) -> Optional:
@@ -156,7 +154,8 @@ def _last(values: list[Any]) -> Optional:
     return Optional(values[-1]) if values else NONE
 
 
-_EACH = Size(cost=elements)
+_EACH = Size(cost=elements, work=ordered)
+_FIND = Size(cost=elements, work=search_list)
 _COPY = Size(cost=elements, work=elements)
 _LIST = list_of(A)
 _SINCE = (1, 34)
@@ -173,9 +172,9 @@ LISTS: tuple[Overload, ...] = (
     *_of_each("sum", _sum, _ADDABLE, None),
     *_of_each("min", _minimum, _ORDERED, None),
     *_of_each("max", _maximum, _ORDERED, None),
-    method("indexOf", _LIST, A, returns=INT, run=_index_of, size=_EACH),
-    method("lastIndexOf", _LIST, A, returns=INT, run=_last_index_of, size=_EACH),
-    method("includes", _LIST, A, returns=BOOL, run=_includes, size=_EACH, since=(1, 37)),
+    method("indexOf", _LIST, A, returns=INT, run=_index_of, size=_FIND),
+    method("lastIndexOf", _LIST, A, returns=INT, run=_last_index_of, size=_FIND),
+    method("includes", _LIST, A, returns=BOOL, run=_includes, size=_FIND, since=(1, 37)),
 )
 LISTS_EXTENSION: tuple[Overload, ...] = (
     method("slice", _LIST, INT, INT, returns=_LIST, run=_slice, size=_COPY, since=_SINCE),
@@ -201,7 +200,7 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
         _LIST,
         returns=_LIST,
         run=_distinct,
-        size=Size(cost=elements, work=_pairs),
+        size=Size(cost=elements, work=pairs),
         since=_SINCE,
     ),
     method("reverse", _LIST, returns=_LIST, run=_reverse, size=_COPY, since=_SINCE),
@@ -211,7 +210,7 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
             list_of(kind),
             returns=list_of(kind),
             run=_sort,
-            size=Size(cost=elements, work=_ten_times),
+            size=Size(cost=elements, work=_sort_work),
             since=_SINCE,
         )
         for kind in _ORDERED

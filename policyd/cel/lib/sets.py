@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from policyd.cel.cost import product, product_twice
+from policyd.cel.cost import pairs_of, product, product_twice
 from policyd.cel.functions import Overload, Size, function
 from policyd.cel.runtime import contains
 from policyd.cel.types import BOOL, A, list_of
@@ -20,9 +20,13 @@ def _intersects(a: list[Any], b: list[Any]) -> bool:
     return any(contains(element, b) for element in a)
 
 
+def _both_ways(a: list[Any], b: list[Any]) -> int:
+    return pairs_of(a, b) + pairs_of(b, a)
+
+
 _LIST = list_of(A)
-_ONCE = Size(cost=product)
-_TWICE = Size(cost=product_twice)
+_ONCE = Size(cost=product, work=pairs_of)
+_TWICE = Size(cost=product_twice, work=_both_ways)
 
 SETS: tuple[Overload, ...] = (
     function("sets.contains", _LIST, _LIST, returns=BOOL, run=_contains, size=_ONCE),
