@@ -1,0 +1,196 @@
+"""The status of Policy objects: what it says, and who writes it when."""
+
+import asyncio
+
+import pytest
+
+from policyd.api.meta import Condition, ObjectMeta, find_condition, timestamp
+from policyd.api.policy import PolicyStatus
+from policyd.controller.policies import (
+    STAND_BY_SECONDS,
+    PolicyObject,
+    PolicyStatuses,
+    policy_status,
+)
+from policyd.kube.errors import UnavailableError
+from policyd.kube.resources import POLICIES
+from policyd.testing import FakeClient, FakeClock
+
+NOW = 1_800_000_000.0
+PODS = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE"],
+    "resources": ["pods"],
+}
+
+
+def spec(expression="true", **more):
+    return {
+        "matchConstraints": {"resourceRules": [PODS]},
+        "validations": [{"expression": expression}],
+        **more,
+    }
+
+
+def policy(given, *, generation=3, status=None):
+    metadata = ObjectMeta(name="p", generation=generation)
+    return PolicyObject(metadata=metadata, spec=given, status=status)
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "reason", "message"),
+    [
+        pytest.param(spec(), "True", "Compiled", "", id="good"),
+        pytest.param(
+            spec("1 + 1"),
+            "False",
+            "Invalid",
+            "spec.validations[0].expression: must evaluate to bool"
+            " (the expression evaluates to int)",
+            id="wrong-type",
+        ),
+        pytest.param(
+            spec(varibles=[]),
+            "False",
+            "Invalid",
+            "spec.varibles: unknown field `varibles` (did you mean `variables`?)",
+            id="unknown-field-with-a-hint",
+        ),
+        pytest.param(
+            None,
+            "False",
+            "Invalid",
+            "spec: `spec` must be an object, not null",
+            id="no-spec-at-all",
+        ),
+    ],
+)
+def test_ready_says_whether_and_why_not_and_where(given, status, reason, message):
+    [condition] = policy_status(policy(given), now=NOW).conditions
+
+    assert (condition.type, condition.status, condition.reason) == ("Ready", status, reason)
+    assert condition.message == message
+    assert condition.observed_generation == 3
+    assert condition.last_transition_time == timestamp(NOW)
+
+
+def test_everything_that_is_wrong_is_said():
+    given = spec("1 +") | {"validations": [{"expression": "1 +"}, {"expression": "nobody"}]}
+
+    [condition] = policy_status(policy(given), now=NOW).conditions
+
+    fields = [line.partition(": ")[0] for line in condition.message.splitlines()]
+    assert fields == ["spec.validations[0].expression", "spec.validations[1].expression"]
+
+
+def test_a_condition_that_stays_keeps_its_moment():
+    first = policy_status(policy(spec()), now=NOW)
+
+    again = policy_status(policy(spec(), status=first), now=NOW + 60)
+    broken = policy_status(policy(spec("1 +"), status=first), now=NOW + 60)
+
+    assert again == first
+    assert broken.conditions[0].last_transition_time == timestamp(NOW + 60)
+
+
+def test_conditions_of_others_stay():
+    other = Condition(type="Audited", status="True", reason="Seen")
+
+    status = policy_status(policy(spec(), status=PolicyStatus(conditions=(other,))), now=NOW)
+
+    assert find_condition(status.conditions, "Audited") == other
+
+
+class Cluster:
+    """An API server in memory, and the writer of statuses beside it."""
+
+    def __init__(self):
+        self.client, self.clock = FakeClient(), FakeClock(NOW)
+        self.leading = True
+        self.statuses = PolicyStatuses(
+            self.client, leading=lambda: self.leading, pace=self.clock.pace()
+        )
+        self._tasks = []
+
+    async def __aenter__(self):
+        for work in (self.statuses.informer.run(), self.statuses.run()):
+            self._tasks.append(asyncio.create_task(work))
+        return self
+
+    async def __aexit__(self, *_error):
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def create(self, name, given):
+        body = {"metadata": {"name": name}, "spec": given}
+        await self.client.create(POLICIES, body, into=dict)
+
+    async def ready(self, name):
+        stored = await self.client.get(POLICIES, name, into=PolicyObject)
+        condition = find_condition(stored.status.conditions, "Ready") if stored.status else None
+        return condition.status if condition else None
+
+    @property
+    def patches(self):
+        return [write.name for write in self.client.writes if write.verb == "patch"]
+
+
+@pytest.mark.anyio
+async def test_each_policy_gets_its_status_once():
+    async with Cluster() as cluster:
+        await cluster.create("good", spec())
+        await cluster.create("bad", spec("1 +"))
+        await cluster.clock.advance(60)
+
+        assert await cluster.ready("good") == "True"
+        assert await cluster.ready("bad") == "False"
+        assert sorted(cluster.patches) == ["bad", "good"]
+
+
+@pytest.mark.anyio
+async def test_a_policy_that_is_mended_becomes_ready():
+    async with Cluster() as cluster:
+        await cluster.create("p", spec("1 +"))
+        await cluster.clock.advance(1)
+        await cluster.client.patch(POLICIES, "p", {"spec": spec()}, into=dict)
+        await cluster.clock.advance(1)
+
+        assert await cluster.ready("p") == "True"
+
+
+@pytest.mark.anyio
+async def test_a_stand_by_writes_nothing_until_it_leads():
+    async with Cluster() as cluster:
+        cluster.leading = False
+        await cluster.create("p", spec())
+        await cluster.clock.advance(60)
+        assert cluster.patches == []
+
+        cluster.leading = True
+        await cluster.clock.advance(STAND_BY_SECONDS)
+
+        assert await cluster.ready("p") == "True"
+
+
+@pytest.mark.anyio
+async def test_a_write_that_fails_is_tried_again():
+    async with Cluster() as cluster:
+        cluster.client.fail(UnavailableError("too busy"), verb="patch", times=2)
+        await cluster.create("p", spec())
+        await cluster.clock.advance(60)
+
+        assert await cluster.ready("p") == "True"
+
+
+@pytest.mark.anyio
+async def test_a_policy_that_is_gone_before_its_turn_is_no_error():
+    async with Cluster() as cluster:
+        await cluster.create("p", spec())
+        await cluster.client.delete(POLICIES, "p")
+        await cluster.clock.advance(60)
+
+        await cluster.create("q", spec())
+        await cluster.clock.advance(1)
+        assert await cluster.ready("q") == "True"
