@@ -243,7 +243,7 @@ def workload_body(workload: Workload, templates: Sequence[Json]) -> dict[str, Js
     Raises:
         ValueError: If there are not as many templates as pod sets.
     """
-    body: dict[str, Json] = msgspec.to_builtins(workload)
+    body: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(workload))
     body |= {"apiVersion": workload.api_version, "kind": workload.kind}
     pod_sets = body.get("spec", {}).get("podSets", ())
     for pod_set, template in zip(pod_sets, templates, strict=True):
