@@ -20,10 +20,8 @@ from policyd.engine.load import load_document, load_policies
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.policy_set import PolicySet
 from policyd.errors import ConfigurationError
+from policyd.policy_files import policy_files
 from webhooks.metrics import DoorMetrics
-
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-"""What a policy file in a folder ends in; a file that is named itself may end in anything."""
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +83,7 @@ class Policies:
         """
         files: dict[str, tuple[CompiledPolicy, ...]] = {}
         self._broken_files.clear()
-        for file in policy_files(paths):
+        for file in files_of(paths):
             files[str(file)] = self._read(file)
         self._files = files
         self._swap()
@@ -140,22 +138,19 @@ class Policies:
         self._changed()
 
 
-def policy_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that are named, and those in the folders that look like policies.
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """Return the policy files under `paths`.
 
     Raises:
         ConfigurationError: If a path is not there.
     """
-    files: dict[Path, None] = {}
+    paths = tuple(paths)
     for path in paths:
         if not path.exists():
             raise ConfigurationError(
                 f"there is no `{path}`", hint="`--policies` takes files and folders"
             )
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        named = (file for file in found if file == path or file.suffix in SUFFIXES)
-        files |= dict.fromkeys(file for file in named if file.is_file())
-    return list(files)
+    return policy_files(paths)
 
 
 def _by_name(policies: Iterable[CompiledPolicy]) -> Mapping[str, CompiledPolicy]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from policyd.api.pods import Container, PodSpec, Resources
 from policyd.api.quantity import parse_quantity
+from policyd.api.schema import QuantityText
 
 Amounts = dict[str, int]
 """Resource name to amount: milli-CPU, or base units (bytes, devices), rounded up."""
@@ -39,12 +40,12 @@ def stated(resources: Resources) -> Amounts:
     return amounts({**resources.limits, **resources.requests})
 
 
-def amounts(quantities: Mapping[str, str]) -> Amounts:
+def amounts(quantities: Mapping[str, QuantityText]) -> Amounts:
     """Turn quantities into amounts in canonical units."""
     return {resource: amount(resource, quantity) for resource, quantity in quantities.items()}
 
 
-def amount(resource: str, quantity: str) -> int:
+def amount(resource: str, quantity: QuantityText) -> int:
     """Turn one quantity into an amount: cpu in thousandths, everything else in whole units."""
     parsed = parse_quantity(quantity)
     return parsed.milli() if resource == "cpu" else parsed.value()

@@ -16,6 +16,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
     "test": ("policyd.cli.test:command", "Run the cases beside policies."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
+    "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
+    "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),
 }
 """Every command: where it is, as `module:attribute`, and its line in `policyd --help`."""
 

@@ -9,10 +9,9 @@ import click
 from policyd.engine.compile import CompiledPolicy
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, load_policies
+from policyd.policy_files import policy_files
 
 STANDARD_INPUT = "-"
-CASES = "cases.yaml"
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 PATH = click.Path(exists=True, allow_dash=True)
 """A file, a folder, or `-`."""
@@ -24,22 +23,8 @@ def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         if path == STANDARD_INPUT:
             yield "stdin", sys.stdin.buffer.read()
             continue
-        for file in files(Path(path)):
+        for file in policy_files([Path(path)]):
             yield str(file), file.read_bytes()
-
-
-def files(path: Path) -> list[Path]:
-    """Return a file, or the YAML and JSON files of a folder, hidden ones and cases left out."""
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        file
-        for file in path.rglob("*")
-        if file.suffix in SUFFIXES
-        and file.name != CASES
-        and file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    )
 
 
 def load(paths: Sequence[str]) -> Loaded:

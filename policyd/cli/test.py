@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import click
 
-from policyd.cli.files import CASES, SUFFIXES, load
+from policyd.cli.files import load
 from policyd.cli.report import as_json, count, show_all
 from policyd.engine.cases import Outcome, load_cases, run_case
 from policyd.engine.findings import Finding
+from policyd.policy_files import CASES, SUFFIXES
 
 _MANY = 100
 """Cases from which on a bar shows how far they are."""

@@ -32,6 +32,18 @@ def teams() -> Iterator[dict[str, Any]]:
         yield _object(KUEUE, "LocalQueue", team, namespace=team, spec={"clusterQueue": team})
 
 
+def pod(name: str, namespace: str) -> dict[str, Any]:
+    """Return a pod that asks for one GPU, and for nothing that a policy gives it."""
+    limits = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    container = {
+        "name": "main",
+        "image": "registry.example/train:1",
+        "resources": {"limits": limits},
+    }
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    return _object("v1", "Pod", name, namespace=namespace, spec=spec)
+
+
 def _cluster_queue() -> dict[str, Any]:
     quotas = {"cpu": ("96", "48"), "memory": ("1Ti", "512Gi"), "nvidia.com/gpu": ("8", "4")}
     resources = [

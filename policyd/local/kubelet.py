@@ -6,15 +6,16 @@ with the annotation `policyd.io/exit-code` other than 0 fails.
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from policyd.api.meta import Json, timestamp
+from policyd.api.meta import Json, find_condition, timestamp
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.informer import Informer
-from policyd.kube.resources import PODS
-from policyd.local.objects import Pod
+from policyd.kube.resources import NODES, PODS
+from policyd.local.objects import Node, Pod
 
 RUN_FOR = "policyd.io/run-for"
 EXIT_CODE = "policyd.io/exit-code"
@@ -106,13 +107,15 @@ def next_step(pod: Pod, now: float) -> Step:
 class Kubelet:
     """Runs the pods of all nodes: looks at every bound pod when one changes, or when one is due."""
 
-    def __init__(self, writer: Writer, pods: Informer[Pod]) -> None:
+    def __init__(self, writer: Writer, pods: Informer[Pod], nodes: Informer[Node]) -> None:
         self._writer = writer
         self._pods = pods
+        self._nodes = nodes
         self._handled: dict[str, str] = {}  # uid to the resourceVersion last acted upon
 
     async def step(self, now: float) -> float | None:
         """Do all that is due; return the seconds until something else is, None if nothing will."""
+        await self._report_nodes(now)
         waits = []
         for pod in list(self._pods.store.values()):
             step = next_step(pod, now)
@@ -126,6 +129,22 @@ class Kubelet:
         alive = {pod.metadata.uid for pod in self._pods.store.values()}
         self._handled = {uid: seen for uid, seen in self._handled.items() if uid in alive}
         return min(waits, default=None)
+
+    async def _report_nodes(self, now: float) -> None:
+        """Say that every node is ready which has not said so yet."""
+        for node in list(self._nodes.store.values()):
+            if find_condition(node.status.conditions, "Ready") is None:
+                ready = {**_condition("Ready", "True", now), "reason": "KubeletReady"}
+                with suppress(NotFoundError):
+                    await self._writer.patch(
+                        NODES,
+                        node.metadata.name,
+                        {"status": {"conditions": [ready]}},
+                        subresource="status",
+                        kind="strategic",
+                        field_manager="kubelet",
+                        into=PartialObject,
+                    )
 
     async def _act(self, verb: Verb, pod: Pod, now: float) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace

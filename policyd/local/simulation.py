@@ -30,7 +30,7 @@ async def run_simulation(client: Client, pace: Pace | None = None) -> None:
     jobs = Informer(client, JOBS, into=Job, on_change=wake, pace=pace)
     steps = (
         Scheduler(client, pods, nodes, scheduling).step,
-        Kubelet(client, pods).step,
+        Kubelet(client, pods, nodes).step,
         JobController(client, jobs, pods, working).step,
     )
     async with asyncio.TaskGroup() as group:

@@ -60,8 +60,7 @@ class Api:
         self.server = cluster["server"]
         self.token = user["token"]
         self.warnings: list[str] = []
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self._context = ssl.create_default_context(cadata=authority)
+        self._context = ssl.create_default_context(cadata=authority(cluster))
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """Send one request and return the decoded answer."""
@@ -109,6 +108,16 @@ class Api:
                 return False
             raise
         return True
+
+
+def authority(cluster: dict[str, str]) -> str:
+    """Return the authority to trust, which a kubeconfig holds or names."""
+    held = cluster.get("certificate-authority-data")
+    return (
+        base64.b64decode(held).decode()
+        if held
+        else Path(cluster["certificate-authority"]).read_text()
+    )
 
 
 def refused(error: urllib.error.HTTPError) -> Refused:

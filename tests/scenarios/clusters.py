@@ -110,6 +110,7 @@ def webhooks_command(kubeconfig: Path) -> list[str]:
         str(COMMANDS / "policyd-webhooks"),
         *("--policies", str(PROJECT / "policies"), "--kubeconfig", str(kubeconfig)),
         *("--port", str(port), "--url", f"https://127.0.0.1:{port}", "--register"),
+        *("--secret", "default/policyd-webhooks", "--from-cluster", "--drain-seconds", "0"),
     ]
 
 

@@ -12,7 +12,7 @@ from policyd.errors import ConfigurationError
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
-from webhooks.policies import Policies, policy_files
+from webhooks.policies import Policies, files_of
 
 NEVER = [{"expression": "false"}]
 
@@ -58,7 +58,7 @@ def test_folders_are_searched_for_what_looks_like_policies(tmp_path):
     (tmp_path / "gpu" / "README.md").write_text("# no policy")
     named = write(tmp_path / "named.txt")
 
-    assert policy_files([tmp_path / "gpu", named, inner]) == [inner, named]
+    assert files_of([tmp_path / "gpu", named, inner]) == [inner, named]
 
 
 def test_a_path_that_is_not_there_is_refused(tmp_path, case):

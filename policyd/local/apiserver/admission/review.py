@@ -24,7 +24,7 @@ class InvalidAnswerError(Exception):
 class _Answer(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    response: msgspec.Raw | None = None
+    response: msgspec.Raw = msgspec.Raw(b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def read_verdict(body: bytes, uid: str, *, mutating: bool) -> Verdict:
     """
     try:
         answer = msgspec.json.decode(body, type=_Answer)
-        if answer.response is None:
+        if not bytes(answer.response).strip() or bytes(answer.response) == b"null":
             raise InvalidAnswerError("Webhook response was absent")
         response = msgspec.json.decode(answer.response, type=AdmissionResponse)
     except msgspec.DecodeError as error:

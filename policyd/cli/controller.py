@@ -1,0 +1,94 @@
+"""`policyd controller`: the queue, on a cluster that is there."""
+
+import asyncio
+import socket
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import click
+
+from policyd.config import environment
+from policyd.controller.health import serve_health
+from policyd.controller.run import ControllerSettings, Health, run_controller
+from policyd.kube.connection import Connection, connection_from
+from policyd.kube.http_client import HttpClient
+from policyd.process import run
+from policyd.telemetry import configure_logging
+
+NO_PORT = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the controller was started with."""
+
+    kubeconfig: str
+    context: str
+    namespace: str
+    leader_election: bool
+    workers: int
+    health_host: str
+    health_port: int
+
+
+@click.command("controller")
+@click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.")
+@click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
+@click.option("--namespace", default="", help="Where the Lease is.  [our own, or the context's]")
+@click.option(
+    "--leader-election/--no-leader-election",
+    default=True,
+    help="Let one of several controllers write. Off: this one does, and must be alone.",
+)
+@click.option("--workers", default=16, show_default=True, help="Objects reconciled at a time.")
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for probes.")
+@click.option(
+    "--health-port", default=NO_PORT, help="Port of /livez, /readyz and /metrics.  [not served]"
+)
+@click.option(
+    "--log-format", type=click.Choice(["json", "lines"]), default="json", show_default=True
+)
+@click.option("--verbose", is_flag=True, help="Log what is of interest when something is wrong.")
+def command(
+    *,
+    log_format: Literal["json", "lines"],
+    verbose: bool,
+    **given: Any,  # noqa: ANN401 - click gives each option its type
+) -> None:
+    """Run the queue: admit, start, stop and finish the jobs of a cluster.
+
+    Waits for Kueue's kinds if they are not there yet: `policyd crds` has them. Ctrl-C ends it and
+    hands over to another controller at once.
+    """
+    configure_logging(json=log_format == "json", least="debug" if verbose else "info")
+    run(partial(_run, Options(**given)))
+
+
+async def _run(options: Options, stop: asyncio.Event) -> None:
+    connection = connection_from(
+        environment(), kubeconfig=options.kubeconfig, context=options.context
+    )
+    health = Health()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(HttpClient(connection))
+        if options.health_port != NO_PORT:
+            served = serve_health(health, host=options.health_host, port=options.health_port)
+            await stack.enter_async_context(served)
+        async with asyncio.TaskGroup() as group:
+            settings = controller_settings(options, connection)
+            controller = group.create_task(run_controller(client, settings, health=health))
+            await stop.wait()
+            controller.cancel()
+
+
+def controller_settings(options: Options, connection: Connection) -> ControllerSettings:
+    """Return what the controller is told."""
+    identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}" if options.leader_election else ""
+    return ControllerSettings(
+        identity=identity,
+        namespace=options.namespace or connection.namespace,
+        workers=options.workers,
+    )

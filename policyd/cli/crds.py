@@ -1,0 +1,17 @@
+"""`policyd crds`: the kinds that policyd brings along."""
+
+import click
+import yaml
+
+from policyd.api.crd import KINDS, definition
+
+
+@click.command("crds")
+def command() -> None:
+    """Print all CustomResourceDefinitions as YAML.
+
+    Install them with `policyd crds | kubectl apply -f -`. Where Kueue is installed, its own are
+    used as they are: leave them.
+    """
+    documents = [definition(kind) for kind in KINDS]
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)

@@ -1,0 +1,110 @@
+"""What happens in the cluster, as it happens: a line for each event, and one that sums up."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import NoReturn
+
+from rich.console import Console
+from rich.status import Status
+
+from policyd.api.meta import Condition, ObjectMeta, Wire, condition_true, find_condition
+from policyd.kube.client import Reader
+from policyd.kube.informer import Informer
+from policyd.kube.resources import PODS, WORKLOADS
+from policyd.local.objects import Pod
+from policyd.local.scheduler import requests
+
+GPU = "nvidia.com/gpu"
+
+
+class WorkloadStatus(Wire, frozen=True):
+    """How far a workload has come."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class Workload(Wire, frozen=True):
+    """A workload, as much of it as its story takes."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: WorkloadStatus = WorkloadStatus()
+
+    @property
+    def job(self) -> str:
+        """`namespace/name` of the job it stands for."""
+        owners = self.metadata.owner_references
+        name = owners[0].name if len(owners) == 1 else self.metadata.name
+        return f"{self.metadata.namespace}/{name}"
+
+
+def tell(old: Workload | None, new: Workload | None) -> str | None:
+    """Say in a line what has become of a workload; None if nothing worth a line has."""
+    if new is None:
+        return None
+    before = old.status.conditions if old else ()
+    for kind, said in (("Finished", "finished"), ("Evicted", "evicted"), ("Admitted", "admitted")):
+        if condition_true(new.status.conditions, kind):
+            told = condition_true(before, kind)
+            return None if told else f"{new.job} {said}{_because(new, kind)}"
+    reserved = find_condition(new.status.conditions, "QuotaReserved")
+    if reserved is None or reserved.status == "True":
+        return None
+    earlier = find_condition(before, "QuotaReserved")
+    if earlier is not None and earlier.message == reserved.message:
+        return None
+    return f"{new.job} waits: {reserved.message}"
+
+
+def _because(workload: Workload, kind: str) -> str:
+    condition = find_condition(workload.status.conditions, kind)
+    return f": {condition.message}" if condition and kind == "Evicted" else ""
+
+
+class Live:
+    """Follows workloads and pods, and shows what becomes of them."""
+
+    def __init__(self, reader: Reader, console: Console) -> None:
+        self._console = console
+        self._status = Status("", console=console, spinner="dots")
+        self._pods = Informer(reader, PODS, into=Pod, on_change=self._sum_up)
+        self._workloads = Informer(reader, WORKLOADS, into=Workload, on_change=self._tell)
+
+    async def run(self) -> NoReturn:
+        """Show what happens until cancelled."""
+        if self._console.is_terminal:
+            self._status.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pods.run())
+                group.create_task(self._workloads.run())
+        finally:
+            self._status.stop()
+        raise AssertionError("informers run until cancelled")
+
+    def _tell(self, old: Workload | None, new: Workload | None) -> None:
+        line = tell(old, new)
+        if line is not None:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._sum_up()
+
+    def _sum_up(self, *_change: object) -> None:
+        self._status.update(summary(self._pods.store.values(), self._workloads.store.values()))
+
+
+def summary(pods: Iterable[Pod], workloads: Iterable[Workload]) -> str:
+    """Return the line that sums up: GPUs in use, pods by phase, workloads that wait."""
+    phases: Counter[str] = Counter()
+    gpus = 0
+    for pod in pods:
+        phases["Gated" if pod.spec.scheduling_gates else pod.status.phase] += 1
+        if pod.spec.node_name and not pod.over:
+            gpus += requests(pod).get(GPU, 0)
+    waiting = sum(not _settled(workload) for workload in workloads)
+    counted = ", ".join(f"{count} {phase.lower()}" for phase, count in sorted(phases.items()))
+    return f"{gpus} GPUs in use · pods: {counted or 'none'} · workloads waiting: {waiting}"
+
+
+def _settled(workload: Workload) -> bool:
+    conditions = workload.status.conditions
+    return condition_true(conditions, "Admitted") or condition_true(conditions, "Finished")

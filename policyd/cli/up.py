@@ -1,0 +1,221 @@
+"""`policyd up`: all of policyd on an embedded cluster, in one process."""
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+
+from policyd.api.crd import KINDS, definition
+from policyd.api.meta import Json
+from policyd.cli.live import Live
+from policyd.config import Settings, environment
+from policyd.controller.run import run_controller
+from policyd.kube import resources
+from policyd.kube.client import Client
+from policyd.kube.connection import connection_from
+from policyd.kube.errors import AlreadyExistsError, ApiError
+from policyd.kube.http_client import HttpClient
+from policyd.local import demo
+from policyd.local.apiserver.server import ApiServer, ServerOptions
+from policyd.local.simulation import run_simulation
+from policyd.process import run
+from policyd.telemetry import configure_logging
+from webhooks.door import Door, run_door
+from webhooks.tls import listen
+
+HOST = "127.0.0.1"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+READY_SECONDS = 60.0
+
+DEMO_RESOURCES = {
+    resource.kind: resource
+    for resource in (
+        resources.NODES,
+        resources.NAMESPACES,
+        resources.PRIORITY_CLASSES,
+        resources.RESOURCE_FLAVORS,
+        resources.COHORTS,
+        resources.CLUSTER_QUEUES,
+        resources.LOCAL_QUEUES,
+        resources.WORKLOAD_PRIORITY_CLASSES,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user asked `policyd up` for."""
+
+    port: int
+    kubeconfig: Path
+    policies: tuple[Path, ...]
+    nodes: int
+    racks: int
+    state: Path | None
+
+
+@click.command("up")
+@click.option("--port", default=0, show_default="a free one", help="Port of the API server.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path(".policyd/kubeconfig"),
+    show_default=True,
+    help="Where to write the kubeconfig.",
+)
+@click.option(
+    "--policies",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    show_default="the library",
+    help="Policy files or folders; they are reloaded when they change.",
+)
+@click.option("--nodes", default=8, show_default=True, help="Simulated nodes, 8 GPUs each.")
+@click.option("--racks", default=2, show_default=True, help="Racks that they stand in.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep the cluster's objects in this file, and go on with them next time.",
+)
+def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its type
+    r"""Start policyd on an embedded cluster and say what to try. Ctrl-C ends it.
+
+    One process, no Kubernetes needed: an API server on loopback that kubectl can talk to, simulated
+    GPU nodes, the webhooks with the policy library, the controller, and two teams that share a
+    cohort. Pods run as long as their annotation policyd.io/run-for says.
+
+    \b
+    Examples:
+      policyd up
+      policyd up --policies my-policies/ --nodes 16 --racks 4
+    """
+    configure_logging(json=False, least="warning")
+    run(partial(_up, Options(**given)))
+
+
+async def _up(options: Options, stop: asyncio.Event) -> None:
+    server = ApiServer(ServerOptions(state_file=options.state), port=options.port)
+    await server.start()
+    try:
+        write_kubeconfig(options.kubeconfig, server.kubeconfig())
+        connection = connection_from(environment(), kubeconfig=str(options.kubeconfig))
+        async with HttpClient(connection) as client:
+            await _run(client, server, options, stop)
+    finally:
+        await server.stop()
+
+
+async def _run(client: Client, server: ApiServer, options: Options, stop: asyncio.Event) -> None:
+    """Run everything that talks to the API server, until `stop` is set."""
+    await install(client, options)
+    listener = listen(HOST, 0)
+    address = f"https://{HOST}:{listener.getsockname()[1]}"
+    door = Door(settings=_door_settings(options, address), client=client)
+    parts: list[Coroutine[Any, Any, Any]] = [
+        run_simulation(client),
+        run_controller(client),
+        run_door(door, listener, stop=stop),
+    ]
+    console = Console(stderr=True)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part) for part in parts]
+        async with asyncio.timeout(READY_SECONDS):
+            await door_is_open(client)
+        click.echo(welcome(server.address, address, options))
+        tasks.append(group.create_task(Live(client, console).run()))
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+
+
+def _door_settings(options: Options, address: str) -> Settings:
+    return Settings(
+        policies=tuple(str(path) for path in options.policies or (shipped("policies"),)),
+        from_cluster=True,
+        host=HOST,
+        secret="kube-system/policyd-webhooks",  # noqa: S106 - the name of a Secret
+        url=address,
+        register=True,
+        drain_seconds=0.0,
+    )
+
+
+async def install(client: Client, options: Options) -> None:
+    """Create policyd's kinds, the nodes, and the teams with their queues."""
+    for kind in KINDS:
+        await _ensure(client, resources.CUSTOM_RESOURCE_DEFINITIONS, definition(kind))
+    for item in (*demo.nodes(options.nodes, options.racks), *demo.teams()):
+        await _ensure(client, DEMO_RESOURCES[item["kind"]], item)
+
+
+async def _ensure(client: Client, resource: resources.Resource, item: Json) -> None:
+    """Create an object, unless an earlier run's state has it."""
+    with suppress(AlreadyExistsError):
+        namespace = item["metadata"].get("namespace", "")
+        await client.create(resource, item, into=dict, namespace=namespace)
+
+
+async def door_is_open(client: Client) -> None:
+    """Wait until a pod comes back with what the policies inject."""
+    probe = demo.pod("probe", demo.TEAMS[0])
+    while True:
+        try:
+            answer = await client.create(
+                resources.PODS, probe, into=dict, namespace=demo.TEAMS[0], dry_run=True
+            )
+            if QUEUE_LABEL in answer["metadata"].get("labels", {}):
+                return
+        except ApiError:
+            pass  # not open yet
+        await asyncio.sleep(0.02)
+
+
+def shipped(name: str) -> Path:
+    """Return a folder that comes with policyd: in a checkout at its top, else in the package."""
+    packaged = Path(__file__).parents[1] / "_shipped" / name
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / name
+
+
+def write_kubeconfig(path: Path, content: Json) -> None:
+    """Write the kubeconfig for its owner's eyes only: it has a token."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        yaml.safe_dump(content, file, sort_keys=False)
+
+
+def welcome(api_server: str, door: str, options: Options) -> str:
+    """Say where everything is, and what to type next."""
+    kubeconfig = options.kubeconfig.resolve()
+    examples = shipped("docs/examples")
+    with suppress(ValueError):
+        examples = examples.relative_to(Path.cwd())
+    return f"""
+policyd is up, with {options.nodes} simulated GPU nodes in {options.racks} racks
+
+  API server   {api_server}
+  webhooks     {door}
+  kubeconfig   {kubeconfig}
+
+export KUBECONFIG={kubeconfig}
+
+Type that in another terminal, and then:
+
+  kubectl get nodes,clusterqueues,policies            # what there is
+  kubectl create -f {examples}/pod.yaml -o yaml       # what the policies inject into a pod
+  kubectl create -f {examples}/greedy.yaml            # what they refuse, and what to do about it
+  kubectl create -f {examples}/first.yaml             # a Job of 8 GPUs: it runs
+  kubectl create -f {examples}/second.yaml            # another: it waits, and says for whom
+  kubectl get workloads -A                            # who runs, who waits
+
+Ctrl-C ends it.
+"""

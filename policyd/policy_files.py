@@ -1,0 +1,30 @@
+"""The files in which policies are kept: those that are named, and those of the folders named."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+"""What a policy file of a folder ends in; a file that is named itself may end in anything."""
+
+CASES = "cases.yaml"
+"""The cases beside a policy: no policies themselves."""
+
+
+def policy_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files, and the YAML and JSON files of the folders; hidden ones and cases are not.
+
+    Each file is named once, in the order of `paths`, a folder's files in the order of their names.
+    """
+    files = (file for path in paths for file in _files(path))
+    return list(dict.fromkeys(files))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if _is_policy_file(file, path))
+
+
+def _is_policy_file(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.suffix in SUFFIXES and file.name != CASES and not hidden and file.is_file()

@@ -1,0 +1,62 @@
+"""What every long-running process does: its loop, its end by a signal, its errors in words."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import uvicorn
+
+from policyd.errors import PolicydError
+
+USAGE = 2
+"""The exit code of a process that cannot start as it was told to."""
+
+
+def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` until it ends; the first signal sets the event it is given, the second cancels it.
+
+    A PolicydError ends the process with one sentence, a hint, and exit code 2.
+    """
+    # The loop that uvicorn would choose: uvloop, where there is one.
+    loop_factory = uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()
+    with in_words(), asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(_until_signalled(main))
+
+
+async def _until_signalled(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    stop = asyncio.Event()
+    loop, running = asyncio.get_running_loop(), asyncio.current_task()
+    assert running is not None, "a coroutine runs in a task"
+
+    def end() -> None:
+        if stop.is_set():
+            running.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    await main(stop)
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Turn errors that are the user's to mend into sentences, and end with exit code 2."""
+    try:
+        yield
+    except* PolicydError as group:
+        for error in _flat(group):
+            click.secho(f"error: {error}", fg="red", err=True)
+            if error.hint:
+                click.secho(f"hint: {error.hint}", fg="cyan", err=True)
+        sys.exit(USAGE)
+
+
+def _flat(errors: BaseExceptionGroup[PolicydError]) -> list[PolicydError]:
+    flat: list[PolicydError] = []
+    for error in errors.exceptions:
+        flat += _flat(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return flat
