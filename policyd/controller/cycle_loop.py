@@ -1,0 +1,85 @@
+"""The scheduling loop: one cycle after the other, as long as cycles decide something.
+
+What a cycle decides is assumed at once, so that the next one builds on it, and written by the
+reconciler of the workload, so that nobody else writes to it meanwhile.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.plan import Action, Admit, Requeue
+from policyd.controller.cache import Cache
+from policyd.controller.keys import Key
+from policyd.controller.metrics import Metrics
+from policyd.kube.pace import Pace
+
+FIRST_WAIT_SECONDS = 0.001
+LONGEST_WAIT_SECONDS = 0.01
+"""Between cycles that admit nobody, doubling: Kueue's figures."""
+
+
+class CycleLoop:
+    """Plans cycles, and hands their actions to whoever writes them."""
+
+    def __init__(
+        self, cache: Cache, *, act: Callable[[Key], None], metrics: Metrics, pace: Pace
+    ) -> None:
+        self._cache = cache
+        self._act = act
+        self._metrics = metrics
+        self._pace = pace
+        self._changed = asyncio.Event()
+        self._actions: dict[str, Action] = {}
+        self._wait = FIRST_WAIT_SECONDS
+
+    def wake(self) -> None:
+        """Ask for another cycle: something changed."""
+        self._changed.set()
+
+    def take(self, key: str) -> Action | None:
+        """Take over what was decided about the workload `key` and is not written yet."""
+        return self._actions.pop(key, None)
+
+    def drop(self) -> None:
+        """Forget what was decided and is not written: this process no longer leads."""
+        for key in [key for key, action in self._actions.items() if isinstance(action, Admit)]:
+            self._cache.retract(key)
+        self._actions.clear()
+
+    async def run(self) -> NoReturn:
+        """Run cycles until cancelled."""
+        while True:
+            self._changed.clear()
+            if self.cycle():
+                await self._pace.sleep(self._pause())
+            else:
+                await self._changed.wait()
+
+    def cycle(self) -> bool:
+        """Run one cycle; tell whether another may decide more, though nothing else changes."""
+        state = self._cache.state
+        plan = plan_cycle(state)
+        if not plan.actions:
+            return False
+        state.commit(plan)
+        for action in plan.actions:
+            self._note(action)
+        admitted = sum(isinstance(action, Admit) for action in plan.actions)
+        self._metrics.cycle(admitted=admitted)
+        if admitted:
+            self._wait = 0.0
+        # Who is neither admitted nor parked would be tried again with the same result.
+        return bool(admitted) or any(isinstance(a, Requeue) and a.parked for a in plan.actions)
+
+    def _pause(self) -> float:
+        pause = self._wait
+        self._wait = min(max(2 * pause, FIRST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
+        return pause
+
+    def _note(self, action: Action) -> None:
+        key = action.workload.key
+        self._actions[key] = action
+        namespace, _, name = key.partition("/")
+        self._act(Key("Workload", namespace, name))

@@ -1,0 +1,56 @@
+"""Liveness, readiness and metrics of the controller, over HTTP."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from policyd.controller.run import Health
+from policyd.errors import ConfigurationError
+
+
+def create_app(health: Health) -> web.Application:
+    """Return the application with `/livez`, `/readyz` and `/metrics`."""
+
+    async def live(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_request: web.Request) -> web.Response:
+        if health.ready:
+            return web.Response(text="ok\n")
+        missing = f"waiting for {', '.join(health.missing)}" if health.missing else "not synced"
+        return web.Response(text=f"{missing}\n", status=503)
+
+    async def metrics(_request: web.Request) -> web.Response:
+        body = generate_latest(health.metrics.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/livez", live), web.get("/readyz", ready), web.get("/metrics", metrics)]
+    )
+    return app
+
+
+@asynccontextmanager
+async def serve_health(health: Health, *, host: str, port: int) -> AsyncIterator[int]:
+    """Serve the application while the block runs; give the port.
+
+    Raises:
+        ConfigurationError: If the port is taken.
+    """
+    runner = web.AppRunner(create_app(health), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on `{host}:{port}`: {(error.strerror or str(error)).lower()}",
+                hint="choose another port with --health-port",
+            ) from error
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,246 @@
+"""Keeps jobs that can be suspended in step with their workloads."""
+
+from typing import Any
+
+import msgspec
+import structlog
+
+from policyd.api.kueue import ResourceFlavor, Workload
+from policyd.api.meta import Json, OwnerReference
+from policyd.controller.cache import Cache
+from policyd.controller.job_steps import WorkloadSteps
+from policyd.controller.keys import Key
+from policyd.controller.mirror import Mirror
+from policyd.controller.mirrors import job_resource
+from policyd.controller.patches import versioned
+from policyd.controller.transitions import is_admitted
+from policyd.controller.writes import Writes
+from policyd.jobs.base import JobKind, JobObject, queue_name
+from policyd.jobs.injection import FlavorMissingError, StartError, inject, injections, restore
+from policyd.jobs.kinds import KINDS
+from policyd.jobs.lifecycle import (
+    ChangePriority,
+    CreateWorkload,
+    DeleteWorkload,
+    DropFinalizer,
+    Finish,
+    JobView,
+    Release,
+    Report,
+    Start,
+    Step,
+    Stop,
+    UpdateWorkload,
+    next_step,
+)
+from policyd.jobs.workload import body_of, equivalent, new_workload
+from policyd.kube.resources import Resource
+from policyd.patch.draft import Draft
+
+log = structlog.get_logger()
+
+STOPPING = "kueue.x-k8s.io/stopping"
+"""Annotation of a job that was suspended, and whose template is still to be put back."""
+
+FLAVOR_SECONDS = 1.0
+"""Between looks for a flavor that is not there yet."""
+
+
+class JobReconciler:
+    """Reconciles the jobs of one kind, one at a time."""
+
+    def __init__(
+        self, kind: JobKind[Any], cache: Cache, writes: Writes, steps: WorkloadSteps
+    ) -> None:
+        self._kind = kind
+        self._cache = cache
+        self._writes = writes
+        self._steps = steps
+        self._resource = job_resource(kind)
+
+    @property
+    def _mirror(self) -> Mirror[JobObject]:
+        return self._cache.mirrors.jobs[self._kind.kind]
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Do what is to be done next. Returns the seconds until it should be looked at again.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        job = self._mirror.get(key.path)
+        if job is None or not queue_name(job.metadata):
+            return None
+        if job.metadata.deletion_timestamp is not None:
+            return None  # its workload finds out by itself
+        view = self._view(job)
+        if view is None:
+            return FLAVOR_SECONDS
+        workload, others = self._match(job, view)
+        step = next_step(view, workload, others)
+        return None if step is None else await self._take(job, view, step)
+
+    def _view(self, job: JobObject) -> JobView | None:
+        kind = self._kind
+        pod_sets = kind.pod_sets(job)
+        priority = self._steps.priority(self._resource, job.metadata, pod_sets)
+        if priority is None:
+            return None
+        suspended = kind.suspended(job)
+        return JobView(
+            metadata=job.metadata,
+            held=suspended,
+            running=not suspended or STOPPING in job.metadata.annotations,
+            active=kind.active(job),
+            outcome=kind.outcome(job),
+            pod_sets=pod_sets,
+            reclaimable=kind.reclaimable(job),
+            priority=priority,
+        )
+
+    def _match(self, job: JobObject, view: JobView) -> tuple[Workload | None, list[Workload]]:
+        """Return the workload that stands for the job, and those that do not fit it."""
+        found: Workload | None = None
+        others = []
+        for workload in self._cache.workloads_of(job.metadata.uid):
+            admitted = is_admitted(workload)
+            if found is None and equivalent(view.pod_sets, workload, admitted=admitted):
+                found = workload
+            else:
+                others.append(workload)
+        return found, others
+
+    async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
+        match step:
+            case CreateWorkload():
+                await self._create(job, view)
+            case UpdateWorkload(workload=workload):
+                await self._update(job, view, workload)
+            case Start(workload=workload):
+                return await self._start(job, workload)
+            case Stop():
+                await self._stop(job, step)
+            case _:
+                await take_workload_step(self._steps, self._resource, view, step)
+        return None
+
+    async def _create(self, job: JobObject, view: JobView) -> None:
+        body = await self._body(job, view)
+        if body is not None:
+            await self._steps.create(self._resource, job.metadata, body)
+
+    async def _update(self, job: JobObject, view: JobView, workload: Workload) -> None:
+        body = await self._body(job, view)
+        if body is not None:
+            spec = {"priorityClassRef": None, **body["spec"]}
+            await self._steps.update(self._resource, job.metadata, workload, spec)
+
+    async def _body(self, job: JobObject, view: JobView) -> Json:
+        """Return the body of the job's workload; None if the job changed meanwhile.
+
+        The whole pod templates are read for it: of what is watched, only a part is kept.
+        """
+        metadata = job.metadata
+        whole = await self._writes.client.get(
+            self._resource, metadata.name, namespace=metadata.namespace, into=dict[str, Any]
+        )
+        if whole["metadata"]["resourceVersion"] != metadata.resource_version:
+            self._mirror.wrote(msgspec.convert(whole, self._kind.type))
+            return None
+        draft = Draft(whole)
+        templates = [draft.get(path) for path in self._kind.templates(job)]
+        owner = OwnerReference(
+            api_version=self._kind.api_version,
+            kind=self._kind.kind,
+            name=metadata.name,
+            uid=metadata.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )
+        workload = new_workload(
+            metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
+        )
+        return body_of(workload, templates)
+
+    async def _start(self, job: JobObject, workload: Workload) -> float | None:
+        draft = Draft(msgspec.to_builtins(job))
+        try:
+            given = injections(workload, flavors_by_name(self._cache.mirrors.flavors))
+            for path, injection in zip(self._kind.templates(job), given, strict=True):
+                inject(draft, path, injection)
+        except FlavorMissingError as error:
+            log.warning("start_waits", job=job.metadata.key, error=str(error))
+            return FLAVOR_SECONDS
+        except StartError as error:
+            await self._steps.fail_to_start(workload, str(error))
+            return None
+        self._kind.resume(draft)
+        if STOPPING in job.metadata.annotations:
+            draft.remove(("metadata", "annotations", STOPPING))
+        await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
+        log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
+        admission = workload.status.admission
+        queue = "" if admission is None else admission.cluster_queue
+        message = f"Admitted by clusterQueue {queue}"
+        self._writes.tell(self._resource, job.metadata, "Started", message)
+        return None
+
+    async def _stop(self, job: JobObject, step: Stop) -> None:
+        """Suspend a job and put its template back, in as many writes as the API server asks for.
+
+        An annotation says that the job is between them, as it then looks like one that its user
+        has changed.
+        """
+        if not self._kind.suspended(job):
+            draft = Draft(msgspec.to_builtins(job))
+            self._kind.suspend(draft)
+            if step.workload is not None:
+                draft.set(("metadata", "annotations", STOPPING), "true")
+            patch = versioned(draft, job.metadata)
+            job = await self._writes.patch(self._mirror, job, patch, kind="json")
+            log.info("job_stopped", job=job.metadata.key, reason=step.reason)
+            self._writes.tell(self._resource, job.metadata, "Stopped", step.message)
+        reset = self._kind.reset(job)
+        if reset is not None:
+            job = await self._writes.patch(self._mirror, job, reset, subresource="status")
+        draft = Draft(msgspec.to_builtins(job))
+        if step.workload is not None:
+            original = step.workload.spec.pod_sets
+            for path, pod_set in zip(self._kind.templates(job), original, strict=False):
+                restore(draft, path, pod_set)
+        draft.remove(("metadata", "annotations", STOPPING))
+        if draft.changed:
+            patch = versioned(draft, job.metadata)
+            await self._writes.patch(self._mirror, job, patch, kind="json")
+
+
+async def take_workload_step(
+    steps: WorkloadSteps, resource: Resource, view: JobView, step: Step
+) -> None:
+    """Take a step that concerns the workload alone."""
+    job = view.metadata
+    match step:
+        case ChangePriority(workload=workload):
+            await steps.change_priority(resource, job, workload, view.priority)
+        case DeleteWorkload(workload=workload):
+            await steps.delete(resource, job, workload)
+        case Release(workload=workload):
+            await steps.release(workload)
+        case Report(workload=workload):
+            await steps.report(workload, view.reclaimable)
+        case Finish(workload=workload, outcome=outcome):
+            await steps.finish(resource, job, workload, outcome)
+        case DropFinalizer(workload=workload):
+            await steps.drop_finalizer(workload)
+        case CreateWorkload() | UpdateWorkload() | Start() | Stop():
+            raise AssertionError("these are different for every kind")
+
+
+def flavors_by_name(mirror: Mirror[ResourceFlavor]) -> dict[str, ResourceFlavor]:
+    """Return the flavors that there are."""
+    return {flavor.metadata.name: flavor for flavor in mirror}
+
+
+def job_reconcilers(cache: Cache, writes: Writes, steps: WorkloadSteps) -> dict[str, JobReconciler]:
+    """Return a reconciler for every kind of job, by kind."""
+    return {kind.kind: JobReconciler(kind, cache, writes, steps) for kind in KINDS}

@@ -1,0 +1,125 @@
+"""Steps that are the same for jobs of every kind: those that concern the workload."""
+
+import structlog
+
+from policyd.api.kueue import PodSet, ReclaimablePod, Workload
+from policyd.api.meta import Json, ObjectMeta
+from policyd.controller.cache import Cache
+from policyd.controller.mirror import Mirror
+from policyd.controller.patches import merge_difference
+from policyd.controller.priorities import PriorityClassMissingError, priority_of
+from policyd.controller.transitions import after_eviction, finish
+from policyd.controller.workload_reconciler import drop_finalizer
+from policyd.controller.writes import Writes
+from policyd.jobs.base import Outcome
+from policyd.jobs.workload import Priority
+from policyd.kube.errors import AlreadyExistsError
+from policyd.kube.resources import Resource
+
+log = structlog.get_logger()
+
+
+class WorkloadSteps:
+    """Does to the workload of a job what the next step says, and tells it on the job."""
+
+    def __init__(self, cache: Cache, writes: Writes) -> None:
+        self._cache = cache
+        self._writes = writes
+
+    @property
+    def _mirror(self) -> Mirror[Workload]:
+        return self._cache.mirrors.workloads
+
+    def priority(
+        self, resource: Resource, job: ObjectMeta, pod_sets: tuple[PodSet, ...]
+    ) -> Priority | None:
+        """Return the priority of a job; None, and an event, if its class does not exist."""
+        try:
+            return priority_of(job, pod_sets, self._cache.mirrors)
+        except PriorityClassMissingError as error:
+            self._writes.tell(resource, job, "WorkloadPriorityClassNotFound", str(error), bad=True)
+            return None
+
+    async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:
+        """Create the workload of a job."""
+        try:
+            made = await self._writes.create(self._mirror, body, namespace=job.namespace)
+        except AlreadyExistsError:
+            # Made before a restart, or by somebody else: the next look says which.
+            key = f"{job.namespace}/{body['metadata']['name']}"
+            await self._writes.look(self._mirror, key)
+            return
+        log.info("workload_created", workload=made.metadata.key)
+        message = f"Created Workload: {made.metadata.key}"
+        self._writes.tell(resource, job, "CreatedWorkload", message)
+
+    async def update(
+        self, resource: Resource, job: ObjectMeta, workload: Workload, spec: Json
+    ) -> None:
+        """Let a workload demand what its job demands now."""
+        version = workload.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        await self._writes.patch(self._mirror, workload, patch)
+        message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"
+        self._writes.tell(resource, job, "UpdatedWorkload", message)
+
+    async def change_priority(
+        self, resource: Resource, job: ObjectMeta, workload: Workload, priority: Priority
+    ) -> None:
+        """Give a workload another priority."""
+        reference = priority.reference
+        old = workload.spec.priority_class_ref
+        spec: Json = {"priority": priority.value, "priorityClassRef": None}
+        if reference is not None:
+            new = {"group": reference.group, "kind": reference.kind, "name": reference.name}
+            before = {} if old is None else {"group": old.group, "kind": old.kind, "name": old.name}
+            spec["priorityClassRef"] = merge_difference(before, new)
+        version = workload.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        await self._writes.patch(self._mirror, workload, patch)
+        message = f"Updated workload priority class: {workload.metadata.key}"
+        self._writes.tell(resource, job, "UpdatedWorkload", message)
+
+    async def delete(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
+        """Delete a workload that does not fit its job."""
+        await drop_finalizer(self._writes, self._mirror, workload)
+        await self._writes.delete(self._mirror, workload)
+        message = f"Deleted not matching Workload: {workload.metadata.key}"
+        self._writes.tell(resource, job, "DeletedWorkload", message)
+
+    async def finish(
+        self, resource: Resource, job: ObjectMeta, workload: Workload, outcome: Outcome
+    ) -> None:
+        """Declare a workload finished."""
+        reason = "Succeeded" if outcome.succeeded else "Failed"
+        status = finish(workload, reason=reason, message=outcome.message, now=self._writes.now)
+        await self._writes.status(self._mirror, workload, status)
+        log.info("workload_finished", workload=workload.metadata.key, reason=reason)
+        message = f"Workload '{workload.metadata.key}' is declared finished"
+        self._writes.tell(resource, job, "FinishedWorkload", message)
+
+    async def fail_to_start(self, workload: Workload, message: str) -> None:
+        """Declare a workload finished whose job can never be started."""
+        status = finish(workload, reason="FailedToStart", message=message, now=self._writes.now)
+        await self._writes.status(self._mirror, workload, status)
+        log.warning("workload_failed_to_start", workload=workload.metadata.key, error=message)
+
+    async def release(self, workload: Workload) -> None:
+        """Give the quota of an evicted workload back."""
+        status = after_eviction(workload, now=self._writes.now)
+        await self._writes.status(self._mirror, workload, status)
+        log.info("quota_released", workload=workload.metadata.key)
+
+    async def report(self, workload: Workload, pods: tuple[ReclaimablePod, ...]) -> None:
+        """Say which pods of a workload need their quota no longer."""
+        listed = [{"name": each.name, "count": each.count} for each in pods]
+        version = workload.metadata.resource_version
+        patch = {
+            "metadata": {"resourceVersion": version},
+            "status": {"reclaimablePods": listed},
+        }
+        await self._writes.patch(self._mirror, workload, patch, subresource="status")
+
+    async def drop_finalizer(self, workload: Workload) -> None:
+        """Let a workload vanish when it is deleted."""
+        await drop_finalizer(self._writes, self._mirror, workload)

@@ -1,0 +1,266 @@
+"""What a workload's status should be, given the queues around it: one change at a time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from policyd.alloc.workload import Objection
+from policyd.api.kueue import (
+    AdmissionCheckRule,
+    AdmissionCheckState,
+    ClusterQueue,
+    LocalQueue,
+    Workload,
+    WorkloadStatus,
+)
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+)
+from policyd.api.meta import Condition, condition_true, find_condition, timestamp
+from policyd.controller.transitions import (
+    evict,
+    is_admitted,
+    release,
+    requeue,
+    set_condition,
+    sync_admitted,
+    without_deactivation,
+)
+from policyd.jobs.lifecycle import has_quota, is_finished
+
+DEACTIVATED = "The workload is deactivated"
+PENDING = "Workload is pending evaluation in the scheduling queue"
+_BY_SCHEDULER = frozenset(
+    {
+        "NoMatchingFlavor",
+        "WaitingForQuota",
+        "ExceedsMaxQuota",
+        "TopologyPlacementFailed",
+        "WaitingForPreemptedWorkloads",
+        "WaitingForPodsReady",
+        "PendingEvaluation",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a workload's status depends on, beside itself.
+
+    Attributes:
+        local_queue: Where it is submitted to; None if there is no such LocalQueue.
+        cluster_queue: The one behind it; None if there is none.
+        inactive: Whether the ClusterQueue gives out no quota.
+        objection: Why the workload cannot be considered.
+    """
+
+    local_queue: LocalQueue | None
+    cluster_queue: ClusterQueue | None
+    inactive: bool = False
+    objection: Objection | None = None
+
+
+def next_status(workload: Workload, around: Surroundings, *, now: float) -> WorkloadStatus:
+    """Return the status that a workload should have next; its own if nothing is to be changed.
+
+    Args:
+        workload: The workload.
+        around: The queues around it.
+        now: Seconds since the epoch.
+    """
+    if is_finished(workload):
+        return workload.status
+    if not workload.spec.active and not condition_true(workload.status.conditions, EVICTED):
+        return deactivate(workload, now=now)
+    for changed in _changes(workload, around, now):
+        if changed != workload.status:
+            return changed
+    return workload.status
+
+
+def to_be_deactivated(workload: Workload) -> bool:
+    """Tell whether something has decided that a workload shall not go on."""
+    return workload.spec.active and condition_true(workload.status.conditions, DEACTIVATION_TARGET)
+
+
+def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
+    """Begin to stop a workload that is not to be active."""
+    target = find_condition(workload.status.conditions, DEACTIVATION_TARGET)
+    due = target is not None and target.status == "True"
+    cause = target.reason if target is not None and due else ""
+    detail = f" due to {target.message}" if target is not None and due else ""
+    evicted = evict(
+        workload, reason="Deactivated", message=DEACTIVATED + detail, cause=cause, now=now
+    )
+    return without_deactivation(evicted)
+
+
+def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[WorkloadStatus]:
+    yield _requeued(workload, around, now)
+    yield _with_checks(workload, around, now)
+    if has_quota(workload):
+        yield _reserved(workload, around, now)
+    else:
+        yield _unreserved(workload, around, now)
+    yield sync_admitted(workload, now=now)
+
+
+def _requeued(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    """Let a workload queue again if what it was kept back for is over."""
+    requeued = find_condition(workload.status.conditions, REQUEUED)
+    if requeued is None or requeued.status != "False" or not workload.spec.active:
+        return workload.status
+    if requeued.reason.startswith("Deactivated"):
+        message = "The workload was reactivated"
+        return requeue(workload, reason="Reactivated", message=message, now=now)
+    for what, queue in (("Local", around.local_queue), ("Cluster", around.cluster_queue)):
+        stopped = queue is None or queue.spec.stop_policy != "None"
+        if requeued.reason == f"{what}QueueStopped" and not stopped:
+            return requeue(
+                workload,
+                reason=f"{what}QueueRestarted",
+                message=f"The {what}Queue was restarted after being stopped",
+                now=now,
+            )
+    return workload.status
+
+
+def _with_checks(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    if around.cluster_queue is None:
+        return workload.status
+    names = required_checks(workload, around.cluster_queue)
+    return sync_checks(workload.status, names, now=now)
+
+
+def required_checks(workload: Workload, queue: ClusterQueue) -> tuple[str, ...]:
+    """Return the admission checks that a workload must pass, sorted.
+
+    Before it has quota, those that it must pass whatever flavor it gets.
+    """
+    strategy = queue.spec.admission_checks_strategy
+    if strategy is None:
+        return ()
+    admission = workload.status.admission
+    if admission is None:
+        every = {flavor.name for group in queue.spec.resource_groups for flavor in group.flavors}
+        return tuple(
+            sorted(r.name for r in strategy.admission_checks if every <= _flavors(r, every))
+        )
+    assigned = {name for each in admission.pod_set_assignments for name in each.flavors.values()}
+    return tuple(
+        sorted(r.name for r in strategy.admission_checks if assigned & _flavors(r, assigned))
+    )
+
+
+def _flavors(rule: AdmissionCheckRule, every: set[str]) -> set[str]:
+    return set(rule.on_flavors) or every
+
+
+def sync_checks(status: WorkloadStatus, names: Sequence[str], *, now: float) -> WorkloadStatus:
+    """Return a status with a state for each of the admission checks, and for no others."""
+    states = {check.name: check for check in status.admission_checks}
+    if set(states) == set(names):
+        return status
+    new = AdmissionCheckState(name="", state="Pending", last_transition_time=timestamp(now))
+    wanted = [states.get(n) or msgspec.structs.replace(new, name=n) for n in sorted(names)]
+    return msgspec.structs.replace(status, admission_checks=tuple(wanted))
+
+
+def _reserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    if condition_true(workload.status.conditions, EVICTED):
+        return workload.status
+    rejected = _in_state(workload, "Rejected")
+    if rejected:
+        named = ", ".join(
+            f'"{c.name}"' + (f" ({c.message})" if c.message else "") for c in rejected
+        )
+        target = Condition(
+            DEACTIVATION_TARGET,
+            "True",
+            "AdmissionCheck",
+            f"AdmissionCheck in Rejected state: {named}",
+        )
+        return set_condition(workload, target, now=now)
+    retried = _in_state(workload, "Retry")
+    if retried:
+        named = ", ".join(f'"{check.name}"' for check in retried)
+        message = f"Evicted due to AdmissionCheck in Retry state: {named}"
+        return evict(workload, reason="AdmissionCheck", message=message, now=now)
+    return _under_stop_policy(workload, around, now)
+
+
+def _in_state(workload: Workload, state: str) -> list[AdmissionCheckState]:
+    found = (check for check in workload.status.admission_checks if check.state == state)
+    return sorted(found, key=lambda check: check.name)
+
+
+def _under_stop_policy(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    """Evict what is admitted from a queue that is drained; release what is not from a stopped one.
+
+    A queue that is gone cannot be known to drain: what is admitted runs on.
+    """
+    queues = (
+        ("Local", workload.spec.queue_name, around.local_queue),
+        ("Cluster", _cluster_queue_name(workload, around), around.cluster_queue),
+    )
+    admitted = is_admitted(workload)
+    for what, name, queue in queues:
+        policy = "None" if queue is None else queue.spec.stop_policy
+        if admitted and policy == "HoldAndDrain":
+            message = f"The {what}Queue is stopped"
+            return evict(workload, reason=f"{what}QueueStopped", message=message, now=now)
+        if not admitted and (queue is None or queue.metadata.deletion_timestamp is not None):
+            message = f"{what}Queue {name} is terminating or missing"
+            return release(workload, reason="Misconfigured", message=message, now=now)
+        if not admitted and policy != "None":
+            message = f"{what}Queue {name} is stopped"
+            return release(workload, reason="Suspended", message=message, now=now)
+    return workload.status
+
+
+def _cluster_queue_name(workload: Workload, around: Surroundings) -> str:
+    if around.local_queue is not None:
+        return around.local_queue.spec.cluster_queue
+    admission = workload.status.admission
+    return "" if admission is None else admission.cluster_queue
+
+
+def _unreserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    """Say why a workload has no quota, where that is not for the scheduling loop to say."""
+    present = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    found = _obstacle(workload, around)
+    if found is not None:
+        return release(workload, reason=found[0], message=found[1], now=now)
+    if present is None or present.reason in _BY_SCHEDULER or present.reason == "OnHold":
+        return workload.status
+    return release(workload, reason="PendingEvaluation", message=PENDING, now=now)
+
+
+def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
+    if not workload.spec.active:
+        return "Deactivated", DEACTIVATED
+    obstacle = _queue_obstacle(workload, around)
+    if obstacle is not None:
+        return obstacle
+    if around.objection is not None:
+        return around.objection.reason, around.objection.message
+    gates = workload.metadata.annotations.get(ADMISSION_GATED_BY)
+    return ("AdmissionGated", f"Admission is gated by: {gates}") if gates else None
+
+
+def _queue_obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
+    queue = around.local_queue
+    if queue is None or queue.metadata.deletion_timestamp is not None:
+        return "Misconfigured", f"LocalQueue {workload.spec.queue_name} doesn't exist"
+    if queue.spec.stop_policy != "None":
+        return "Suspended", f"LocalQueue {workload.spec.queue_name} is inactive"
+    if around.cluster_queue is None:
+        return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue} doesn't exist"
+    if around.inactive:
+        return "Suspended", f"ClusterQueue {queue.spec.cluster_queue} is inactive"
+    return None

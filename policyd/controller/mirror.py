@@ -1,0 +1,93 @@
+"""Collections as they are now: what the API server sent, and what we ourselves wrote since.
+
+A watch is a little behind. Who acted on it alone would write the same thing twice, or on top of an
+old version. So what a write returns is taken in at once, and what the watch then brings is passed
+on only if it is newer. Listeners hear of every change once, in order.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar, Unpack
+
+from policyd.kube.client import Reader, Selection
+from policyd.kube.informer import Identified, Informer, key_of
+from policyd.kube.pace import Pace
+from policyd.kube.resources import Resource
+
+T = TypeVar("T", bound=Identified)
+
+Listener = Callable[[T | None, T | None], None]
+
+
+class Mirror(Generic[T]):
+    """The objects of one resource, by `namespace/name` or by name."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        resource: Resource,
+        *,
+        into: type[T],
+        pace: Pace,
+        **selection: Unpack[Selection],
+    ) -> None:
+        self.resource = resource
+        self.into = into
+        self.informer = Informer(
+            reader, resource, into=into, on_change=self._seen, pace=pace, **selection
+        )
+        """To be run by somebody."""
+        self._objects: dict[str, T] = {}
+        self._listeners: list[Callable[[T | None, T | None], None]] = []
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over all objects as of now."""
+        return iter(tuple(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, key: str) -> T | None:
+        """Return the object of that key, if there is one."""
+        return self._objects.get(key)
+
+    def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
+        """Call `listener(old, new)` at each change: None for what was not, or is no longer."""
+        self._listeners.append(listener)
+
+    def wrote(self, obj: T) -> None:
+        """Take in what a write or a read returned."""
+        key, current = key_of(obj), self._objects.get(key_of(obj))
+        if current is not None and not _newer(obj, current):
+            return
+        self._objects[key] = obj
+        self._tell(current, obj)
+
+    def forget(self, key: str) -> None:
+        """Take notice that an object is not there, though no deletion has been seen."""
+        current = self._objects.pop(key, None)
+        if current is not None:
+            self._tell(current, None)
+
+    def _seen(self, old: T | None, new: T | None) -> None:
+        if new is not None:
+            self.wrote(new)
+            return
+        assert old is not None, "a change has an object before or after"
+        current = self._objects.get(key_of(old))
+        if current is not None and current.metadata.uid == old.metadata.uid:
+            self.forget(key_of(old))
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
+            self._tell(old, None)
+            old = None
+        for listener in self._listeners:
+            listener(old, new)
+
+
+def _newer(obj: Identified, current: Identified) -> bool:
+    """Tell whether an object is a later version; where versions are no numbers, it is."""
+    new, old = obj.metadata.resource_version, current.metadata.resource_version
+    if new.isdecimal() and old.isdecimal():
+        return int(new) > int(old)
+    return new != old

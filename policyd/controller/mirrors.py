@@ -1,0 +1,121 @@
+"""Everything that the queue watches, one mirror a resource."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from policyd.api.kueue import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Workload,
+    WorkloadPriorityClass,
+)
+from policyd.api.kueue.names import MANAGED, QUEUE_NAME
+from policyd.api.meta import ObjectMeta, Wire
+from policyd.controller.mirror import Mirror
+from policyd.jobs.base import JobKind, JobObject
+from policyd.jobs.kinds import KINDS
+from policyd.jobs.pods import Pod
+from policyd.kube.client import Reader
+from policyd.kube.pace import Pace
+from policyd.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+
+CUSTOM_RESOURCES = (
+    WORKLOADS,
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    COHORTS,
+    RESOURCE_FLAVORS,
+    ADMISSION_CHECKS,
+    WORKLOAD_PRIORITY_CLASSES,
+)
+"""What must be served before there is anything to do."""
+
+
+class Namespace(Wire, frozen=True):
+    """A namespace, as far as selectors go."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PriorityClass(Wire, frozen=True):
+    """A scheduling.k8s.io/v1 PriorityClass."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    global_default: bool = False
+
+
+@dataclass(slots=True)
+class Mirrors:
+    """Everything that is watched."""
+
+    workloads: Mirror[Workload]
+    cluster_queues: Mirror[ClusterQueue]
+    local_queues: Mirror[LocalQueue]
+    cohorts: Mirror[Cohort]
+    flavors: Mirror[ResourceFlavor]
+    checks: Mirror[AdmissionCheck]
+    priorities: Mirror[WorkloadPriorityClass]
+    priority_classes: Mirror[PriorityClass]
+    namespaces: Mirror[Namespace]
+    pods: Mirror[Pod]
+    jobs: dict[str, Mirror[JobObject]]
+    """By kind."""
+
+    def all(self) -> tuple[Mirror[Any], ...]:
+        """Return every mirror."""
+        return (
+            self.workloads,
+            self.cluster_queues,
+            self.local_queues,
+            self.cohorts,
+            self.flavors,
+            self.checks,
+            self.priorities,
+            self.priority_classes,
+            self.namespaces,
+            self.pods,
+            *self.jobs.values(),
+        )
+
+
+def job_resource(kind: JobKind[Any]) -> Resource:
+    """Return where the jobs of a kind are served."""
+    return Resource(kind.group, kind.version, kind.plural, kind.kind)
+
+
+def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
+    """Return mirrors of all that is watched: of jobs and pods, only those that queue."""
+
+    def mirror(resource: Resource, into: type[Any], selector: str = "") -> Mirror[Any]:
+        return Mirror(reader, resource, into=into, pace=pace, label_selector=selector)
+
+    jobs = {kind.kind: mirror(job_resource(kind), kind.type, QUEUE_NAME) for kind in KINDS}
+    return Mirrors(
+        workloads=mirror(WORKLOADS, Workload),
+        cluster_queues=mirror(CLUSTER_QUEUES, ClusterQueue),
+        local_queues=mirror(LOCAL_QUEUES, LocalQueue),
+        cohorts=mirror(COHORTS, Cohort),
+        flavors=mirror(RESOURCE_FLAVORS, ResourceFlavor),
+        checks=mirror(ADMISSION_CHECKS, AdmissionCheck),
+        priorities=mirror(WORKLOAD_PRIORITY_CLASSES, WorkloadPriorityClass),
+        priority_classes=mirror(PRIORITY_CLASSES, PriorityClass),
+        namespaces=mirror(NAMESPACES, Namespace),
+        pods=mirror(PODS, Pod, f"{MANAGED}=true"),
+        jobs=jobs,
+    )

@@ -1,0 +1,58 @@
+"""The smallest writes that say a change: merge patches, and JSON patches bound to a version."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.api.meta import Json, ObjectMeta
+from policyd.patch.draft import Draft
+from policyd.patch.operations import Operation
+
+_VERSION = "/metadata/resourceVersion"
+
+
+def merge_difference(old: Json, new: Json) -> Json:
+    """Return the merge patch that makes `new` of `old`; both are objects, lists count as one."""
+    patch = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        before = old.get(name)
+        if before == value:
+            continue
+        if isinstance(before, dict) and isinstance(value, dict):
+            patch[name] = merge_difference(before, value)
+        else:
+            patch[name] = value
+    return patch
+
+
+def status_patch(workload: Workload, status: WorkloadStatus) -> Json:
+    """Return the patch that gives a workload a status, if nobody changed it; None for no change."""
+    old, new = as_json(workload.status), as_json(status)
+    difference = merge_difference(old, new)
+    if not difference:
+        return None
+    version = workload.metadata.resource_version
+    return {"metadata": {"resourceVersion": version}, "status": difference}
+
+
+def as_json(status: WorkloadStatus) -> Json:
+    """Return a status as it is sent, with the names and counts that schemas ask for."""
+    plain: Json = msgspec.to_builtins(status)
+    if status.admission is not None:
+        for given, each in zip(
+            plain["admission"].get("podSetAssignments", ()),
+            status.admission.pod_set_assignments,
+            strict=True,
+        ):
+            given.setdefault("name", each.name)
+    for condition in plain.get("conditions", ()):
+        condition.setdefault("reason", condition["type"])
+        condition.setdefault("message", "")
+    return plain
+
+
+def versioned(draft: Draft, metadata: ObjectMeta) -> Sequence[Operation]:
+    """Return a draft's operations, to be applied only to the version that it was made of."""
+    version = Operation("replace", _VERSION, value=metadata.resource_version)
+    return [version, *draft.operations]

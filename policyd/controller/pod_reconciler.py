@@ -1,0 +1,294 @@
+"""Keeps plain pods, alone and in groups, in step with their workloads."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import IS_GROUP_WORKLOAD
+from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
+from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
+from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name, take_workload_step
+from policyd.controller.job_steps import WorkloadSteps
+from policyd.controller.keys import Key
+from policyd.controller.mirror import Mirror
+from policyd.controller.patches import versioned
+from policyd.controller.transitions import set_condition
+from policyd.controller.writes import Writes
+from policyd.jobs.base import queue_name
+from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
+from policyd.jobs.lifecycle import (
+    CreateWorkload,
+    JobView,
+    Start,
+    Step,
+    Stop,
+    UpdateWorkload,
+    has_quota,
+    is_finished,
+    next_step,
+)
+from policyd.jobs.pods import (
+    Pod,
+    PodGroup,
+    by_age,
+    has_ended,
+    is_gated,
+    new_group_workload,
+    owner_reference,
+    pod_set_of,
+    ungate,
+)
+from policyd.jobs.workload import body_of, equivalent, new_workload
+from policyd.kube.errors import ConflictError
+from policyd.kube.resources import PODS
+from policyd.patch.draft import Draft
+
+log = structlog.get_logger()
+
+TERMINATION_TARGET = "TerminationTarget"
+
+
+class PodReconciler:
+    """Reconciles one group of pods, or one pod that is in none, at a time."""
+
+    def __init__(self, cache: Cache, writes: Writes, steps: WorkloadSteps) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._steps = steps
+
+    @property
+    def _pods(self) -> Mirror[Pod]:
+        return self._cache.mirrors.pods
+
+    @property
+    def _workloads(self) -> Mirror[Workload]:
+        return self._cache.mirrors.workloads
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Do what is to be done next. Returns the seconds until it should be looked at again.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        pods = by_age(self._cache.pods_of(key))
+        if not pods or not queue_name(pods[0].metadata):
+            return None  # its workload finds out by itself
+        group = PodGroup(name=key.name if key.subject == "PodGroup" else "", pods=tuple(pods))
+        contradiction = group.contradiction()
+        if contradiction:
+            self._tell(group, "ErrWorkloadCompose", contradiction, bad=True)
+            return None
+        if group.name and self._name_is_taken(group):
+            return None
+        return await self._reconcile_group(group)
+
+    def _name_is_taken(self, group: PodGroup) -> bool:
+        workload = self._workloads.get(f"{group.first.metadata.namespace}/{group.name}")
+        if workload is None or workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
+            return False
+        message = (
+            f'A Workload named "{group.name}" already exists but is not a pod group workload; '
+            "this pod group cannot be admitted"
+        )
+        self._tell(group, "WorkloadNameConflict", message, bad=True)
+        return True
+
+    async def _reconcile_group(self, group: PodGroup) -> float | None:
+        workload, others = self._match(group)
+        if workload is not None and not is_finished(workload):
+            if await self._own(group, workload) or await self._note_missing(group, workload):
+                return None
+            if await self._delete_excess(group):
+                return None
+        view = self._view(group, workload)
+        if view is None:
+            return FLAVOR_SECONDS
+        step = next_step(view, workload, others)
+        return None if step is None else await self._take(group, view, step)
+
+    def _match(self, group: PodGroup) -> tuple[Workload | None, list[Workload]]:
+        if group.name:
+            named = self._workloads.get(f"{group.first.metadata.namespace}/{group.name}")
+            if named is None:
+                return None, []
+            return (named, []) if self._fits(group, named) else (None, [named])
+        owned = self._cache.workloads_of(group.first.metadata.uid)
+        return next(iter(owned), None), owned[1:]
+
+    def _fits(self, group: PodGroup, workload: Workload) -> bool:
+        """Tell whether a workload stands for a group as it is.
+
+        Once it has quota pods may come and go, as long as they are of its pod sets.
+        """
+        held = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+        if is_finished(workload):
+            return True
+        if has_quota(workload) or len(group.running_or_able_to()) < group.total:
+            total = sum(held.values()) == group.total
+            return total and all(pod_set_of(pod, workload) for pod in group.pods)
+        if group.excess():
+            return True
+        return equivalent(group.pod_sets(), workload, admitted=False)
+
+    def _view(self, group: PodGroup, workload: Workload | None) -> JobView | None:
+        before = () if workload is None else workload.status.reclaimable_pods
+        pod_sets = group.pod_sets()
+        priority = self._steps.priority(PODS, group.first.metadata, pod_sets)
+        if priority is None:
+            return None
+        return JobView(
+            metadata=group.first.metadata,
+            held=bool(group.gated()),
+            running=any(_is_let_go(pod) for pod in group.pods),
+            active=group.active(),
+            complete=len(group.running_or_able_to()) >= group.total,
+            outcome=group.outcome(before),
+            pod_sets=pod_sets,
+            reclaimable=() if group.serving else group.succeeded(before),
+            priority=priority,
+        )
+
+    # Pods of a group come and go.
+
+    async def _own(self, group: PodGroup, workload: Workload) -> bool:
+        """Have all pods of a group own its workload, so that it lives as long as any of them."""
+        if not group.name:
+            return False
+        owners = workload.metadata.owner_references
+        known = {owner.uid for owner in owners}
+        new = [pod for pod in group.pods if pod.metadata.uid not in known]
+        if not new:
+            return False
+        added = (owner_reference(pod, controller=False) for pod in new)
+        references = msgspec.to_builtins((*owners, *added))
+        version = workload.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version, "ownerReferences": references}}
+        await self._writes.patch(self._workloads, workload, patch)
+        self._tell(group, "OwnerReferencesAdded", f"Added {len(new)} owner reference(s)")
+        return True
+
+    async def _note_missing(self, group: PodGroup, workload: Workload) -> bool:
+        """Say that pods must be replaced: until they are, the group does not queue."""
+        missing = len(group.running_or_able_to()) < group.total
+        noted = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
+        if missing == noted or not group.name or group.outcome(workload.status.reclaimable_pods):
+            return False
+        text = "Some Failed pods need replacement" if missing else "No pods need replacement"
+        reason = "PodsFailed" if missing else "PodsReady"
+        condition = Condition(WAITING_FOR_REPLACEMENT, "True" if missing else "False", reason, text)
+        new = set_condition(workload, condition, now=self._writes.now)
+        await self._writes.status(self._workloads, workload, new)
+        return True
+
+    async def _delete_excess(self, group: PodGroup) -> bool:
+        excess = [pod for pod in group.excess() if pod.metadata.deletion_timestamp is None]
+        for pod in excess:
+            await self._writes.delete(self._pods, pod)
+            self._writes.tell(PODS, pod.metadata, "ExcessPodDeleted", "Excess pod deleted")
+        return bool(excess)
+
+    # Steps.
+
+    async def _take(self, group: PodGroup, view: JobView, step: Step) -> float | None:
+        match step:
+            case CreateWorkload():
+                body = await self._body(group, view)
+                await self._steps.create(PODS, group.first.metadata, body)
+            case UpdateWorkload(workload=workload):
+                body = await self._body(group, view)
+                spec = {"priorityClassRef": None, **body["spec"]}
+                await self._steps.update(PODS, group.first.metadata, workload, spec)
+            case Start(workload=workload):
+                return await self._start(group, workload)
+            case Stop():
+                await self._stop(group, step)
+            case _:
+                await take_workload_step(self._steps, PODS, view, step)
+        return None
+
+    async def _body(self, group: PodGroup, view: JobView) -> Json:
+        """Return the body of the group's workload, with the whole specification of its pods."""
+        metadata = group.first.metadata
+        templates = []
+        for name in group.examples():
+            whole = await self._writes.client.get(
+                PODS, name, namespace=metadata.namespace, into=dict[str, Any]
+            )
+            templates.append({"spec": whole["spec"]})
+        if group.name:
+            return body_of(new_group_workload(group, priority=view.priority), templates)
+        owner = owner_reference(group.first, controller=True)
+        workload = new_workload(
+            metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
+        )
+        return body_of(workload, templates)
+
+    async def _start(self, group: PodGroup, workload: Workload) -> float | None:
+        try:
+            given = injections(workload, flavors_by_name(self._cache.mirrors.flavors))
+            names = (pod_set.name for pod_set in workload.spec.pod_sets)
+            by_pod_set = dict(zip(names, given, strict=True))
+            patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in group.gated()]
+        except FlavorMissingError as error:
+            log.warning("start_waits", pods=group.first.metadata.key, error=str(error))
+            return FLAVOR_SECONDS
+        except StartError as error:
+            await self._steps.fail_to_start(workload, str(error))
+            return None
+        calls = (self._writes.patch(self._pods, pod, p, kind="json") for pod, p in patches)
+        _raise_first(await asyncio.gather(*calls, return_exceptions=True))
+        log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
+        admission = workload.status.admission
+        queue = "" if admission is None else admission.cluster_queue
+        self._tell(group, "Started", f"Admitted by clusterQueue {queue}")
+        return None
+
+    def _ungating(
+        self, pod: Pod, workload: Workload, given: dict[str, Injection]
+    ) -> Sequence[object]:
+        draft = Draft(msgspec.to_builtins(pod))
+        ungate(draft, given[pod_set_of(pod, workload)])
+        return versioned(draft, pod.metadata)
+
+    async def _stop(self, group: PodGroup, step: Stop) -> None:
+        """Delete the pods that were let go; those that still wait go on waiting."""
+        message = step.message
+        if step.reason == "NoMatchingWorkload":
+            message = "missing workload"
+        for pod in group.pods:
+            if not _is_let_go(pod):
+                continue
+            await self._announce(pod, step.reason, message)
+            await self._writes.delete(self._pods, pod)
+            self._writes.tell(PODS, pod.metadata, "Stopped", message)
+        log.info("pods_stopped", pods=group.first.metadata.key, reason=step.reason)
+
+    async def _announce(self, pod: Pod, reason: str, message: str) -> None:
+        if condition_true(pod.status.conditions, TERMINATION_TARGET):
+            return
+        condition = Condition(
+            TERMINATION_TARGET, "True", reason, message, timestamp(self._writes.now)
+        )
+        conditions = msgspec.to_builtins(with_condition(pod.status.conditions, condition))
+        version = pod.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
+        await self._writes.patch(self._pods, pod, patch, subresource="status")
+
+    def _tell(self, group: PodGroup, reason: str, message: str, *, bad: bool = False) -> None:
+        self._writes.tell(PODS, group.first.metadata, reason, message, bad=bad)
+
+
+def _is_let_go(pod: Pod) -> bool:
+    """Tell whether a pod runs, or may soon, and nobody has asked it to stop."""
+    return not (is_gated(pod) or has_ended(pod)) and pod.metadata.deletion_timestamp is None
+
+
+def _raise_first(results: Sequence[object]) -> None:
+    """Raise the first error among the results, the conflicts last: they mend themselves."""
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, ConflictError))

@@ -1,0 +1,220 @@
+"""Writes what queues hold into their statuses: gathered, once a second, and only what is new."""
+
+import asyncio
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from policyd.alloc.amount import format_amount
+from policyd.alloc.status import Figures, Use, queue_figures, queue_status
+from policyd.api.kueue import (
+    ClusterQueue,
+    ClusterQueueStatus,
+    FlavorUsage,
+    LocalQueue,
+    LocalQueueFlavorUsage,
+    LocalQueueResourceUsage,
+    LocalQueueStatus,
+    ResourceUsage,
+)
+from policyd.api.kueue.names import ACTIVE
+from policyd.api.meta import Condition, Json, ObjectMeta, timestamp, with_condition
+from policyd.controller.cache import Cache
+from policyd.controller.metrics import Metrics
+from policyd.controller.mirror import Mirror
+from policyd.controller.patches import merge_difference
+from policyd.controller.writes import Writes
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.pace import Pace
+
+log = structlog.get_logger()
+
+GATHER_SECONDS = 1.0
+"""Changes are gathered for so long before they are written."""
+
+
+class QueueStatuses:
+    """Keeps the statuses of ClusterQueues and LocalQueues up to date."""
+
+    def __init__(self, cache: Cache, writes: Writes, *, metrics: Metrics, pace: Pace) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._metrics = metrics
+        self._pace = pace
+        self._due: dict[str, None] = {}
+        self._woken = asyncio.Event()
+
+    def note(self, name: str) -> None:
+        """Note that the figures of a queue may have changed.
+
+        Args:
+            name: A ClusterQueue's name, or `namespace/name` of a LocalQueue.
+        """
+        self._due[name] = None
+        self._woken.set()
+
+    async def run(self) -> NoReturn:
+        """Write statuses until cancelled."""
+        while True:
+            await self._woken.wait()
+            await self._pace.sleep(GATHER_SECONDS)
+            self._woken.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what has changed; what cannot be written is tried again at the next flush."""
+        due, self._due = self._due, {}
+        for name in due:
+            try:
+                await self._write(name)
+            except NotFoundError:
+                continue  # it is gone, and so is its status
+            except ApiError as error:
+                log.info("queue_status_late", queue=name, error=str(error))
+                self.note(name)
+
+    async def _write(self, name: str) -> None:
+        if "/" in name:
+            await self._write_local_queue(name)
+        else:
+            await self._write_cluster_queue(name)
+
+    async def _write_cluster_queue(self, name: str) -> None:
+        mirror: Mirror[ClusterQueue] = self._cache.mirrors.cluster_queues
+        queue = mirror.get(name)
+        if queue is None:
+            return
+        figures = queue_figures(self._cache.state, name)
+        self._metrics.figures(
+            name, pending=figures.pending, reserving=figures.reserving, admitted=figures.admitted
+        )
+        status = cluster_queue_status(
+            queue, figures, self._cluster_queue_active(queue), now=self._writes.now
+        )
+        patch = _patch(queue.status, status, queue.metadata)
+        if patch is not None:
+            await self._writes.patch(mirror, queue, patch, subresource="status")
+
+    def _cluster_queue_active(self, queue: ClusterQueue) -> Condition:
+        if queue.metadata.deletion_timestamp is not None:
+            message = "Can't admit new workloads; clusterQueue is terminating"
+            return Condition(ACTIVE, "False", "Terminating", message)
+        active = queue_status(self._cache.state, queue.metadata.name)
+        return Condition(
+            ACTIVE, "True" if active.active else "False", active.reason, active.message
+        )
+
+    async def _write_local_queue(self, key: str) -> None:
+        mirror: Mirror[LocalQueue] = self._cache.mirrors.local_queues
+        queue = mirror.get(key)
+        if queue is None:
+            return
+        figures = queue_figures(self._cache.state, queue.spec.cluster_queue, local_queue=key)
+        status = local_queue_status(
+            queue, figures, self._local_queue_active(queue), now=self._writes.now
+        )
+        patch = _patch(queue.status, status, queue.metadata)
+        if patch is not None:
+            await self._writes.patch(mirror, queue, patch, subresource="status")
+
+    def _local_queue_active(self, queue: LocalQueue) -> Condition:
+        if queue.spec.stop_policy != "None":
+            return Condition(ACTIVE, "False", "Stopped", "LocalQueue is stopped")
+        message = "Can't submit new workloads to clusterQueue"
+        name = queue.spec.cluster_queue
+        if self._cache.mirrors.cluster_queues.get(name) is None:
+            return Condition(ACTIVE, "False", "ClusterQueueDoesNotExist", message)
+        if not queue_status(self._cache.state, name).active:
+            return Condition(ACTIVE, "False", "ClusterQueueIsInactive", message)
+        return Condition(ACTIVE, "True", "Ready", "Can submit new workloads to localQueue")
+
+
+def cluster_queue_status(
+    queue: ClusterQueue, figures: Figures, active: Condition, *, now: float
+) -> ClusterQueueStatus:
+    """Return the status that a ClusterQueue should have."""
+    return msgspec.structs.replace(
+        queue.status,
+        conditions=_conditions(queue.status.conditions, active, queue.metadata, now),
+        pending_workloads=figures.pending,
+        reserving_workloads=figures.reserving,
+        admitted_workloads=figures.admitted,
+        flavors_reservation=_usages(figures, admitted=False),
+        flavors_usage=_usages(figures, admitted=True),
+    )
+
+
+def local_queue_status(
+    queue: LocalQueue, figures: Figures, active: Condition, *, now: float
+) -> LocalQueueStatus:
+    """Return the status that a LocalQueue should have."""
+    return msgspec.structs.replace(
+        queue.status,
+        conditions=_conditions(queue.status.conditions, active, queue.metadata, now),
+        pending_workloads=figures.pending,
+        reserving_workloads=figures.reserving,
+        admitted_workloads=figures.admitted,
+        flavors_reservation=_local_usages(figures, admitted=False),
+        flavors_usage=_local_usages(figures, admitted=True),
+    )
+
+
+def _conditions(
+    old: tuple[Condition, ...], active: Condition, metadata: ObjectMeta, now: float
+) -> tuple[Condition, ...]:
+    stamped = msgspec.structs.replace(
+        active, last_transition_time=timestamp(now), observed_generation=metadata.generation
+    )
+    return with_condition(old, stamped)
+
+
+def _by_flavor(figures: Figures) -> dict[str, list[Use]]:
+    flavors: dict[str, list[Use]] = {}
+    for use in figures.uses:
+        flavors.setdefault(use.flavor, []).append(use)
+    return flavors
+
+
+def _usages(figures: Figures, *, admitted: bool) -> tuple[FlavorUsage, ...]:
+    return tuple(
+        FlavorUsage(name=flavor, resources=tuple(_usage(use, admitted=admitted) for use in uses))
+        for flavor, uses in _by_flavor(figures).items()
+    )
+
+
+def _usage(use: Use, *, admitted: bool) -> ResourceUsage:
+    total = use.admitted if admitted else use.reserved
+    borrowed = use.admitted_borrowed if admitted else use.reserved_borrowed
+    return ResourceUsage(
+        name=use.resource,
+        total=format_amount(use.resource, total),
+        borrowed=format_amount(use.resource, borrowed),
+    )
+
+
+def _local_usages(figures: Figures, *, admitted: bool) -> tuple[LocalQueueFlavorUsage, ...]:
+    return tuple(
+        LocalQueueFlavorUsage(
+            name=flavor,
+            resources=tuple(
+                LocalQueueResourceUsage(
+                    name=use.resource,
+                    total=format_amount(use.resource, use.admitted if admitted else use.reserved),
+                )
+                for use in uses
+            ),
+        )
+        for flavor, uses in _by_flavor(figures).items()
+    )
+
+
+def _patch(old: Json, new: Json, metadata: ObjectMeta) -> Json:
+    """Return the patch from one status to another; None if they are the same."""
+    if old == new:
+        return None
+    difference = merge_difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
+    if not difference:
+        return None
+    version = metadata.resource_version
+    return {"metadata": {"resourceVersion": version}, "status": difference}

@@ -1,0 +1,60 @@
+"""Reconciling, one key at a time: from the queue of keys to whoever knows their kind."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NoReturn
+
+import structlog
+
+from policyd.controller.keys import Key
+from policyd.controller.metrics import Metrics
+from policyd.controller.writes import NotLeadingError
+from policyd.kube.errors import ApiError, ConflictError, NotFoundError
+from policyd.kube.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+Reconcile = Callable[[Key], Awaitable[float | None]]
+
+
+class Dispatcher:
+    """Gives keys to their reconcilers; failed ones come again, later each time."""
+
+    def __init__(
+        self, queue: WorkQueue[Key], reconcilers: Mapping[str, Reconcile], *, metrics: Metrics
+    ) -> None:
+        self.queue = queue
+        self._reconcilers = reconcilers
+        self._metrics = metrics
+
+    async def work(self) -> NoReturn:
+        """Reconcile one key after the other until cancelled."""
+        while True:
+            key = await self.queue.get()
+            try:
+                await self.reconcile(key)
+            finally:
+                self.queue.done(key)
+
+    async def reconcile(self, key: Key) -> None:
+        """Reconcile one key, and see to it that it comes again if it must."""
+        try:
+            wait = await self._reconcilers[key.kind or key.subject](key)
+        except NotLeadingError:
+            return
+        except (ConflictError, NotFoundError) as error:
+            # Somebody else was faster: with what is known now, the next try will do.
+            log.debug("reconcile_outdated", key="/".join(key), error=str(error))
+            self.queue.requeue(key)
+        except ApiError as error:
+            seconds = self.queue.requeue(key)
+            self._metrics.failed(key.subject)
+            log.warning("reconcile_failed", key="/".join(key), seconds=seconds, error=str(error))
+        except Exception:
+            # One object that nobody foresaw must not stop the queue for all the others.
+            self.queue.requeue(key)
+            self._metrics.failed(key.subject)
+            log.exception("reconcile_broke", key="/".join(key))
+        else:
+            self.queue.forget(key)
+            if wait is not None:
+                self.queue.add_after(key, wait)

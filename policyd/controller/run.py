@@ -1,0 +1,241 @@
+"""The controller, put together: mirrors, cycles, reconcilers, statuses and the election.
+
+A stand-by keeps its mirrors and its state warm and writes nothing. Elected, it looks at everything
+there is, as after a start: what another controller left half done is taken up there.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import structlog
+
+from policyd.controller.cache import Cache, Ears
+from policyd.controller.cycle_loop import CycleLoop
+from policyd.controller.job_reconciler import job_reconcilers
+from policyd.controller.job_steps import WorkloadSteps
+from policyd.controller.keys import Key
+from policyd.controller.metrics import Metrics
+from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
+from policyd.controller.pod_reconciler import PodReconciler
+from policyd.controller.policies import PolicyStatuses
+from policyd.controller.queue_statuses import QueueStatuses
+from policyd.controller.reconcile import Dispatcher, Reconcile
+from policyd.controller.workload_reconciler import WorkloadReconciler
+from policyd.controller.writes import Writes
+from policyd.kube.client import Client, PartialObject
+from policyd.kube.errors import NotFoundError
+from policyd.kube.events import EventRecorder
+from policyd.kube.leader import LeaderElection
+from policyd.kube.pace import Pace
+from policyd.kube.resources import POLICIES, Resource
+from policyd.kube.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+COMPONENT = "policyd-controller"
+CRD_SECONDS = 1.0
+"""Between looks for custom resources that are not served yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """What the controller is told."""
+
+    identity: str = ""
+    """Name in the election; another for each process. Empty: there is no election."""
+
+    namespace: str = "policyd"
+    """Where the Lease is."""
+
+    lease: str = "policyd-controller"
+    """Name of the Lease."""
+
+    workers: int = 16
+    """Keys reconciled at a time. Each waits for the API server most of the time; more than the
+    client keeps in flight would only wait in another place."""
+
+    policies: bool = True
+    """Whether to write the statuses of Policy objects, where their kind is served."""
+
+
+@dataclass(slots=True)
+class Health:
+    """How the controller is, for probes and tests."""
+
+    metrics: Metrics = field(default_factory=Metrics)
+    missing: tuple[str, ...] = ()
+    """Custom resources that it waits for."""
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once everything has been listed."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it could lead."""
+        return self.synced.is_set()
+
+
+class Controller:
+    """The parts, wired. `run` runs them all; tests drive them one by one."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ControllerSettings | None = None,
+        *,
+        pace: Pace | None = None,
+        health: Health | None = None,
+    ) -> None:
+        self.settings = settings or ControllerSettings()
+        self.health = health or Health()
+        self.pace = pace or Pace()
+        self._client = client
+        self.election = self._election()
+        self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
+        self.mirrors = open_mirrors(client, self.pace)
+        self.cache = Cache(self.mirrors, pace=self.pace)
+        self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
+        self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
+        metrics = self.health.metrics
+        self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
+        self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
+        self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
+        self.cache.ears = Ears(
+            reconcile=self._add, schedule=self.cycles.wake, report=self.statuses.note
+        )
+
+    def leading(self) -> bool:
+        """Tell whether this process may write."""
+        return self.election is None or self.election.leading
+
+    def everything(self) -> None:
+        """Have everything that there is looked at."""
+        for key in self.cache.everything():
+            self.queue.add(key)
+        for queue in self.mirrors.cluster_queues:
+            self.statuses.note(queue.metadata.name)
+        for local_queue in self.mirrors.local_queues:
+            self.statuses.note(local_queue.metadata.key)
+        self.cycles.wake()
+
+    async def run(self) -> None:
+        """Run until cancelled; if a part ends, so does the rest, with its error."""
+        await self._wait_for_resources()
+        async with asyncio.TaskGroup() as group:
+            for mirror in self.mirrors.all():
+                group.create_task(mirror.informer.run())
+            for mirror in self.mirrors.all():
+                await mirror.informer.synced.wait()
+            self.health.synced.set()
+            log.info("mirrors_synced", workloads=len(self.mirrors.workloads))
+            group.create_task(self.recorder.run())
+            if self.election is not None:
+                group.create_task(self.election.run())
+            if self.settings.policies and await is_served(self._client, POLICIES):
+                statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
+                group.create_task(statuses.informer.run())
+                group.create_task(statuses.run())
+            group.create_task(self._lead_when_elected())
+
+    def _election(self) -> LeaderElection | None:
+        settings = self.settings
+        if not settings.identity:
+            return None
+        return LeaderElection(
+            self._client,
+            settings.lease,
+            namespace=settings.namespace,
+            identity=settings.identity,
+            pace=self.pace,
+        )
+
+    def _reconcilers(self) -> dict[str, Reconcile]:
+        steps = WorkloadSteps(self.cache, self.writes)
+        workloads = WorkloadReconciler(
+            self.cache, self.writes, take=self.cycles.take, metrics=self.health.metrics
+        )
+        pods = PodReconciler(self.cache, self.writes, steps)
+        jobs = job_reconcilers(self.cache, self.writes, steps)
+        return {
+            "Workload": workloads.reconcile,
+            "Pod": pods.reconcile,
+            "PodGroup": pods.reconcile,
+            **{kind: reconciler.reconcile for kind, reconciler in jobs.items()},
+        }
+
+    def _add(self, key: Key) -> None:
+        if self.health.synced.is_set() and self.leading():
+            self.queue.add(key)
+
+    async def _wait_for_resources(self) -> None:
+        while True:
+            missing = [r for r in CUSTOM_RESOURCES if not await is_served(self._client, r)]
+            self._note_missing(tuple(f"{r.plural}.{r.group}" for r in missing))
+            if not missing:
+                return
+            await self.pace.sleep(CRD_SECONDS)
+
+    def _note_missing(self, missing: tuple[str, ...]) -> None:
+        if missing and missing != self.health.missing:
+            log.warning(
+                "custom_resources_missing",
+                missing=missing,
+                hint="install them with `policyd crds | kubectl apply -f -`",
+            )
+        self.health.missing = missing
+
+    async def _lead_when_elected(self) -> NoReturn:
+        while True:
+            if self.election is not None:
+                await self.election.wait_elected()
+            self.health.metrics.lead(leading=True)
+            log.info("leading")
+            self.everything()
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self.cycles.run())]
+                tasks.append(group.create_task(self.statuses.run()))
+                tasks += [
+                    group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
+                ]
+                await self._until_lost()
+                for task in tasks:
+                    task.cancel()
+            self.health.metrics.lead(leading=False)
+            self.cycles.drop()
+
+    async def _until_lost(self) -> None:
+        if self.election is None:
+            await asyncio.Event().wait()
+        else:
+            await self.election.wait_lost()
+
+
+async def is_served(client: Client, resource: Resource) -> bool:
+    """Tell whether the API server knows a resource.
+
+    Raises:
+        ApiError: If it cannot be asked, or does not let us list it.
+    """
+    try:
+        await client.page(resource, into=PartialObject, limit=1)
+    except NotFoundError:
+        return False
+    return True
+
+
+async def run_controller(
+    client: Client,
+    settings: ControllerSettings | None = None,
+    *,
+    pace: Pace | None = None,
+    health: Health | None = None,
+) -> None:
+    """Run the controller until cancelled.
+
+    Args:
+        client: The API server.
+        settings: What it is told.
+        pace: Time.
+        health: Filled while it runs.
+    """
+    await Controller(client, settings, pace=pace, health=health).run()

@@ -1,0 +1,253 @@
+"""How a workload's status changes: conditions, reasons and messages as Kueue writes them.
+
+Each function takes a workload and returns the status it then has. The time is an argument, so that
+nothing here depends on when it runs.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from policyd.alloc.amount import format_amount
+from policyd.api.kueue import (
+    Admission,
+    AdmissionCheckState,
+    EvictionCount,
+    PodSetRequest,
+    SchedulingStats,
+    Workload,
+    WorkloadStatus,
+)
+from policyd.api.kueue.names import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    FINISHED,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+)
+from policyd.api.meta import (
+    Condition,
+    condition_true,
+    find_condition,
+    timestamp,
+    with_condition,
+)
+
+MESSAGE_BYTES = 32 * 1024
+"""Longest message of a condition."""
+
+BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+
+Status = Literal["True", "False"]
+
+
+def set_condition(workload: Workload, condition: Condition, *, now: float) -> WorkloadStatus:
+    """Return the workload's status with one condition set; its time and generation are filled in.
+
+    What says the same already stays as it is.
+    """
+    old = find_condition(workload.status.conditions, condition.type)
+    if old is not None and _says(old) == _says(condition):
+        return workload.status
+    stamped = msgspec.structs.replace(
+        condition,
+        message=_cut(condition.message) or condition.reason,
+        last_transition_time=timestamp(now),
+        observed_generation=workload.metadata.generation,
+    )
+    return msgspec.structs.replace(
+        workload.status, conditions=with_condition(workload.status.conditions, stamped)
+    )
+
+
+def _says(condition: Condition) -> tuple[str, str, str]:
+    return condition.status, condition.reason, condition.message
+
+
+def with_status(workload: Workload, status: WorkloadStatus) -> Workload:
+    """Return the workload with another status."""
+    return msgspec.structs.replace(workload, status=status)
+
+
+def reserve(workload: Workload, admission: Admission, *, now: float) -> WorkloadStatus:
+    """Reserve quota; without checks to wait for, admit at once."""
+    message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
+    reserved = Condition(QUOTA_RESERVED, "True", "QuotaReserved", message)
+    status = set_condition(workload, reserved, now=now)
+    status = msgspec.structs.replace(status, admission=admission, resource_requests=())
+    workload = with_status(workload, status)
+    for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
+        old = find_condition(workload.status.conditions, kind)
+        if old is not None and old.status == "True":
+            over = Condition(kind, "False", "QuotaReserved", f"Previously: {old.message}")
+            workload = with_status(workload, set_condition(workload, over, now=now))
+    return sync_admitted(workload, now=now)
+
+
+def release(workload: Workload, *, reason: str, message: str, now: float) -> WorkloadStatus:
+    """Take the reservation away; the workload is pending."""
+    pending = Condition(QUOTA_RESERVED, "False", reason, message)
+    status = set_condition(workload, pending, now=now)
+    if status.admission is not None:
+        status = msgspec.structs.replace(status, admission=None)
+    return sync_admitted(with_status(workload, status), now=now)
+
+
+def wait(
+    workload: Workload,
+    *,
+    reason: str,
+    message: str,
+    requests: Mapping[str, Mapping[str, int]],
+    now: float,
+) -> WorkloadStatus:
+    """Say why a workload has no quota, and what it would need.
+
+    Args:
+        workload: The workload, pending.
+        reason: A CamelCase word.
+        message: A sentence.
+        requests: By pod set and resource, in canonical units.
+        now: Seconds since the epoch.
+    """
+    status = release(workload, reason=reason, message=message, now=now)
+    needed = tuple(
+        PodSetRequest(
+            name=name, resources={r: format_amount(r, amount) for r, amount in totals.items()}
+        )
+        for name, totals in requests.items()
+    )
+    if status.resource_requests == needed:
+        return status
+    return msgspec.structs.replace(status, resource_requests=needed)
+
+
+def sync_admitted(workload: Workload, *, now: float) -> WorkloadStatus:
+    """Set whether a workload is admitted: it is once it has quota and all checks are ready."""
+    reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    if reserved is None:
+        return workload.status
+    status, reason, message = _admitted(workload, reserved=reserved.status == "True")
+    before = find_condition(workload.status.conditions, ADMITTED)
+    new = set_condition(workload, Condition(ADMITTED, status, reason, message), now=now)
+    if before is None or before.status != "True" or status == "True":
+        return new
+    since = before.last_transition_time
+    ran = 0 if since is None else max(0, int(now - since.timestamp()))
+    total = (new.accumulated_past_execution_time_seconds or 0) + ran
+    return msgspec.structs.replace(new, accumulated_past_execution_time_seconds=total)
+
+
+def _admitted(workload: Workload, *, reserved: bool) -> tuple[Status, str, str]:
+    if not reserved:
+        return "False", "NoReservation", "The workload has no reservation"
+    if not all(check.state == "Ready" for check in workload.status.admission_checks):
+        message = "The workload has not all checks ready"
+        return "False", "UnsatisfiedAdmissionChecks", message
+    admission = workload.status.admission
+    assignments = () if admission is None else admission.pod_set_assignments
+    if any(each.delayed_topology_request == "Pending" for each in assignments):
+        message = "There are pending delayed topology requests"
+        return "False", "PendingDelayedTopologyRequests", message
+    return "True", "Admitted", "The workload is admitted"
+
+
+def evict(
+    workload: Workload, *, reason: str, message: str, now: float, cause: str = ""
+) -> WorkloadStatus:
+    """Begin to stop a workload; it keeps its quota until its job has stopped."""
+    said = f"{reason}DueTo{cause}" if cause else reason
+    status = set_condition(workload, Condition(EVICTED, "True", said, message), now=now)
+    if condition_true(status.conditions, BLOCKED_ON_GATES):
+        opened = Condition(BLOCKED_ON_GATES, "False", said, message)
+        status = set_condition(with_status(workload, status), opened, now=now)
+    return msgspec.structs.replace(
+        status,
+        admission_checks=tuple(_reset(check, now) for check in status.admission_checks),
+        scheduling_stats=_counted(status.scheduling_stats, reason, cause),
+        cluster_name=None,
+        nominated_cluster_names=(),
+        unhealthy_nodes=(),
+    )
+
+
+def _reset(check: AdmissionCheckState, now: float) -> AdmissionCheckState:
+    if check.state == "Pending":
+        return check
+    return AdmissionCheckState(
+        name=check.name,
+        state="Pending",
+        last_transition_time=timestamp(now),
+        message=f"Reset to Pending after eviction. Previously: {check.state}",
+        requeue_after_seconds=check.requeue_after_seconds,
+        retry_count=(check.retry_count or 0) + 1 if check.state == "Retry" else None,
+    )
+
+
+def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> SchedulingStats:
+    counts = {(e.reason, e.underlying_cause): e for e in (stats.evictions if stats else ())}
+    old = counts.get((reason, cause))
+    counts[reason, cause] = EvictionCount(
+        reason=reason, underlying_cause=cause, count=1 if old is None else old.count + 1
+    )
+    return SchedulingStats(evictions=tuple(counts.values()))
+
+
+def after_eviction(workload: Workload, *, now: float) -> WorkloadStatus:
+    """Give the quota of an evicted workload back, now that its job has stopped."""
+    eviction = find_condition(workload.status.conditions, EVICTED)
+    assert eviction is not None, "only what was evicted is released like this"
+    at_once = eviction.reason in _REQUEUED_AT_ONCE
+    requeued = Condition(
+        REQUEUED, "True" if at_once else "False", eviction.reason, eviction.message
+    )
+    status = set_condition(workload, requeued, now=now)
+    return release(
+        with_status(workload, status),
+        reason="PendingEvaluation",
+        message=eviction.message,
+        now=now,
+    )
+
+
+def finish(workload: Workload, *, reason: str, message: str, now: float) -> WorkloadStatus:
+    """Declare a workload finished."""
+    return set_condition(workload, Condition(FINISHED, "True", reason, message), now=now)
+
+
+def requeue(workload: Workload, *, reason: str, message: str, now: float) -> WorkloadStatus:
+    """Let a workload queue again that had to wait for something else than quota."""
+    return set_condition(workload, Condition(REQUEUED, "True", reason, message), now=now)
+
+
+def without_deactivation(status: WorkloadStatus) -> WorkloadStatus:
+    """Drop what led to a deactivation, now that it is carried out."""
+    kept = tuple(c for c in status.conditions if c.type != DEACTIVATION_TARGET)
+    return msgspec.structs.replace(status, conditions=kept, requeue_state=None)
+
+
+def queued_since(workload: Workload) -> float:
+    """Return when a workload began to wait: when it was created, or last evicted or requeued."""
+    created = workload.metadata.creation_timestamp
+    moments = [created.timestamp() if created else 0.0]
+    for kind in (EVICTED, REQUEUED):
+        condition = find_condition(workload.status.conditions, kind)
+        if condition is not None and condition.last_transition_time is not None:
+            moments.append(condition.last_transition_time.timestamp())
+    return max(moments)
+
+
+def is_admitted(workload: Workload) -> bool:
+    """Tell whether a workload may run."""
+    return condition_true(workload.status.conditions, ADMITTED)
+
+
+def _cut(message: str) -> str:
+    encoded = message.encode()
+    if len(encoded) <= MESSAGE_BYTES:
+        return message
+    return encoded[: MESSAGE_BYTES - 4].decode(errors="ignore") + " ..."

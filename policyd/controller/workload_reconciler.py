@@ -1,0 +1,313 @@
+"""Carries out what was decided about a workload, and keeps its status true to its surroundings."""
+
+from collections.abc import Callable
+
+import structlog
+
+from policyd.alloc.plan import Action, Admit, Requeue
+from policyd.alloc.status import queue_status, shortages
+from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.api.kueue.names import (
+    ADMITTED,
+    EVICTED,
+    IS_GROUP_WORKLOAD,
+    JOB_UID,
+    QUOTA_RESERVED,
+    RESOURCE_IN_USE_FINALIZER,
+)
+from policyd.api.meta import OwnerReference, condition_true, find_condition
+from policyd.controller.cache import Cache
+from policyd.controller.conversion import admission_object
+from policyd.controller.keys import Key
+from policyd.controller.lifecycle import (
+    Surroundings,
+    next_status,
+    required_checks,
+    sync_checks,
+    to_be_deactivated,
+)
+from policyd.controller.metrics import Metrics
+from policyd.controller.mirror import Mirror
+from policyd.controller.mirrors import job_resource
+from policyd.controller.shortage import held_by
+from policyd.controller.transitions import (
+    finish,
+    is_admitted,
+    queued_since,
+    reserve,
+    wait,
+    with_status,
+)
+from policyd.controller.writes import Writes
+from policyd.jobs.kinds import kind_of_owner
+from policyd.jobs.lifecycle import has_finalizer, has_quota, is_finished
+from policyd.kube.client import PartialObject
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.resources import PODS, WORKLOADS, Resource
+
+log = structlog.get_logger()
+
+OWNER_NOT_FOUND = "The workload's owner no longer exists"
+HTTP_BAD_REQUEST = 400
+HTTP_SERVER_ERROR = 500
+HOLDERS_SECONDS = 10.0
+"""A message in which only the holders of what is missing are new is written this often at most."""
+
+
+class WorkloadReconciler:
+    """Reconciles one workload at a time."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        writes: Writes,
+        *,
+        take: Callable[[str], Action | None],
+        metrics: Metrics,
+    ) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._take = take
+        self._metrics = metrics
+        self._told_at: dict[str, tuple[str, float]] = {}
+        self._unanswered: set[str] = set()
+
+    @property
+    def _mirror(self) -> Mirror[Workload]:
+        return self._cache.mirrors.workloads
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Do what is to be done next. Returns the seconds until something else will be.
+
+        Raises:
+            ApiError: If a write did not succeed, or nobody knows whether it did.
+        """
+        await self._find_out(key.path)
+        workload = self._mirror.get(key.path)
+        action = self._take(key.path)
+        if workload is None:
+            self._told_at.pop(key.path, None)
+            if isinstance(action, Admit):
+                self._cache.retract(key.path)
+            return None
+        if action is not None and workload.metadata.uid == action.workload.uid:
+            await self._carry_out(workload, action)
+            return None
+        if await self._is_orphan(workload):
+            await self._let_go(workload)
+            return None
+        return await self._live(workload)
+
+    # What a cycle decided.
+
+    async def _carry_out(self, workload: Workload, action: Action) -> None:
+        match action:
+            case Admit():
+                await self._admit(workload, action)
+            case Requeue():
+                await self._wait(workload, action)
+
+    async def _admit(self, workload: Workload, action: Admit) -> None:
+        now, admission = self._writes.now, admission_object(action.admission)
+        queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
+        pending = workload
+        if queue is not None:
+            probe = with_status(workload, reserve(workload, admission, now=now))
+            names = required_checks(probe, queue)
+            pending = with_status(workload, sync_checks(workload.status, names, now=now))
+        status = reserve(pending, admission, now=now)
+        try:
+            await self._writes.status(self._mirror, workload, status)
+        except ApiError as error:
+            self._failed(workload.metadata.key, error)
+            raise
+        except BaseException:
+            self._cache.retract(workload.metadata.key)
+            raise
+        self._tell_reserved(workload, now)
+
+    def _failed(self, key: str, error: ApiError) -> None:
+        """Take an admission back that was refused; one that was not answered may have happened.
+
+        Whoever was refused is not tried again before the next reconciliation, which backs off.
+        """
+        if HTTP_BAD_REQUEST <= error.code < HTTP_SERVER_ERROR:
+            self._cache.hold_back(key)
+            self._cache.retract(key)
+        else:
+            self._unanswered.add(key)
+
+    async def _find_out(self, key: str) -> None:
+        """Learn what became of a write that was not answered: until then its quota is not free."""
+        if key in self._unanswered:
+            await self._writes.look(self._mirror, key)
+            self._unanswered.discard(key)
+            self._cache.retract(key)
+        self._cache.let_try_again(key)
+
+    def _tell_reserved(self, before: Workload, now: float) -> None:
+        workload = self._mirror.get(before.metadata.key) or before
+        admission = workload.status.admission
+        if admission is None:
+            return
+        waited, queue = max(0, int(now - queued_since(before))), admission.cluster_queue
+        self._metrics.quota_reserved(queue, waited=waited)
+        log.info("quota_reserved", workload=workload.metadata.key, cluster_queue=queue)
+        self._writes.tell(
+            WORKLOADS,
+            workload.metadata,
+            "QuotaReserved",
+            f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s",
+        )
+        if is_admitted(workload):
+            self._tell_admitted(workload)
+
+    def _tell_admitted(self, workload: Workload) -> None:
+        admission = workload.status.admission
+        reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+        admitted = find_condition(workload.status.conditions, ADMITTED)
+        if admission is None or reserved is None or admitted is None:
+            return
+        queue, waited = admission.cluster_queue, 0
+        if reserved.last_transition_time and admitted.last_transition_time:
+            passed = admitted.last_transition_time - reserved.last_transition_time
+            waited = max(0, int(passed.total_seconds()))
+        self._metrics.admitted(queue)
+        log.info("workload_admitted", workload=workload.metadata.key, cluster_queue=queue)
+        self._writes.tell(
+            WORKLOADS,
+            workload.metadata,
+            "Admitted",
+            f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s",
+        )
+
+    async def _wait(self, workload: Workload, action: Requeue) -> None:
+        if has_quota(workload) or not workload.spec.active or is_finished(workload):
+            return
+        refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
+        found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
+        message = refusal.message + held_by(found, self._cache.mirrors.workloads)
+        status = wait(
+            workload, reason=refusal.reason, message=message, requests=action.requests, now=now
+        )
+        told, at = self._told_at.get(key, ("", 0.0))
+        if status == workload.status or (
+            told == refusal.reason + refusal.message
+            and now - at < HOLDERS_SECONDS
+            and not condition_true(workload.status.conditions, QUOTA_RESERVED)
+        ):
+            return
+        await self._writes.status(self._mirror, workload, status)
+        self._told_at[key] = (refusal.reason + refusal.message, now)
+        self._writes.tell(WORKLOADS, workload.metadata, refusal.reason, message, bad=True)
+
+    # What its life is like otherwise.
+
+    async def _live(self, workload: Workload) -> float | None:
+        if to_be_deactivated(workload):
+            version = workload.metadata.resource_version
+            patch = {"metadata": {"resourceVersion": version}, "spec": {"active": False}}
+            await self._writes.patch(self._mirror, workload, patch)
+            return None
+        now = self._writes.now
+        status = next_status(workload, self._surroundings(workload), now=now)
+        if status != workload.status:
+            stored = await self._writes.status(self._mirror, workload, status)
+            self._tell_changes(workload, stored)
+        return self._backoff_left(workload, now)
+
+    def _surroundings(self, workload: Workload) -> Surroundings:
+        local_queue = self._cache.local_queue_of(workload)
+        cluster_queue = self._cache.cluster_queue_of(workload)
+        name = "" if local_queue is None else local_queue.spec.cluster_queue
+        inactive = cluster_queue is not None and not queue_status(self._cache.state, name).active
+        return Surroundings(local_queue=local_queue, cluster_queue=cluster_queue, inactive=inactive)
+
+    def _tell_changes(self, before: Workload, after: Workload) -> None:
+        if is_admitted(after) and not is_admitted(before):
+            self._tell_admitted(after)
+        eviction = find_condition(after.status.conditions, EVICTED)
+        if eviction is None or eviction.status != "True":
+            return
+        if not condition_true(before.status.conditions, EVICTED):
+            self._tell_evicted(after, eviction.reason, eviction.message)
+
+    def _tell_evicted(self, workload: Workload, reason: str, message: str) -> None:
+        admission = workload.status.admission
+        self._metrics.evicted("" if admission is None else admission.cluster_queue, reason)
+        log.info("workload_evicted", workload=workload.metadata.key, reason=reason)
+        self._writes.tell(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
+
+    def _backoff_left(self, workload: Workload, now: float) -> float | None:
+        state = workload.status.requeue_state
+        if state is None or state.requeue_at is None:
+            return None
+        left = state.requeue_at.timestamp() - now
+        if left <= 0:
+            self._cache.put(workload)
+            return None
+        return left
+
+    # Whether it still stands for something.
+
+    async def _is_orphan(self, workload: Workload) -> bool:
+        """Tell whether the jobs or pods that a workload stands for are gone.
+
+        What the mirrors do not show is looked up: a job that no longer queues is still there.
+        """
+        owners = workload.metadata.owner_references
+        deleted = workload.metadata.deletion_timestamp is not None
+        if is_finished(workload) and not deleted:
+            return False
+        if not owners:
+            return deleted or bool(workload.metadata.labels.get(JOB_UID))
+        if workload.metadata.annotations.get(IS_GROUP_WORKLOAD) != "true":
+            owners = tuple(owner for owner in owners if owner.controller)
+        known = [(owner, resource) for owner in owners if (resource := _resource_of(owner))]
+        if len(known) < len(owners) or not known:
+            return False
+        for owner, resource in known:
+            if await self._is_there(owner, resource, workload.metadata.namespace):
+                return False
+        return True
+
+    async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
+        mirrors = self._cache.mirrors
+        mirror = mirrors.pods if resource is PODS else mirrors.jobs[resource.kind]
+        seen = mirror.get(f"{namespace}/{owner.name}")
+        if seen is not None and seen.metadata.uid == owner.uid:
+            return resource is PODS or seen.metadata.deletion_timestamp is None
+        try:
+            found = await self._writes.client.get(
+                resource, owner.name, namespace=namespace, into=PartialObject
+            )
+        except NotFoundError:
+            return False
+        same = found.metadata.uid == owner.uid
+        return same and (resource is PODS or found.metadata.deletion_timestamp is None)
+
+    async def _let_go(self, workload: Workload) -> None:
+        if workload.metadata.deletion_timestamp is None and not is_finished(workload):
+            status: WorkloadStatus = finish(
+                workload, reason="OwnerNotFound", message=OWNER_NOT_FOUND, now=self._writes.now
+            )
+            workload = await self._writes.status(self._mirror, workload, status)
+            log.info("workload_finished", workload=workload.metadata.key, reason="OwnerNotFound")
+        await drop_finalizer(self._writes, self._mirror, workload)
+
+
+async def drop_finalizer(writes: Writes, mirror: Mirror[Workload], workload: Workload) -> None:
+    """Let a workload vanish when it is deleted."""
+    if not has_finalizer(workload):
+        return
+    metadata = workload.metadata
+    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
+    patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
+    await writes.patch(mirror, workload, patch)
+
+
+def _resource_of(owner: OwnerReference) -> Resource | None:
+    if (owner.api_version, owner.kind) == ("v1", "Pod"):
+        return PODS
+    kind = kind_of_owner(owner)
+    return None if kind is None else job_resource(kind)

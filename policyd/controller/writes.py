@@ -1,0 +1,149 @@
+"""Writes, as all reconcilers do them: only while leading, and taken in at once."""
+
+from collections.abc import Callable
+from typing import TypeVar, Unpack
+
+from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.api.meta import Json, ObjectMeta, ObjectReference
+from policyd.controller.mirror import Mirror
+from policyd.controller.patches import status_patch
+from policyd.kube.client import Client, DeleteOptions, PatchOptions
+from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.events import EventRecorder
+from policyd.kube.informer import Identified, key_of
+from policyd.kube.pace import Pace
+from policyd.kube.resources import Resource
+
+T = TypeVar("T", bound=Identified)
+
+
+class NotLeadingError(Exception):
+    """Somebody else may be leading by now: nothing must be written."""
+
+
+class Writes:
+    """Writes to the API server and to the mirrors, and tells what happened in events."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        *,
+        leading: Callable[[], bool],
+        pace: Pace,
+    ) -> None:
+        self.client = client
+        self.recorder = recorder
+        self._leading = leading
+        self._pace = pace
+        self.count = 0
+        """How many writes were tried."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._pace.clock.now()
+
+    async def patch(
+        self, mirror: Mirror[T], obj: T, patch: object, **options: Unpack[PatchOptions]
+    ) -> T:
+        """Patch an object and return it as stored.
+
+        Raises:
+            NotLeadingError: If this process does not lead.
+            ConflictError: If it changed; its mirror has the new version by then.
+            NotFoundError: If it is gone; its mirror has forgotten it by then.
+        """
+        self._check()
+        options["namespace"] = obj.metadata.namespace
+        try:
+            stored = await self.client.patch(
+                mirror.resource, obj.metadata.name, patch, into=mirror.into, **options
+            )
+        except NotFoundError:
+            mirror.forget(key_of(obj))
+            raise
+        except ConflictError:
+            await self.look(mirror, key_of(obj))
+            raise
+        mirror.wrote(stored)
+        return stored
+
+    async def look(self, mirror: Mirror[T], key: str) -> T | None:
+        """Read an object as it is now; None if it is not there."""
+        namespace, _, name = key.rpartition("/")
+        try:
+            found = await self.client.get(
+                mirror.resource, name, namespace=namespace, into=mirror.into
+            )
+        except NotFoundError:
+            mirror.forget(key)
+            return None
+        mirror.wrote(found)
+        return found
+
+    async def status(
+        self, mirror: Mirror[Workload], workload: Workload, status: WorkloadStatus
+    ) -> Workload:
+        """Give a workload a status; nothing is written if it has it."""
+        patch = status_patch(workload, status)
+        if patch is None:
+            return workload
+        return await self.patch(mirror, workload, patch, subresource="status")
+
+    async def create(self, mirror: Mirror[T], body: Json, *, namespace: str) -> T:
+        """Create an object and return it as stored.
+
+        Raises:
+            AlreadyExistsError: If the name is taken.
+        """
+        self._check()
+        stored = await self.client.create(
+            mirror.resource, body, namespace=namespace, into=mirror.into
+        )
+        mirror.wrote(stored)
+        return stored
+
+    async def delete(self, mirror: Mirror[T], obj: T) -> None:
+        """Delete an object; it is no error if it is gone."""
+        self._check()
+        metadata = obj.metadata
+        options = DeleteOptions(namespace=metadata.namespace, uid=metadata.uid)
+        try:
+            await self.client.delete(mirror.resource, metadata.name, **options)
+        except NotFoundError:
+            mirror.forget(key_of(obj))
+
+    def tell(
+        self,
+        resource: Resource,
+        metadata: ObjectMeta,
+        reason: str,
+        message: str,
+        *,
+        bad: bool = False,
+    ) -> None:
+        """Record an event about an object.
+
+        Args:
+            resource: What kind of object it is.
+            metadata: Which one.
+            reason: A CamelCase word.
+            message: A sentence.
+            bad: Whether somebody should look.
+        """
+        about = ObjectReference(
+            api_version=resource.api_version,
+            kind=resource.kind,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+        )
+        self.recorder.record(
+            about, kind="Warning" if bad else "Normal", reason=reason, message=message
+        )
+
+    def _check(self) -> None:
+        if not self._leading():
+            raise NotLeadingError
+        self.count += 1
