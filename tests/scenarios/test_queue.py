@@ -75,6 +75,7 @@ def test_a_higher_priority_goes_first(api):
     api.create(job("holder", run_for="60s"))
     eventually(lambda: admitted(api, "holder"), what="the holder is admitted")
     low, high = job("low", run_for="60s"), job("high", run_for="60s")
+    low["metadata"]["labels"] = {"kueue.x-k8s.io/priority-class": "research"}
     high["metadata"]["labels"] = {"kueue.x-k8s.io/priority-class": "production"}
     for item in (low, high):
         api.create(item)
