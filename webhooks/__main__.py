@@ -1,19 +1,18 @@
 """Composition root of the admission server."""
 
 import asyncio
-import signal
 import socket
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 import click
-import uvicorn
 
 from policyd.config import Settings, environment
-from policyd.errors import PolicydError
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
+from policyd.process import in_words, run
 from policyd.telemetry import configure_logging
 from webhooks.choices import certificate_files, endpoint, needs_cluster, secret_name
 from webhooks.door import Door, run_door
@@ -43,48 +42,28 @@ def main(**flags: object) -> None:
 
     Each option can be given as a variable instead: POLICYD_PORT for --port.
     """
-    variables = environment()
-    try:
+    with in_words():
+        variables = environment()
         settings = Settings.load(variables, flags)
         configure_logging(json=_wants_json(settings))
         _check(settings)
-        with listen(settings.host, settings.port) as listener:
-            _run(settings, variables, listener)
-    except* PolicydError as group:
-        _report(group)
-        sys.exit(2)
+        listener = listen(settings.host, settings.port)
+        run(partial(_serve, settings, variables, listener))
 
 
-def _run(settings: Settings, variables: Mapping[str, str], listener: socket.socket) -> None:
-    # The loop that uvicorn would choose: uvloop, where there is one.
-    loop_factory = uvicorn.Config("", loop="auto").get_loop_factory()
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(_serve(settings, variables, listener))
-
-
-async def _serve(settings: Settings, variables: Mapping[str, str], listener: socket.socket) -> None:
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
+async def _serve(
+    settings: Settings,
+    variables: Mapping[str, str],
+    listener: socket.socket,
+    stop: asyncio.Event,
+) -> None:
     async with AsyncExitStack() as stack:
+        stack.enter_context(listener)
         door = Door(settings=settings)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = await stack.enter_async_context(HttpClient(connection))
         await run_door(door, listener, stop=stop)
-
-
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    """Close properly at the first signal, and at once at the second."""
-    loop, running = asyncio.get_running_loop(), asyncio.current_task()
-    assert running is not None, "a coroutine runs in a task"
-
-    def end() -> None:
-        if stop.is_set():
-            running.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
 
 
 def _check(settings: Settings) -> None:
@@ -98,21 +77,6 @@ def _wants_json(settings: Settings) -> bool:
     if settings.log_format == "auto":
         return not sys.stderr.isatty()
     return settings.log_format == "json"
-
-
-def _report(errors: BaseExceptionGroup[PolicydError]) -> None:
-    """Show each error once, and what to do about it."""
-    for error in _flat(errors):
-        click.secho(f"error: {error}", fg="red", err=True)
-        if error.hint:
-            click.secho(f"hint: {error.hint}", fg="cyan", err=True)
-
-
-def _flat(errors: BaseExceptionGroup[PolicydError]) -> list[PolicydError]:
-    flat: list[PolicydError] = []
-    for error in errors.exceptions:
-        flat += _flat(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return flat
 
 
 if __name__ == "__main__":
