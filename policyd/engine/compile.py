@@ -124,6 +124,7 @@ class _Compiler:
     uses: set[str] = field(default_factory=set)
     sources: list[str] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
+    broken: bool = False
 
     def conditions(
         self, conditions: tuple[NamedExpression, ...]
@@ -146,6 +147,7 @@ class _Compiler:
             self._unique(variable.name, variables[:index], path)
             program = self.compile(variable.expression, (*path, "expression"), "any")
             # A variable that is wrong itself is no reason to call its uses wrong too.
+            self.broken = self.broken or program is None
             self.types[variable.name] = DYN if program is None else program.result_type
             self.environment = with_variables(self.environment, self.types)
             if program is not None:
@@ -182,6 +184,7 @@ class _Compiler:
 
     def compile(self, source: str, path: Path, wants: str) -> Program | None:
         """Compile an expression; None if there are findings."""
+        wants = "any" if self.broken else wants
         try:
             program = compile_expression(source, self.environment, wants=wants)
         except CelCompileError as error:

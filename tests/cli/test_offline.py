@@ -1,0 +1,331 @@
+"""The offline commands: data on stdout, talk on stderr, exit codes 0, 1 and 2."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from policyd.cli import COMMANDS, main
+
+LIBRARY = Path(__file__).parents[2] / "policies"
+
+GOOD = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: good}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: ["*"], operations: [CREATE], resources: [pods]}
+  inject: {labels: {team: {expression: "namespaceObject.metadata.labels[?'team']"}}}
+  validations:
+  - {expression: pod.gpus() <= 1, message: too many GPUs, remedy: ask for one}
+"""
+BAD = GOOD.replace("name: good", "name: bad").replace("pod.gpus()", "pod.gpu()")
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+CASES = """\
+cases:
+- name: it is labelled
+  namespaceLabels: {team: vision}
+  object: {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}
+  expect: {mutated: {metadata: {labels: {team: vision}}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "policy.yaml").write_text(GOOD)
+    (tmp_path / "cases.yaml").write_text(CASES)
+    (tmp_path / "pod.yaml").write_text(POD)
+    return tmp_path
+
+
+def run(*arguments, text=None):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=text)
+
+
+def test_check_of_fine_policies_says_how_many(folder):
+    result = run("check", folder / "policy.yaml")
+
+    assert (result.exit_code, result.stdout) == (0, "1 policy fine\n")
+
+
+def test_check_says_what_is_wrong_with_place_caret_and_hint(folder):
+    (folder / "bad.yaml").write_text(BAD)
+
+    result = run("check", folder)
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"{folder}/bad.yaml:10:25: error: undeclared reference to 'gpu'" in result.stderr
+    assert "\n  10 |   - {expression: pod.gpu() <= 1" in result.stderr
+    assert "hint: did you mean `gpus`?" in result.stderr
+    assert "1 policy fine, 1 finding" in result.stderr
+
+
+def test_check_as_json_is_for_machines():
+    result = run("check", "-o", "json", "-", text=BAD)
+
+    answer = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert answer["policies"] == []
+    assert answer["findings"][0]["source"] == "stdin"
+    assert answer["findings"][0]["line"] == 10
+
+
+def test_two_policies_of_one_name_are_a_finding(folder):
+    (folder / "other.yaml").write_text(GOOD)
+
+    result = run("check", folder)
+
+    assert result.exit_code == 1
+    assert "policy `good` is also in" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["check"], id="check-without-paths"),
+        pytest.param(["check", "missing.yaml"], id="check-of-a-missing-file"),
+        pytest.param(["test", "missing"], id="test-of-a-missing-folder"),
+        pytest.param(["apply", "-p", "-", "-f", "-"], id="stdin-twice"),
+        pytest.param(["apply", "-p", "-"], id="apply-without-objects"),
+        pytest.param(["schema", "pods"], id="schema-of-something-else"),
+        pytest.param(["chek"], id="unknown-command"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(arguments):
+    assert run(*arguments).exit_code == 2
+
+
+def test_check_of_no_policies_is_a_wrong_call(tmp_path):
+    assert run("check", tmp_path).exit_code == 2
+
+
+def apply(folder, *arguments, text=None):
+    return run("apply", "-p", folder / "policy.yaml", *arguments, text=text)
+
+
+def test_apply_prints_what_the_door_would_make_of_objects(folder):
+    result = apply(folder, "-f", folder / "pod.yaml", "--namespace-labels", "team=vision")
+
+    assert result.exit_code == 0
+    assert yaml.safe_load(result.stdout)["metadata"]["labels"] == {"team": "vision"}
+    assert result.stderr == "Pod a: changed by good\n"
+
+
+def test_apply_reads_standard_input_and_prints_json(folder):
+    result = apply(folder, "-o", "json", "-f", "-", text=POD)
+
+    assert json.loads(result.stdout)[0]["metadata"] == {"name": "a"}
+
+
+def test_apply_prints_a_difference(folder):
+    result = apply(
+        folder, "-o", "diff", "-f", folder / "pod.yaml", "--namespace-labels", "team=vision"
+    )
+
+    assert "+  labels:\n+    team: vision\n" in result.stdout
+
+
+def test_apply_uses_the_namespaces_among_the_objects(folder):
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab, labels: {team: audio}}\n"
+    text = namespace + "---\n" + POD.replace("name: a}", "name: a, namespace: lab}")
+
+    result = apply(folder, "-o", "json", "-f", "-", text=text)
+
+    assert json.loads(result.stdout)[1]["metadata"]["labels"] == {"team": "audio"}
+
+
+def test_apply_says_what_is_denied_and_prints_the_rest(folder):
+    greedy = POD.replace("gpu: 1", "gpu: 2").replace("name: a", "name: greedy")
+
+    result = apply(folder, "-f", "-", text=f"{greedy}---\n{POD}")
+
+    assert result.exit_code == 1
+    assert "Pod greedy: denied: good: too many GPUs; ask for one" in result.stderr
+    assert "1 object of 2 denied" in result.stderr
+    assert yaml.safe_load(result.stdout)["metadata"]["name"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("kind: Pod\n", "`apiVersion` or `kind` is missing", id="no-object"),
+        pytest.param("a: [", "stdin:1:5: error: not YAML", id="no-yaml"),
+        pytest.param("apiVersion: v1\nkind: Pod\n", "Pod without `metadata`", id="no-metadata"),
+    ],
+)
+def test_apply_says_what_is_no_object(folder, text, message):
+    result = apply(folder, "-f", "-", text=text)
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_apply_exits_with_1_if_a_policy_is_wrong(folder):
+    (folder / "bad.yaml").write_text(BAD)
+
+    result = run("apply", "-p", folder / "bad.yaml", "-f", folder / "pod.yaml")
+
+    assert result.exit_code == 1
+    assert "bad.yaml:10:25" in result.stderr
+
+
+def test_the_library_passes_its_tests():
+    result = run("test", LIBRARY)
+
+    assert result.exit_code == 0
+    assert result.stdout.endswith("cases passed\n")
+
+
+def test_a_broken_policy_fails_with_a_readable_reason(tmp_path):
+    copied = tmp_path / "policies"
+    shutil.copytree(LIBRARY, copied)
+    policy = copied / "gpu" / "gpu-tolerations" / "policy.yaml"
+    policy.write_text(policy.read_text().replace("key: nvidia.com/gpu", "key: nvidia.com/cpu"))
+
+    result = run("test", copied)
+
+    assert result.exit_code == 1
+    assert "FAILED" in result.stdout
+    assert "a pod with a GPU puts up with the taints" in result.stdout
+    assert "-    key: nvidia.com/gpu\n" in result.stdout
+    assert "+    key: nvidia.com/cpu\n" in result.stdout
+
+
+def test_a_policy_that_does_not_load_fails_its_cases(folder):
+    (folder / "policy.yaml").write_text(BAD)
+
+    result = run("test", folder)
+
+    assert result.exit_code == 1
+    assert "policy.yaml:10:25: error: undeclared reference" in result.stderr
+    assert "1 folder could not be tested" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("expect", "problem"),
+    [
+        pytest.param("{denied: never}", "no denial with `never`", id="denied"),
+        pytest.param(
+            "{unchanged: true}", "changed, but should not be: /metadata/labels", id="same"
+        ),
+        pytest.param("{skipped: true}", "concerned after all: good", id="skipped"),
+        pytest.param("{warned: never}", "no warning with `never`", id="warned"),
+        pytest.param("{allowed: false}", "allowed, but should not be", id="allowed"),
+        pytest.param("{mutated: {metadata: {labels: null}}}", "came out differently", id="absent"),
+        pytest.param("{mutated: {spec: {x: 1}}}", "came out differently", id="missing"),
+        pytest.param("{result: {kind: Pod}}", "came out differently", id="result"),
+    ],
+)
+def test_a_case_that_does_not_hold_says_why(folder, expect, problem):
+    text = CASES.replace("{mutated: {metadata: {labels: {team: vision}}}}", expect)
+    (folder / "cases.yaml").write_text(text)
+
+    result = run("test", folder)
+
+    assert result.exit_code == 1
+    assert problem in result.stdout
+
+
+def test_an_expectation_that_matched_nothing_fails(folder):
+    (folder / "cases.yaml").write_text(
+        CASES.replace("kind: Pod", "kind: Service").replace(
+            "{mutated: {metadata: {labels: {team: vision}}}}", "{allowed: true}"
+        )
+    )
+
+    result = run("test", folder)
+
+    assert result.exit_code == 1
+    assert "no policy concerned this request" in result.stdout
+
+
+def test_an_unexpected_denial_fails(folder):
+    (folder / "cases.yaml").write_text(
+        CASES.replace("containers: []", "containers: [{resources: {limits: {nvidia.com/gpu: 3}}}]")
+    )
+
+    assert "unexpected denial: good: too many GPUs; ask for one" in run("test", folder).stdout
+
+
+def test_what_is_not_idempotent_fails(folder):
+    policy = GOOD.replace(
+        "inject: {labels: {team: {expression: \"namespaceObject.metadata.labels[?'team']\"}}}",
+        "inject: {override: true, labels: {team: {expression: "
+        "\"object.metadata.?labels.?team.orValue('') + 'x'\"}}}",
+    )
+    (folder / "policy.yaml").write_text(policy)
+    text = CASES.replace("{mutated: {metadata: {labels: {team: vision}}}}", "{allowed: true}")
+    (folder / "cases.yaml").write_text(text)
+
+    result = run("test", folder)
+
+    assert "not idempotent: sent again, it is changed again" in result.stdout
+
+
+def test_cases_are_checked_like_policies(folder):
+    (folder / "cases.yaml").write_text(CASES.replace("mutated", "mutatd"))
+
+    result = run("test", folder)
+
+    assert result.exit_code == 1
+    assert "cases.yaml:5:12: error: unknown field `mutatd`" in result.stderr
+    assert "did you mean `mutated`?" in result.stderr
+
+
+def test_cases_without_a_policy_are_a_finding(folder):
+    (folder / "policy.yaml").unlink()
+    (folder / "pod.yaml").unlink()
+
+    result = run("test", folder)
+
+    assert result.exit_code == 1
+    assert "there is no policy beside these cases" in result.stderr
+
+
+def test_test_as_json_is_for_machines(folder):
+    answer = json.loads(run("test", "-o", "json", folder).stdout)
+
+    assert (answer["passed"], answer["failed"]) == (1, 0)
+    assert answer["cases"][0]["case"] == "it is labelled"
+
+
+def test_cases_are_chosen_by_a_word_in_their_name(folder):
+    assert "0 cases passed" in run("test", "-k", "nothing", folder).stdout
+    assert "ok: " in run("test", "-v", "-k", "labelled", folder).stdout
+
+
+@pytest.mark.parametrize("what", ["policy", "cases"])
+def test_the_schema_is_one_that_editors_can_use(what, folder):
+    schema = json.loads(run("schema", what).stdout)
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    text = {"policy": GOOD, "cases": CASES}[what]
+    jsonschema.validate(yaml.safe_load(text), schema)
+
+
+@pytest.mark.parametrize("name", ["check", "apply", "test", "schema"])
+def test_every_command_teaches_by_example(name):
+    result = run(name, "--help")
+
+    assert result.exit_code == 0
+    assert "Examples:" in result.stdout
+    assert f"policyd {name}" in result.stdout
+
+
+def test_help_lists_every_command():
+    text = run("--help").stdout
+
+    assert all(name in text for name in COMMANDS)

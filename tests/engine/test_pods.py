@@ -1,0 +1,233 @@
+"""What a pod asks for is counted as the scheduler counts it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policyd.api.quantity import parse_quantity
+from policyd.engine.pods import PodError, count_pods, gpus, is_gpu, total
+from policyd.engine.workloads import KINDS, find_kind, pod_templates
+from tests.engine.reviews import job, job_set, pod, template
+
+
+def asking(**amounts):
+    return {"resources": {"requests": amounts}}
+
+
+def spec(*containers, init=(), **fields):
+    return {"spec": {"containers": list(containers), "initContainers": list(init), **fields}}
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        pytest.param(spec(asking(cpu="1"), asking(cpu="500m")), "1500m", id="containers-add-up"),
+        pytest.param(spec(asking(cpu="1"), init=[asking(cpu="3")]), "3", id="largest-init"),
+        pytest.param(
+            spec(asking(cpu="1"), init=[{**asking(cpu="1"), "restartPolicy": "Always"}]),
+            "2",
+            id="sidecars-add-up",
+        ),
+        pytest.param(
+            spec(
+                asking(cpu="1"),
+                init=[{**asking(cpu="1"), "restartPolicy": "Always"}, asking(cpu="2")],
+            ),
+            "3",
+            id="init-beside-a-sidecar",
+        ),
+        pytest.param(spec(asking(cpu="1"), overhead={"cpu": "250m"}), "1250m", id="overhead"),
+        pytest.param(
+            spec(init=[asking(cpu="3")], overhead={"cpu": "1"}), "4", id="overhead-on-the-largest"
+        ),
+        pytest.param(spec({"resources": {"limits": {"cpu": "2"}}}), "2", id="a-limit-is-a-request"),
+        pytest.param(
+            spec({"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}),
+            "1",
+            id="a-request-is-not-its-limit",
+        ),
+        pytest.param(
+            spec(asking(cpu="1"), resources={"requests": {"cpu": "4"}}), "4", id="pod-as-a-whole"
+        ),
+        pytest.param(spec(), "0", id="nothing"),
+        pytest.param({}, "0", id="no-spec"),
+    ],
+)
+def test_requests(made, expected):
+    assert total(made, "cpu", "requests") == parse_quantity(expected)
+
+
+def test_limits_are_counted_by_themselves():
+    made = spec({"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}})
+
+    assert str(total(made, "cpu", "limits")) == "2"
+
+
+@pytest.mark.parametrize(
+    ("resource", "counts"),
+    [
+        pytest.param("nvidia.com/gpu", True, id="nvidia"),
+        pytest.param("nvidia.com/mig-3g.20gb", True, id="slice"),
+        pytest.param("nvidia.com/gpu.shared", True, id="time-slice"),
+        pytest.param("amd.com/gpu", True, id="amd"),
+        pytest.param("gpu.intel.com/xe", True, id="intel"),
+        pytest.param("gpu.intel.com/millicores", False, id="share-of-an-intel"),
+        pytest.param("cpu", False, id="cpu"),
+        pytest.param("example.com/gpu", False, id="someone-elses"),
+    ],
+)
+def test_what_counts_as_a_gpu(resource, counts):
+    assert is_gpu(resource) is counts
+
+
+def test_gpus_of_different_kinds_count_together():
+    assert gpus(spec(asking(**{"nvidia.com/gpu": 2}), asking(**{"amd.com/gpu": "1"}))) == 3
+
+
+@pytest.mark.parametrize(
+    ("obj", "pods", "devices"),
+    [
+        pytest.param(pod(gpus=2), 1, 2, id="pod"),
+        pytest.param(job(parallelism=4, gpus=2), 4, 8, id="job"),
+        pytest.param(job_set(0, 8), 2, 8, id="job-set"),
+        pytest.param({"apiVersion": "v1", "kind": "Service"}, 0, 0, id="service"),
+        pytest.param({}, 0, 0, id="nothing"),
+    ],
+)
+def test_a_workload_is_all_its_pods(obj, pods, devices):
+    assert (count_pods(obj), gpus(obj)) == (pods, devices)
+
+
+def workload(api_version, kind, made):
+    return {"apiVersion": api_version, "kind": kind, "spec": made}
+
+
+T = template()
+
+
+@pytest.mark.parametrize(
+    ("obj", "expected"),
+    [
+        pytest.param(
+            workload("batch/v1", "Job", {"parallelism": 8, "completions": 3, "template": T}),
+            [("spec/template", 3)],
+            id="job-with-fewer-completions",
+        ),
+        pytest.param(
+            workload("batch/v1", "CronJob", {"jobTemplate": {"spec": {"template": T}}}),
+            [("spec/jobTemplate/spec/template", 1)],
+            id="cron-job",
+        ),
+        pytest.param(
+            workload("apps/v1", "Deployment", {"replicas": 3, "template": T}),
+            [("spec/template", 3)],
+            id="deployment",
+        ),
+        pytest.param(
+            workload(
+                "jobset.x-k8s.io/v1alpha2",
+                "JobSet",
+                {
+                    "replicatedJobs": [
+                        {"replicas": 2, "template": {"spec": {"parallelism": 4, "template": T}}}
+                    ]
+                },
+            ),
+            [("spec/replicatedJobs/0/template/spec/template", 8)],
+            id="job-set",
+        ),
+        pytest.param(
+            workload(
+                "kubeflow.org/v1",
+                "PyTorchJob",
+                {
+                    "pytorchReplicaSpecs": {
+                        "Master": {"template": T},
+                        "Worker": {"replicas": 3, "template": T},
+                    }
+                },
+            ),
+            [
+                ("spec/pytorchReplicaSpecs/Master/template", 1),
+                ("spec/pytorchReplicaSpecs/Worker/template", 3),
+            ],
+            id="training-job",
+        ),
+        pytest.param(
+            workload(
+                "ray.io/v1",
+                "RayCluster",
+                {
+                    "headGroupSpec": {"template": T},
+                    "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4, "template": T}],
+                },
+            ),
+            [("spec/headGroupSpec/template", 1), ("spec/workerGroupSpecs/0/template", 8)],
+            id="ray-cluster",
+        ),
+        pytest.param(
+            workload(
+                "leaderworkerset.x-k8s.io/v1",
+                "LeaderWorkerSet",
+                {"replicas": 2, "leaderWorkerTemplate": {"size": 4, "workerTemplate": T}},
+            ),
+            [("spec/leaderWorkerTemplate/workerTemplate", 8)],
+            id="leader-worker-set-without-a-leader-template",
+        ),
+        pytest.param(
+            workload(
+                "leaderworkerset.x-k8s.io/v1",
+                "LeaderWorkerSet",
+                {
+                    "replicas": 2,
+                    "leaderWorkerTemplate": {"size": 4, "leaderTemplate": T, "workerTemplate": T},
+                },
+            ),
+            [
+                ("spec/leaderWorkerTemplate/leaderTemplate", 2),
+                ("spec/leaderWorkerTemplate/workerTemplate", 6),
+            ],
+            id="leader-worker-set",
+        ),
+        pytest.param(workload("batch/v1", "Job", {"parallelism": -1}), [], id="no-template"),
+        pytest.param(workload("batch/v1", "Job", None), [], id="no-spec"),
+    ],
+)
+def test_where_the_pods_are_and_how_many(obj, expected):
+    found = pod_templates(obj, find_kind(obj))
+
+    assert [("/".join(map(str, t.path)), t.pods) for t in found] == expected
+
+
+def test_kinds_are_known_in_all_their_versions_and_in_their_group_only():
+    assert find_kind({"apiVersion": "ray.io/v1alpha1", "kind": "RayJob"})
+    assert find_kind({"apiVersion": "example.com/v1", "kind": "Job"}) is None
+    assert len({(kind.group, kind.kind) for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(spec("x"), id="container-text"),
+        pytest.param({"spec": {"containers": {}}}, id="containers-object"),
+        pytest.param({"spec": 3}, id="spec-number"),
+        pytest.param(spec({"resources": []}, {"resources": 3}), id="resources-number"),
+        pytest.param(spec({"resources": {"limits": [1]}}), id="limits-list"),
+        pytest.param(spec(asking(**{"nvidia.com/gpu": "many"})), id="no-quantity"),
+    ],
+)
+def test_a_misshapen_pod_is_an_error(made):
+    with pytest.raises(PodError):
+        gpus(made)
+
+
+counts = st.integers(0, 8)
+containers = st.lists(counts.map(lambda n: asking(**{"nvidia.com/gpu": n})), max_size=4)
+
+
+@given(containers, containers)
+def test_a_pod_needs_what_its_hungriest_moment_needs(running, starting):
+    def amounts(listed):
+        return [each["resources"]["requests"]["nvidia.com/gpu"] for each in listed]
+
+    assert gpus(spec(*running, init=starting)) == max([sum(amounts(running)), *amounts(starting)])

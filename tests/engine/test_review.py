@@ -1,0 +1,126 @@
+"""From the body of a webhook call to the body of its answer."""
+
+import base64
+import json
+
+import pytest
+
+from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.engine.review import answer_review
+from policyd.patch.operations import Operation
+from tests.engine.reviews import pod, policies, policy
+
+
+def review(**request):
+    fields = {
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "name": "a",
+        "namespace": "team-a",
+        "userInfo": {"username": "alice", "groups": ["dev"], "extra": {"k": ["v"]}},
+        "object": pod(),
+        "oldObject": None,
+        "dryRun": False,
+        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": fields | request,
+    }
+    return json.dumps(body).encode()
+
+
+def answer(decision, **request):
+    return json.loads(answer_review(review(**request), lambda _: decision))
+
+
+def test_an_allowed_request_is_answered_in_few_words():
+    assert answer(ALLOWED) == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": "u-1", "allowed": True},
+    }
+
+
+def test_changes_are_a_patch_in_base64():
+    operation = Operation("add", "/metadata/labels", value={"a": "b"})
+
+    response = answer(Decision(operations=(operation,)))["response"]
+
+    assert response["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(response["patch"])) == [
+        {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
+    ]
+
+
+def test_a_refusal_begins_with_the_first_denial_and_names_all():
+    first = Denial(policy="a", message="no", remedy="ask", reason="Forbidden")
+    second = Denial(policy="b", message="never", path="spec.template")
+
+    response = answer(Decision(denials=(first, second), operations=(Operation("add", "/x"),)))[
+        "response"
+    ]
+
+    assert response["allowed"] is False
+    assert "patch" not in response
+    assert response["status"] == {
+        "code": 403,
+        "reason": "Forbidden",
+        "message": "a: no; ask\nb: never (at spec.template)",
+        "details": {
+            "name": "a",
+            "kind": "Pod",
+            "causes": [
+                {"reason": "a", "message": "a: no; ask"},
+                {
+                    "reason": "b",
+                    "message": "b: never (at spec.template)",
+                    "field": "spec.template",
+                },
+            ],
+        },
+    }
+
+
+def test_warnings_and_audit_annotations_are_passed_on():
+    response = answer(Decision(warnings=("w",), audit_annotations={"k": "v"}))["response"]
+
+    assert response["warnings"] == ["w"]
+    assert response["auditAnnotations"] == {"k": "v"}
+
+
+def test_policies_answer_a_review():
+    policy_set = policies(policy("inject: {labels: {by: {expression: request.userInfo.username}}}"))
+
+    response = json.loads(answer_review(review(), policy_set.mutate))["response"]
+
+    assert json.loads(base64.b64decode(response["patch"])) == [
+        {"op": "add", "path": "/metadata/labels", "value": {"by": "alice"}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(b"", "not an AdmissionReview", id="empty"),
+        pytest.param(b"[]", "not an AdmissionReview", id="list"),
+        pytest.param(b"{}", "missing required field `apiVersion`", id="no-fields"),
+        pytest.param(review(uid=""), "the request has no uid", id="no-uid"),
+        pytest.param(review(operation="READ"), "READ", id="operation"),
+        pytest.param(review().replace(b"io/v1", b"io/v1beta1"), "v1beta1", id="version"),
+        pytest.param(review().replace(b"AdmissionReview", b"Review"), "Review", id="kind"),
+        pytest.param(b"[" * 100_000, "AdmissionReview", id="deep-list"),
+        pytest.param(
+            b'{"request":{"options":' + b"[" * 100_000, "nested too deep", id="deep-options"
+        ),
+        pytest.param(review(uid="\udcff").replace(b"\\udcff", b"\xff"), "utf-8", id="not-utf-8"),
+        pytest.param(b" " * (MAXIMUM_REVIEW_BYTES + 1), "bytes, more than", id="too-large"),
+    ],
+)
+def test_what_is_no_review_is_the_callers_fault(body, message):
+    with pytest.raises(ReviewError, match=message):
+        answer_review(body, lambda _: ALLOWED)

@@ -1,0 +1,147 @@
+"""The library: every policy has its cases, every case passes, and together they get along."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from policyd.engine.cases import load_cases, run_case
+from policyd.engine.load import load_policies
+from policyd.engine.offline import Circumstances, namespace_lookup, request_for
+from policyd.engine.policy_set import PolicySet
+from policyd.patch.json_patch import apply_json_patch
+
+LIBRARY = Path(__file__).parents[2] / "policies"
+FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
+TEAM = {"policyd.io/team": "team-a", "policyd.io/queue": "team-a", "policyd.io/topology": "rack"}
+
+
+def load(folder):
+    path = folder / "policy.yaml"
+    return load_policies(path.read_bytes(), path.relative_to(LIBRARY).as_posix())
+
+
+def cases_of(folder):
+    path = folder / "cases.yaml"
+    cases, findings = load_cases(path.read_bytes(), path.relative_to(LIBRARY).as_posix())
+    assert not findings, findings
+    return cases
+
+
+def every_case():
+    for folder in FOLDERS:
+        cases = cases_of(folder)
+        for case in cases.cases:
+            name = f"{folder.name}: {case.name}".replace(" ", "-")
+            yield pytest.param(folder, cases, case, id=name)
+
+
+@pytest.mark.parametrize(("folder", "cases", "case"), list(every_case()))
+def test_case(folder, cases, case):
+    outcome = run_case(case, cases, load(folder).policies)
+
+    assert outcome.problems == (), "\n".join(outcome.difference)
+
+
+@pytest.mark.parametrize("folder", [pytest.param(f, id=f.name) for f in FOLDERS])
+class TestFolder:
+    def test_has_one_policy_of_its_name_with_a_description(self, folder):
+        loaded = load(folder)
+
+        assert loaded.findings == ()
+        assert [policy.name for policy in loaded.policies] == [folder.name]
+        assert loaded.policies[0].policy.spec.description
+
+    def test_has_cases_that_it_acts_on_and_cases_that_it_leaves_alone(self, folder):
+        expectations = [case.expect for case in cases_of(folder).cases]
+
+        assert any(e.denied or e.mutated or e.result for e in expectations)
+        assert any(e.skipped or e.unchanged or e.allowed for e in expectations)
+
+    def test_has_a_readme_that_says_when_what_and_how(self, folder):
+        text = (folder / "README.md").read_text()
+
+        assert re.search(
+            r"\*\*When to use it\*\*.*\*\*What it does\*\*.*\*\*How to adapt", text, re.DOTALL
+        )
+
+
+def library(labels):
+    policies = [policy for folder in FOLDERS for policy in load(folder).policies]
+    return PolicySet(policies, namespaces=namespace_lookup((), labels))
+
+
+def apply(obj, labels):
+    policy_set = library(labels)
+    decision = policy_set.review(request_for(obj, Circumstances()))
+    result = apply_json_patch(obj, decision.operations)
+    assert policy_set.mutate(request_for(result, Circumstances())).operations == ()
+    return decision, result
+
+
+TRAINING = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: team-a}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: train, resources: {limits: {nvidia.com/gpu: 8}}}]
+"""
+
+
+def test_together_they_make_a_job_ready_for_the_queue():
+    decision, result = apply(yaml.safe_load(TRAINING), TEAM)
+
+    assert decision.denials == ()
+    assert result["metadata"]["labels"] == {
+        "kueue.x-k8s.io/queue-name": "team-a",
+        "kueue.x-k8s.io/priority-class": "production",
+    }
+    template = result["spec"]["template"]
+    assert template["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/podset-required-topology": "cloud.provider.com/topology-rack"
+    }
+    assert template["spec"]["priorityClassName"] == "production"
+    assert template["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert template["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "500m",
+        "memory": "1Gi",
+    }
+
+
+def test_together_they_say_everything_that_is_wrong_at_once():
+    job = yaml.safe_load(TRAINING.replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 16"))
+
+    decision, _ = apply(job, {})
+
+    assert [denial.policy for denial in decision.denials] == [
+        "cap-gpus-per-pod",
+        "forbid-gpu-without-queue",
+    ]
+    assert all(denial.remedy for denial in decision.denials)
+
+
+def test_the_pods_of_a_job_pass_as_they_are():
+    _, job = apply(yaml.safe_load(TRAINING), TEAM)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "train-x",
+            "namespace": "team-a",
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+            ],
+        },
+        "spec": job["spec"]["template"]["spec"],
+    }
+
+    decision, _ = apply(pod, TEAM)
+
+    assert decision.allowed
+    assert decision.operations == ()
