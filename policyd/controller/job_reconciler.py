@@ -12,7 +12,7 @@ from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import job_resource
-from policyd.controller.patches import versioned
+from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobKind, JobObject, queue_name
@@ -163,7 +163,7 @@ class JobReconciler:
         return body_of(workload, templates)
 
     async def _start(self, job: JobObject, workload: Workload) -> float | None:
-        draft = Draft(msgspec.to_builtins(job))
+        draft = draft_of(job)
         try:
             given = injections(workload, flavors_by_name(self._cache.mirrors.flavors))
             for path, injection in zip(self._kind.templates(job), given, strict=True):
@@ -192,7 +192,7 @@ class JobReconciler:
         has changed.
         """
         if not self._kind.suspended(job):
-            draft = Draft(msgspec.to_builtins(job))
+            draft = draft_of(job)
             self._kind.suspend(draft)
             if step.workload is not None:
                 draft.set(("metadata", "annotations", STOPPING), "true")
@@ -203,7 +203,7 @@ class JobReconciler:
         reset = self._kind.reset(job)
         if reset is not None:
             job = await self._writes.patch(self._mirror, job, reset, subresource="status")
-        draft = Draft(msgspec.to_builtins(job))
+        draft = draft_of(job)
         if step.workload is not None:
             original = step.workload.spec.pod_sets
             for path, pod_set in zip(self._kind.templates(job), original, strict=False):

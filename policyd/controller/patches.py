@@ -52,6 +52,15 @@ def as_json(status: WorkloadStatus) -> Json:
     return plain
 
 
+def draft_of(obj: msgspec.Struct) -> Draft:
+    """Return a draft of what has been read of an object.
+
+    What has not been read is not in it, and its operations leave it alone: every list that is read
+    is read whole, and what is left out of an object is empty.
+    """
+    return Draft(msgspec.json.decode(msgspec.json.encode(obj)))
+
+
 def versioned(draft: Draft, metadata: ObjectMeta) -> Sequence[Operation]:
     """Return a draft's operations, to be applied only to the version that it was made of."""
     version = Operation("replace", _VERSION, value=metadata.resource_version)

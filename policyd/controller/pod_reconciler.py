@@ -15,7 +15,7 @@ from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name, t
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import versioned
+from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import set_condition
 from policyd.controller.writes import Writes
 from policyd.jobs.base import queue_name
@@ -45,7 +45,6 @@ from policyd.jobs.pods import (
 from policyd.jobs.workload import body_of, equivalent, new_workload
 from policyd.kube.errors import ConflictError
 from policyd.kube.resources import PODS
-from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
 
@@ -250,7 +249,7 @@ class PodReconciler:
     def _ungating(
         self, pod: Pod, workload: Workload, given: dict[str, Injection]
     ) -> Sequence[object]:
-        draft = Draft(msgspec.to_builtins(pod))
+        draft = draft_of(pod)
         ungate(draft, given[pod_set_of(pod, workload)])
         return versioned(draft, pod.metadata)
 

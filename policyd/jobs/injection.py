@@ -154,7 +154,7 @@ RESTORED = (
 
 def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
     """Put the template at `path` back to what the workload says of it."""
-    original: Json = msgspec.to_builtins(pod_set.template)
+    original: Json = msgspec.json.decode(msgspec.json.encode(pod_set.template))
     for section, name in RESTORED:
         value = original.get(section, {}).get(name)
         if value:
