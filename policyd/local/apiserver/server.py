@@ -55,6 +55,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
+        self.stopping = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Sleep until asked to stop, where uvicorn would look ten times a second."""
+        await self.stopping.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so."""
@@ -153,6 +158,7 @@ class ApiServer:
             watcher.close()
         if self._server is not None and self._running is not None:
             self._server.should_exit = True
+            self._server.stopping.set()
             await self._running
         await self._caller.close()
         if self._journal is not None:
@@ -199,6 +205,7 @@ def _configuration(app: Application, pair: CertificatePair) -> uvicorn.Config:
             log_config=None,
             access_log=False,
             server_header=False,
+            date_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=certificate,

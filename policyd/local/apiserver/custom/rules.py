@@ -61,7 +61,7 @@ def _evaluate(rule: Object, value: Json, old: Json, path: str, budget: Budget) -
         if program.evaluate(variables, budget):
             return
     except CelError as error:
-        yield wrong(at, _type_name(value), f"rule: {rule['rule']}: {error}")
+        yield _wrong(at, value, f"rule: {rule['rule']}: {error}")
         return
     yield _cause(rule, at, value, _message(rule, variables, budget))
 
@@ -80,14 +80,14 @@ def _cause(rule: Object, path: str, value: Json, message: str) -> Cause:
     reason = rule.get("reason", "FieldValueInvalid")
     if reason in REASONS:
         return Cause(reason, f"{REASONS[reason]}: {message}", path)
-    return wrong(path, _type_name(value), message)
+    return _wrong(path, value, message)
 
 
-def _type_name(value: Json) -> Json:
-    """Say what a value is, or a scalar itself, as messages have it."""
-    if isinstance(value, dict):
-        return "object"
-    return "array" if isinstance(value, list) else value
+def _wrong(path: str, value: Json, message: str) -> Cause:
+    """Quote a scalar, but no object or list."""
+    if isinstance(value, dict | list):
+        return Cause("FieldValueInvalid", f"Invalid value: {message}", path)
+    return wrong(path, value, message)
 
 
 @lru_cache(maxsize=1024)
