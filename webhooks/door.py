@@ -104,20 +104,33 @@ async def run_door(door: Door, listener: socket.socket, *, stop: asyncio.Event) 
 async def _run(
     door: Door, listener: socket.socket, group: asyncio.TaskGroup, stop: asyncio.Event
 ) -> None:
-    tasks: list[asyncio.Task[NoReturn]] = []
+    tasks: list[asyncio.Task[Any]] = []
 
     def start(work: Coroutine[Any, Any, NoReturn]) -> None:
         tasks.append(group.create_task(work))
 
+    preparation = group.create_task(_prepare(door, start))
+    stopping = group.create_task(stop.wait())
+    tasks += [preparation, stopping]
+    # An API server that does not answer must not keep us from ending.
+    await asyncio.wait({preparation, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if preparation.done():
+        drained = asyncio.Event()
+        tasks.append(group.create_task(_drain(door, stop, drained)))
+        host, port, *_ = listener.getsockname()
+        policies = preparation.result()
+        log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
+        app = _application(door, policies)
+        await serve(app, listener, context=door.context, stop=drained)
+    for task in tasks:
+        task.cancel()
+
+
+async def _prepare(door: Door, start: Start) -> Policies:
+    """Have everything there that the first review needs."""
     policies = await _policies(door, start)
     await _certificate(door, policies, start)
-    drained = asyncio.Event()
-    drain = group.create_task(_drain(door, stop, drained))
-    host, port, *_ = listener.getsockname()
-    log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
-    await serve(_application(door, policies), listener, context=door.context, stop=drained)
-    for task in (*tasks, drain):
-        task.cancel()
+    return policies
 
 
 def _application(door: Door, policies: Policies) -> ASGIApp:

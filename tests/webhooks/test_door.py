@@ -10,6 +10,7 @@ import pytest
 from policyd.certificates import split_bundle
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
+from policyd.kube.errors import UnreachableError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -162,6 +163,16 @@ async def test_a_secret_that_cannot_be_used_ends_it_before_it_answers():
             await asyncio.sleep(10)
 
     assert caught.value.subgroup(ConfigurationError) is not None
+
+
+async def test_it_can_be_ended_while_the_api_server_does_not_answer():
+    client = FakeClient()
+    client.fail(UnreachableError("no route"), verb="page", times=1_000)
+
+    async with running(client) as (door, _):
+        await asyncio.sleep(0)
+
+    assert door.context is None
 
 
 @pytest.mark.parametrize(
