@@ -30,7 +30,7 @@ class Environment:
     """
 
     variables: Mapping[str, Type] = field(default_factory=dict)
-    functions: Functions = field(default_factory=dict)
+    functions: Functions = field(default_factory=dict, repr=False)
     macros: frozenset[str] = ALL_MACROS
     structs: Mapping[str, Fields] = field(default_factory=dict)
     open_structs: frozenset[str] = frozenset()

@@ -264,7 +264,7 @@ def contains(element: Value, container: Value) -> bool:
 def index(container: Value, key: Value) -> Value:
     """Return an element of a list or a value of a map."""
     if type(container) is list:
-        position = _position(container, key, "_[_]")
+        position = _position(key)
         if 0 <= position < len(container):
             return container[position]
         raise CelError(f"index out of bounds: {position}")
@@ -275,16 +275,16 @@ def index(container: Value, key: Value) -> Value:
             raise CelError(f"no such key: {_shown(key)}") from None
     if type(container) is Optional:
         return optional_index(container, key)
-    raise no_such_overload("_[_]", container, key)
+    raise unselectable(container, key)
 
 
-def _position(container: list[Value], key: Value, name: str) -> int:
+def _position(key: Value) -> int:
     kind = type(key)
     if kind is int or kind is UInt:
         return int(key)
     if kind is float and key.is_integer():
         return int(key)
-    raise no_such_overload(name, container, key)
+    raise CelError(f"unsupported index type '{type_name(key)}' in list")
 
 
 def _map_key(container: Value, key: Value) -> Any:  # noqa: ANN401 - keys are of several types
@@ -306,7 +306,7 @@ def optional_index(container: Value, key: Value) -> Optional:
             return NONE
         container = container.value
     if type(container) is list:
-        position = _position(container, key, "_[?_]")
+        position = _position(key)
         return Optional(container[position]) if 0 <= position < len(container) else NONE
     if isinstance(container, dict):
         found = _map_key(container, key)
@@ -327,7 +327,11 @@ def unselectable(container: Value, field: Value) -> CelError:
     """Return the error for a field or key that cannot be selected."""
     if isinstance(container, dict):
         return CelError(f"no such key: {_shown(field)}")
-    return CelError(f"no such key: {_shown(field)}, as {type_name(container)} has no fields")
+    if type(container) is list:
+        return CelError(f"unsupported index type '{type_name(field)}' in list")
+    if type(field) is str:
+        return CelError(f"no such overload: {type_name(container)} has no field '{field}'")
+    return no_such_overload("_[_]", container, field)
 
 
 def make_map(pairs: Iterable[tuple[Value, Value]]) -> dict[Any, Value]:

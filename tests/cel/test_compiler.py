@@ -1,0 +1,106 @@
+"""What is compiled means the same as what the reference evaluator walks."""
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from policyd.cel.checker import check_leniently
+from policyd.cel.errors import CelError, CelInternalError
+from policyd.cel.generator import Generator
+from policyd.cel.parser import parse
+from policyd.cel.program import _EMITTERS, compile_unchecked
+from policyd.cel.values import CelMap, Optional
+from tests.cel import reference
+from tests.cel.expressions import ENVIRONMENT, EXPRESSIONS, TYPED, VARIABLES
+
+_SETTINGS = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def outcome(evaluate):
+    """Return the value in a form that compares strictly, or the error."""
+    try:
+        return strict(evaluate())
+    except CelInternalError:
+        raise
+    except CelError as error:
+        return ("error", error.message)
+
+
+def strict(value):
+    if isinstance(value, Optional):
+        return ("optional", value.present, strict(value.value))
+    if isinstance(value, list):
+        return ("list", tuple(map(strict, value)))
+    if isinstance(value, dict):
+        items = value.items() if isinstance(value, CelMap) else list(value.items())
+        return ("map", tuple((strict(key), strict(part)) for key, part in items))
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    return (type(value).__name__, value)
+
+
+@given(EXPRESSIONS)
+@_SETTINGS
+@pytest.mark.parametrize("environment", [ENVIRONMENT, TYPED], ids=["dyn", "typed"])
+def test_compiled_expressions_mean_what_the_reference_says(environment, source):
+    program = compile_unchecked(source, environment)
+
+    compiled = outcome(lambda: program.evaluate(VARIABLES, reference.unlimited()))
+    walked = outcome(lambda: reference.evaluate(source, environment, VARIABLES))
+
+    assert compiled == walked
+
+
+@given(EXPRESSIONS)
+@settings(_SETTINGS, max_examples=150)
+def test_evaluation_changes_neither_variables_nor_constants(source):
+    program = compile_unchecked(source, ENVIRONMENT)
+    before = repr(VARIABLES)
+
+    first = outcome(lambda: program.evaluate(VARIABLES, reference.unlimited()))
+    second = outcome(lambda: program.evaluate(VARIABLES, reference.unlimited()))
+
+    assert first == second
+    assert repr(VARIABLES) == before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("'zzmark'", id="string"),
+        pytest.param("'\\n\"\"\"zzmark\\'\\'\\''", id="quotes"),
+        pytest.param("object.zzmark.`zz/mark`", id="fields"),
+        pytest.param("[1].map(zzmark, zzmark + 1)", id="variable-of-a-macro"),
+        pytest.param("cel.bind(zzmark, 1, zzmark)", id="bound-variable"),
+        pytest.param("zzmark", id="unknown-name"),
+        pytest.param("zzmark(1).zzmark()", id="unknown-function"),
+        pytest.param("{'zzmark': 1}.zzmark", id="key"),
+        pytest.param("b'zzmark'", id="bytes"),
+        pytest.param("has(object.zzmark)", id="has"),
+    ],
+)
+def test_words_of_an_expression_reach_python_only_as_string_literals(source):
+    checked = check_leniently(parse(source), source, ENVIRONMENT)
+    generated = Generator(source, checked, ENVIRONMENT, _EMITTERS).generate()
+
+    tree = compile(generated.source, "<generated>", "exec")
+    assert not any("mark" in name for name in names_in(tree))
+
+
+def names_in(code):
+    """Return all names in a code object and in those within it."""
+    yield from (*code.co_names, *code.co_varnames, *code.co_freevars)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from names_in(constant)
+
+
+def test_deep_logic_is_compiled_in_inner_functions():
+    source = "true"
+    for _ in range(9):
+        source = f"(flag && (object.list.exists(x, x == 'b' && {source}) || false))"
+
+    value = compile_unchecked(source, ENVIRONMENT).evaluate(VARIABLES, reference.unlimited())
+
+    assert value is True
