@@ -8,16 +8,19 @@ from collections.abc import Mapping
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from policyd import __version__
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster, and say what to try."),
     "check": ("policyd.cli.check:command", "Say everything that is wrong with policies."),
     "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
     "test": ("policyd.cli.test:command", "Run the cases beside policies."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),
+    "completion": ("policyd.cli.completion:command", "Print a shell's completion script."),
 }
 """Every command: where it is, as `module:attribute`, and its line in `policyd --help`."""
 
@@ -34,6 +37,15 @@ class _LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the commands' names without importing them: a key press is waiting."""
+        names = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -64,6 +64,8 @@ def command(
     files = [file for path in paths for file in _case_files(path)]
     if not files:
         raise click.UsageError(f"no {CASES} under {', '.join(map(str, paths))}")
+    for policy in _untested(paths, files):
+        click.secho(f"{policy}: no {CASES} beside it", fg="yellow", err=True)
     tested = list(_test_all(files, keyword))
     if output == "json":
         click.echo(json.dumps(_as_json(tested), indent=2))
@@ -75,6 +77,13 @@ def command(
 
 def _case_files(path: Path) -> list[Path]:
     return sorted(path.rglob(CASES)) if path.is_dir() else [path]
+
+
+def _untested(paths: Sequence[Path], cases: Sequence[Path]) -> list[Path]:
+    """Return the policy files in folders that have no cases."""
+    tested = {file.parent for file in cases}
+    folders = [path for path in paths if path.is_dir()]
+    return [file for path in folders for file in files_of(path) if file.parent not in tested]
 
 
 def _test_all(files: Sequence[Path], keyword: str) -> Iterator[_Tested]:

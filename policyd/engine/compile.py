@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from policyd.api.policy import (
     Expression,
+    MatchConstraints,
     NamedExpression,
     Policy,
     Reason,
@@ -26,7 +27,7 @@ from policyd.engine.documents import Document, Path
 from policyd.engine.findings import Finding
 from policyd.engine.functions import expression_environment, with_variables
 from policyd.engine.inject import READ_BY_MERGING, Step, compile_inject
-from policyd.engine.match import selects_all
+from policyd.engine.match import is_named_only, selects_all
 from policyd.engine.reads import EVERYTHING, reads_of
 from policyd.engine.templates import KIND_NAMES, Kind, Template, build_template, type_fits
 
@@ -57,6 +58,8 @@ class CompiledPolicy:
         uses: The variables that its expressions name, `pod` and `request` among them.
         reads: The names of the object's fields that it looks at.
         writes: The names of the object's fields that it changes.
+        named_only: Whether it concerns everything of the resources and operations it names, as far
+            as its rules go.
     """
 
     policy: Policy
@@ -68,6 +71,7 @@ class CompiledPolicy:
     uses: frozenset[str]
     reads: frozenset[str]
     writes: frozenset[str]
+    named_only: bool
 
     @property
     def name(self) -> str:
@@ -101,6 +105,15 @@ def compile_policy(policy: Policy, document: Document) -> CompiledPolicy | list[
         uses=frozenset(compiler.uses),
         reads=_reads(policy, steps, compiler.sources),
         writes=frozenset().union(*(step.writes for step in steps)),
+        named_only=_is_named_only(spec.match_constraints),
+    )
+
+
+def _is_named_only(constraints: MatchConstraints) -> bool:
+    return (
+        constraints.match_policy == "Equivalent"
+        and not constraints.exclude_resource_rules
+        and all(is_named_only(rule) for rule in constraints.resource_rules)
     )
 
 

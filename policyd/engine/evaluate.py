@@ -11,8 +11,6 @@ from policyd.engine.match import rules_match, selects_all, selects_namespace, se
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError
 
-_NONE: Mapping[str, object] = {}
-
 
 class EvaluationError(PolicydError):
     """A policy cannot be evaluated on this request."""
@@ -30,13 +28,17 @@ class Match:
 def concerns(policy: CompiledPolicy, facts: Facts) -> bool:
     """Tell whether rules and selectors of a policy pick the request.
 
+    The policy must be one that names the request's resource and operation.
+
     Raises:
         PolicydError: If a selector cannot be decided.
     """
     constraints = policy.policy.spec.match_constraints
     exact = constraints.match_policy == "Exact"
     attributes = facts.original_attributes if exact else facts.attributes
-    if not rules_match(constraints.resource_rules, constraints.exclude_resource_rules, attributes):
+    if not policy.named_only and not rules_match(
+        constraints.resource_rules, constraints.exclude_resource_rules, attributes
+    ):
         return False
     selector = constraints.namespace_selector
     if not selects_all(selector):
@@ -58,18 +60,19 @@ def matches(policy: CompiledPolicy, facts: Facts) -> list[Match]:
     views = facts.views if "pod" in policy.uses else (facts.whole,)
     found = []
     for view in views:
-        variables = _variables(policy, facts, view) if policy.uses else _NONE
+        variables = _variables(policy, facts, view)
         if not policy.conditions or _conditions_hold(policy, variables):
             budget = Budget()
             if policy.variables:
-                lazy = LazyVariables(policy.variables, variables, budget)
-                variables = {**variables, "variables": lazy}
+                variables["variables"] = LazyVariables(policy.variables, variables, budget)
             found.append(Match(view, variables, budget))
     return found
 
 
-def _variables(policy: CompiledPolicy, facts: Facts, view: View) -> Mapping[str, object]:
+def _variables(policy: CompiledPolicy, facts: Facts, view: View) -> dict[str, object]:
     uses = policy.uses
+    if not uses:
+        return {}
     variables: dict[str, object] = {"object": facts.object, "workload": facts.subject}
     if "pod" in uses:
         there = view.template is not None

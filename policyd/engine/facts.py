@@ -1,8 +1,8 @@
 """What is known of one request: decoded once, and only as far as a policy needs it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any, Generic, Self, TypeVar, overload
 
 from policyd.api.admission import (
     AdmissionRequest,
@@ -20,6 +20,8 @@ from policyd.engine.match import (
 )
 from policyd.engine.workloads import Path, PodTemplate, WorkloadKind, find_kind, pod_templates
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -33,6 +35,32 @@ class View:
     template: Path | None
 
 
+class _Once(Generic[T]):
+    """An attribute that is computed when it is first asked for.
+
+    The standard library's takes a lock each time in Python 3.11, which costs as much as a short
+    expression; facts belong to one review and need none.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, facts: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, facts: "Facts", owner: type) -> T: ...
+
+    def __get__(self, facts: "Facts | None", owner: type) -> Self | T:
+        if facts is None:
+            return self
+        value = facts.__dict__[self._name] = self._compute(facts)
+        return value
+
+
 class Facts:
     """One request, as policies see it. `object` may be replaced by what mutations made of it."""
 
@@ -41,12 +69,12 @@ class Facts:
         self.namespaces = namespaces
         self.attributes = attributes_of(request)
 
-    @cached_property
+    @_Once
     def original_attributes(self) -> Attributes:
         """What rules with `matchPolicy: Exact` look at."""
         return original_attributes_of(self.request)
 
-    @cached_property
+    @_Once
     def object(self) -> Json:
         """The object, None if it is deleted or connected to.
 
@@ -55,7 +83,7 @@ class Facts:
         """
         return decode_object(self.request.object)
 
-    @cached_property
+    @_Once
     def old_object(self) -> Json:
         """The object as it was, None if it is new.
 
@@ -69,30 +97,30 @@ class Facts:
         """The object the request is about: on deletion, the one that was."""
         return self.old_object if self.object is None else self.object
 
-    @cached_property
+    @_Once
     def kind(self) -> WorkloadKind | None:
         """What makes the object make pods; None for a request about a subresource."""
         return None if self.request.sub_resource else find_kind(self.subject)
 
-    @cached_property
+    @_Once
     def templates(self) -> tuple[PodTemplate, ...]:
         """Where the pods are."""
         return pod_templates(self.subject, self.kind) if self.kind else ()
 
-    @cached_property
+    @_Once
     def whole(self) -> View:
         """The object with all its pods, of which expressions see the first."""
         paths = tuple(template.path for template in self.templates)
         return View(paths, paths[0] if paths else None)
 
-    @cached_property
+    @_Once
     def views(self) -> tuple[View, ...]:
         """The object once for each of its pod templates."""
         if len(self.templates) <= 1:
             return (self.whole,)
         return tuple(View((template.path,), template.path) for template in self.templates)
 
-    @cached_property
+    @_Once
     def namespace_object(self) -> Mapping[str, Json] | None:
         """The namespace of the request; None for what belongs to the cluster, and for namespaces.
 
@@ -106,7 +134,7 @@ class Facts:
             raise UnknownNamespaceError(self.request.namespace)
         return namespace
 
-    @cached_property
+    @_Once
     def request_variable(self) -> dict[str, Json]:
         """The request as expressions see it: no objects, no uid, and no field that is empty."""
         request = self.request

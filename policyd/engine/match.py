@@ -89,13 +89,28 @@ def rules_match(rules: Iterable[Rule], exclude: Iterable[Rule], attributes: Attr
 def rule_matches(rule: Rule, attributes: Attributes) -> bool:
     """Tell whether one rule concerns the request."""
     return (
+        rule_names(rule, attributes)
+        and _in_scope(rule.scope, attributes)
+        and (not rule.resource_names or attributes.name in rule.resource_names)
+    )
+
+
+def rule_names(rule: Rule, attributes: Attributes) -> bool:
+    """Tell whether a rule names the resource and operation, whatever the object's name and scope.
+
+    The answer is the same for all requests of a resource, version and operation.
+    """
+    return (
         _named(rule.operations, attributes.operation)
         and _named(rule.api_groups, attributes.group)
         and resource_matches(rule.resources, attributes.resource, attributes.subresource)
         and _named(rule.api_versions, attributes.version)
-        and _in_scope(rule.scope, attributes)
-        and (not rule.resource_names or attributes.name in rule.resource_names)
     )
+
+
+def is_named_only(rule: Rule) -> bool:
+    """Tell whether a rule that names a request's resource and operation concerns it for sure."""
+    return rule.scope == "*" and not rule.resource_names
 
 
 def resource_matches(patterns: Iterable[str], resource: str, subresource: str = "") -> bool:

@@ -26,6 +26,10 @@ TOPOLOGY = {
 }
 
 
+_OBJECTS = {dict}
+"""The types that the items of a list of objects have: decoded JSON has no other mappings."""
+
+
 class InjectError(PolicydError):
     """Something cannot be set on this object."""
 
@@ -61,7 +65,7 @@ class Edit:
         value = self.get(*path)
         if value is None:
             return []
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        if not isinstance(value, list) or not set(map(type, value)) <= _OBJECTS:
             raise InjectError(f"`{'.'.join(map(str, path))}` of the object is no list of objects")
         return value
 

@@ -29,6 +29,9 @@ GPU_RESOURCES = frozenset(
 GPU_PREFIXES = ("nvidia.com/mig-",)
 """Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device."""
 
+_ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""What nearly every container asks for, and is no GPU."""
+
 Side = Literal["requests", "limits"]
 
 
@@ -118,11 +121,10 @@ def _effective(pod: Json, amount_of: Callable[[Json], int]) -> int:
 def _gpus_of(container: Json) -> int:
     if not container.get("resources"):
         return 0
-    devices = 0
-    for name, amount in _stated(container, "requests").items():
-        if "/" in name and is_gpu(name):
-            devices += _quantity(amount).value()
-    return devices
+    stated = _stated(container, "requests")
+    return sum(
+        _quantity(stated[name]).value() for name in stated.keys() - _ORDINARY if is_gpu(name)
+    )
 
 
 def _stated(container: Json, side: Side) -> Mapping[str, Json]:
@@ -161,9 +163,6 @@ def _items(spec: Json, field: str) -> list[Json]:
     items = spec.get(field)
     if items is None:
         return []
-    if not isinstance(items, list):
-        raise PodError(f"`{field}` is not a list")
-    for item in items:
-        if type(item) is not dict:
-            raise PodError(f"`{field}` is not a list of objects")
+    if not isinstance(items, list) or not set(map(type, items)) <= {dict}:
+        raise PodError(f"`{field}` is not a list of objects")
     return items

@@ -12,7 +12,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.engine.compile import CompiledPolicy
 from policyd.engine.decision import ALLOWED, Decision
 from policyd.engine.facts import Facts
-from policyd.engine.match import NamespaceLookup, resource_matches
+from policyd.engine.match import Attributes, NamespaceLookup, attributes_of, rule_names
 from policyd.engine.mutation import mutate
 from policyd.engine.validation import validate
 from policyd.engine.verdict import Verdict
@@ -20,7 +20,7 @@ from policyd.engine.verdict import Verdict
 _MOST_RESOURCES: Final = 10_000
 """Resources whose policies are remembered: more than any cluster has, so that none can flood it."""
 
-_Key = tuple[str, str, str, str]
+_Key = tuple[str, str, str, str, str]
 
 
 class PolicySet:
@@ -78,26 +78,28 @@ class _Index:
 
     def find(self, request: AdmissionRequest) -> tuple[CompiledPolicy, ...]:
         resource = request.resource
-        key = (resource.group, resource.resource, request.sub_resource, request.operation)
+        key = (
+            resource.group,
+            resource.version,
+            resource.resource,
+            request.sub_resource,
+            request.operation,
+        )
         found = self._found.get(key)
         if found is None:
-            found = tuple(policy for policy in self._policies if _may_concern(policy, request))
+            attributes = attributes_of(request)
+            found = tuple(policy for policy in self._policies if _may_concern(policy, attributes))
             if len(self._found) < _MOST_RESOURCES:
                 self._found[key] = found
         return found
 
 
-def _may_concern(policy: CompiledPolicy, request: AdmissionRequest) -> bool:
-    """Tell whether a rule names the resource and operation, whatever its other words are.
+def _may_concern(policy: CompiledPolicy, attributes: Attributes) -> bool:
+    """Tell whether a rule names the resource and operation.
 
     A policy that matches exactly looks at the resource the client named, which may be another.
     """
     constraints = policy.policy.spec.match_constraints
     if constraints.match_policy == "Exact":
         return True
-    return any(
-        ({request.operation, "*"} & set(rule.operations))
-        and ({request.resource.group, "*"} & set(rule.api_groups))
-        and resource_matches(rule.resources, request.resource.resource, request.sub_resource)
-        for rule in constraints.resource_rules
-    )
+    return any(rule_names(rule, attributes) for rule in constraints.resource_rules)

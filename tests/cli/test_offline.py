@@ -329,3 +329,13 @@ def test_help_lists_every_command():
     text = run("--help").stdout
 
     assert all(name in text for name in COMMANDS)
+
+
+def test_a_policy_without_cases_is_named(folder):
+    (folder / "more").mkdir()
+    (folder / "more" / "policy.yaml").write_text(GOOD)
+
+    result = run("test", folder)
+
+    assert result.exit_code == 0
+    assert f"{folder}/more/policy.yaml: no cases.yaml beside it" in result.stderr
