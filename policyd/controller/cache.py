@@ -14,6 +14,7 @@ import structlog
 
 from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
+from policyd.alloc.workload import Workload as Value
 from policyd.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
@@ -125,6 +126,13 @@ class Cache:
             return None
         return self.mirrors.cluster_queues.get(local_queue.spec.cluster_queue)
 
+    def objection(self, workload: Workload) -> Objection | None:
+        """Return why a workload cannot be considered; None if it can, or holds quota."""
+        local_queue = self.local_queue_of(workload)
+        if has_quota(workload) or local_queue is None:
+            return None
+        return self._value(workload, local_queue.spec.cluster_queue).objection
+
     def everything(self) -> Iterable[Key]:
         """Yield a key for all there is, as after a start."""
         for workload in self.mirrors.workloads:
@@ -170,14 +178,18 @@ class Cache:
         if not self._counts(workload) or not (reserved or self._queues(workload, local_queue)):
             self.state.remove_workload(workload.metadata.key)
         else:
-            objection = None if reserved else self._objection(workload, name)
-            now = self._pace.clock.now()
-            value = workload_value(workload, cluster_queue=name, objection=objection, now=now)
-            if value.key in self._held_back and not reserved:
-                value = msgspec.structs.replace(value, backing_off=True)
-            self.state.put_workload(value)
+            self.state.put_workload(self._value(workload, name))
         self._tell_queues(workload)
         self.ears.schedule()
+
+    def _value(self, workload: Workload, cluster_queue: str) -> Value:
+        reserved = has_quota(workload)
+        objection = None if reserved else self._objection(workload, cluster_queue)
+        now = self._pace.clock.now()
+        value = workload_value(workload, cluster_queue=cluster_queue, objection=objection, now=now)
+        if value.key in self._held_back and not reserved:
+            return msgspec.structs.replace(value, backing_off=True)
+        return value
 
     def _counts(self, workload: Workload) -> bool:
         return workload.spec.active and not is_finished(workload)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from policyd.api.kueue import Workload
+from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
 from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
@@ -34,6 +34,7 @@ from policyd.jobs.lifecycle import (
 from policyd.jobs.pods import (
     Pod,
     PodGroup,
+    Successes,
     by_age,
     has_ended,
     is_gated,
@@ -58,6 +59,7 @@ class PodReconciler:
         self._cache = cache
         self._writes = writes
         self._steps = steps
+        self._successes: dict[str, Successes] = {}
 
     @property
     def _pods(self) -> Mirror[Pod]:
@@ -98,12 +100,10 @@ class PodReconciler:
 
     async def _reconcile_group(self, group: PodGroup) -> float | None:
         workload, others = self._match(group)
-        if workload is not None and not is_finished(workload):
-            if await self._own(group, workload) or await self._note_missing(group, workload):
-                return None
-            if await self._delete_excess(group):
-                return None
-        view = self._view(group, workload)
+        succeeded = self._succeeded(group, workload)
+        if workload is not None and await self._tend(group, workload, succeeded):
+            return None
+        view = self._view(group, succeeded)
         if view is None:
             return FLAVOR_SECONDS
         step = next_step(view, workload, others)
@@ -133,8 +133,18 @@ class PodReconciler:
             return True
         return equivalent(group.pod_sets(), workload, admitted=False)
 
-    def _view(self, group: PodGroup, workload: Workload | None) -> JobView | None:
-        before = () if workload is None else workload.status.reclaimable_pods
+    def _succeeded(self, group: PodGroup, workload: Workload | None) -> tuple[ReclaimablePod, ...]:
+        if workload is None or not group.name:
+            return Successes(group, ()).count(group)
+        uid = workload.metadata.uid
+        if is_finished(workload):
+            self._successes.pop(uid, None)
+            return workload.status.reclaimable_pods
+        if uid not in self._successes:
+            self._successes[uid] = Successes(group, workload.status.reclaimable_pods)
+        return self._successes[uid].count(group)
+
+    def _view(self, group: PodGroup, succeeded: tuple[ReclaimablePod, ...]) -> JobView | None:
         pod_sets = group.pod_sets()
         priority = self._steps.priority(PODS, group.first.metadata, pod_sets)
         if priority is None:
@@ -145,13 +155,27 @@ class PodReconciler:
             running=any(_is_let_go(pod) for pod in group.pods),
             active=group.active(),
             complete=len(group.running_or_able_to()) >= group.total,
-            outcome=group.outcome(before),
+            outcome=group.outcome(succeeded),
             pod_sets=pod_sets,
-            reclaimable=() if group.serving else group.succeeded(before),
+            reclaimable=() if group.serving or not group.name else succeeded,
             priority=priority,
         )
 
     # Pods of a group come and go.
+
+    async def _tend(
+        self, group: PodGroup, workload: Workload, succeeded: tuple[ReclaimablePod, ...]
+    ) -> bool:
+        """Take notice of pods that came or went; tell whether something was written."""
+        if is_finished(workload):
+            return False
+        if await self._own(group, workload):
+            return True
+        if group.outcome(succeeded) is None and await self._note_missing(
+            group, workload, sum(each.count for each in succeeded)
+        ):
+            return True
+        return await self._delete_excess(group)
 
     async def _own(self, group: PodGroup, workload: Workload) -> bool:
         """Have all pods of a group own its workload, so that it lives as long as any of them."""
@@ -170,11 +194,12 @@ class PodReconciler:
         self._tell(group, "OwnerReferencesAdded", f"Added {len(new)} owner reference(s)")
         return True
 
-    async def _note_missing(self, group: PodGroup, workload: Workload) -> bool:
+    async def _note_missing(self, group: PodGroup, workload: Workload, succeeded: int) -> bool:
         """Say that pods must be replaced: until they are, the group does not queue."""
-        missing = len(group.running_or_able_to()) < group.total
+        able = sum(not has_ended(pod) for pod in group.running_or_able_to())
+        missing = able + succeeded < group.total
         noted = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
-        if missing == noted or not group.name or group.outcome(workload.status.reclaimable_pods):
+        if missing == noted or not group.name:
             return False
         text = "Some Failed pods need replacement" if missing else "No pods need replacement"
         reason = "PodsFailed" if missing else "PodsReady"

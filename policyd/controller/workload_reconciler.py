@@ -221,7 +221,12 @@ class WorkloadReconciler:
         cluster_queue = self._cache.cluster_queue_of(workload)
         name = "" if local_queue is None else local_queue.spec.cluster_queue
         inactive = cluster_queue is not None and not queue_status(self._cache.state, name).active
-        return Surroundings(local_queue=local_queue, cluster_queue=cluster_queue, inactive=inactive)
+        return Surroundings(
+            local_queue=local_queue,
+            cluster_queue=cluster_queue,
+            inactive=inactive,
+            objection=self._cache.objection(workload),
+        )
 
     def _tell_changes(self, before: Workload, after: Workload) -> None:
         if is_admitted(after) and not is_admitted(before):

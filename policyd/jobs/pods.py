@@ -177,30 +177,27 @@ class PodGroup:
             named.setdefault(role_of(pod), pod.metadata.name)
         return tuple(name for _, name in sorted(named.items()))
 
-    def succeeded(self, before: Sequence[ReclaimablePod] = ()) -> tuple[ReclaimablePod, ...]:
-        """Return how many pods of each pod set have succeeded.
-
-        Args:
-            before: What was counted earlier: pods that succeeded may have been deleted since.
-        """
-        counts = {each.name: each.count for each in before}
-        now: dict[str, int] = {}
+    def succeeded(self) -> dict[str, set[str]]:
+        """Return the uids of the pods that have succeeded, by pod set."""
+        found: dict[str, set[str]] = {}
         for pod in self.pods:
             if pod.status.phase == "Succeeded":
-                now[self._role(pod)] = now.get(self._role(pod), 0) + 1
-        for role, count in now.items():
-            counts[role] = max(count, counts.get(role, 0))
-        return tuple(ReclaimablePod(name=r, count=c) for r, c in sorted(counts.items()) if c)
+                found.setdefault(self._role(pod), set()).add(pod.metadata.uid)
+        return found
 
-    def outcome(self, before: Sequence[ReclaimablePod] = ()) -> Outcome | None:
-        """Return how the group ended; None while it has not."""
+    def outcome(self, succeeded: Sequence[ReclaimablePod]) -> Outcome | None:
+        """Return how the group ended; None while it has not.
+
+        Args:
+            succeeded: How many pods have succeeded, those included that are gone since.
+        """
         if not self.name:
             return _single_outcome(self.first)
         if self.serving:
             return None
-        succeeded = sum(each.count for each in self.succeeded(before))
-        message = f"Pods succeeded: {succeeded}/{self.total}."
-        if succeeded >= self.total or (self._given_up() and not self.active()):
+        count = sum(each.count for each in succeeded)
+        message = f"Pods succeeded: {count}/{self.total}."
+        if count >= self.total or (self._given_up() and not self.active()):
             return Outcome(succeeded=True, message=message)
         return None
 
@@ -221,6 +218,30 @@ class PodGroup:
             return ()
         ranked = sorted(counted, key=is_gated)
         return tuple(pod for pod in ranked[self.total :] if not has_ended(pod))
+
+
+class Successes:
+    """How many pods of a group have succeeded, though some may have been deleted since.
+
+    A workload remembers how many of each pod set there were. What of these was not there when the
+    counting began is gone; from then on every pod is known by its uid.
+    """
+
+    def __init__(self, group: PodGroup, before: Sequence[ReclaimablePod]) -> None:
+        self._seen = group.succeeded()
+        self._gone = {
+            each.name: max(0, each.count - len(self._seen.get(each.name, ()))) for each in before
+        }
+
+    def count(self, group: PodGroup) -> tuple[ReclaimablePod, ...]:
+        """Take in the group as it is now, and return the numbers by pod set."""
+        for role, uids in group.succeeded().items():
+            self._seen.setdefault(role, set()).update(uids)
+        counts = {
+            role: self._gone.get(role, 0) + len(self._seen.get(role, ()))
+            for role in {**self._gone, **self._seen}
+        }
+        return tuple(ReclaimablePod(name=r, count=c) for r, c in sorted(counts.items()) if c)
 
 
 def _pod_set(name: str, pod: Pod, count: int) -> PodSet:

@@ -1,0 +1,423 @@
+"""What becomes of jobs: held, admitted, started, finished, evicted, in virtual time."""
+
+import pytest
+
+from policyd.kube import resources as r
+from tests.controller.world import GATE, GPU, World, condition, gates, running
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish()
+    async with running(made):
+        yield made
+
+
+async def test_a_job_is_admitted_started_and_finished(world):
+    world.job("train")
+    await world.pass_time(2)
+
+    job = world.get(r.JOBS, "train")
+    assert job["spec"]["suspend"] is False
+    template = job["spec"]["template"]
+    assert template["spec"]["nodeSelector"] == {"gpu": "h100"}
+    assert template["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    assert template["metadata"]["labels"] == {
+        "kueue.x-k8s.io/podset": "main",
+        "kueue.x-k8s.io/local-queue-name": "lq-cq",
+        "kueue.x-k8s.io/cluster-queue-name": "cq",
+    }
+    world.end_job("train")
+    await world.pass_time(2)
+
+    workload = world.workload_of("train")
+    finished = condition(workload, "Finished")
+    assert (finished["status"], finished["reason"]) == ("True", "Succeeded")
+    assert finished["message"] == "the end"
+    assert workload["metadata"]["finalizers"] == []
+
+
+async def test_a_job_takes_three_writes_to_start_and_a_waiting_one_two(world):
+    world.job("train")
+    await world.pass_time(0.9)
+    before = world.client.counted
+    world.job("waits")
+    await world.pass_time(0.9)
+
+    # workload, reservation with admission, start
+    assert before == 3
+    # workload, why it waits
+    assert world.client.counted - before == 2
+
+
+def queue_writes(world):
+    kinds = {"clusterqueues", "localqueues"}
+    return sum(write.resource.plural in kinds for write in world.client.writes)
+
+
+async def test_a_second_job_says_what_is_missing_and_who_holds_it(world):
+    world.job("first")
+    await world.pass_time(1)
+    world.job("second", gpus=4)
+    await world.pass_time(1)
+
+    reserved = world.condition("second", "QuotaReserved")
+    assert reserved["reason"] == "WaitingForQuota"
+    assert reserved["message"] == (
+        "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in "
+        "flavor h100, 4 more needed; held by ns/first (8)"
+    )
+    assert world.condition("second", "Admitted")["reason"] == "NoReservation"
+    requests = world.workload_of("second")["status"]["resourceRequests"]
+    assert requests == [{"name": "main", "resources": {GPU: "4"}}]
+    assert world.suspended("second")
+
+
+async def test_the_next_job_starts_when_quota_is_given_back(world):
+    world.job("first")
+    await world.pass_time(1)
+    world.job("second")
+    await world.pass_time(1)
+    assert world.suspended("second")
+
+    world.end_job("first")
+    await world.pass_time(1)
+
+    assert not world.suspended("second")
+
+
+async def test_a_deleted_job_gives_its_quota_back(world):
+    world.job("first")
+    await world.pass_time(1)
+    world.job("second")
+    await world.pass_time(1)
+
+    world.delete(r.JOBS, "first")
+    await world.pass_time(1)
+
+    assert not world.suspended("second")
+    assert world.workload_of("first") is None
+
+
+async def test_the_higher_priority_goes_first(world):
+    for name, value in (("low", 1), ("high", 9)):
+        world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    world.job("holder")
+    await world.pass_time(1)
+    world.job("later", **{"kueue.x-k8s.io/priority-class": "low"})
+    await world.pass_time(1)
+    world.job("sooner", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(1)
+
+    world.end_job("holder")
+    await world.pass_time(1)
+
+    assert not world.suspended("sooner")
+    assert world.suspended("later")
+    spec = world.workload_of("sooner")["spec"]
+    assert spec["priority"] == 9
+    assert spec["priorityClassRef"]["name"] == "high"
+
+
+async def test_a_missing_priority_class_is_told_and_waited_for(world):
+    world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
+    await world.pass_time(2)
+    assert world.workload_of("train") is None
+    assert world.events("WorkloadPriorityClassNotFound")
+
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "gold"}, "value": 5})
+    await world.pass_time(3)
+
+    assert not world.suspended("train")
+
+
+async def test_a_job_that_runs_without_admission_is_suspended(world):
+    world.job("holder")
+    await world.pass_time(1)
+    body = world.job("wild")
+    world.put(r.JOBS, {**body, "spec": {**body["spec"], "suspend": False}})
+    await world.pass_time(2)
+
+    assert world.suspended("wild")
+    assert world.condition("wild", "QuotaReserved")["status"] == "False"
+    assert world.events("Stopped")
+
+
+async def test_events_tell_the_story(world):
+    world.job("train")
+    await world.pass_time(2)
+    world.end_job("train")
+    await world.pass_time(2)
+
+    told = {(e["involvedObject"]["kind"], e["reason"]): e["message"] for e in world.events()}
+    name = world.workload_of("train")["metadata"]["name"]
+    assert told == {
+        ("Job", "CreatedWorkload"): f"Created Workload: ns/{name}",
+        ("Workload", "QuotaReserved"): (
+            "Quota reserved in ClusterQueue cq, wait time since queued was 0s"
+        ),
+        ("Workload", "Admitted"): (
+            "Admitted by ClusterQueue cq, wait time since reservation was 0s"
+        ),
+        ("Job", "Started"): "Admitted by clusterQueue cq",
+        ("Job", "FinishedWorkload"): f"Workload 'ns/{name}' is declared finished",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        pytest.param({"queue": "nowhere"}, "LocalQueue nowhere doesn't exist", id="no-local-queue"),
+        pytest.param({"queue": "lq-off"}, "ClusterQueue off is inactive", id="inactive-queue"),
+        pytest.param({"queue": "lq-lost"}, "ClusterQueue lost doesn't exist", id="no-queue"),
+        pytest.param(
+            {"queue": "lq-picky"},
+            "Workload namespace doesn't match ClusterQueue selector",
+            id="namespace-not-selected",
+        ),
+        pytest.param(
+            {"gpus": 9},
+            "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in "
+            "flavor h100, previously considered podsets requests (0) + current podset request (9) "
+            "> maximum capacity (8)",
+            id="more-than-there-is",
+        ),
+    ],
+)
+async def test_what_cannot_run_says_why(world, spec, message):
+    world.queue("off", stopPolicy="Hold")
+    world.queue("lost")
+    world.store.delete(
+        r.CLUSTER_QUEUES, world.store.get(r.CLUSTER_QUEUES, "", "lost"), dry_run=False
+    )
+    world.queue("picky", namespaceSelector={"matchLabels": {"team": "b"}})
+    await world.pass_time(1)
+
+    world.job("train", **spec)
+    await world.pass_time(2)
+
+    assert world.condition("train", "QuotaReserved")["message"] == message
+    assert world.suspended("train")
+
+
+async def test_what_was_misplaced_is_admitted_once_it_fits(world):
+    world.job("train", queue="lq-late")
+    await world.pass_time(1)
+    assert world.condition("train", "QuotaReserved")["reason"] == "Misconfigured"
+
+    world.queue("late")
+    await world.pass_time(2)
+
+    assert not world.suspended("train")
+
+
+# Eviction.
+
+
+async def test_a_drained_queue_stops_its_jobs_and_a_restarted_one_starts_them_again(world):
+    world.job("train")
+    await world.pass_time(1)
+    world.set_status(r.JOBS, "train", active=1, startTime="2026-01-01T00:00:00Z")
+    await world.pass_time(1)
+
+    world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(2)
+
+    job = world.get(r.JOBS, "train")
+    assert job["spec"]["suspend"] is True
+    assert world.condition("train", "Evicted")["reason"] == "ClusterQueueStopped"
+    assert world.is_true("train", "QuotaReserved"), "its pods still run"
+    world.set_status(r.JOBS, "train", active=0)
+    await world.pass_time(2)
+
+    job = world.get(r.JOBS, "train")
+    assert "nodeSelector" not in job["spec"]["template"]["spec"]
+    assert "tolerations" not in job["spec"]["template"]["spec"]
+    assert "startTime" not in job["status"]
+    assert "kueue.x-k8s.io/stopping" not in job["metadata"].get("annotations", {})
+    workload = world.workload_of("train")
+    assert "admission" not in workload["status"]
+    assert condition(workload, "Requeued")["status"] == "False"
+    evictions = workload["status"]["schedulingStats"]["evictions"]
+    assert evictions == [{"reason": "ClusterQueueStopped", "underlyingCause": "", "count": 1}]
+
+    world.queue()
+    await world.pass_time(2)
+
+    assert world.is_true("train", "Admitted")
+    assert not world.suspended("train")
+    evicted = world.condition("train", "Evicted")
+    assert (evicted["status"], evicted["message"]) == (
+        "False",
+        "Previously: The ClusterQueue is stopped",
+    )
+
+
+async def test_a_held_queue_lets_run_what_runs(world):
+    world.job("train")
+    await world.pass_time(1)
+
+    world.queue(stopPolicy="Hold")
+    await world.pass_time(2)
+
+    assert not world.suspended("train")
+    status = world.store.get(r.CLUSTER_QUEUES, "", "cq")["status"]
+    assert condition({"status": status}, "Active")["reason"] == "Stopped"
+
+
+async def test_a_deactivated_workload_stops_and_a_reactivated_one_queues_again(world):
+    world.job("train")
+    await world.pass_time(1)
+    set_active(world, value=False)
+    await world.pass_time(2)
+
+    assert world.suspended("train")
+    assert world.condition("train", "Evicted")["reason"] == "Deactivated"
+    assert world.condition("train", "QuotaReserved")["reason"] == "Deactivated"
+    set_active(world, value=True)
+    await world.pass_time(2)
+
+    assert not world.suspended("train")
+    assert world.condition("train", "Requeued")["reason"] == "Reactivated"
+
+
+def set_active(world, *, value):
+    workload = world.workload_of("train")
+    world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": value}})
+
+
+# Pods.
+
+
+async def test_a_pod_alone_is_let_go(world):
+    world.pod("solo")
+    await world.pass_time(2)
+
+    pod = world.get(r.PODS, "solo")
+    assert gates(pod) == []
+    assert pod["spec"]["nodeSelector"] == {"gpu": "h100"}
+    assert "finalizers" not in pod["metadata"]
+    world.run_pods("Succeeded")
+    await world.pass_time(1)
+
+    assert world.condition("solo", "Finished")["reason"] == "Succeeded"
+
+
+async def test_a_group_waits_until_all_pods_are_there(world):
+    for index in range(3):
+        world.pod(f"ring-{index}", group="ring", total=4)
+    await world.pass_time(2)
+    assert world.workload_of("ring") is None
+
+    world.pod("ring-3", group="ring", total=4)
+    await world.pass_time(2)
+
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[]] * 4
+    workload = world.workload_of("ring")
+    assert [p["count"] for p in workload["spec"]["podSets"]] == [4]
+    assert len(workload["metadata"]["ownerReferences"]) == 4
+
+
+async def test_a_group_starts_whole_or_not_at_all(world):
+    world.job("holder", gpus=2)
+    await world.pass_time(1)
+    for index in range(4):
+        world.pod(f"ring-{index}", group="ring", total=4)
+    await world.pass_time(2)
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[GATE]] * 4
+
+    world.end_job("holder")
+    await world.pass_time(2)
+
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[]] * 4
+
+
+async def test_a_group_ends_when_all_its_pods_have_succeeded(world):
+    for index in range(2):
+        world.pod(f"ring-{index}", group="ring", total=2)
+    await world.pass_time(2)
+    world.set_status(r.PODS, "ring-0", phase="Succeeded")
+    await world.pass_time(1)
+
+    assert world.workload_of("ring")["status"]["reclaimablePods"][0]["count"] == 1
+    world.delete(r.PODS, "ring-0")
+    world.set_status(r.PODS, "ring-1", phase="Succeeded")
+    await world.pass_time(1)
+
+    finished = world.condition("ring", "Finished")
+    assert finished["reason"] == "Succeeded"
+
+
+async def test_a_waiting_group_that_loses_a_pod_does_not_start(world):
+    world.job("holder")
+    await world.pass_time(1)
+    for index in range(2):
+        world.pod(f"ring-{index}", group="ring", total=2)
+    await world.pass_time(1)
+    world.delete(r.PODS, "ring-0")
+    await world.pass_time(1)
+    assert world.is_true("ring", "WaitingForReplacementPods")
+
+    world.end_job("holder")
+    await world.pass_time(1)
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[GATE]]
+    world.pod("ring-2", group="ring", total=2)
+    await world.pass_time(2)
+
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[]] * 2
+
+
+async def test_an_evicted_group_loses_its_running_pods(world):
+    for index in range(2):
+        world.pod(f"ring-{index}", group="ring", total=2)
+    await world.pass_time(1)
+    world.run_pods("Running")
+
+    world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(2)
+
+    assert world.all(r.PODS) == []
+
+
+async def test_pods_beyond_the_total_are_deleted(world):
+    for index in range(3):
+        world.pod(f"ring-{index}", group="ring", total=2)
+    await world.pass_time(2)
+
+    left = [pod["metadata"]["name"] for pod in world.all(r.PODS)]
+    assert left == ["ring-0", "ring-1"]
+
+
+# Queues.
+
+
+async def test_queues_say_what_they_hold(world):
+    world.queue(cohort="all")
+    world.queue("other", cohort="all")
+    await world.pass_time(1)
+    world.job("own")
+    world.job("borrowed", gpus=4)
+    await world.pass_time(3)
+
+    status = world.store.get(r.CLUSTER_QUEUES, "", "cq")["status"]
+    usage = status["flavorsUsage"][0]["resources"][0]
+    assert usage == {"name": GPU, "total": "12", "borrowed": "4"}
+    assert (status["admittedWorkloads"], status["reservingWorkloads"]) == (2, 2)
+    local = world.store.get(r.LOCAL_QUEUES, "ns", "lq-cq")["status"]
+    assert local["flavorsUsage"][0]["resources"][0] == {"name": GPU, "total": "12"}
+    assert condition({"status": local}, "Active")["message"] == (
+        "Can submit new workloads to localQueue"
+    )
+
+
+async def test_statuses_of_queues_are_gathered(world):
+    await world.pass_time(3)
+    before = queue_writes(world)
+    for index in range(8):
+        world.job(f"small-{index}", gpus=1)
+    await world.pass_time(3)
+
+    assert queue_writes(world) - before <= 4, "two queues, twice at most for a burst"

@@ -1,0 +1,230 @@
+"""A cluster in memory, in virtual time, with a controller that can be killed at any write."""
+
+import asyncio
+import copy
+import json
+from contextlib import asynccontextmanager
+
+from policyd.controller.run import Controller, ControllerSettings
+from policyd.jobs.defaults import default_on_create
+from policyd.kube import resources as r
+from policyd.patch.draft import Draft
+from policyd.testing import FakeClient, FakeClock, ObjectStore
+
+GPU = "nvidia.com/gpu"
+QUEUE = "kueue.x-k8s.io/queue-name"
+GATE = "kueue.x-k8s.io/admission"
+
+
+UNCOUNTED = (r.EVENTS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)
+"""Writes that tell; nothing depends on them."""
+
+
+class Mortal(FakeClient):
+    """A client whose process is killed at its n-th write: before it is carried out, or after."""
+
+    writes_left = None
+    after = False
+    dead = False
+    counted = 0
+
+    async def _write(self, method, *args, **options):
+        if self.dead or (self.writes_left == 0 and not self.after):
+            self.dead = True
+            await asyncio.Event().wait()
+        answer = await method(self, *args, **options)
+        if args[0] not in UNCOUNTED:
+            self.counted += 1
+            if self.writes_left is not None:
+                self.writes_left -= 1
+                if self.writes_left <= 0 and self.after:
+                    self.dead = True
+                    await asyncio.Event().wait()
+        return answer
+
+    async def create(self, *args, **options):
+        return await self._write(FakeClient.create, *args, **options)
+
+    async def patch(self, *args, **options):
+        return await self._write(FakeClient.patch, *args, **options)
+
+    async def delete(self, *args, **options):
+        return await self._write(FakeClient.delete, *args, **options)
+
+
+class World:
+    """The API server's objects, time, and what Kubernetes itself would do with them."""
+
+    def __init__(self):
+        self.clock = FakeClock()
+        self.store = ObjectStore(clock=self.clock)
+        self.client = None
+        self.controller = None
+        self.task = None
+
+    # The controller.
+
+    async def start(self, *, writes=None, after=False):
+        """Start a fresh controller; it is killed at its n-th write if `writes` is given."""
+        self.client = Mortal(store=self.store)
+        self.client.writes_left, self.client.after = writes, after
+        settings = ControllerSettings(policies=False, workers=4)
+        self.controller = Controller(self.client, settings, pace=self.clock.pace())
+        self.task = asyncio.create_task(self.controller.run())
+        await self.pass_time(0.1)
+
+    async def kill(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def pass_time(self, seconds):
+        await self.clock.advance(seconds)
+        if self.task is not None and self.task.done():
+            self.task.result()
+
+    # Objects.
+
+    def put(self, resource, body):
+        return self.store.put(resource, body)
+
+    def create(self, resource, body):
+        return self.store.create(resource, copy.deepcopy(body), namespace="ns")
+
+    def get(self, resource, name):
+        return plain(self.store.get(resource, "ns", name))
+
+    def all(self, resource):
+        return [plain(obj) for obj in self.store.select(resource, {})]
+
+    def delete(self, resource, name):
+        """Delete an object, and what only it owns, as the garbage collector does."""
+        obj = self.store.get(resource, "ns", name)
+        self.store.delete(resource, obj, dry_run=False)
+        self.collect_garbage()
+
+    def collect_garbage(self):
+        alive = {o["metadata"]["uid"] for kind in (r.JOBS, r.PODS) for o in self.all(kind)}
+        for workload in self.all(r.WORKLOADS):
+            owners = [o["uid"] for o in workload["metadata"].get("ownerReferences", ())]
+            if owners and not alive & set(owners):
+                self.store.delete(r.WORKLOADS, workload, dry_run=False)
+
+    def queue(self, name="cq", gpus=8, cohort="", **spec):
+        quota = {"name": GPU, "nominalQuota": str(gpus), **spec.pop("limits", {})}
+        flavors = [{"name": "h100", "resources": [quota]}]
+        group = {"coveredResources": [GPU], "flavors": flavors}
+        body = {"cohortName": cohort, "namespaceSelector": {}, "resourceGroups": [group], **spec}
+        meta = {"name": name}
+        self.put(r.CLUSTER_QUEUES, {"metadata": meta, "spec": body})
+        local = {"metadata": {"name": f"lq-{name}", "namespace": "ns"}}
+        self.put(r.LOCAL_QUEUES, {**local, "spec": {"clusterQueue": name}})
+
+    def furnish(self, **queue):
+        """Create a flavor, a namespace, a queue and its LocalQueue `lq-cq`."""
+        labels = {"gpu": "h100"}
+        tolerations = [{"key": "gpu", "operator": "Exists"}]
+        self.put(
+            r.RESOURCE_FLAVORS,
+            {
+                "metadata": {"name": "h100"},
+                "spec": {"nodeLabels": labels, "tolerations": tolerations},
+            },
+        )
+        self.put(r.NAMESPACES, {"metadata": {"name": "ns", "labels": {"team": "a"}}})
+        self.queue(**queue)
+
+    def job(self, name, gpus=8, queue="lq-cq", **labels):
+        body = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "labels": {QUEUE: queue, **labels}},
+            "spec": {"suspend": True, "parallelism": 1, "template": {"spec": pod_spec(gpus)}},
+        }
+        return self.create(r.JOBS, body)
+
+    def pod(self, name, gpus=2, group="", total=0):
+        metadata = {"name": name, "labels": {QUEUE: "lq-cq"}}
+        if group:
+            metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = group
+            metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(gpus)}
+        draft = Draft(body)
+        default_on_create(draft, group="", kind="Pod")
+        return self.create(r.PODS, draft.object)
+
+    def set_status(self, resource, name, **status):
+        obj = self.get(resource, name)
+        self.store.replace(
+            resource, obj, {**obj, "status": {**obj.get("status", {}), **status}}, part="status"
+        )
+
+    def end_job(self, name, kind="Complete"):
+        condition = {"type": kind, "status": "True", "message": "the end"}
+        self.set_status(r.JOBS, name, active=0, conditions=[condition])
+
+    def run_pods(self, phase):
+        for pod in self.all(r.PODS):
+            if not gates(pod) and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+                self.set_status(r.PODS, pod["metadata"]["name"], phase=phase)
+
+    # What is seen.
+
+    def workload_of(self, name):
+        for workload in self.all(r.WORKLOADS):
+            owners = [o["name"] for o in workload["metadata"].get("ownerReferences", ())]
+            if name in owners or workload["metadata"]["name"] == name:
+                return workload
+        return None
+
+    def condition(self, name, kind):
+        workload = self.workload_of(name)
+        return condition(workload, kind) if workload else {}
+
+    def is_true(self, name, kind):
+        return self.condition(name, kind).get("status") == "True"
+
+    def suspended(self, name):
+        return self.get(r.JOBS, name)["spec"]["suspend"]
+
+    def events(self, reason=""):
+        found = self.all(r.EVENTS)
+        return [e for e in found if not reason or e["reason"] == reason]
+
+
+@asynccontextmanager
+async def running(world):
+    """Run a controller on a world, and stop it afterwards."""
+    await world.start()
+    try:
+        yield world
+    finally:
+        await world.kill()
+
+
+def plain(obj):
+    """The object as it would come over the wire: lists, not tuples."""
+    return json.loads(json.dumps(obj, default=str))
+
+
+def pod_spec(gpus):
+    resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
+    return {"containers": [{"name": "main", "image": "train:1", "resources": resources}]}
+
+
+def condition(obj, kind):
+    conditions = obj.get("status", {}).get("conditions", ())
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def gates(pod):
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
+
+
+def held_gpus(workload):
+    """GPUs of a workload that holds quota and has not finished."""
+    if not workload or condition(workload, "Finished").get("status") == "True":
+        return 0
+    admission = workload.get("status", {}).get("admission")
+    if condition(workload, "QuotaReserved").get("status") != "True" or not admission:
+        return 0
+    return sum(int(each["resourceUsage"].get(GPU, 0)) for each in admission["podSetAssignments"])
