@@ -36,6 +36,8 @@ class _LazyGroup(click.Group):
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
+        # click keeps the lines of a paragraph behind a backspace; docstrings are raw, and spell it.
+        command.help = (command.help or "").replace("\\b\n", "\b\n")
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -10,8 +10,7 @@ from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer
 from policyd.local.apiserver.selectors import selection
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import Object, conflict, named, not_found, success
-from policyd.local.apiserver.store import ChangedError
+from policyd.local.apiserver.status import Object, named, not_found, success
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -114,17 +113,19 @@ async def _admit_and_delete(
     """Delete an object if admission lets it go; return it as it is now, or was last.
 
     Raises:
-        StatusError: If a precondition fails, the object changes meanwhile, or admission refuses.
+        StatusError: If a precondition fails, the object is gone, or admission refuses.
     """
     attributes = attributes_of(request, "DELETE", old=old)
     attributes.dry_run = options.dry_run
     if options.dry_run:
         attributes.options["dryRun"] = ["All"]
     await state.admission.validate(attributes)
-    try:
-        return delete_object(state, request.served, old, _with_default_policy(request, options))
-    except ChangedError:
-        raise conflict(request.served.resource, old["metadata"]["name"]) from None
+    about = old["metadata"]
+    # While admission was asked it may have changed: what is there now is what is deleted.
+    now = state.store.get(request.served.storage, about.get("namespace", ""), about["name"])
+    if now is None or now["metadata"]["uid"] != about["uid"]:
+        raise not_found(request.served.resource, about["name"])
+    return delete_object(state, request.served, now, _with_default_policy(request, options))
 
 
 def delete_object(state: State, served: Served, old: Object, options: DeleteOptions) -> Object:
