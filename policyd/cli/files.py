@@ -28,7 +28,7 @@ def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def load(paths: Sequence[str]) -> Loaded:
-    """Load the policies of all files; two with one name are a finding, and both are used not."""
+    """Load the policies of all files; two with one name are a finding, and the later is used."""
     policies: dict[str, CompiledPolicy] = {}
     findings: list[Finding] = []
     for name, text in texts(paths):

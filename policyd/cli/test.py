@@ -13,7 +13,7 @@ from policyd.cli.files import load
 from policyd.cli.report import as_json, count, show_all
 from policyd.engine.cases import Outcome, load_cases, run_case
 from policyd.engine.findings import Finding
-from policyd.policy_files import CASES, SUFFIXES
+from policyd.policy_files import CASES, SUFFIXES, policy_files
 
 _MANY = 100
 """Cases from which on a bar shows how far they are."""
@@ -83,7 +83,7 @@ def _untested(paths: Sequence[Path], cases: Sequence[Path]) -> list[Path]:
     """Return the policy files in folders that have no cases."""
     tested = {file.parent for file in cases}
     folders = [path for path in paths if path.is_dir()]
-    return [file for path in folders for file in files_of(path) if file.parent not in tested]
+    return [file for file in policy_files(folders) if file.parent not in tested]
 
 
 def _test_all(files: Sequence[Path], keyword: str) -> Iterator[_Tested]:

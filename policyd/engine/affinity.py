@@ -60,12 +60,12 @@ def _both(own: Term, wanted: Term, *, override: bool) -> Term:
 
 
 def _merge(own: list[Json], wanted: list[Json], *, override: bool) -> list[Json]:
-    kept = own
+    """Add wanted conditions to a term's own; one label is spoken of by one side only."""
+    kept, spoken_of = own, [condition.get("key") for condition in own]
     if override:
-        keys = {condition["key"] for condition in wanted}
-        changed = [c for c in own if c.get("key") in keys and not _listed(c, wanted)]
-        kept = [c for c in own if not _listed(c, changed)]
-    spoken_of = {condition.get("key") for condition in own} if not override else set()
+        keys = [condition["key"] for condition in wanted]
+        kept = [c for c in own if c.get("key") not in keys or _listed(c, wanted)]
+        spoken_of = []
     return kept + [
         condition
         for condition in wanted

@@ -450,6 +450,10 @@ def test_a_policy_that_costs_too_much_is_stopped():
     assert "cost" in decision.denials[0].message
 
 
+def nested(depth):
+    return {"env": nested(depth - 1)} if depth else {}
+
+
 HOSTILE = {
     "containers-null": {"spec": {"containers": None}},
     "containers-text": {"spec": {"containers": "x"}},
@@ -466,6 +470,8 @@ HOSTILE = {
     },
     "affinity-text": {"spec": {"affinity": "x"}},
     "tolerations-object": {"spec": {"tolerations": {}}},
+    "tolerations-of-lists": {"spec": {"tolerations": [{"key": [1], "effect": {}}]}},
+    "very-deep": {"spec": {"containers": [nested(900)]}},
     "template-paths": {
         "kind": "JobSet",
         "apiVersion": "jobset.x-k8s.io/v1",
@@ -547,6 +553,27 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
+conditions = st.lists(
+    json_values
+    | st.fixed_dictionaries(
+        {"key": json_values}, optional={"operator": texts, "values": json_values}
+    ),
+    max_size=2,
+)
+required = st.lists(
+    json_values | st.fixed_dictionaries({"matchExpressions": conditions}), max_size=2
+)
+affinities = st.fixed_dictionaries(
+    {
+        "nodeAffinity": st.fixed_dictionaries(
+            {
+                "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries(
+                    {"nodeSelectorTerms": required}
+                )
+            }
+        )
+    }
+)
 pods = st.fixed_dictionaries(
     {"apiVersion": st.just("v1"), "kind": st.just("Pod")},
     optional={
@@ -558,7 +585,7 @@ pods = st.fixed_dictionaries(
             optional={
                 "containers": json_values,
                 "tolerations": json_values,
-                "affinity": json_values,
+                "affinity": json_values | affinities,
                 "nodeSelector": json_values,
                 "schedulingGates": json_values,
             },
