@@ -5,42 +5,21 @@ one document leaves the others readable. Values become what JSON could carry; ho
 follows the API server's tools rather than YAML 1.1 where the two differ (dates stay text).
 """
 
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import yaml
 
 from policyd.api.meta import Json
 from policyd.engine.findings import Finding, Position, field_path
+from policyd.engine.nodes import MERGE, Mark, UnreadableError, build, compose
 from policyd.engine.scalars import source_position
 
 Path = tuple[str | int, ...]
 
-MAXIMUM_DEPTH = 200
-"""How deep a document may be nested; no Kubernetes object comes near."""
-
-MAXIMUM_ALIASES = 1000
-"""How many aliases a document may use: beyond that, it is a bomb and no policy."""
-
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-_MERGE = "tag:yaml.org,2002:merge"
-_TAG = "tag:yaml.org,2002:"
-_CONTAINERS = (_TAG + "map", _TAG + "seq")
-_SCALARS = yaml.constructor.SafeConstructor()
-
-
-class _Mark(Protocol):
-    """A place in a chunk; both count from 0."""
-
-    @property
-    def line(self) -> int: ...
-
-    @property
-    def column(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +87,6 @@ class Document:
         return lines[index] if 0 <= index < len(lines) else ""
 
 
-class _UnreadableError(Exception):
-    """A document cannot be turned into JSON; tells where and why."""
-
-    def __init__(self, message: str, mark: _Mark | None, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.mark = mark
-        self.hint = hint
-
-
-class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
-    """Composes the nodes of one document, down to a depth that is safe to walk.
-
-    The events are libyaml's, which all wheels of PyYAML carry. Its composer is not used: it
-    recurses on the C stack, and a deep document ends the process.
-    """
-
-    def __init__(self, text: str) -> None:
-        yaml.CSafeLoader.__init__(self, text)
-        yaml.composer.Composer.__init__(self)
-        self._depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self._depth += 1
-        if self._depth > MAXIMUM_DEPTH:
-            event = self.peek_event()
-            raise _UnreadableError("nested too deep", event.start_mark if event else None)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-
 def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list[Finding]]:
     """Read every document of a text, and say what cannot be read.
 
@@ -176,9 +124,9 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
 def _read_document(chunk: str, source: str, first_line: int) -> Document | Finding:
     failed = Document(None, source, chunk, None, first_line)
     try:
-        node = _Nodes(chunk).get_single_node()
-        value = None if node is None else _Builder().build(node)
-    except _UnreadableError as error:
+        node = compose(chunk)
+        value = None if node is None else build(node)
+    except UnreadableError as error:
         return failed.finding(str(error), hint=error.hint, at=_place(error.mark, failed))
     except yaml.MarkedYAMLError as error:
         place = _place(error.problem_mark or error.context_mark, failed)
@@ -188,7 +136,7 @@ def _read_document(chunk: str, source: str, first_line: int) -> Document | Findi
     return Document(value, source, chunk, node, first_line)
 
 
-def _place(mark: _Mark | None, document: Document) -> Position:
+def _place(mark: Mark | None, document: Document) -> Position:
     """Return the place of a mark; what is missing at the end belongs to the last line."""
     lines = document.text.splitlines()
     if mark is None:
@@ -240,94 +188,7 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node | None, yaml.Nod
     for key, value in node.value:
         if key.value == str(step):
             return key, value
-        if key.tag == _MERGE:
+        if key.tag == MERGE:
             for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                 merged = merged or _child(source, step)
     return merged
-
-
-class _Builder:
-    """Turns nodes into values; aliases share what they point to."""
-
-    def __init__(self) -> None:
-        self._built: dict[int, Json] = {}
-        self._open: set[int] = set()
-        self._aliases = 0
-
-    def build(self, node: yaml.Node) -> Json:
-        if isinstance(node, yaml.ScalarNode):
-            return _scalar(node)
-        if node.tag not in _CONTAINERS:
-            raise _UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
-        if id(node) in self._open:
-            raise _UnreadableError("an alias contains itself", node.start_mark)
-        if id(node) in self._built:
-            self._aliases += 1
-            if self._aliases > MAXIMUM_ALIASES:
-                raise _UnreadableError("too many aliases", node.start_mark)
-            return self._built[id(node)]
-        self._open.add(id(node))
-        value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._sequence(node)
-        self._open.remove(id(node))
-        self._built[id(node)] = value
-        return value
-
-    def _sequence(self, node: yaml.Node) -> list[Json]:
-        return [self.build(item) for item in node.value]
-
-    def _mapping(self, node: yaml.Node) -> dict[str, Json]:
-        own: dict[str, Json] = {}
-        merged: dict[str, Json] = {}
-        for key, value in node.value:
-            if key.tag == _MERGE:
-                self._merge(value, into=merged)
-                continue
-            name = _key(key)
-            if name in own:
-                raise _UnreadableError(f"field `{name}` is given twice", key.start_mark)
-            own[name] = self.build(value)
-        return {**merged, **own} if merged else own
-
-    def _merge(self, node: yaml.Node, *, into: dict[str, Json]) -> None:
-        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            value = self.build(source)
-            if not isinstance(value, dict):
-                raise _UnreadableError("`<<` merges objects only", source.start_mark)
-            for name, item in value.items():
-                into.setdefault(name, item)
-
-
-def _key(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise _UnreadableError("a field's name must be a text", node.start_mark)
-    return str(node.value)
-
-
-def _scalar(node: yaml.ScalarNode) -> Json:
-    kind = node.tag.removeprefix(_TAG)
-    text = node.value
-    match kind:
-        case "null":
-            return None
-        case "bool":
-            return _SCALARS.construct_yaml_bool(node)
-        case "int" if ":" not in text:  # 1:30 is text to the API server's tools
-            return _number(node, _SCALARS.construct_yaml_int)
-        case "float" if ":" not in text:
-            return _number(node, _SCALARS.construct_yaml_float)
-        case "str" | "int" | "float" | "timestamp" | "binary" | "value":
-            return text
-        case _:
-            raise _UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
-
-
-def _number(node: yaml.ScalarNode, construct: Callable[[yaml.ScalarNode], Json]) -> Json:
-    try:
-        number = construct(node)
-    except ValueError:
-        raise _UnreadableError(
-            f"`{node.value}` is not a number", node.start_mark, "quote it"
-        ) from None
-    if isinstance(number, float) and not math.isfinite(number):
-        raise _UnreadableError(f"JSON has no `{node.value}`", node.start_mark, "quote it")
-    return number

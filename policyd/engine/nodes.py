@@ -1,0 +1,173 @@
+"""YAML turned into what JSON could carry, within bounds that keep hostile text harmless."""
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import yaml
+
+from policyd.api.meta import Json
+
+MAXIMUM_DEPTH = 200
+"""How deep a document may be nested; no Kubernetes object comes near."""
+
+MAXIMUM_ALIASES = 1000
+"""How many aliases a document may use: beyond that, it is a bomb and no policy."""
+
+MERGE = "tag:yaml.org,2002:merge"
+"""The tag of the key `<<`."""
+
+_TAG = "tag:yaml.org,2002:"
+_CONTAINERS = (_TAG + "map", _TAG + "seq")
+_SCALARS = yaml.constructor.SafeConstructor()
+
+
+class Mark(Protocol):
+    """A place in a chunk; both count from 0."""
+
+    @property
+    def line(self) -> int:
+        """The line."""
+        ...
+
+    @property
+    def column(self) -> int:
+        """The place in the line."""
+        ...
+
+
+class UnreadableError(Exception):
+    """A document cannot be turned into JSON; tells where and why."""
+
+    def __init__(self, message: str, mark: Mark | None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.mark = mark
+        self.hint = hint
+
+
+def compose(text: str) -> yaml.Node | None:
+    """Return the node of a text of one document, None if it is empty.
+
+    Raises:
+        UnreadableError: If it is nested too deep.
+        yaml.YAMLError: If it is not YAML.
+    """
+    return _Nodes(text).get_single_node()
+
+
+def build(node: yaml.Node) -> Json:
+    """Return the value of a node.
+
+    Raises:
+        UnreadableError: If it has no counterpart in JSON, or uses too many aliases.
+    """
+    return _Builder().build(node)
+
+
+class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
+    """Composes the nodes of one document, down to a depth that is safe to walk.
+
+    The events are libyaml's, which all wheels of PyYAML carry. Its composer is not used: it
+    recurses on the C stack, and a deep document ends the process.
+    """
+
+    def __init__(self, text: str) -> None:
+        yaml.CSafeLoader.__init__(self, text)
+        yaml.composer.Composer.__init__(self)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > MAXIMUM_DEPTH:
+            event = self.peek_event()
+            raise UnreadableError("nested too deep", event.start_mark if event else None)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+class _Builder:
+    """Turns nodes into values; aliases share what they point to."""
+
+    def __init__(self) -> None:
+        self._built: dict[int, Json] = {}
+        self._open: set[int] = set()
+        self._aliases = 0
+
+    def build(self, node: yaml.Node) -> Json:
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        if node.tag not in _CONTAINERS:
+            raise UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
+        if id(node) in self._open:
+            raise UnreadableError("an alias contains itself", node.start_mark)
+        if id(node) in self._built:
+            self._aliases += 1
+            if self._aliases > MAXIMUM_ALIASES:
+                raise UnreadableError("too many aliases", node.start_mark)
+            return self._built[id(node)]
+        self._open.add(id(node))
+        value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._sequence(node)
+        self._open.remove(id(node))
+        self._built[id(node)] = value
+        return value
+
+    def _sequence(self, node: yaml.Node) -> list[Json]:
+        return [self.build(item) for item in node.value]
+
+    def _mapping(self, node: yaml.Node) -> dict[str, Json]:
+        own: dict[str, Json] = {}
+        merged: dict[str, Json] = {}
+        for key, value in node.value:
+            if key.tag == MERGE:
+                self._merge(value, into=merged)
+                continue
+            name = _key(key)
+            if name in own:
+                raise UnreadableError(f"field `{name}` is given twice", key.start_mark)
+            own[name] = self.build(value)
+        return {**merged, **own} if merged else own
+
+    def _merge(self, node: yaml.Node, *, into: dict[str, Json]) -> None:
+        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            value = self.build(source)
+            if not isinstance(value, dict):
+                raise UnreadableError("`<<` merges objects only", source.start_mark)
+            for name, item in value.items():
+                into.setdefault(name, item)
+
+
+def _key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise UnreadableError("a field's name must be a text", node.start_mark)
+    return str(node.value)
+
+
+def _scalar(node: yaml.ScalarNode) -> Json:
+    kind = node.tag.removeprefix(_TAG)
+    text = node.value
+    match kind:
+        case "null":
+            return None
+        case "bool":
+            return _SCALARS.construct_yaml_bool(node)
+        case "int" if ":" not in text:  # 1:30 is text to the API server's tools
+            return _number(node, _SCALARS.construct_yaml_int)
+        case "float" if ":" not in text:
+            return _number(node, _SCALARS.construct_yaml_float)
+        case "str" | "int" | "float" | "timestamp" | "binary" | "value":
+            return text
+        case _:
+            raise UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
+
+
+def _number(node: yaml.ScalarNode, construct: Callable[[yaml.ScalarNode], Json]) -> Json:
+    try:
+        number = construct(node)
+    except ValueError:
+        raise UnreadableError(
+            f"`{node.value}` is not a number", node.start_mark, "quote it"
+        ) from None
+    if isinstance(number, float) and not math.isfinite(number):
+        raise UnreadableError(f"JSON has no `{node.value}`", node.start_mark, "quote it")
+    return number
