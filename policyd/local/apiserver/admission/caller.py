@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import os
 import ssl
 from collections.abc import Callable
 
@@ -113,7 +114,8 @@ def reason(error: Exception) -> str:
             return f"tls: failed to verify certificate: x509: {error.certificate_error}"
         case aiohttp.ClientConnectorError():
             where = f"dial tcp {error.host}:{error.port}: connect"
-            return f"{where}: {error.strerror or error.os_error}".lower()
+            code = error.os_error.errno
+            return f"{where}: {os.strerror(code).lower() if code else error.os_error}"
         case aiohttp.ServerDisconnectedError():
             return "EOF"
         case _:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from policyd.api.admission import AdmissionResponse
+from policyd.api.meta import Json
 from policyd.local.apiserver.admission.attributes import Attributes
 from policyd.local.apiserver.conversion import to_served
 from policyd.local.apiserver.registry import Served
@@ -19,6 +19,27 @@ KIND = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 
 class InvalidAnswerError(Exception):
     """A webhook's answer is none; the text is the API server's."""
+
+
+class Refusal(msgspec.Struct, rename="camel"):
+    """Why a webhook refuses; it may leave everything out."""
+
+    code: int = 0
+    message: str = ""
+    reason: str = ""
+    details: Json = None
+
+
+class AdmissionResponse(msgspec.Struct, rename="camel"):
+    """A webhook's answer, as far as it gives one."""
+
+    uid: str = ""
+    allowed: bool = False
+    status: Refusal | None = None
+    patch: str | None = None
+    patch_type: str | None = None
+    warnings: list[str] = []
+    audit_annotations: dict[str, str] = {}
 
 
 class _Answer(msgspec.Struct, rename="camel"):
@@ -129,11 +150,8 @@ def _operations(response: AdmissionResponse, *, mutating: bool) -> tuple[Operati
 
 def denial(webhook: str, response: AdmissionResponse) -> StatusError:
     """Say that a webhook refused, as it says and in the API server's words."""
-    status = response.status
+    status = response.status or Refusal()
     prefix = f'admission webhook "{webhook}" denied the request'
-    reason = status.reason if status else ""
-    why = (status.message if status else "") or reason
+    why = status.message or status.reason
     message = f"{prefix}: {why}" if why else f"{prefix} without explanation"
-    code = status.code if status else 0
-    details = msgspec.to_builtins(status.details) if status and status.details else None
-    return StatusError(max(code, 400), reason, message, details=details)
+    return StatusError(max(status.code, 400), status.reason, message, details=status.details)
