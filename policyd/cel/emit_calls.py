@@ -89,7 +89,7 @@ def _fold(generator: Generator, overload: Overload, atoms: list[Atom]) -> Atom |
     """Call a function of constants now; None if that fails or costs much."""
     values = [atom.value[0] for atom in atoms if atom.value]
     cost = overload.cost if isinstance(overload.cost, int) else overload.cost(*values)
-    if overload.work is not None or cost > _FOLDED_COST:
+    if not overload.constant or overload.work is not None or cost > _FOLDED_COST:
         return None
     try:
         result = overload.run(*values)

@@ -47,8 +47,11 @@ class Environment:
         functions: Iterable[Overload] = (),
         structs: Mapping[str, Fields] | None = None,
     ) -> "Environment":
-        """Return this environment with more variables, functions and struct types."""
-        added = collect([functions])
+        """Return this environment with more variables, functions and struct types.
+
+        The functions may look at the world: they are called only when an expression is evaluated.
+        """
+        added = collect([[replace(overload, constant=False) for overload in functions]])
         merged = dict(self.functions)
         for name, overloads in added.items():
             merged[name] = (*merged.get(name, ()), *overloads)

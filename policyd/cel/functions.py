@@ -32,6 +32,8 @@ class Overload:
             arguments before it runs; None if there are none. Every function that makes more than
             it is given has one, or a cost that covers it.
         since: The first version of Kubernetes that has it.
+        constant: Whether equal arguments give equal results, so that a call with constants may be
+            made when the expression is compiled.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Overload:
     cost: int | Cost = 1
     work: Cost | None = None
     since: Version = OLDEST
+    constant: bool = True
 
     @property
     def sure(self) -> bool:

@@ -156,7 +156,7 @@ class _Parser:
             text = self.token.text if self.token.kind == "operator" else ""
             if level == 0 and text in (",", close):
                 return
-            level += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+            level = max(0, level + (text in ("(", "[", "{")) - (text in (")", "]", "}")))
             self.next += 1
         raise _UnexpectedError
 

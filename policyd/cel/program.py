@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final
 
-from policyd.cel import ast, cost, runtime
+from policyd.cel import arithmetic, ast, comparison, containers, cost
 from policyd.cel.checker import Checked, VariableReference, check, check_leniently
+from policyd.cel.containers import NONE, Optional
 from policyd.cel.cost import EXPRESSION_LIMIT, Budget
 from policyd.cel.emit_calls import emit_call
 from policyd.cel.emit_macros import (
@@ -39,7 +40,7 @@ from policyd.cel.generator import Emit, Generated, Generator, Line
 from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, Type, list_of
-from policyd.cel.values import NONE, CelMap, Optional, Struct, no_such_overload
+from policyd.cel.values import CelMap, Struct, no_such_overload
 
 _FILE: Final = "<cel>"
 # An error that is absorbed takes as long as comparing so many elements.
@@ -208,7 +209,7 @@ def translate(error: BaseException) -> CelError:
         wrong.position = line.position if line else None
         return wrong
     container, key = names[line.probe.container], line.probe.key
-    failed = runtime.unselectable(container, names[key] if line.probe.key_is_variable else key)
+    failed = containers.unselectable(container, names[key] if line.probe.key_is_variable else key)
     failed.position = line.position
     return failed
 
@@ -270,12 +271,12 @@ def _no_overload(function: str, *arguments: object) -> None:
 
 
 def _present(value: object) -> tuple[object, ...]:
-    optional = runtime.need_optional(value)
+    optional = containers.need_optional(value)
     return (optional.value,) if optional.present else ()
 
 
 def _present_pair(key: object, value: object) -> tuple[tuple[object, object], ...]:
-    optional = runtime.need_optional(value)
+    optional = containers.need_optional(value)
     return ((key, optional.value),) if optional.present else ()
 
 
@@ -296,46 +297,46 @@ _GLOBALS: Final[dict[str, Any]] = {
     "__builtins__": {"type": type, "len": len, "dict": dict, "list": list, "str": str, "int": int},
     "ERRORS": (CelError, KeyError, TypeError),
     "LIMIT": EXPRESSION_LIMIT,
-    "NUMBERS": runtime.NUMBERS,
+    "NUMBERS": comparison.NUMBERS,
     "SIZED": frozenset((str, bytes, list, dict, CelMap)),
     "CONTAINERS": frozenset((list, dict)),
     "R_NONE": NONE,
     "R_Optional": Optional,
     "R_Struct": Struct,
     "R_absorb": absorb,
-    "R_add": runtime.add,
-    "R_contains": runtime.contains,
+    "R_add": arithmetic.add,
+    "R_contains": comparison.contains,
     "R_cost_of_in": _cost_of_in,
     "R_cost_of_sum": _cost_of_sum,
     "R_deep_size": cost.deep_size,
-    "R_divide": runtime.divide,
-    "R_elements": runtime.elements,
-    "R_equal": runtime.equal,
-    "R_equal_counted": runtime.equal_counted,
+    "R_divide": arithmetic.divide,
+    "R_elements": containers.elements,
+    "R_equal": comparison.equal,
+    "R_equal_counted": comparison.equal_counted,
     "R_exceed": cost.exceed,
     "R_fail": _fail,
-    "R_finish_map": runtime.finish_map,
-    "R_greater": runtime.greater,
-    "R_greater_or_equal": runtime.greater_or_equal,
-    "R_has": runtime.has,
-    "R_index": runtime.index,
-    "R_insert": runtime.insert,
-    "R_less": runtime.less,
-    "R_less_or_equal": runtime.less_or_equal,
-    "R_make_map": runtime.make_map,
-    "R_merge": runtime.merge,
-    "R_modulo": runtime.modulo,
-    "R_multiply": runtime.multiply,
-    "R_need_bool": runtime.need_bool,
-    "R_need_optional": runtime.need_optional,
-    "R_negate": runtime.negate,
+    "R_finish_map": containers.finish_map,
+    "R_greater": comparison.greater,
+    "R_greater_or_equal": comparison.greater_or_equal,
+    "R_has": containers.has,
+    "R_index": containers.index,
+    "R_insert": containers.insert,
+    "R_less": comparison.less,
+    "R_less_or_equal": comparison.less_or_equal,
+    "R_make_map": containers.make_map,
+    "R_merge": containers.merge,
+    "R_modulo": arithmetic.modulo,
+    "R_multiply": arithmetic.multiply,
+    "R_need_bool": comparison.need_bool,
+    "R_need_optional": containers.need_optional,
+    "R_negate": arithmetic.negate,
     "R_no_overload": _no_overload,
-    "R_optional_index": runtime.optional_index,
-    "R_pairs": runtime.pairs,
+    "R_optional_index": containers.optional_index,
+    "R_pairs": containers.pairs,
     "R_present": _present,
     "R_present_pair": _present_pair,
     "R_size_of": cost.size_of,
-    "R_sort_pairs": runtime.sort_pairs,
-    "R_subtract": runtime.subtract,
+    "R_sort_pairs": comparison.sort_pairs,
+    "R_subtract": arithmetic.subtract,
     "R_traverse_least": cost.traverse_least,
 }

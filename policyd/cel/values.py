@@ -60,22 +60,6 @@ class Struct(dict[str, Any]):
         self.type_name = type_name
 
 
-class Optional:
-    """A value that may be missing."""
-
-    __slots__ = ("present", "value")
-
-    def __init__(self, value: object, *, present: bool = True) -> None:
-        self.value = value
-        self.present = present
-
-    def __repr__(self) -> str:
-        return f"optional.of({self.value!r})" if self.present else "optional.none()"
-
-
-NONE: Final = Optional(None, present=False)
-
-
 class TypeValue:
     """A type as a value, as `type(1)` gives."""
 
@@ -144,7 +128,6 @@ TYPE_NAMES: Final[dict[type, str]] = {
     CelMap: "map",
     type(None): "null_type",
     TypeValue: "type",
-    Optional: "optional_type",
     Duration: "google.protobuf.Duration",
     Timestamp: "google.protobuf.Timestamp",
 }

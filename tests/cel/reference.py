@@ -5,18 +5,19 @@ It shares the runtime and the libraries with the compiler, not a line of how con
 
 import re
 
-from policyd.cel import runtime
+from policyd.cel import arithmetic, comparison, containers
 from policyd.cel.checker import (
     FunctionReference,
     TypeReference,
     VariableReference,
     check_leniently,
 )
+from policyd.cel.containers import NONE, Optional
 from policyd.cel.cost import Budget
 from policyd.cel.errors import CelError
 from policyd.cel.functions import call_dynamically
 from policyd.cel.parser import parse
-from policyd.cel.values import NONE, Optional, Struct, TypeValue, no_such_overload
+from policyd.cel.values import Struct, TypeValue, no_such_overload
 
 
 def evaluate(source, environment, variables):
@@ -65,36 +66,36 @@ class _Walker:
 
     def field(self, value, name):
         if type(value) is Optional:
-            return runtime.optional_index(value, name)
+            return containers.optional_index(value, name)
         if not isinstance(value, dict):
-            raise runtime.unselectable(value, name)
-        return runtime.index(value, name)
+            raise containers.unselectable(value, name)
+        return containers.index(value, name)
 
     def walk_select(self, node, scope):
         if node in self.checked.references:
             return self.referenced(node)
         value = self.walk(node.operand, scope)
         if node.optional:
-            return runtime.optional_index(value, node.field)
+            return containers.optional_index(value, node.field)
         return self.field(value, node.field)
 
     def walk_has(self, node, scope):
         reference = self.checked.references.get(node)
         if isinstance(reference, VariableReference) and not reference.fields:
             return True
-        return runtime.has(self.walk(node.operand, scope), node.field)
+        return containers.has(self.walk(node.operand, scope), node.field)
 
     def walk_index(self, node, scope):
         value, key = self.walk(node.operand, scope), self.walk(node.index, scope)
         if node.optional or type(value) is Optional:
-            return runtime.optional_index(value, key)
-        return runtime.index(value, key)
+            return containers.optional_index(value, key)
+        return containers.index(value, key)
 
     # --- control
 
     def bool(self, node, scope):
         value = self.walk(node, scope)
-        runtime.need_bool(value)
+        comparison.need_bool(value)
         return value
 
     def walk_conditional(self, node, scope):
@@ -121,17 +122,17 @@ class _Walker:
         for s in kept:
             value = self.walk(node.result, s)
             if node.kind == "transformMapEntry":
-                runtime.merge(made, value)
+                containers.merge(made, value)
             else:
-                runtime.insert(made, s[node.variables[0]], value)
-        return runtime.finish_map(made)
+                containers.insert(made, s[node.variables[0]], value)
+        return containers.finish_map(made)
 
     def items(self, node, scope):
         container = self.walk(node.range, scope)
         if len(node.variables) == 1:
-            elements = runtime.elements(container)
+            elements = containers.elements(container)
             return ({**scope, node.variables[0]: element} for element in elements)
-        pairs = runtime.pairs(container)
+        pairs = containers.pairs(container)
         return ({**scope, **dict(zip(node.variables, pair, strict=True))} for pair in pairs)
 
     def walk_bind(self, node, scope):
@@ -142,16 +143,16 @@ class _Walker:
         return self.walk(node.body, {**scope, node.name: value})
 
     def walk_optional_map(self, node, scope):
-        optional = runtime.need_optional(self.walk(node.operand, scope))
+        optional = containers.need_optional(self.walk(node.operand, scope))
         if not optional.present:
             return NONE
         value = self.walk(node.body, {**scope, node.name: optional.value})
-        return runtime.need_optional(value) if node.flat else Optional(value)
+        return containers.need_optional(value) if node.flat else Optional(value)
 
     def walk_sort_by(self, node, scope):
-        elements = runtime.elements(self.walk(node.operand, scope))
+        elements = containers.elements(self.walk(node.operand, scope))
         keyed = [(self.walk(node.key, {**scope, node.name: e}), e) for e in elements]
-        return runtime.sort_pairs(keyed)
+        return comparison.sort_pairs(keyed)
 
     # --- literals
 
@@ -166,7 +167,7 @@ class _Walker:
         entries = [
             (self.walk(e.key, scope), self.walk(e.value, scope), e.optional) for e in node.entries
         ]
-        return runtime.make_map(
+        return containers.make_map(
             [(key, part) for key, value, optional in entries for part in present(value, optional)]
         )
 
@@ -199,11 +200,11 @@ class _Walker:
         return call_dynamically(fitting)(*values)
 
     def alternative(self, node, scope):
-        optional = runtime.need_optional(self.walk(node.target, scope))
+        optional = containers.need_optional(self.walk(node.target, scope))
         if optional.present:
             return optional if node.function == "or" else optional.value
         other = self.walk(node.arguments[0], scope)
-        return runtime.need_optional(other) if node.function == "or" else other
+        return containers.need_optional(other) if node.function == "or" else other
 
 
 def decide(tests, conjunction):
@@ -223,30 +224,30 @@ def decide(tests, conjunction):
 def present(value, optional):
     if not optional:
         return (value,)
-    value = runtime.need_optional(value)
+    value = containers.need_optional(value)
     return (value.value,) if value.present else ()
 
 
 def negated(value):
-    runtime.need_bool(value)
+    comparison.need_bool(value)
     return not value
 
 
 OPERATORS = {
     "!_": negated,
-    "-_": runtime.negate,
-    "_==_": runtime.equal,
-    "_!=_": lambda a, b: not runtime.equal(a, b),
-    "_+_": runtime.add,
-    "_-_": runtime.subtract,
-    "_*_": runtime.multiply,
-    "_/_": runtime.divide,
-    "_%_": runtime.modulo,
-    "_<_": runtime.less,
-    "_<=_": runtime.less_or_equal,
-    "_>_": runtime.greater,
-    "_>=_": runtime.greater_or_equal,
-    "@in": runtime.contains,
+    "-_": arithmetic.negate,
+    "_==_": comparison.equal,
+    "_!=_": lambda a, b: not comparison.equal(a, b),
+    "_+_": arithmetic.add,
+    "_-_": arithmetic.subtract,
+    "_*_": arithmetic.multiply,
+    "_/_": arithmetic.divide,
+    "_%_": arithmetic.modulo,
+    "_<_": comparison.less,
+    "_<=_": comparison.less_or_equal,
+    "_>_": comparison.greater,
+    "_>=_": comparison.greater_or_equal,
+    "@in": comparison.contains,
 }
 
 

@@ -11,9 +11,10 @@ from policyd.cel import (
     admission_environment,
     compile_expression,
 )
+from policyd.cel.containers import Optional
 from policyd.cel.errors import CelInternalError
 from policyd.cel.lib.authorizer import Attributes, Authorizer, Decision, ResourceCheck
-from policyd.cel.values import Optional, Struct
+from policyd.cel.values import Struct
 from tests.conformance.outcome import Outcome
 
 _POLICY_BUDGET = 10_000_000

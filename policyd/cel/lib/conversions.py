@@ -4,7 +4,7 @@ import math
 import re
 from typing import Final
 
-from policyd.cel import runtime
+from policyd.cel import arithmetic
 from policyd.cel.cost import Cost, search, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Code, Overload, Size, function, method
@@ -58,13 +58,13 @@ def double_text(number: float) -> str:
 def _string_to_int(text: str) -> int:
     if not _INTEGER.fullmatch(text):
         raise CelError(f"type conversion error from 'string' to 'int': {text[:64]!r}")
-    return runtime.checked_int(int(text))
+    return arithmetic.checked_int(int(text))
 
 
 def _string_to_uint(text: str) -> UInt:
     if not _INTEGER.fullmatch(text) or text[0] in "+-":
         raise CelError(f"type conversion error from 'string' to 'uint': {text[:64]!r}")
-    return runtime.checked_uint(int(text))
+    return arithmetic.checked_uint(int(text))
 
 
 def _double_to_int(number: float) -> int:
@@ -176,7 +176,7 @@ def _conversion_cost(kind: Type, result: Type) -> int | Cost:
 CONVERSIONS: tuple[Overload, ...] = (
     *_to(INT, (INT, _same), (UINT, _uint_to_int), (DOUBLE, _double_to_int)),
     *_to(INT, (STRING, _string_to_int), (TIMESTAMP, _epoch_seconds), (DURATION, _nanoseconds)),
-    *_to(UINT, (UINT, _same), (INT, runtime.checked_uint), (DOUBLE, _double_to_uint)),
+    *_to(UINT, (UINT, _same), (INT, arithmetic.checked_uint), (DOUBLE, _double_to_uint)),
     *_to(UINT, (STRING, _string_to_uint)),
     *_to(DOUBLE, (DOUBLE, _same), (INT, _int_to_double), (UINT, _int_to_double)),
     *_to(DOUBLE, (STRING, _string_to_double)),

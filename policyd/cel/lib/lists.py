@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from policyd.cel import runtime
+from policyd.cel import arithmetic, comparison
+from policyd.cel.containers import NONE, Optional
 from policyd.cel.cost import deep_size, elements, ordered, pairs, search_list
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
@@ -21,7 +22,7 @@ from policyd.cel.types import (
     list_of,
     optional_of,
 )
-from policyd.cel.values import NONE, Optional, no_such_overload
+from policyd.cel.values import no_such_overload
 
 _ADDABLE: Final = (INT, UINT, DOUBLE, DURATION)
 _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)
@@ -38,7 +39,7 @@ def _sum(numbers: list[Any]) -> object:
         return 0
     total = numbers[0]
     for number in numbers[1:]:
-        total = runtime.add(total, number)
+        total = arithmetic.add(total, number)
     if isinstance(total, str | bytes | list):
         raise no_such_overload("sum", numbers)
     return total
@@ -51,7 +52,7 @@ def _minimum(values: list[Any]) -> object:
         return min(values)
     least = values[0]
     for value in values[1:]:
-        least = value if runtime.less(value, least) else least
+        least = value if comparison.less(value, least) else least
     return least
 
 
@@ -62,25 +63,25 @@ def _maximum(values: list[Any]) -> object:
         return max(values)
     most = values[0]
     for value in values[1:]:
-        most = value if runtime.greater(value, most) else most
+        most = value if comparison.greater(value, most) else most
     return most
 
 
 def _is_sorted(values: list[Any]) -> bool:
-    return not any(map(runtime.greater, values, values[1:]))
+    return not any(map(comparison.greater, values, values[1:]))
 
 
 def _index_of(values: list[Any], wanted: object) -> int:
-    return next((i for i, value in enumerate(values) if runtime.equal(value, wanted)), -1)
+    return next((i for i, value in enumerate(values) if comparison.equal(value, wanted)), -1)
 
 
 def _last_index_of(values: list[Any], wanted: object) -> int:
     places = range(len(values) - 1, -1, -1)
-    return next((i for i in places if runtime.equal(values[i], wanted)), -1)
+    return next((i for i in places if comparison.equal(values[i], wanted)), -1)
 
 
 def _includes(values: list[Any], wanted: object) -> bool:
-    return runtime.contains(wanted, values)
+    return comparison.contains(wanted, values)
 
 
 def _slice(values: list[Any], start: int, end: int) -> list[Any]:
@@ -120,7 +121,7 @@ def _flatten_work(values: list[Any], depth: int = 1) -> int:
 def _distinct(values: list[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:
-        if not runtime.contains(value, found):
+        if not comparison.contains(value, found):
             found.append(value)
     return found
 
@@ -130,7 +131,7 @@ def _reverse(values: list[Any]) -> list[Any]:
 
 
 def _sort(values: list[Any]) -> list[Any]:
-    return runtime.sort_pairs([(value, value) for value in values])
+    return comparison.sort_pairs([(value, value) for value in values])
 
 
 def _sort_work(values: list[Any]) -> int:

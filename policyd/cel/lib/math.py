@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from policyd.cel.arithmetic import checked_int
+from policyd.cel.comparison import NUMBERS, greater, less
 from policyd.cel.cost import elements
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function
-from policyd.cel.runtime import NUMBERS, checked_int, greater, less
 from policyd.cel.types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
 from policyd.cel.values import UINT_MAX, UInt, no_such_overload
 

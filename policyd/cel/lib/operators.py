@@ -1,6 +1,6 @@
 """The operators, for the checker; the compiler writes them itself."""
 
-from policyd.cel import runtime
+from policyd.cel import arithmetic, comparison
 from policyd.cel.functions import Overload, function
 from policyd.cel.types import (
     BOOL,
@@ -48,21 +48,24 @@ def _not(value: bool) -> bool:  # noqa: FBT001 - the operator's operand
 
 
 OPERATORS: tuple[Overload, ...] = (
-    function("_==_", A, A, returns=BOOL, run=runtime.equal),
-    function("_!=_", A, A, returns=BOOL, run=lambda a, b: not runtime.equal(a, b)),
+    function("_==_", A, A, returns=BOOL, run=comparison.equal),
+    function("_!=_", A, A, returns=BOOL, run=lambda a, b: not comparison.equal(a, b)),
     function("!_", BOOL, returns=BOOL, run=_not),
-    *(function("-_", kind, returns=kind, run=runtime.negate) for kind in (INT, DOUBLE, DURATION)),
-    *_same("_+_", runtime.add, *_NUMBERS, STRING, BYTES, DURATION, list_of(A)),
-    *_with_time("_+_", runtime.add),
-    *_same("_-_", runtime.subtract, *_NUMBERS, DURATION),
-    *_with_time("_-_", runtime.subtract),
-    *_same("_*_", runtime.multiply, *_NUMBERS),
-    *_same("_/_", runtime.divide, *_NUMBERS),
-    *_same("_%_", runtime.modulo, INT, UINT),
-    *_ordering("_<_", runtime.less),
-    *_ordering("_<=_", runtime.less_or_equal),
-    *_ordering("_>_", runtime.greater),
-    *_ordering("_>=_", runtime.greater_or_equal),
-    function("@in", A, list_of(A), returns=BOOL, run=runtime.contains),
-    function("@in", A, map_of(A, B), returns=BOOL, run=runtime.contains),
+    *(
+        function("-_", kind, returns=kind, run=arithmetic.negate)
+        for kind in (INT, DOUBLE, DURATION)
+    ),
+    *_same("_+_", arithmetic.add, *_NUMBERS, STRING, BYTES, DURATION, list_of(A)),
+    *_with_time("_+_", arithmetic.add),
+    *_same("_-_", arithmetic.subtract, *_NUMBERS, DURATION),
+    *_with_time("_-_", arithmetic.subtract),
+    *_same("_*_", arithmetic.multiply, *_NUMBERS),
+    *_same("_/_", arithmetic.divide, *_NUMBERS),
+    *_same("_%_", arithmetic.modulo, INT, UINT),
+    *_ordering("_<_", comparison.less),
+    *_ordering("_<=_", comparison.less_or_equal),
+    *_ordering("_>_", comparison.greater),
+    *_ordering("_>=_", comparison.greater_or_equal),
+    function("@in", A, list_of(A), returns=BOOL, run=comparison.contains),
+    function("@in", A, map_of(A, B), returns=BOOL, run=comparison.contains),
 )

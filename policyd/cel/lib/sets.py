@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from policyd.cel.comparison import contains
 from policyd.cel.cost import pairs_of, product, product_twice
 from policyd.cel.functions import Overload, Size, function
-from policyd.cel.runtime import contains
 from policyd.cel.types import BOOL, A, list_of
 
 

@@ -1,0 +1,127 @@
+"""Evaluation costs what it costs in the API server, and no attack gets more."""
+
+import resource
+from time import perf_counter
+
+import pytest
+
+from policyd.cel import Budget, CelCostError, CelError, admission_environment
+from policyd.cel.cost import EXPRESSION_LIMIT, WORK_LIMIT, deep_size
+from policyd.cel.environments import extended_environment
+from policyd.cel.program import compile_expression
+from policyd.cel.types import DYN
+
+_SECONDS = 2.0
+"""Far above the 0.2 s an expression takes at its limit, for machines that do other things too."""
+_MEGABYTES = 120
+
+
+@pytest.mark.parametrize(
+    ("source", "cost"),
+    [
+        pytest.param("1 + 2", 1, id="constants"),
+        pytest.param("object.a.b", 3, id="selections"),
+        pytest.param("has(object.a.b)", 2, id="presence-is-free"),
+        pytest.param("object.a.b == 1", 4, id="comparison"),
+        pytest.param("object.text == 'abcdefghijk'", 4, id="long-text"),
+        pytest.param("object.empty == 'abc'", 2, id="empty-text"),
+        pytest.param("object.a.b > 0 ? 1 : object.a.b", 4, id="one-branch"),
+        pytest.param("object.a.b > 0 || object.a.b < 0", 4, id="decided-early"),
+        pytest.param("object.list.all(x, x > 0)", 2 + 3 * 5 + 1, id="all"),
+        pytest.param("object.list.exists(x, x > 1)", 2 + 2 * 6 + 3 + 1, id="exists"),
+        pytest.param("object.list.map(x, x)", 2 + 1 + 3 * 13, id="map"),
+        pytest.param("object.text.contains('ab')", 2 + 2, id="contains"),
+        pytest.param("object.text.matches('^[a-z]+$')", 2 + 2 * 2, id="matches"),
+        pytest.param("1 in object.list", 2 + 3, id="in"),
+        pytest.param("[1, object.a.b]", 10 + 3, id="list"),
+        pytest.param("{'a': object.a.b}", 30 + 3, id="map-literal"),
+        pytest.param("Object{}", 40, id="struct"),
+    ],
+)
+def test_cost_is_the_api_servers(source, cost):
+    budget = Budget()
+    object_ = {"a": {"b": 1}, "text": "abcdefghijkl", "empty": "", "list": [1, 2, 3]}
+
+    compile_expression(source, admission_environment()).evaluate({"object": object_}, budget)
+
+    assert budget.spent == cost
+
+
+def test_expressions_of_a_policy_share_a_budget():
+    program = compile_expression("object.a.b == 1", admission_environment())
+    budget = Budget(7)
+    program.evaluate({"object": {"a": {"b": 1}}}, budget)
+
+    with pytest.raises(CelCostError, match="actual cost limit exceeded"):
+        program.evaluate({"object": {"a": {"b": 1}}}, budget)
+
+
+def test_an_expression_has_a_limit_of_its_own():
+    source = "object.all(a, object.all(b, object.all(c, a + b + c >= 0)))"
+    program = compile_expression(source, admission_environment())
+    budget = Budget()
+
+    with pytest.raises(CelCostError):
+        program.evaluate({"object": list(range(1_000))}, budget)
+    assert EXPRESSION_LIMIT < budget.spent < EXPRESSION_LIMIT + 1_000
+
+
+def test_sizes_are_counted_as_far_as_the_limit():
+    nested = [1, 2, 3]
+    for _ in range(30):
+        nested = [nested] * 8
+
+    assert deep_size([1, 2, 3]) == 4
+    assert deep_size(["x" * 250, "y"]) == 5
+    assert deep_size({"a": [1, 2], "b": {"c": None}}) == 6
+    assert WORK_LIMIT < deep_size(nested) < WORK_LIMIT + 10_000
+
+
+ATTACKS = {
+    "loops-in-loops": "l.all(a, l.all(b, l.all(c, true)))",
+    "maps-in-maps": "l.map(a, l.map(b, l.map(c, c)))",
+    "four-loops": "l.exists(a, l.exists(b, l.exists(c, l.exists(d, false))))",
+    "bound-loops": "cel.bind(a, l, a.all(x, a.all(y, a.all(z, true))))",
+    "doubling-strings": "[s]" + ".map(x, x + x)" * 40,
+    "doubling-lists": "[l]" + ".map(x, x + x)" * 40,
+    "replacing": "[s]" + ".map(x, x.replace('a', 'aaaaaaaaaa'))" * 8,
+    "replacing-nothing": "l.map(x, s.replace('', s))",
+    "splitting-and-joining": "[s]" + ".map(x, x.split('').join('aaaaaaaaaaaaa'))" * 6,
+    "joining": "l.map(x, s).join(s)",
+    "deep-equality": "l.all(a, l.all(b, o[0] == o[1]))",
+    "equality-of-shared-parts": "[l]" + ".map(x, [x,x,x,x,x,x,x,x])" * 9 + ".all(x, x == [x][0])",
+    "membership-of-shared-parts": "[l]" + ".map(x, [x,x,x,x,x,x,x,x])" * 9 + ".all(x, x in [x])",
+    "precision": "'%.999999999f'.format([1.0])",
+    "format-of-shared-parts": "[l]" + ".map(x, [x,x,x,x,x,x,x])" * 9 + ".map(x, '%s'.format([x]))",
+    "flatten-of-shared-parts": "[l]" + ".map(x, [x,x,x,x,x,x,x])" * 9 + "[0].flatten(20)",
+    "backtracking": "l.all(x, !s.matches('(a|aa)+$b'))",
+    "many-matches": "l.all(x, s.findAll('a').size() > 0)",
+    "range": "lists.range(100000000)",
+    "distinct": "(l + l + l + l + l).map(x, string(x)).distinct()",
+    "sets": "sets.contains(l.map(x, l), l.map(x, l))",
+    "sorting": "l.map(x, l.sort()).size()",
+    "sorting-by": "l.map(x, l.sortBy(y, -y)).size()",
+    "maximum-of-texts": "cel.bind(t, l.map(x, s + s), l.all(x, t.max() == s))",
+    "absorbed-errors": "l.exists(a, l.exists(b, l[5].x == 1))",
+    "merging": "l.map(q, l.transformMapEntry(i, v, {string(i): v}))",
+    "quoting": "l.map(x, strings.quote(s))",
+    "encoding": "l.map(x, base64.encode(bytes(s)))",
+    "containing": "l.all(x, !s.contains(s + 'b'))",
+}
+
+
+@pytest.mark.parametrize("source", ATTACKS.values(), ids=ATTACKS.keys())
+def test_attacks_end_within_the_limits(source):
+    environment = extended_environment().extend(variables=dict.fromkeys("los", DYN))
+    big = [{f"k{i}": {"x": [1, 2, 3, "y" * 50]} for i in range(300)} for _ in range(2)]
+    program = compile_expression(source, environment)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = perf_counter()
+
+    with pytest.raises(CelError) as caught:
+        program.evaluate({"l": list(range(1_000)), "o": big, "s": "a" * 10_000}, Budget())
+
+    assert perf_counter() - started < _SECONDS
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown // 1_024 < _MEGABYTES
+    assert isinstance(caught.value, CelCostError) or "precision" in caught.value.message

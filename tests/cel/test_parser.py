@@ -1,0 +1,178 @@
+"""Expressions are parsed by cel-go's grammar, and what is wrong is said in its words."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policyd.cel import ast
+from policyd.cel.errors import CelCompileError
+from policyd.cel.parser import MAX_CODE_POINTS, MAX_DEPTH, parse
+from policyd.cel.values import UInt
+
+
+def shape(node):
+    """Write a tree with brackets."""
+    match node:
+        case ast.Literal():
+            return repr(node.value)
+        case ast.Identifier():
+            return f".{node.name}" if node.absolute else node.name
+        case ast.Select():
+            return f"({shape(node.operand)} {'.?' if node.optional else '.'} {node.field})"
+        case ast.Logic():
+            word = " && " if node.conjunction else " || "
+            return f"({word.join(map(shape, node.operands))})"
+        case ast.Call():
+            parts = ast.children(node)
+            return f"({' '.join((node.function, *map(shape, parts)))})"
+        case _:
+            return f"({' '.join((type(node).__name__, *map(shape, ast.children(node))))})"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("1 + 2 * 3 - 4", "(_-_ (_+_ 1 (_*_ 2 3)) 4)", id="precedence"),
+        pytest.param("a || b && c || d", "(a || (b && c) || d)", id="and-before-or"),
+        pytest.param("a ? b : c ? d : e", "(Conditional a b (Conditional c d e))", id="ternary"),
+        pytest.param("!a.b", "(!_ (a . b))", id="not-after-member"),
+        pytest.param("-1.5", "-1.5", id="negative-literal"),
+        pytest.param("- a", "(-_ a)", id="negation"),
+        pytest.param("!!a", "a", id="double-not-is-nothing"),
+        pytest.param("1 - -1", "(_-_ 1 -1)", id="minus-minus"),
+        pytest.param("-9223372036854775808", "-9223372036854775808", id="least-integer"),
+        pytest.param("a.?b[?c]", "(Index (a .? b) c)", id="optional-access"),
+        pytest.param("a.`b/c-d`", "(a . b/c-d)", id="quoted-field"),
+        pytest.param("[1, 2,]", "(ListLiteral 1 2)", id="trailing-comma"),
+        pytest.param(".a.b", "(.a . b)", id="absolute-name"),
+        pytest.param("a in b", "(@in a b)", id="in"),
+        pytest.param("0x1F + 2", "(_+_ 31 2)", id="hexadecimal"),
+        pytest.param("'a' // comment\n + 'b'", "(_+_ 'a' 'b')", id="comment"),
+        pytest.param(r"'\x41é\U0001F600\101\n'", r"'Aé😀A\n'", id="escapes"),
+        pytest.param(r"r'\n' + R'''a'b'''", r"""(_+_ '\\n' "a'b")""", id="raw-strings"),
+        pytest.param(r"b'\xffé'", r"b'\xff\xc3\xa9'", id="bytes"),
+        pytest.param("l.all(x, x > 0)", "(Comprehension l (_>_ x 0))", id="macro"),
+        pytest.param("f(a).map(b)", "(map (f a) b)", id="no-macro-with-other-arity"),
+        pytest.param("A.B{c: 1, ?d: 2}", "(StructLiteral 1 2)", id="struct"),
+    ],
+)
+def test_text_becomes_tree(source, expected):
+    assert shape(parse(source)) == expected
+
+
+def test_unsigned_literals_have_their_own_type():
+    literal = parse("1u")
+
+    assert isinstance(literal, ast.Literal)
+    assert type(literal.value) is UInt
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        pytest.param("1 +", [(1, 4, "Syntax error: mismatched input '<EOF>'")], id="end"),
+        pytest.param("a b", [(1, 3, "Syntax error: extraneous input 'b'")], id="two-names"),
+        pytest.param(
+            "f(1,,2) && g(]) || + 1",
+            [
+                (1, 5, "mismatched input ','"),
+                (1, 14, "mismatched input ']'"),
+                (1, 20, "mismatched input '+'"),
+            ],
+            id="several-errors",
+        ),
+        pytest.param("a\n&& @ b", [(2, 4, "token recognition error at: '@'")], id="second-line"),
+        pytest.param("'abc", [(1, 1, "token recognition error")], id="unterminated-string"),
+        pytest.param("'\\q'", [(1, 1, "invalid escape")], id="unknown-escape"),
+        pytest.param("9223372036854775808", [(1, 1, "invalid int literal")], id="int-overflow"),
+        pytest.param("18446744073709551616u", [(1, 1, "invalid uint literal")], id="uint-overflow"),
+        pytest.param("9" * 5_000, [(1, 1, "invalid int literal")], id="endless-integer"),
+        pytest.param("has(a)", [(1, 5, "invalid argument to has() macro")], id="has-of-a-name"),
+        pytest.param(
+            "l.all(1, true)", [(1, 7, "argument must be a simple name")], id="no-variable"
+        ),
+        pytest.param(
+            "l.all(x, x, true)", [(1, 10, "duplicate variable")], id="same-variable-twice"
+        ),
+        pytest.param("for", [(1, 1, "reserved identifier: for")], id="reserved"),
+        pytest.param("a.in", [(1, 3, "mismatched input 'in' expecting IDENTIFIER")], id="keyword"),
+        pytest.param("'\ud800'", [(1, 1, "not valid unicode")], id="lone-surrogate"),
+        pytest.param("a ? b ? c : d : e", [(1, 7, "expecting ':'")], id="ternary-in-the-middle"),
+        pytest.param("", [(1, 1, "mismatched input '<EOF>'")], id="nothing"),
+    ],
+)
+def test_mistakes_are_all_said_with_their_places(source, wrong):
+    with pytest.raises(CelCompileError) as caught:
+        parse(source)
+
+    found = [(issue.line, issue.column) for issue in caught.value.issues]
+    assert found == [(line, column) for line, column, _ in wrong]
+    for issue, (_, _, message) in zip(caught.value.issues, wrong, strict=True):
+        assert message in issue.message
+
+
+def test_messages_point_at_the_place():
+    with pytest.raises(CelCompileError) as caught:
+        parse("object.spec\n  .replicas = 3")
+
+    assert str(caught.value) == (
+        "ERROR: <input>:2:13: Syntax error: token recognition error at: '='\n"
+        " |   .replicas = 3\n"
+        " | ............^\n"
+        "ERROR: <input>:2:15: Syntax error: extraneous input '3' expecting <EOF>\n"
+        " |   .replicas = 3\n"
+        " | ..............^"
+    )
+
+
+def test_long_lines_are_cut_around_the_place():
+    with pytest.raises(CelCompileError) as caught:
+        parse("a" * 500 + " b " + "c" * 500)
+
+    assert max(map(len, str(caught.value).splitlines())) < 210
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        pytest.param(lambda depth: "(" * depth + "1" + ")" * depth, id="parentheses"),
+        pytest.param(lambda depth: "[" * depth + "]" * depth, id="lists"),
+        pytest.param(lambda depth: "{1:" * depth + "1" + "}" * depth, id="maps"),
+        pytest.param(lambda depth: "f(" * depth + "1" + ")" * depth, id="calls"),
+        pytest.param(lambda depth: "(1+" * depth + "1" + ")" * depth, id="operators"),
+        pytest.param(lambda depth: "a" + "[0]" * depth, id="indices"),
+        pytest.param(lambda depth: "a" + ".b" * depth, id="selections"),
+        pytest.param(lambda depth: "1" + "+1" * depth, id="sums"),
+        pytest.param(lambda depth: "a?b:" * depth + "c", id="conditions"),
+    ],
+)
+def test_nesting_has_a_limit(nested):
+    parse(nested(MAX_DEPTH - 2))
+
+    with pytest.raises(CelCompileError, match="expression recursion limit exceeded: 250"):
+        parse(nested(MAX_DEPTH + 2))
+
+
+def test_length_has_a_limit():
+    with pytest.raises(CelCompileError, match=r"code point size exceeds limit: size: 100001"):
+        parse("'" + "a" * (MAX_CODE_POINTS - 1) + "'")
+
+
+def test_chains_of_logic_do_not_nest():
+    tree = parse(" && ".join(["a"] * 1_000))
+
+    assert isinstance(tree, ast.Logic)
+    assert len(tree.operands) == 1_000
+
+
+@given(st.text(max_size=60) | st.text("abc.?[](){}'\"`\\:,+-*/!&|<>= 01ux\n", max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_any_text_parses_or_is_refused_with_issues(source):
+    issues = ()
+    try:
+        tree = parse(source)
+    except CelCompileError as error:
+        tree, issues = None, error.issues
+
+    assert (tree is None) == bool(issues)
+    assert all(issue.line >= 1 and issue.column >= 1 for issue in issues)
