@@ -65,17 +65,24 @@ class MatchConstraints(Closed, frozen=True):
     """Which requests a policy concerns, by kind, operation and labels."""
 
     resource_rules: Annotated[tuple[Rule, ...], msgspec.Meta(min_length=1)]
+    """What the policy concerns; one rule that matches is enough."""
     exclude_resource_rules: tuple[Rule, ...] = ()
+    """What it leaves out of that."""
     namespace_selector: LabelSelector = MATCH_ALL
+    """Labels of the object's namespace, or of the namespace itself if that is the object."""
     object_selector: LabelSelector = MATCH_ALL
+    """Labels of the object, as it is or as it was."""
     match_policy: MatchPolicy = "Equivalent"
+    """`Equivalent`: other versions of a resource match too. `Exact`: as it was sent."""
 
 
 class NamedExpression(Closed, frozen=True):
     """An expression with a name: a match condition, or a variable."""
 
     name: str
+    """Unique within the policy; that of a variable is what `variables.NAME` calls it."""
     expression: str
+    """CEL."""
 
 
 class Validation(Closed, frozen=True):
@@ -85,11 +92,17 @@ class Validation(Closed, frozen=True):
     """
 
     expression: str
+    """CEL that is true of what may pass."""
     name: str = ""
+    """Says which validation it was, in denials and logs."""
     message: str = ""
+    """What is wrong."""
     message_expression: str = ""
+    """CEL that computes the message; `message` stands in where it fails."""
     remedy: Text = ""
+    """What to do about it."""
     reason: Reason = "Invalid"
+    """Decides the HTTP status of the refusal."""
 
 
 class Toleration(Closed, frozen=True):
@@ -163,8 +176,11 @@ class TopologyRequest(Closed, frozen=True):
     """
 
     required: Text | None = None
+    """All pods within one domain of this level, or the job waits."""
     preferred: Text | None = None
+    """Within one domain if it can be had, else in as few as possible."""
     unconstrained: bool | Expression | None = None
+    """Anywhere, with the free capacity of each node looked at."""
 
 
 class Gang(Closed, frozen=True):
@@ -174,7 +190,9 @@ class Gang(Closed, frozen=True):
     """
 
     min_member: Number
+    """Pods that start together."""
     name: Text | None = None
+    """The group that a plain pod belongs to."""
 
 
 class SchedulingGate(Closed, frozen=True):
@@ -187,7 +205,9 @@ class Resources(Closed, frozen=True):
     """What each container asks for if its author did not say."""
 
     requests: dict[str, Amount] = {}
+    """By resource. A limit that the author stated counts as the request."""
     limits: dict[str, Amount] = {}
+    """By resource. Never below a request that the author stated."""
 
 
 class Inject(Closed, frozen=True):
@@ -198,34 +218,58 @@ class Inject(Closed, frozen=True):
     """
 
     queue_name: Text | None = None
+    """The LocalQueue that the object waits in."""
     priority_class_name: Text | None = None
+    """The PriorityClass of the pods."""
     workload_priority_class_name: Text | None = None
+    """The WorkloadPriorityClass that orders the object in its queue."""
     tolerations: tuple[Toleration, ...] | Expression = ()
+    """Added, unless one that is there covers them."""
     node_selector: dict[str, Text] = {}
+    """Labels that nodes must have; each is set for itself."""
     affinity: Affinity | None = None
+    """Nodes to go to; joined with what the author asked for."""
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | Expression = ()
+    """How evenly the pods spread."""
     topology: TopologyRequest | None = None
+    """How close together the pods go."""
     gang: Gang | None = None
+    """How many pods start together."""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    """What must be lifted before the pods are scheduled; set at creation only."""
     resources: Resources | None = None
+    """What containers ask for if their author did not say."""
     labels: dict[str, Text] = {}
+    """Labels of the pods."""
     annotations: dict[str, Text] = {}
+    """Annotations of the pods."""
     object_labels: dict[str, Text] = {}
+    """Labels of the object itself."""
     object_annotations: dict[str, Text] = {}
+    """Annotations of the object itself."""
     override: bool | tuple[InjectField, ...] = False
+    """Whether, or for which fields, this goes before what the author set."""
 
 
 class PolicySpec(Closed, frozen=True):
     """What a policy concerns, sets and demands."""
 
     match_constraints: MatchConstraints
+    """Which requests the policy concerns, by kind, operation and labels."""
     description: str = ""
+    """What the policy is for, in a sentence."""
     match_conditions: Annotated[tuple[NamedExpression, ...], msgspec.Meta(max_length=64)] = ()
+    """Which of those it concerns, by CEL: all must be true."""
     variables: tuple[NamedExpression, ...] = ()
+    """Named expressions, computed when they are first used; later ones may use earlier ones."""
     inject: Inject | None = None
+    """What is set on the objects."""
     validations: tuple[Validation, ...] = ()
+    """What must be true of them, after all policies have set what they set."""
     enforcement: Enforcement = "Deny"
+    """What a validation that is not true leads to: a refusal, a warning, or an audit annotation."""
     failure_policy: FailurePolicy = "Fail"
+    """What happens when the policy cannot be evaluated: it objects, or it is left out."""
     priority: int = 0
     """Who mutates first: the higher, then the lower name."""
 
