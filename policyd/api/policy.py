@@ -73,7 +73,7 @@ class MatchConstraints(Closed, frozen=True):
     object_selector: LabelSelector = MATCH_ALL
     """Labels of the object, as it is or as it was."""
     match_policy: MatchPolicy = "Equivalent"
-    """`Equivalent`: other versions of a resource match too. `Exact`: as it was sent."""
+    """`Equivalent`: other versions of a resource match too. `Exact`: only the one named."""
 
 
 class NamedExpression(Closed, frozen=True):

@@ -5,17 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*) *([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and the line it begins on."""
+    """A fenced block: its language, what else its fence says, its text, and where it begins."""
 
     page: Path
     line: int
     language: str
+    remark: str
     text: str
 
     @property
@@ -45,7 +46,7 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2])
+        Block(page, text.count("\n", 0, match.start()) + 1, *match.groups())
         for match in FENCE.finditer(text)
     ]
 
@@ -69,7 +70,8 @@ def split(part: str) -> tuple[str, str]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Tell whether the output is as shown, where `…` stands for anything within it."""
+    """Tell whether the output is as shown, where `…` stands for anything, and columns may move."""
     pattern = ".*?".join(re.escape(part.strip()) for part in shown.split("…"))
-    pattern = re.sub(r"(\\ )+", r"\\s+", pattern)
-    return re.search(pattern, printed, re.DOTALL) is not None
+    pattern = re.sub(r"(\\ )+", r"[ ]+", pattern)
+    printed = "\n".join(line.rstrip() for line in printed.splitlines()).strip()
+    return re.fullmatch(pattern, printed, re.DOTALL) is not None

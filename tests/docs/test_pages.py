@@ -1,11 +1,24 @@
-"""What can be checked without a cluster: links, YAML blocks, and that console blocks are tested."""
+"""What can be checked without running anything: links, YAML blocks, and that fences are seen."""
 
 import pytest
 import yaml
 
+from policyd.api import crd, kinds
+from policyd.engine.cases import load_cases
+from policyd.engine.load import load_policies
+from policyd.local.apiserver.custom import schema as custom_schema
+from policyd.local.apiserver.custom.checking import check_custom
+from policyd.local.apiserver.typed import decode_typed
 from tests.docs.pages import LINK, PROJECT, blocks, pages
 
 EVERY_PAGE = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in pages()]
+YAML_BLOCKS = [
+    pytest.param(block, id=block.place)
+    for page in pages()
+    for block in blocks(page)
+    if block.language == "yaml"
+]
+CUSTOM = {(f"{kind.group}/{kind.version}", kind.type.__name__): kind for kind in crd.KINDS}
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)
@@ -16,7 +29,56 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)
-def test_yaml_blocks_load(page):
-    for block in blocks(page):
-        if block.language == "yaml":
-            assert list(yaml.safe_load_all(block.text)), block.place
+def test_every_fence_is_seen(page):
+    """An indented fence would be passed over by all tests of blocks."""
+    fences = page.read_text().count("```")
+
+    assert fences == 2 * len(blocks(page))
+
+
+@pytest.mark.parametrize("block", YAML_BLOCKS)
+def test_yaml_says_what_its_kind_knows(block):
+    documents = [document for document in yaml.safe_load_all(block.text) if document]
+    assert documents, block.place
+    assert [wrong for document in documents for wrong in mistakes(document)] == []
+    findings = load_policies(block.text, block.place).findings
+    assert [f"{finding.line}: {finding.message}" for finding in findings] == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({"apiVersion": "v1", "kind": "Pod", "spec": {"node": "a"}}, id="built-in"),
+        pytest.param(
+            {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "spec": {"parent": "a"}},
+            id="kueue",
+        ),
+        pytest.param({"apiVersion": "v1", "kind": "Pot"}, id="kind"),
+        pytest.param({"cases": [{"name": "a", "expects": {}}]}, id="cases"),
+    ],
+)
+def test_a_mistake_in_yaml_would_be_found(document):
+    assert mistakes(document)
+
+
+def mistakes(document):
+    """Say what an object has that its kind does not know, or what its schema forbids."""
+    if "cases" in document:
+        return [finding.message for finding in load_cases(yaml.safe_dump(document), "")[1]]
+    if "kind" not in document:
+        return []
+    api_version, kind = document["apiVersion"], document["kind"]
+    if (api_version, kind) in CUSTOM:
+        return custom_mistakes(document, CUSTOM[api_version, kind])
+    group, _, version = api_version.rpartition("/")
+    built_in = kinds.resource_for_kind(group, version, kind)
+    if built_in is None:
+        return [f"{kind} of {api_version} is not known"]
+    return decode_typed(document, built_in.type_name)[1]
+
+
+def custom_mistakes(document, kind):
+    definition = crd.definition(kind)
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    unknown = list(custom_schema.prune(document, schema))
+    return unknown + [cause.message for cause in check_custom(document, schema)]

@@ -1,0 +1,290 @@
+"""Writes the reference pages from the code: `python -m tests.generate_docs`.
+
+What a field means is the string below it, or else what its type's docstring says.
+"""
+
+import ast
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import fields as dataclass_fields
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import click
+import msgspec
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+from policyd.api.meta import ObjectMeta
+from policyd.api.policy import Expression, Policy
+from policyd.cli import COMMANDS, main
+from policyd.config import PREFIX, Settings
+from policyd.controller.metrics import Metrics
+from policyd.engine.schema import policy_shape
+from webhooks.__main__ import main as webhooks_main
+from webhooks.metrics import DoorMetrics
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+MADE = "<!-- Made from the code by `python -m tests.generate_docs`. Do not edit. -->\n"
+SCALARS = {str: "text", int: "whole number", bool: "true or false", datetime: "timestamp"}
+
+
+def documents() -> dict[str, str]:
+    """The text of each page, by name."""
+    pages = {
+        "policy.md": policy_page(),
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "metrics.md": metrics_page(),
+    }
+    return {name: MADE + text for name, text in pages.items()}
+
+
+# Fields and what they mean
+
+
+def field_notes(owner: type) -> Mapping[str, str]:
+    """Return the string below each field of a class, on one line."""
+    body = ast.parse(dedent(inspect.getsource(owner))).body[0].body
+    notes = {}
+    for field, note in pairwise(body):
+        is_note = isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant)
+        if isinstance(field, ast.AnnAssign) and is_note:
+            notes[field.target.id] = one_line(note.value.value)
+    return notes
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def table(header: str, rows: Iterator[tuple[str, ...]]) -> str:
+    columns = header.split(" | ")
+    lines = [f"| {header} |", f"|{'---|' * len(columns)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+# policy.md
+
+
+def policy_page() -> str:
+    sections = "\n\n".join(struct_section(struct) for struct in structs(Policy))
+    return f"""\
+# Policy
+
+`policyd.io/v1alpha1`, kind `Policy`, short name `pol`, not namespaced.
+[Write a policy](../guides/write-a-policy.md) shows how to use it, and
+[policies](../concepts/policies.md) how policies work together.
+`policyd schema` prints the same as a JSON schema for your editor.
+
+Where a type is *text*, *number* or the like *or* [Expression](#expression), write the value out, or
+`{{expression: …}}` to compute it by CEL.
+A computed value that is null is left out, with the field that would carry it.
+What the API server's own objects have too (tolerations, affinity, selectors) means what it means
+there.
+
+{sections}
+"""
+
+
+def structs(root: type) -> list[type]:
+    """Return the Structs that a Struct leads to, itself first, in the order of reading."""
+    found: list[type] = []
+
+    def visit(hint: Any) -> None:
+        if is_struct(hint):
+            if hint in found or hint is ObjectMeta:
+                return
+            found.append(hint)
+            for inner in hints(hint).values():
+                visit(inner)
+        for inner in typing.get_args(hint):
+            visit(inner)
+
+    visit(root)
+    return found
+
+
+def is_struct(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def hints(struct: type) -> dict[str, Any]:
+    return typing.get_type_hints(struct, include_extras=True)
+
+
+def struct_section(struct: type) -> str:
+    summary = re.sub(r"`\w+_\w+`", camel, dedent(f"    {struct.__doc__}").strip())
+    return f"## {struct.__name__}\n\n{summary}\n\n" + table(
+        "Field | Type | Default | Meaning", struct_rows(struct)
+    )
+
+
+def camel(name: re.Match[str]) -> str:
+    return re.sub(r"_(\w)", lambda letter: letter[1].upper(), name[0])
+
+
+def struct_rows(struct: type) -> Iterator[tuple[str, ...]]:
+    annotated, notes = hints(struct), field_notes(struct)
+    required = policy_shape().schema["$defs"][struct.__name__].get("required", ())
+    for field in msgspec.structs.fields(struct):
+        hint, name = annotated[field.name], field.encode_name
+        default = "required" if name in required else default_text(field.default)
+        yield f"`{name}`", type_text(hint), default, notes.get(field.name) or summary_of(hint)
+
+
+def summary_of(hint: Any) -> str:
+    """Return the first sentence on the Struct that a field holds; a value needs none."""
+    if is_struct(hint):
+        return "" if hint is Expression else one_line(hint.__doc__).split(". ")[0].rstrip(".") + "."
+    return next(filter(None, map(summary_of, typing.get_args(hint))), "")
+
+
+def type_text(hint: Any) -> str:
+    """Write a type as a reader of YAML knows it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in GENERIC:
+        return GENERIC[origin](arguments)
+    if hint is ObjectMeta:
+        return "as in every object"
+    if is_struct(hint):
+        return f"[{hint.__name__}](#{hint.__name__.lower()})"
+    return SCALARS[hint]
+
+
+def union_text(members: tuple[Any, ...]) -> str:
+    return " or ".join(type_text(member) for member in members if member is not types.NoneType)
+
+
+def literal_text(values: tuple[str, ...]) -> str:
+    shown = [f"`{value}`" for value in values if value]
+    return " or ".join(shown) if len(shown) < 3 else f"one of {', '.join(shown)}"
+
+
+def element_text(hint: Any) -> str:
+    text = type_text(hint)
+    return f"({text})" if " or " in text else text
+
+
+GENERIC = {
+    typing.Annotated: lambda arguments: type_text(arguments[0]),
+    types.UnionType: union_text,
+    typing.Union: union_text,
+    typing.Literal: literal_text,
+    tuple: lambda arguments: f"list of {element_text(arguments[0])}",
+    dict: lambda arguments: f"map of text to {element_text(arguments[1])}",
+}
+
+
+def default_text(default: Any) -> str:
+    if isinstance(default, msgspec.Struct):
+        default = msgspec.to_builtins(default)
+    if default in (None, "", (), {}, msgspec.NODEFAULT):
+        return "none"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+# cli.md
+
+
+def cli_page() -> str:
+    commands = "\n".join(command_section(("policyd", name), main, [name]) for name in COMMANDS)
+    return f"""\
+# Command line
+
+`policyd` is for people and pipelines, `policyd-webhooks` is the admission server.
+Data goes to standard output, talk to standard error.
+Exit codes: 0 fine, 1 findings, 2 usage.
+
+{command_section(("policyd",), main, [])}
+{commands}
+{command_section(("policyd-webhooks",), webhooks_main, [])}\
+"""
+
+
+def command_section(words: tuple[str, ...], command: click.Command, arguments: list[str]) -> str:
+    runner = CliRunner()
+    shown = runner.invoke(
+        command, [*arguments, "--help"], prog_name=words[0], terminal_width=100, color=False
+    )
+    assert shown.exit_code == 0, shown.output
+    return f"## {' '.join(words)}\n\n```text\n{shown.stdout.rstrip()}\n```\n"
+
+
+# settings.md
+
+
+def settings_page() -> str:
+    return f"""\
+# Settings
+
+What `policyd-webhooks` is told: by a flag, or by a variable of the environment.
+A flag wins over its variable, the variable over the default.
+An unknown variable that begins with `{PREFIX}` is an error, so that a slip of the pen is noticed.
+
+{table("Flag | Variable | Default | Meaning", settings_rows())}
+"""
+
+
+def settings_rows() -> Iterator[tuple[str, ...]]:
+    notes = field_notes(Settings)
+    flags = {parameter.name: parameter for parameter in webhooks_main.params}
+    for field in dataclass_fields(Settings):
+        flag = flags.get(field.name)
+        shown = f"`{max(flag.opts, key=len)}`" if flag else "—"
+        default = default_text(field.default)
+        yield shown, f"`{PREFIX}{field.name.upper()}`", default, notes[field.name]
+
+
+# metrics.md
+
+
+def metrics_page() -> str:
+    door = DoorMetrics(CollectorRegistry())
+    controller = Metrics()
+    return f"""\
+# Metrics
+
+Both processes serve them at `/metrics` in Prometheus' format.
+Labels come from closed sets and the names of ClusterQueues, so that no series is made for each pod
+or workload.
+
+## policyd-webhooks
+
+{table("Metric | Type | Labels | Meaning", metric_rows(door))}
+
+## policyd controller
+
+Served with `--health-port`.
+
+{table("Metric | Type | Labels | Meaning", metric_rows(controller))}
+"""
+
+
+def metric_rows(owner: object) -> Iterator[tuple[str, ...]]:
+    kinds = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
+    for metric in vars(owner).values():
+        if isinstance(metric, MetricWrapperBase):
+            described = metric.describe()[0]
+            total = "_total" if isinstance(metric, Counter) else ""
+            labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "none"
+            text = re.sub(r"(?<!\.)$", ".", described.documentation)
+            yield f"`{described.name}{total}`", kinds[type(metric)], labels, text
+
+
+def write() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in documents().items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    write()
