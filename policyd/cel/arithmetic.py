@@ -2,7 +2,6 @@
 
 import math
 
-from policyd.cel.containers import Value
 from policyd.cel.errors import CelError
 from policyd.cel.values import (
     INT_MAX,
@@ -11,6 +10,7 @@ from policyd.cel.values import (
     Duration,
     Timestamp,
     UInt,
+    Value,
     no_such_overload,
 )
 

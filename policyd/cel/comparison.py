@@ -4,15 +4,16 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
-from policyd.cel.containers import Optional, Value
 from policyd.cel.cost import Budget
 from policyd.cel.errors import CelError
 from policyd.cel.values import (
     BOOL_KEYS,
     UINT_MAX,
     Duration,
+    Optional,
     Timestamp,
     UInt,
+    Value,
     no_such_overload,
     type_name,
 )

@@ -7,86 +7,39 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from policyd.cel.errors import CelError
-from policyd.cel.values import BOOL_KEYS, CelMap, UInt, no_such_overload, type_name
+from policyd.cel.values import (
+    BOOL_KEYS,
+    CelMap,
+    Optional,
+    UInt,
+    Value,
+    map_key,
+    no_such_overload,
+    optional_index,
+    position_of,
+    shown_key,
+    type_name,
+    unselectable,
+)
 
-Value = Any
-"""A value of CEL: decoded JSON, or one of the types of this language."""
-
-_KEYS: Final = frozenset((str, int, UInt, float))
 _LITERAL_KEYS: Final = frozenset((str, int, UInt, bool))
-
-
-class Optional:
-    """A value that may be missing; selecting from it gives an optional again."""
-
-    __slots__ = ("present", "value")
-    cel_type_name = "optional_type"
-
-    def __init__(self, value: object, *, present: bool = True) -> None:
-        self.value = value
-        self.present = present
-
-    def __getitem__(self, key: Value) -> "Optional":
-        return optional_index(self, key)
-
-    def __repr__(self) -> str:
-        return f"optional.of({self.value!r})" if self.present else "optional.none()"
-
-
-NONE: Final = Optional(None, present=False)
 
 
 def index(container: Value, key: Value) -> Value:
     """Return an element of a list or a value of a map."""
     if type(container) is list:
-        position = _position(key)
+        position = position_of(key)
         if 0 <= position < len(container):
             return container[position]
         raise CelError(f"index out of bounds: {position}")
     if isinstance(container, dict):
         try:
-            return container[_map_key(container, key)]
+            return container[map_key(container, key)]
         except KeyError:
-            raise CelError(f"no such key: {_shown(key)}") from None
+            raise CelError(f"no such key: {shown_key(key)}") from None
     if type(container) is Optional:
         return optional_index(container, key)
     raise unselectable(container, key)
-
-
-def _position(key: Value) -> int:
-    kind = type(key)
-    if kind is int or kind is UInt:
-        return int(key)
-    if kind is float and key.is_integer():
-        return int(key)
-    raise CelError(f"unsupported index type '{type_name(key)}' in list")
-
-
-def _map_key(container: Value, key: Value) -> Any:  # noqa: ANN401 - keys are of several types
-    if type(key) is bool:
-        return BOOL_KEYS[key]
-    if type(key) not in _KEYS:
-        raise no_such_overload("_[_]", container, key)
-    return key
-
-
-def _shown(key: Value) -> str:
-    return str(key).lower() if type(key) is bool else str(key)
-
-
-def optional_index(container: Value, key: Value) -> Optional:
-    """Return the element as an optional: none if it is not there."""
-    if type(container) is Optional:
-        if not container.present:
-            return NONE
-        container = container.value
-    if type(container) is list:
-        position = _position(key)
-        return Optional(container[position]) if 0 <= position < len(container) else NONE
-    if isinstance(container, dict):
-        found = _map_key(container, key)
-        return Optional(container[found]) if found in container else NONE
-    raise no_such_overload("_[?_]", container, key)
 
 
 def has(container: Value, field: str) -> bool:
@@ -98,24 +51,13 @@ def has(container: Value, field: str) -> bool:
     raise unselectable(container, field)
 
 
-def unselectable(container: Value, field: Value) -> CelError:
-    """Return the error for a field or key that cannot be selected."""
-    if isinstance(container, dict):
-        return CelError(f"no such key: {_shown(field)}")
-    if type(container) is list:
-        return CelError(f"unsupported index type '{type_name(field)}' in list")
-    if type(field) is str:
-        return CelError(f"no such overload: {type_name(container)} has no field '{field}'")
-    return no_such_overload("_[_]", container, field)
-
-
 def make_map(pairs: Iterable[tuple[Value, Value]]) -> dict[Any, Value]:
     """Build a map from a literal's pairs."""
     made: dict[Any, Value] = {}
     for key, value in pairs:
         stored = _literal_key(key)
         if stored in made:
-            raise CelError(f"Failed with repeated key: {_shown(key)}")
+            raise CelError(f"Failed with repeated key: {shown_key(key)}")
         made[stored] = value
     return finish_map(made)
 
@@ -130,7 +72,7 @@ def insert(made: dict[Any, Value], key: Value, value: Value) -> None:
     """Add an entry to a map under construction."""
     stored = _literal_key(key)
     if stored in made:
-        raise CelError(f"insert failed: key {_shown(key)} already exists")
+        raise CelError(f"insert failed: key {shown_key(key)} already exists")
     made[stored] = value
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final
 
-from policyd.cel import arithmetic, ast, comparison, containers, cost
+from policyd.cel import arithmetic, ast, comparison, containers, cost, values
 from policyd.cel.checker import Checked, VariableReference, check, check_leniently
-from policyd.cel.containers import NONE, Optional
 from policyd.cel.cost import EXPRESSION_LIMIT, Budget
 from policyd.cel.emit_calls import emit_call
 from policyd.cel.emit_macros import (
@@ -40,7 +39,7 @@ from policyd.cel.generator import Emit, Generated, Generator, Line
 from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, Type, list_of
-from policyd.cel.values import CelMap, Struct, no_such_overload
+from policyd.cel.values import NONE, CelMap, Optional, Struct, no_such_overload
 
 _FILE: Final = "<cel>"
 # An error that is absorbed takes as long as comparing so many elements.
@@ -209,7 +208,7 @@ def translate(error: BaseException) -> CelError:
         wrong.position = line.position if line else None
         return wrong
     container, key = names[line.probe.container], line.probe.key
-    failed = containers.unselectable(container, names[key] if line.probe.key_is_variable else key)
+    failed = values.unselectable(container, names[key] if line.probe.key_is_variable else key)
     failed.position = line.position
     return failed
 
@@ -331,7 +330,7 @@ _GLOBALS: Final[dict[str, Any]] = {
     "R_need_optional": containers.need_optional,
     "R_negate": arithmetic.negate,
     "R_no_overload": _no_overload,
-    "R_optional_index": containers.optional_index,
+    "R_optional_index": values.optional_index,
     "R_pairs": containers.pairs,
     "R_present": _present,
     "R_present_pair": _present_pair,

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from policyd.cel.errors import CelError
 
+Value = Any
+"""A value of CEL: decoded JSON, or one of the types of this language."""
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 UINT_MAX: Final = 2**64 - 1
@@ -24,6 +26,9 @@ class UInt(int):
 
     def __repr__(self) -> str:
         return f"{int(self)}u"
+
+
+_KEYS: Final = frozenset((str, int, UInt, float))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +157,73 @@ def no_such_overload(function: str, *arguments: object) -> CelError:
     """Return the error for arguments a function has no overload for."""
     names = ", ".join(map(type_name, arguments))
     return CelError(f"no such overload: {function} applied to '({names})'")
+
+
+class Optional:
+    """A value that may be missing; selecting from it gives an optional again."""
+
+    __slots__ = ("present", "value")
+    cel_type_name = "optional_type"
+
+    def __init__(self, value: object, *, present: bool = True) -> None:
+        self.value = value
+        self.present = present
+
+    def __getitem__(self, key: Value) -> "Optional":
+        return optional_index(self, key)
+
+    def __repr__(self) -> str:
+        return f"optional.of({self.value!r})" if self.present else "optional.none()"
+
+
+NONE: Final = Optional(None, present=False)
+
+
+def position_of(key: Value) -> int:
+    """Return the place in a list a key stands for."""
+    kind = type(key)
+    if kind is int or kind is UInt:
+        return int(key)
+    if kind is float and key.is_integer():
+        return int(key)
+    raise CelError(f"unsupported index type '{type_name(key)}' in list")
+
+
+def map_key(container: Value, key: Value) -> Any:  # noqa: ANN401 - keys are of several types
+    """Return the form in which a map holds a key."""
+    if type(key) is bool:
+        return BOOL_KEYS[key]
+    if type(key) not in _KEYS:
+        raise no_such_overload("_[_]", container, key)
+    return key
+
+
+def shown_key(key: Value) -> str:
+    """Write a key as CEL does."""
+    return str(key).lower() if type(key) is bool else str(key)
+
+
+def optional_index(container: Value, key: Value) -> Optional:
+    """Return the element as an optional: none if it is not there."""
+    if type(container) is Optional:
+        if not container.present:
+            return NONE
+        container = container.value
+    if type(container) is list:
+        position = position_of(key)
+        return Optional(container[position]) if 0 <= position < len(container) else NONE
+    if isinstance(container, dict):
+        found = map_key(container, key)
+        return Optional(container[found]) if found in container else NONE
+    raise no_such_overload("_[?_]", container, key)
+
+
+def unselectable(container: Value, field: Value) -> CelError:
+    """Return the error for a field or key that cannot be selected."""
+    if isinstance(container, dict):
+        return CelError(f"no such key: {shown_key(field)}")
+    if type(container) is list:
+        return CelError(f"unsupported index type '{type_name(field)}' in list")
+    if type(field) is str:
+        return CelError(f"no such overload: {type_name(container)} has no field '{field}'")
+    return no_such_overload("_[_]", container, field)

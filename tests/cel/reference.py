@@ -5,19 +5,18 @@ It shares the runtime and the libraries with the compiler, not a line of how con
 
 import re
 
-from policyd.cel import arithmetic, comparison, containers
+from policyd.cel import arithmetic, comparison, containers, values
 from policyd.cel.checker import (
     FunctionReference,
     TypeReference,
     VariableReference,
     check_leniently,
 )
-from policyd.cel.containers import NONE, Optional
 from policyd.cel.cost import Budget
 from policyd.cel.errors import CelError
 from policyd.cel.functions import call_dynamically
 from policyd.cel.parser import parse
-from policyd.cel.values import Struct, TypeValue, no_such_overload
+from policyd.cel.values import NONE, Optional, Struct, TypeValue, no_such_overload
 
 
 def evaluate(source, environment, variables):
@@ -66,9 +65,9 @@ class _Walker:
 
     def field(self, value, name):
         if type(value) is Optional:
-            return containers.optional_index(value, name)
+            return values.optional_index(value, name)
         if not isinstance(value, dict):
-            raise containers.unselectable(value, name)
+            raise values.unselectable(value, name)
         return containers.index(value, name)
 
     def walk_select(self, node, scope):
@@ -76,7 +75,7 @@ class _Walker:
             return self.referenced(node)
         value = self.walk(node.operand, scope)
         if node.optional:
-            return containers.optional_index(value, node.field)
+            return values.optional_index(value, node.field)
         return self.field(value, node.field)
 
     def walk_has(self, node, scope):
@@ -88,7 +87,7 @@ class _Walker:
     def walk_index(self, node, scope):
         value, key = self.walk(node.operand, scope), self.walk(node.index, scope)
         if node.optional or type(value) is Optional:
-            return containers.optional_index(value, key)
+            return values.optional_index(value, key)
         return containers.index(value, key)
 
     # --- control

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from policyd.cel.checker import check_leniently
-from policyd.cel.containers import Optional
 from policyd.cel.errors import CelError, CelInternalError
 from policyd.cel.generator import Generator
 from policyd.cel.parser import parse
 from policyd.cel.program import _EMITTERS, compile_unchecked
-from policyd.cel.values import CelMap
+from policyd.cel.values import CelMap, Optional
 from tests.cel import reference
 from tests.cel.expressions import ENVIRONMENT, EXPRESSIONS, TYPED, VARIABLES
 

@@ -11,10 +11,9 @@ from policyd.cel import (
     admission_environment,
     compile_expression,
 )
-from policyd.cel.containers import Optional
 from policyd.cel.errors import CelInternalError
 from policyd.cel.lib.authorizer import Attributes, Authorizer, Decision, ResourceCheck
-from policyd.cel.values import Struct
+from policyd.cel.values import Optional, Struct
 from tests.conformance.outcome import Outcome
 
 _POLICY_BUDGET = 10_000_000

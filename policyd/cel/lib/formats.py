@@ -7,13 +7,13 @@ from collections.abc import Callable
 from datetime import date
 from typing import Final
 
-from policyd.cel.containers import NONE, Optional
 from policyd.cel.cost import traversal
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.time import parse_timestamp
 from policyd.cel.lib.url import is_url
 from policyd.cel.types import STRING, Type, list_of, optional_of
+from policyd.cel.values import NONE, Optional
 
 FORMAT = Type("kubernetes.NamedFormat")
 Validate = Callable[[str], list[str]]

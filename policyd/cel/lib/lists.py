@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from policyd.cel import arithmetic, comparison
-from policyd.cel.containers import NONE, Optional
 from policyd.cel.cost import deep_size, elements, ordered, pairs, search_list
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
@@ -22,7 +21,7 @@ from policyd.cel.types import (
     list_of,
     optional_of,
 )
-from policyd.cel.values import no_such_overload
+from policyd.cel.values import NONE, Optional, no_such_overload
 
 _ADDABLE: Final = (INT, UINT, DOUBLE, DURATION)
 _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)

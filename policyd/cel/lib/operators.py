@@ -19,6 +19,7 @@ from policyd.cel.types import (
 )
 
 _NUMBERS = (INT, UINT, DOUBLE)
+_SIGNED = (INT, DOUBLE, DURATION)
 
 
 def _same(name: str, run: object, *kinds: Type) -> tuple[Overload, ...]:

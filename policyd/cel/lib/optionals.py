@@ -1,11 +1,11 @@
 """Optional values: what may be missing, without null."""
 
-from policyd.cel.containers import NONE, Optional, need_optional
+from policyd.cel.containers import need_optional
 from policyd.cel.cost import elements
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, A, list_of, optional_of
-from policyd.cel.values import Duration, Timestamp
+from policyd.cel.values import NONE, Duration, Optional, Timestamp
 
 _ZEROS = frozenset((int, float, bool, str, bytes))
 
