@@ -3,7 +3,7 @@
 from typing import Final
 
 from policyd.cel import ast
-from policyd.cel.checker import FunctionReference
+from policyd.cel.checked import FunctionReference
 from policyd.cel.cost import traversal
 from policyd.cel.emit_operators import OPERATORS
 from policyd.cel.errors import CelError

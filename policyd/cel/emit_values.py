@@ -1,7 +1,7 @@
 """Write names, selections, literals, conditions and logic."""
 
 from policyd.cel import ast, cost
-from policyd.cel.checker import TypeReference, VariableReference
+from policyd.cel.checked import TypeReference, VariableReference
 from policyd.cel.generator import Atom, Generator, Probe
 from policyd.cel.values import TypeValue
 

@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from policyd.cel import ast
-from policyd.cel.checker import Checked
+from policyd.cel.checked import Checked
 from policyd.cel.environment import Environment
 from policyd.cel.errors import CelCompileError, issue_at
 from policyd.cel.types import DYN, Type

@@ -1,12 +1,13 @@
 """Compile expressions, and run what was compiled."""
 
-from collections.abc import Iterator, Mapping
-from types import CodeType, FunctionType, TracebackType
+from collections.abc import Mapping
+from types import CodeType, FunctionType
 from typing import Any, Final
 
-from policyd.cel import arithmetic, ast, comparison, containers, cost, values
-from policyd.cel.checker import Checked, VariableReference, check, check_leniently
-from policyd.cel.cost import EXPRESSION_LIMIT, Budget
+from policyd.cel import ast
+from policyd.cel.checked import Checked, VariableReference
+from policyd.cel.checker import check, check_leniently
+from policyd.cel.cost import Budget
 from policyd.cel.emit_calls import emit_call
 from policyd.cel.emit_macros import (
     emit_bind,
@@ -29,21 +30,16 @@ from policyd.cel.emit_values import (
 from policyd.cel.environment import Environment
 from policyd.cel.errors import (
     CelCompileError,
-    CelCostError,
     CelError,
-    CelInternalError,
     issue_at,
     locate,
 )
-from policyd.cel.generator import Emit, Generated, Generator, Line
+from policyd.cel.failures import FILE, translate
+from policyd.cel.generator import Emit, Generated, Generator
+from policyd.cel.globals import GLOBALS
 from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, Type, list_of
-from policyd.cel.values import NONE, CelMap, Optional, Struct, no_such_overload
-
-_FILE: Final = "<cel>"
-# An error that is absorbed takes as long as comparing so many elements.
-_ERROR_WORK: Final = 10
 
 _EMITTERS: Final[dict[type[ast.Node], Emit]] = {
     ast.Literal: emit_literal,
@@ -171,8 +167,8 @@ def _build(source: str, checked: Checked, environment: Environment) -> Program:
 
 
 def _load(generated: Generated) -> Any:  # noqa: ANN401 - a generated function
-    namespace: dict[str, Any] = {**_GLOBALS, **generated.constants, "_lines": generated.lines}
-    code: CodeType = compile(generated.source, _FILE, "exec")
+    namespace: dict[str, Any] = {**GLOBALS, **generated.constants, "_lines": generated.lines}
+    code: CodeType = compile(generated.source, FILE, "exec")
     exec(code, namespace)  # noqa: S102 - INVARIANT: the source holds no text of the expression
     function = namespace["cel"]
     assert isinstance(function, FunctionType), "the generated source defines `cel`"
@@ -186,156 +182,3 @@ def _variables_used(checked: Checked) -> frozenset[str]:
             dotted = reference.name == "variables" and reference.fields
             names.add(f"variables.{reference.fields[0]}" if dotted else reference.name)
     return frozenset(names)
-
-
-# --- errors
-
-
-def translate(error: BaseException) -> CelError:
-    """Return an error of generated code as one of CEL, with the position of its line.
-
-    A KeyError or TypeError of the generated line itself is a failed selection. Anything else that
-    is no CelError is a bug, and must not pass for an error of the expression.
-    """
-    line, names = _failed_line(error.__traceback__)
-    if isinstance(error, CelError):
-        if error.position is None and line is not None:
-            error.position = line.position if line.position != -1 else None
-        return _bare(error)
-    if line is None or line.probe is None or not isinstance(error, KeyError | TypeError):
-        wrong = CelInternalError(f"internal error: {type(error).__name__}: {error}")
-        wrong.__cause__ = error
-        wrong.position = line.position if line else None
-        return wrong
-    container, key = names[line.probe.container], line.probe.key
-    failed = values.unselectable(container, names[key] if line.probe.key_is_variable else key)
-    failed.position = line.position
-    return failed
-
-
-def _failed_line(
-    traceback: TracebackType | None,
-) -> tuple[Line | None, Mapping[str, Any]]:
-    """Return the line of generated code that failed, and the values of the names in it.
-
-    The line has no probe if it failed in something it called.
-    """
-    found: Line | None = None
-    names: Mapping[str, Any] = {}
-    for part in _frames(traceback):
-        if part.tb_frame.f_code.co_filename == _FILE:
-            lines: list[Line] = part.tb_frame.f_globals["_lines"]
-            found = lines[part.tb_lineno - 1]
-            names = {**part.tb_frame.f_globals, **part.tb_frame.f_locals}
-        elif found is not None:
-            found = Line(0, "", found.position)
-    return found, names
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
-
-
-def _bare(error: CelError) -> CelError:
-    """Drop the traceback: an error that is kept would keep the whole evaluation alive."""
-    error.__context__ = None
-    return error.with_traceback(None)
-
-
-def absorb(error: BaseException, first: CelError | None, budget: Budget) -> CelError:
-    """Return the error a guarded operand is remembered by: the first one.
-
-    Raises:
-        CelCostError: If that is what happened; nothing absorbs it.
-        CelInternalError: If that is what happened; nothing absorbs it.
-    """
-    failed = translate(error)
-    if isinstance(failed, CelCostError | CelInternalError):
-        raise failed
-    budget.charge_work(_ERROR_WORK)
-    return first or failed
-
-
-# --- what generated code may use
-
-
-def _fail(message: str) -> None:
-    raise CelError(message)
-
-
-def _no_overload(function: str, *arguments: object) -> None:
-    raise no_such_overload(function, *arguments)
-
-
-def _present(value: object) -> tuple[object, ...]:
-    optional = containers.need_optional(value)
-    return (optional.value,) if optional.present else ()
-
-
-def _present_pair(key: object, value: object) -> tuple[tuple[object, object], ...]:
-    optional = containers.need_optional(value)
-    return ((key, optional.value),) if optional.present else ()
-
-
-def _cost_of_sum(a: object, b: object, budget: Budget) -> int:
-    if type(a) is list:
-        budget.charge_work(cost.size_of(a) + cost.size_of(b))
-        return 0
-    return cost.traverse_both(a, b) - 1
-
-
-def _cost_of_in(element: object, container: list[object], budget: Budget) -> int:
-    if type(element) not in (int, bool, float):
-        budget.charge_work(cost.search_list(container, element))
-    return len(container)
-
-
-_GLOBALS: Final[dict[str, Any]] = {
-    "__builtins__": {"type": type, "len": len, "dict": dict, "list": list, "str": str, "int": int},
-    "ERRORS": (CelError, KeyError, TypeError),
-    "LIMIT": EXPRESSION_LIMIT,
-    "NUMBERS": comparison.NUMBERS,
-    "SIZED": frozenset((str, bytes, list, dict, CelMap)),
-    "CONTAINERS": frozenset((list, dict)),
-    "R_NONE": NONE,
-    "R_Optional": Optional,
-    "R_Struct": Struct,
-    "R_absorb": absorb,
-    "R_add": arithmetic.add,
-    "R_contains": comparison.contains,
-    "R_cost_of_in": _cost_of_in,
-    "R_cost_of_sum": _cost_of_sum,
-    "R_deep_size": cost.deep_size,
-    "R_divide": arithmetic.divide,
-    "R_elements": containers.elements,
-    "R_equal": comparison.equal,
-    "R_equal_counted": comparison.equal_counted,
-    "R_exceed": cost.exceed,
-    "R_fail": _fail,
-    "R_finish_map": containers.finish_map,
-    "R_greater": comparison.greater,
-    "R_greater_or_equal": comparison.greater_or_equal,
-    "R_has": containers.has,
-    "R_index": containers.index,
-    "R_insert": containers.insert,
-    "R_less": comparison.less,
-    "R_less_or_equal": comparison.less_or_equal,
-    "R_make_map": containers.make_map,
-    "R_merge": containers.merge,
-    "R_modulo": arithmetic.modulo,
-    "R_multiply": arithmetic.multiply,
-    "R_need_bool": comparison.need_bool,
-    "R_need_optional": containers.need_optional,
-    "R_negate": arithmetic.negate,
-    "R_no_overload": _no_overload,
-    "R_optional_index": values.optional_index,
-    "R_pairs": containers.pairs,
-    "R_present": _present,
-    "R_present_pair": _present_pair,
-    "R_size_of": cost.size_of,
-    "R_sort_pairs": comparison.sort_pairs,
-    "R_subtract": arithmetic.subtract,
-    "R_traverse_least": cost.traverse_least,
-}

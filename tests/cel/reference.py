@@ -6,12 +6,8 @@ It shares the runtime and the libraries with the compiler, not a line of how con
 import re
 
 from policyd.cel import arithmetic, comparison, containers, values
-from policyd.cel.checker import (
-    FunctionReference,
-    TypeReference,
-    VariableReference,
-    check_leniently,
-)
+from policyd.cel.checked import FunctionReference, TypeReference, VariableReference
+from policyd.cel.checker import check_leniently
 from policyd.cel.cost import Budget
 from policyd.cel.errors import CelError
 from policyd.cel.functions import call_dynamically
