@@ -15,16 +15,23 @@ from policyd.errors import PolicydError
 USAGE = 2
 """The exit code of a process that cannot start as it was told to."""
 
+INTERRUPTED = 130
+"""The exit code of a process that was not given the time to end well."""
+
 
 def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run `main` until it ends; the first signal sets the event it is given, the second cancels it.
 
-    A PolicydError ends the process with one sentence, a hint, and exit code 2.
+    A PolicydError ends the process with one sentence, a hint, and exit code 2; a second signal
+    with exit code 130, as a shell expects of what was interrupted.
     """
     # The loop that uvicorn would choose: uvloop, where there is one.
     loop_factory = uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()
     with in_words(), asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(_until_signalled(main))
+        try:
+            runner.run(_until_signalled(main))
+        except asyncio.CancelledError:
+            sys.exit(INTERRUPTED)
 
 
 async def _until_signalled(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:

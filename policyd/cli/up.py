@@ -18,6 +18,7 @@ from policyd.api.meta import Json
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
+from policyd.errors import ConfigurationError
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
@@ -26,6 +27,7 @@ from policyd.kube.http_client import HttpClient
 from policyd.local import demo
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import run_simulation
+from policyd.policy_files import policy_files
 from policyd.process import run
 from policyd.telemetry import configure_logging
 from webhooks.door import Door, run_door
@@ -124,21 +126,38 @@ async def _run(client: Client, server: ApiServer, options: Options, stop: asynci
         run_controller(client),
         run_door(door, listener, stop=stop),
     ]
-    console = Console(stderr=True)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part) for part in parts]
-        async with asyncio.timeout(READY_SECONDS):
-            await door_is_open(client)
-        click.echo(welcome(server.address, address, options))
-        tasks.append(group.create_task(Live(client, console).run()))
+        if await _opens(client, stop):
+            click.echo(welcome(server.address, address, options))
+            tasks.append(group.create_task(Live(client, Console(stderr=True)).run()))
         await stop.wait()
         for task in tasks:
             task.cancel()
 
 
+async def _opens(client: Client, stop: asyncio.Event) -> bool:
+    """Wait until a pod comes back with what the policies inject; False if `stop` comes first.
+
+    Raises:
+        ConfigurationError: If it takes longer than anybody waits.
+    """
+    deadline = asyncio.get_running_loop().time() + READY_SECONDS
+    while not stop.is_set():
+        if await _door_is_open(client):
+            return True
+        if asyncio.get_running_loop().time() > deadline:
+            raise ConfigurationError(
+                f"not ready within {READY_SECONDS:.0f} seconds",
+                hint="the log above says what is wrong; `--policies` may name what cannot be used",
+            )
+        await asyncio.sleep(0.02)
+    return False
+
+
 def _door_settings(options: Options, address: str) -> Settings:
     return Settings(
-        policies=tuple(str(path) for path in options.policies or (shipped("policies"),)),
+        policies=tuple(str(path) for path in options.policies),
         from_cluster=True,
         host=HOST,
         secret="kube-system/policyd-webhooks",  # noqa: S106 - the name of a Secret
@@ -149,11 +168,14 @@ def _door_settings(options: Options, address: str) -> Settings:
 
 
 async def install(client: Client, options: Options) -> None:
-    """Create policyd's kinds, the nodes, and the teams with their queues."""
+    """Create policyd's kinds, the nodes, the teams with their queues, and the policy library."""
     for kind in KINDS:
         await _ensure(client, resources.CUSTOM_RESOURCE_DEFINITIONS, definition(kind))
     for item in (*demo.nodes(options.nodes, options.racks), *demo.teams()):
         await _ensure(client, DEMO_RESOURCES[item["kind"]], item)
+    if not options.policies:
+        for file in policy_files([shipped("policies")]):
+            await _ensure(client, resources.POLICIES, yaml.safe_load(file.read_text()))
 
 
 async def _ensure(client: Client, resource: resources.Resource, item: Json) -> None:
@@ -163,19 +185,15 @@ async def _ensure(client: Client, resource: resources.Resource, item: Json) -> N
         await client.create(resource, item, into=dict, namespace=namespace)
 
 
-async def door_is_open(client: Client) -> None:
-    """Wait until a pod comes back with what the policies inject."""
-    probe = demo.pod("probe", demo.TEAMS[0])
-    while True:
-        try:
-            answer = await client.create(
-                resources.PODS, probe, into=dict, namespace=demo.TEAMS[0], dry_run=True
-            )
-            if QUEUE_LABEL in answer["metadata"].get("labels", {}):
-                return
-        except ApiError:
-            pass  # not open yet
-        await asyncio.sleep(0.02)
+async def _door_is_open(client: Client) -> bool:
+    team = demo.TEAMS[0]
+    try:
+        answer = await client.create(
+            resources.PODS, demo.pod("probe", team), into=dict, namespace=team, dry_run=True
+        )
+    except ApiError:
+        return False  # not open yet
+    return QUEUE_LABEL in answer["metadata"].get("labels", {})
 
 
 def shipped(name: str) -> Path:
@@ -199,6 +217,16 @@ def welcome(api_server: str, door: str, options: Options) -> str:
     examples = shipped("docs/examples")
     with suppress(ValueError):
         examples = examples.relative_to(Path.cwd())
+    tries = {
+        "get nodes,clusterqueues,policies": "what there is",
+        f"create -f {examples}/pod.yaml -o yaml": "what the policies inject into a pod",
+        f"create -f {examples}/greedy.yaml": "what they refuse, and what to do about it",
+        f"create -f {examples}/first.yaml": "a Job of 8 GPUs: it runs",
+        f"create -f {examples}/second.yaml": "another: it waits, and says for whom",
+        "describe workloads -n team-a": "who runs, who waits, and why",
+    }
+    width = max(map(len, tries))
+    lines = "\n".join(f"  kubectl {try_:<{width}}  # {why}" for try_, why in tries.items())
     return f"""
 policyd is up, with {options.nodes} simulated GPU nodes in {options.racks} racks
 
@@ -210,12 +238,7 @@ export KUBECONFIG={kubeconfig}
 
 Type that in another terminal, and then:
 
-  kubectl get nodes,clusterqueues,policies            # what there is
-  kubectl create -f {examples}/pod.yaml -o yaml       # what the policies inject into a pod
-  kubectl create -f {examples}/greedy.yaml            # what they refuse, and what to do about it
-  kubectl create -f {examples}/first.yaml             # a Job of 8 GPUs: it runs
-  kubectl create -f {examples}/second.yaml            # another: it waits, and says for whom
-  kubectl get workloads -A                            # who runs, who waits
+{lines}
 
 Ctrl-C ends it.
 """

@@ -75,9 +75,11 @@ async def watch(state: State, request: Request) -> Stream:
     state.watchers.add(watcher)
 
     def close() -> None:
-        watcher.close()
-        stop()
-        state.watchers.discard(watcher)
+        # The client's hanging up and the end of the answer both close a watch.
+        if watcher in state.watchers:
+            state.watchers.discard(watcher)
+            watcher.close()
+            stop()
 
     return Stream(
         chunks=_chunks(state, request, watcher, first, Writer(request, form)), close=close

@@ -26,7 +26,13 @@ def _prune(value: Json, schema: Object, path: str) -> Iterator[str]:
         yield from _prune_object(value, schema, path, is_resource=is_resource)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _prune(item, schema.get("items") or {}, f"{path}[{index}]")
+            yield from _prune(item, _items(schema), f"{path}[{index}]")
+
+
+def _items(schema: Object) -> Object:
+    """Return the schema of a list's items: all is kept where unknown fields are and none is."""
+    items: Object = schema.get("items") or {PRESERVE: bool(schema.get(PRESERVE))}
+    return items
 
 
 def _prune_object(value: Object, schema: Object, path: str, *, is_resource: bool) -> Iterator[str]:
