@@ -5,6 +5,7 @@ old version. So what a write returns is taken in at once, and what the watch the
 on only if it is newer. Listeners hear of every change once, in order.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar, Unpack
 
@@ -12,6 +13,9 @@ from policyd.kube.client import Reader, Selection
 from policyd.kube.informer import Identified, Informer, key_of
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
+
+MOST_REMEMBERED = 10_000
+"""Deleted objects that are remembered, until the answers to writes to them have surely come."""
 
 T = TypeVar("T", bound=Identified)
 
@@ -37,6 +41,7 @@ class Mirror(Generic[T]):
         )
         """To be run by somebody."""
         self._objects: dict[str, T] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self._listeners: list[Callable[[T | None, T | None], None]] = []
 
     def __iter__(self) -> Iterator[T]:
@@ -55,9 +60,12 @@ class Mirror(Generic[T]):
         self._listeners.append(listener)
 
     def wrote(self, obj: T) -> None:
-        """Take in what a write or a read returned."""
+        """Take in what a write or a read returned.
+
+        The answer to a write may come after the watch has told of the object's deletion.
+        """
         key, current = key_of(obj), self._objects.get(key_of(obj))
-        if current is not None and not _newer(obj, current):
+        if obj.metadata.uid in self._gone or (current is not None and not _newer(obj, current)):
             return
         self._objects[key] = obj
         self._tell(current, obj)
@@ -73,9 +81,15 @@ class Mirror(Generic[T]):
             self.wrote(new)
             return
         assert old is not None, "a change has an object before or after"
+        self._bury(old.metadata.uid)
         current = self._objects.get(key_of(old))
         if current is not None and current.metadata.uid == old.metadata.uid:
             self.forget(key_of(old))
+
+    def _bury(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > MOST_REMEMBERED:
+            self._gone.popitem(last=False)
 
     def _tell(self, old: T | None, new: T | None) -> None:
         if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
