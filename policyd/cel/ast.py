@@ -207,6 +207,16 @@ _PARTS: Final[dict[type[Node], Callable[[Any], tuple[Node, ...]]]] = {
 }
 
 
+def is_deeper(tree: Node, limit: int) -> bool:
+    """Tell whether a tree has more levels than `limit`; a chain like `a.b.c` has three."""
+    level: tuple[Node, ...] = (tree,)
+    for _ in range(limit + 1):
+        level = tuple(part for node in level for part in children(node))
+        if not level:
+            return False
+    return True
+
+
 def qualified_name(node: Node) -> tuple[str, ...] | None:
     """Return the parts of `a.b.c`, or None if `node` is something else."""
     parts: list[str] = []

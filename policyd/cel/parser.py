@@ -6,20 +6,15 @@ go all that is wrong.
 """
 
 from collections.abc import Callable
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from policyd.cel import ast
-from policyd.cel.errors import CelCompileError, Issue, issue_at
-from policyd.cel.lexer import KEYWORDS, RESERVED, Token, tokenize
+from policyd.cel.errors import CelCompileError
+from policyd.cel.lexer import KEYWORDS, RESERVED, Token
 from policyd.cel.macros import ALL_MACROS, MacroError, expand
 from policyd.cel.recursion import deep_recursion
+from policyd.cel.tokens import MAX_DEPTH, Tokens, UnexpectedError
 from policyd.cel.values import INT_MAX, UInt
-
-MAX_DEPTH: Final = 250
-"""Levels of nesting cel-go allows."""
-MAX_CODE_POINTS: Final = 100_000
-"""Length of the longest expression cel-go reads."""
-_MAX_ISSUES: Final = 20
 
 T = TypeVar("T")
 
@@ -37,10 +32,6 @@ _OPERAND: Final = (
 )
 
 
-class _UnexpectedError(Exception):
-    """The text cannot go on like this; the issue is recorded already."""
-
-
 def parse(source: str, *, macros: frozenset[str] = ALL_MACROS) -> ast.Node:
     """Parse one expression.
 
@@ -54,111 +45,35 @@ def parse(source: str, *, macros: frozenset[str] = ALL_MACROS) -> ast.Node:
     parser = _Parser(source, macros)
     with deep_recursion():
         tree = parser.parse()
-    if tree is None or parser.issues:
-        raise CelCompileError(parser.issues)
+    if tree is None or parser.tokens.issues:
+        raise CelCompileError(parser.tokens.issues)
     return tree
 
 
 class _Parser:
     def __init__(self, source: str, macros: frozenset[str]) -> None:
-        self.source = source
+        self.tokens = Tokens(source)
         self.macros = macros
-        self.issues: list[Issue] = []
         self.depth = 0
-        self.next = 0
-        self.tokens: list[Token] = []
         self.brackets = {"(": self._group, "[": self._list, "{": self._map, ".": self._absolute}
 
     def parse(self) -> ast.Node | None:
-        if not self._readable():
+        if not self.tokens.readable:
             return None
-        self.tokens = tokenize(self.source, self._issue)
-        tree = self._recover(self._whole)
-        while tree is None and self._behind_logical_operator():
-            self._recover(self._whole)
-        if tree is not None and _depth_exceeded(tree):
-            self._issue(tree.position, f"expression recursion limit exceeded: {MAX_DEPTH}")
-        self.issues.sort(key=lambda issue: (issue.line, issue.column))
+        tree = self.tokens.recover(self._whole)
+        while tree is None and self.tokens.behind_logical_operator():
+            self.depth = 0
+            self.tokens.recover(self._whole)
+        if tree is not None and ast.is_deeper(tree, MAX_DEPTH):
+            self.tokens.issue(tree.position, f"expression recursion limit exceeded: {MAX_DEPTH}")
+        self.tokens.issues.sort(key=lambda issue: (issue.line, issue.column))
         return tree
-
-    def _readable(self) -> bool:
-        size = len(self.source)
-        if size > MAX_CODE_POINTS:
-            wrong = f"size: {size}, limit: {MAX_CODE_POINTS}"
-            self._issue(0, f"expression code point size exceeds limit: {wrong}")
-        elif any("\ud800" <= character <= "\udfff" for character in self.source):
-            self._issue(0, "Syntax error: the expression is not valid unicode")
-        return not self.issues
 
     def _whole(self) -> ast.Node:
         tree = self.expression()
-        if self.token.kind != "end":
-            self._unexpected("<EOF>")
+        if self.tokens.current.kind != "end":
+            self.tokens.unexpected("<EOF>")
         return tree
-
-    # --- tokens
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.next]
-
-    def _accept(self, text: str) -> bool:
-        token = self.tokens[self.next]
-        if token.text == text and token.kind == "operator":
-            self.next += 1
-            return True
-        return False
-
-    def _expect(self, text: str) -> int:
-        position = self.token.position
-        if not self._accept(text):
-            self._unexpected(f"'{text}'")
-        return position
-
-    def _issue(self, position: int, message: str, hint: str | None = None) -> None:
-        if len(self.issues) < _MAX_ISSUES:
-            self.issues.append(issue_at(self.source, position, message, hint))
-
-    def _unexpected(self, wanted: str) -> NoReturn:
-        token = self.token
-        word = "extraneous" if wanted == "<EOF>" else "mismatched"
-        message = f"Syntax error: {word} input '{token.text}' expecting {wanted}"
-        self._issue(token.position, message)
-        raise _UnexpectedError
-
-    # --- recovery
-
-    def _recover(self, read: Callable[[], T]) -> T | None:
-        depth = self.depth
-        try:
-            return read()
-        except _UnexpectedError:
-            self.depth = depth
-            return None
-        except RecursionError:
-            self.depth = depth
-            message = f"expression recursion limit exceeded: {MAX_DEPTH}"
-            self._issue(self.token.position, message)
-            self.next = len(self.tokens) - 1
-            return None
-
-    def _behind_logical_operator(self) -> bool:
-        while self.token.kind != "end":
-            self.next += 1
-            if self.tokens[self.next - 1].text in ("&&", "||"):
-                return True
-        return False
-
-    def _skip_element(self, close: str) -> None:
-        """Go to the comma or the bracket that ends an element with a mistake in it."""
-        level = 0
-        while self.token.kind != "end":
-            text = self.token.text if self.token.kind == "operator" else ""
-            if level == 0 and text in (",", close):
-                return
-            level = max(0, level + (text in ("(", "[", "{")) - (text in (")", "]", "}")))
-            self.next += 1
-        raise _UnexpectedError
 
     # --- operators
 
@@ -166,45 +81,49 @@ class _Parser:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             message = f"expression recursion limit exceeded: {MAX_DEPTH}"
-            self._issue(self.token.position, message)
-            raise _UnexpectedError
+            self.tokens.issue(self.tokens.current.position, message)
+            raise UnexpectedError
         operands = [self._operand()]
         operators: list[tuple[int, Token]] = []
         while True:
-            token = self.token
+            token = self.tokens.current
             level = _LEVELS.get(token.text, 0) if token.kind in ("operator", "name") else 0
             while operators and operators[-1][0] >= level:
                 _fold(operands, operators.pop()[1])
             if not level:
                 break
-            self.next += 1
+            self.tokens.place += 1
             operators.append((level, token))
             operands.append(self._operand())
         tree = operands[0]
-        if ternary and self.token.text == "?" and self.token.kind == "operator":
+        if ternary and self.tokens.at("?"):
             tree = self._conditional(tree)
         self.depth -= 1
         return tree
 
     def _conditional(self, condition: ast.Node) -> ast.Node:
-        position = self._expect("?")
+        position = self.tokens.expect("?")
         then = self.expression(ternary=False)
-        self._expect(":")
+        self.tokens.expect(":")
         return ast.Conditional(position, condition, then, self.expression())
 
     def _operand(self) -> ast.Node:
-        token = self.token
+        token = self.tokens.current
         if token.kind != "operator" or token.text not in ("!", "-"):
             return self._member(self._primary())
         count = 0
-        while self._accept(token.text):
+        while self.tokens.accept(token.text):
             count += 1
-        if self.token.kind == "number" and type(self.token.value) is not UInt:
+        if self.tokens.current.kind == "number" and type(self.tokens.current.value) is not UInt:
             if token.text == "-":
                 return self._negated(token, count)
-        elif token.text == "!" and self.token.text == "-" and self.token.kind == "operator":
-            minus = self.token
-            self.next += 1
+        elif (
+            token.text == "!"
+            and self.tokens.current.text == "-"
+            and self.tokens.current.kind == "operator"
+        ):
+            minus = self.tokens.current
+            self.tokens.place += 1
             return ast.Call(token.position, "!_", None, (self._negated(minus, 1),))
         operand = self._member(self._primary())
         if count % 2 == 0:
@@ -213,11 +132,11 @@ class _Parser:
 
     def _negated(self, minus: Token, count: int) -> ast.Node:
         """Read a number behind minus signs; the nearest belongs to the number itself."""
-        token = self.token
+        token = self.tokens.current
         value = token.value
         if token.kind != "number" or not isinstance(value, int | float):
-            self._unexpected("{NUM_FLOAT, NUM_INT}")
-        self.next += 1
+            self.tokens.unexpected("{NUM_FLOAT, NUM_INT}")
+        self.tokens.place += 1
         literal = ast.Literal(minus.position, -value)
         operand = self._member(literal)
         return operand if count % 2 else ast.Call(minus.position, "-_", None, (operand,))
@@ -225,35 +144,35 @@ class _Parser:
     # --- members
 
     def _member(self, operand: ast.Node) -> ast.Node:
-        while self.token.kind == "operator":
-            position = self.token.position
-            if self._accept("."):
+        while self.tokens.current.kind == "operator":
+            position = self.tokens.current.position
+            if self.tokens.accept("."):
                 operand = self._selected(operand, position)
-            elif self._accept("["):
-                optional = self._accept("?")
+            elif self.tokens.accept("["):
+                optional = self.tokens.accept("?")
                 operand = ast.Index(position, operand, self.expression(), optional)
-                self._expect("]")
-            elif self.token.text == "{":
+                self.tokens.expect("]")
+            elif self.tokens.current.text == "{":
                 name = ast.qualified_name(operand)
                 if name is None:
                     break
-                self.next += 1
+                self.tokens.place += 1
                 operand = self._struct(".".join(name), position)
             else:
                 break
         return operand
 
     def _selected(self, operand: ast.Node, position: int) -> ast.Node:
-        optional = self._accept("?")
-        token = self.token
+        optional = self.tokens.accept("?")
+        token = self.tokens.current
         if token.kind == "quoted":
-            self.next += 1
+            self.tokens.place += 1
             return ast.Select(position, operand, token.text, optional)
         if token.kind != "name" or token.text in KEYWORDS:
-            self._unexpected("IDENTIFIER")
-        self.next += 1
-        opening = self.token.position
-        if not optional and self._accept("("):
+            self.tokens.unexpected("IDENTIFIER")
+        self.tokens.place += 1
+        opening = self.tokens.current.position
+        if not optional and self.tokens.accept("("):
             return self._call(token.text, operand, opening)
         return ast.Select(position, operand, token.text, optional)
 
@@ -265,68 +184,68 @@ class _Parser:
         try:
             return expand(call)
         except MacroError as error:
-            self._issue(error.position, error.message)
+            self.tokens.issue(error.position, error.message)
             return call
 
     def _struct(self, name: str, position: int) -> ast.Node:
         return ast.StructLiteral(position, name, tuple(self._elements("}", self._field)))
 
     def _field(self) -> ast.Field:
-        optional = self._accept("?")
-        token = self.token
+        optional = self.tokens.accept("?")
+        token = self.tokens.current
         if token.kind not in ("name", "quoted"):
-            self._unexpected("IDENTIFIER")
-        self.next += 1
-        position = self._expect(":")
+            self.tokens.unexpected("IDENTIFIER")
+        self.tokens.place += 1
+        position = self.tokens.expect(":")
         return ast.Field(position, token.text, self.expression(), optional)
 
     # --- primaries
 
     def _primary(self) -> ast.Node:
-        token = self.token
-        self.next += 1
+        token = self.tokens.current
+        self.tokens.place += 1
         if token.kind == "name":
             return self._name(token)
         if token.kind in ("number", "literal"):
             return self._literal(token)
         read = self.brackets.get(token.text)
         if token.kind != "operator" or read is None:
-            self.next -= 1
-            self._unexpected(_OPERAND)
+            self.tokens.place -= 1
+            self.tokens.unexpected(_OPERAND)
         return read(token)
 
     def _literal(self, token: Token) -> ast.Node:
         value = token.value
         if type(value) is int and value > INT_MAX:
-            self._issue(token.position, "invalid int literal")
+            self.tokens.issue(token.position, "invalid int literal")
         return ast.Literal(token.position, value)
 
     def _name(self, token: Token) -> ast.Node:
         if token.text in _CONSTANTS:
             return ast.Literal(token.position, _CONSTANTS[token.text])
-        opening = self.token.position
+        opening = self.tokens.current.position
         if token.text == "in":
-            self.next -= 1
-            self._unexpected(_OPERAND)
+            self.tokens.place -= 1
+            self.tokens.unexpected(_OPERAND)
         if token.text in RESERVED:
-            self._issue(token.position, f"reserved identifier: {token.text}")
-        if self._accept("("):
+            self.tokens.issue(token.position, f"reserved identifier: {token.text}")
+        if self.tokens.accept("("):
             return self._call(token.text, None, opening)
         return ast.Identifier(token.position, token.text)
 
     def _absolute(self, dot: Token) -> ast.Node:
-        token = self.token
+        token = self.tokens.current
         if token.kind != "name" or token.text in KEYWORDS:
-            self._unexpected("IDENTIFIER")
-        self.next += 1
-        opening = self.token.position
-        if self._accept("("):
+            self.tokens.unexpected("IDENTIFIER")
+        self.tokens.place += 1
+        opening = self.tokens.current.position
+        if self.tokens.accept("("):
             return self._call(token.text, None, opening)
         return ast.Identifier(dot.position, token.text, absolute=True)
 
     def _group(self, _opening: Token) -> ast.Node:
         tree = self.expression()
-        self._expect(")")
+        self.tokens.expect(")")
         return tree
 
     def _list(self, opening: Token) -> ast.Node:
@@ -334,7 +253,7 @@ class _Parser:
         elements: list[ast.Node] = []
 
         def element() -> None:
-            if self._accept("?"):
+            if self.tokens.accept("?"):
                 optionals.add(len(elements))
             elements.append(self.expression())
 
@@ -345,22 +264,22 @@ class _Parser:
         return ast.MapLiteral(opening.position, tuple(self._elements("}", self._entry)))
 
     def _entry(self) -> ast.Entry:
-        optional = self._accept("?")
+        optional = self.tokens.accept("?")
         key = self.expression()
-        position = self._expect(":")
+        position = self.tokens.expect(":")
         return ast.Entry(position, key, self.expression(), optional)
 
     def _elements(self, close: str, read: Callable[[], T]) -> list[T]:
         elements: list[T] = []
         depth = self.depth
-        while not self._accept(close):
+        while not self.tokens.accept(close):
             try:
                 elements.append(read())
-            except _UnexpectedError:
+            except UnexpectedError:
                 self.depth = depth
-                self._skip_element(close)
-            if not self._accept(","):
-                self._expect(close)
+                self.tokens.skip_element(close)
+            if not self.tokens.accept(","):
+                self.tokens.expect(close)
                 break
         return elements
 
@@ -382,13 +301,3 @@ def _fold(operands: list[ast.Node], operator: Token) -> None:
         operands.append(left)
     else:
         operands.append(ast.Logic(operator.position, conjunction, [left, right]))
-
-
-def _depth_exceeded(tree: ast.Node) -> bool:
-    """Tell whether the tree is deeper than cel-go allows; a chain like `a.b.c` is deep too."""
-    level = [tree]
-    for _ in range(MAX_DEPTH + 1):
-        if not level:
-            return False
-        level = [part for node in level for part in ast.children(node)]
-    return True

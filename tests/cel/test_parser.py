@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from policyd.cel import ast
 from policyd.cel.errors import CelCompileError
-from policyd.cel.parser import MAX_CODE_POINTS, MAX_DEPTH, parse
+from policyd.cel.parser import parse
+from policyd.cel.tokens import MAX_CODE_POINTS, MAX_DEPTH
 from policyd.cel.values import UInt
 
 
