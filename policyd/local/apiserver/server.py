@@ -116,7 +116,6 @@ class ApiServer:
         self._clock = clock or SystemClock()
         self._authority = Authority.create(now=self._clock.now(), name="policyd api server")
         self._users: dict[str, User] = {}
-        self._socket = _listen(port)
         registry, store = Registry(builtin_kinds()), Store(history=options.history)
         self._caller = WebhookCaller(options.resolve_service)
         webhooks = Webhooks(store, registry, self._caller, reshape=reshape)
@@ -133,6 +132,7 @@ class ApiServer:
         self._journal = Journal(options.state_file, store) if options.state_file else None
         bootstrap(store, self._clock.now())
         Definitions(store, registry)
+        self._socket = _listen(port)
 
     @property
     def address(self) -> str:

@@ -21,7 +21,9 @@ def mutate(attributes: Attributes, store: Store) -> None:
         return
     if attributes.operation == "CREATE":
         set_priority(attributes.object, store)
-        add_node_tolerations(attributes.object["spec"])
+    elif attributes.old_object is not None:
+        keep_priority(attributes.object["spec"], attributes.old_object["spec"])
+    add_node_tolerations(attributes.object["spec"])
 
 
 def check_namespace(attributes: Attributes, store: Store) -> None:
@@ -77,6 +79,13 @@ def set_priority(pod: Object, store: Store) -> None:
     spec["priority"] = priority
     policy = found.get("preemptionPolicy") if found else None
     spec.setdefault("preemptionPolicy", policy or "PreemptLowerPriority")
+
+
+def keep_priority(spec: Object, before: Object) -> None:
+    """Leave a pod the priority it was created with, whatever its author's file leaves out."""
+    for name in ("priority", "preemptionPolicy"):
+        if name in before:
+            spec.setdefault(name, before[name])
 
 
 def _default_class(store: Store) -> Object | None:
