@@ -15,7 +15,7 @@ from policyd.cel.functions import (
 )
 from policyd.cel.generator import Atom, Generator
 from policyd.cel.lib.regex import matcher
-from policyd.cel.types import is_dyn
+from policyd.cel.types import STRING, is_dyn
 
 _CONVERSIONS: Final = frozenset(
     ("int", "uint", "double", "bool", "string", "bytes", "duration", "timestamp", "dyn", "type")
@@ -75,10 +75,10 @@ def _emit_fitting(
         folded = _fold(generator, fitting[0], atoms)
         if folded is not None:
             return folded
-    if fitting[0].member and len(atoms) == 2 and atoms[1].kind == "string":
-        if name in _STRING_TESTS and fitting[0].parameters[0].name == "string":
+    if fitting[0].parameters == (STRING, STRING) and fitting[0].member:
+        if name in _STRING_TESTS:
             return _emit_string_test(generator, node, name, atoms)
-        if name == "matches" and atoms[1].value:
+        if name == "matches" and atoms[1].value and atoms[1].kind == "string":
             return _emit_matches(generator, node, atoms)
     if name == "size" and len(fitting[0].parameters) == 1:
         return _emit_size(generator, node, fitting, atoms)
@@ -108,7 +108,7 @@ def _emit_general(
 ) -> Atom:
     atoms, sure = arguments
     codes = ", ".join(_codes(atoms))
-    _emit_cost(generator, fitting, codes, sure=sure)
+    _emit_cost(generator, fitting, (codes, node.position), sure=sure)
     if any(overload.work for overload in fitting):
         work = fitting[0].work if sure else work_dynamically(fitting)
         generator.line(f"B.charge_work({generator.constant(work)}({codes}))", node.position)
@@ -119,23 +119,28 @@ def _emit_general(
 
 
 def _emit_cost(
-    generator: Generator, fitting: tuple[Overload, ...], codes: str, *, sure: bool
+    generator: Generator, fitting: tuple[Overload, ...], call: tuple[str, int], *, sure: bool
 ) -> None:
+    codes, position = call
     first = fitting[0].cost
     if isinstance(first, int) and all(overload.cost == first for overload in fitting):
         generator.charge(first)
         return
     price = first if sure else cost_dynamically(fitting)
-    generator.line(f"c += {generator.constant(price)}({codes})", -1)
+    generator.line(f"c += {generator.constant(price)}({codes})", position)
     generator.line("if c > m: R_exceed()")
 
 
 def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: list[Atom]) -> Atom:
     text, part = generator.named(atoms[0]), atoms[1]
+    if part.kind != "string":
+        part = generator.named(part)
+        wrong = f"R_no_overload({name!r}, {text.code}, {part.code})"
+        generator.line(f"if type({part.code}) is not str: {wrong}", node.position)
     code = _STRING_TESTS[name].format(text.code, part.code)
     price = f"(len({text.code}) + 9) // 10"
     if name == "contains":
-        known = part.value and traversal(len(part.value[0]))
+        known = traversal(len(part.value[0])) if part.value and part.kind == "string" else ""
         price = f"({price}) * {known or f'((len({part.code}) + 9) // 10)'}"
     return _emit_on_string(generator, node, text, (code, price, name))
 

@@ -151,7 +151,9 @@ def _emit_in(generator: Generator, node: ast.Call) -> Atom:
             return _emit_in_literal(generator, element, texts)
     container = generator.emit_named(literal)
     both = f"{element.code}, {container.code}"
-    generator.line(f"c += R_cost_of_in({both}, B) if type({container.code}) is list else 1", -1)
+    generator.line(
+        f"c += R_cost_of_in({both}, B) if type({container.code}) is list else 1", node.position
+    )
     generator.line("if c > m: R_exceed()")
     code = f"R_contains({both})"
     if element.kind == "string":

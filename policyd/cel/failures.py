@@ -1,16 +1,17 @@
 """Turn what a generated line raises into an error of CEL that says where."""
 
-from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any, Final
+from types import FrameType, TracebackType
+from typing import Final
 
 from policyd.cel.cost import Budget
 from policyd.cel.errors import CelCostError, CelError, CelInternalError
-from policyd.cel.generator import Line
+from policyd.cel.generator import Probe
 from policyd.cel.values import unselectable
 
 FILE: Final = "<cel>"
 """The name of generated code in tracebacks."""
+PLACES: Final = "_places"
+"""The global of generated code that has position and probe of each of its lines."""
 # An error that is absorbed takes as long as comparing so many elements.
 _ERROR_WORK: Final = 10
 
@@ -21,45 +22,45 @@ def translate(error: BaseException) -> CelError:
     A KeyError or TypeError of the generated line itself is a failed selection. Anything else that
     is no CelError is a bug, and must not pass for an error of the expression.
     """
-    line, names = _failed_line(error.__traceback__)
+    frame, position, probe = _failed_line(error.__traceback__)
     if isinstance(error, CelError):
-        if error.position is None and line is not None:
-            error.position = line.position if line.position != -1 else None
+        if error.position is None:
+            error.position = position
         return _bare(error)
-    if line is None or line.probe is None or not isinstance(error, KeyError | TypeError):
+    if frame is None or probe is None or not isinstance(error, KeyError | TypeError):
         wrong = CelInternalError(f"internal error: {type(error).__name__}: {error}")
         wrong.__cause__ = error
-        wrong.position = line.position if line else None
+        wrong.position = position
         return wrong
-    container, key = names[line.probe.container], line.probe.key
-    failed = unselectable(container, names[key] if line.probe.key_is_variable else key)
-    failed.position = line.position
+    key = _value_of(probe.key, frame) if probe.key_is_variable else probe.key
+    failed = unselectable(_value_of(probe.container, frame), key)
+    failed.position = position
     return failed
+
+
+def _value_of(name: str, frame: FrameType) -> object:
+    """Return the value a variable or constant of generated code had."""
+    names = frame.f_locals
+    return names[name] if name in names else frame.f_globals[name]
 
 
 def _failed_line(
     traceback: TracebackType | None,
-) -> tuple[Line | None, Mapping[str, Any]]:
-    """Return the line of generated code that failed, and the values of the names in it.
+) -> tuple[FrameType | None, int | None, Probe | None]:
+    """Return the frame of generated code that failed, and what its line is for.
 
-    The line has no probe if it failed in something it called.
+    There is no probe if the line failed in something it called.
     """
-    found: Line | None = None
-    names: Mapping[str, Any] = {}
-    for part in _frames(traceback):
-        if part.tb_frame.f_code.co_filename == FILE:
-            lines: list[Line] = part.tb_frame.f_globals["_lines"]
-            found = lines[part.tb_lineno - 1]
-            names = {**part.tb_frame.f_globals, **part.tb_frame.f_locals}
-        elif found is not None:
-            found = Line(0, "", found.position)
-    return found, names
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    frame, position, probe = None, None, None
     while traceback is not None:
-        yield traceback
+        code = traceback.tb_frame.f_code
+        if code.co_filename == FILE:
+            frame = traceback.tb_frame
+            position, probe = frame.f_globals[PLACES][traceback.tb_lineno - 1]
+        else:
+            probe = None
         traceback = traceback.tb_next
+    return frame, position, probe
 
 
 def _bare(error: CelError) -> CelError:

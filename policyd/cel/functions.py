@@ -147,9 +147,15 @@ def dispatch(overloads: tuple[Overload, ...]) -> Callable[..., Overload]:
 def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
     """Return code that runs the overload for the types of its arguments."""
     choose = dispatch(overloads)
+    if len(overloads[0].parameters) != 1:
+        return lambda *arguments: choose(*arguments).run(*arguments)
+    codes: dict[type, Code] = {}
 
-    def call(*arguments: object) -> object:
-        return choose(*arguments).run(*arguments)
+    def call(argument: object) -> object:
+        code = codes.get(type(argument))
+        if code is None:
+            code = codes[type(argument)] = choose(argument).run
+        return code(argument)
 
     return call
 

@@ -1,4 +1,4 @@
-"""What generated code may use, by the names it has there."""
+"""What generated code may use, by the names it has there: its builtins, in Python's words."""
 
 from typing import Any, Final
 
@@ -41,7 +41,12 @@ def _cost_of_in(element: object, container: list[object], budget: Budget) -> int
 
 
 GLOBALS: Final[dict[str, Any]] = {
-    "__builtins__": {"type": type, "len": len, "dict": dict, "list": list, "str": str, "int": int},
+    "dict": dict,
+    "int": int,
+    "len": len,
+    "list": list,
+    "str": str,
+    "type": type,
     "ERRORS": (CelError, KeyError, TypeError),
     "LIMIT": EXPRESSION_LIMIT,
     "NUMBERS": comparison.NUMBERS,

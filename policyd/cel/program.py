@@ -34,7 +34,7 @@ from policyd.cel.errors import (
     issue_at,
     locate,
 )
-from policyd.cel.failures import FILE, translate
+from policyd.cel.failures import FILE, PLACES, translate
 from policyd.cel.generator import Emit, Generated, Generator
 from policyd.cel.globals import GLOBALS
 from policyd.cel.parser import parse
@@ -81,13 +81,12 @@ class Program:
         variables_used: The variables it reads; `variables.x` by that name.
     """
 
-    __slots__ = ("_lines", "_run", "result_type", "source", "variables_used")
+    __slots__ = ("_run", "result_type", "source", "variables_used")
 
     def __init__(self, source: str, checked: Checked, generated: Generated) -> None:
         self.source = source
         self.result_type = checked.result
         self.variables_used = _variables_used(checked)
-        self._lines = [line.position for line in generated.lines]
         self._run = _load(generated)
 
     def evaluate(self, variables: Mapping[str, object], budget: Budget) -> Any:  # noqa: ANN401
@@ -167,7 +166,8 @@ def _build(source: str, checked: Checked, environment: Environment) -> Program:
 
 
 def _load(generated: Generated) -> Any:  # noqa: ANN401 - a generated function
-    namespace: dict[str, Any] = {**GLOBALS, **generated.constants, "_lines": generated.lines}
+    places = tuple((line.position, line.probe) for line in generated.lines)
+    namespace = {"__builtins__": GLOBALS, **generated.constants, PLACES: places}
     code: CodeType = compile(generated.source, FILE, "exec")
     exec(code, namespace)  # noqa: S102 - INVARIANT: the source holds no text of the expression
     function = namespace["cel"]
