@@ -1,0 +1,100 @@
+"""What the door does to new jobs and pods."""
+
+import copy
+
+import pytest
+
+from policyd.jobs.defaults import default_on_create
+from policyd.patch.draft import Draft
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
+ADMISSION = {"name": "kueue.x-k8s.io/admission"}
+TOPOLOGY = {"name": "kueue.x-k8s.io/topology"}
+
+
+def pod(labels=QUEUE, annotations=None, owners=(), gates=()):
+    metadata = {"name": "p", "labels": dict(labels), "ownerReferences": list(owners)}
+    if annotations:
+        metadata["annotations"] = annotations
+    spec = {"containers": [{"name": "c", "resources": {}}]}
+    if gates:
+        spec["schedulingGates"] = list(gates)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def job(labels=QUEUE, owners=(), **spec):
+    metadata = {"name": "j", "labels": dict(labels), "ownerReferences": list(owners)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def owner(kind, api_version, *, controller=True):
+    return {"kind": kind, "apiVersion": api_version, "name": "o", "controller": controller}
+
+
+def defaulted(obj):
+    draft = Draft(obj)
+    group = obj["apiVersion"].rpartition("/")[0]
+    default_on_create(draft, group=group, kind=obj["kind"])
+    return draft
+
+
+@pytest.mark.parametrize(
+    ("obj", "suspended"),
+    [
+        pytest.param(job(), True, id="with-a-queue"),
+        pytest.param(job(suspend=False), True, id="that-would-start"),
+        pytest.param(job(labels={}), None, id="without-a-queue"),
+        pytest.param(job(owners=[owner("Job", "batch/v1")]), None, id="of-a-job-that-is-held"),
+        pytest.param(job(owners=[owner("CronJob", "batch/v1")]), True, id="of-a-cron-job"),
+    ],
+)
+def test_jobs_begin_suspended(obj, suspended):
+    assert defaulted(obj).object["spec"].get("suspend") is suspended
+
+
+def test_a_pod_with_a_queue_is_gated_and_gets_no_finalizer():
+    changed = defaulted(pod()).object
+
+    assert changed["spec"]["schedulingGates"] == [ADMISSION]
+    assert changed["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+    assert changed["metadata"]["annotations"] == {"kueue.x-k8s.io/role-hash": "7aa6c7b8"}
+    assert "finalizers" not in changed["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("obj", "gates"),
+    [
+        pytest.param(pod(labels={}), None, id="without-a-queue"),
+        pytest.param(pod(owners=[owner("Job", "batch/v1")]), None, id="of-a-job"),
+        pytest.param(pod(owners=[owner("ReplicaSet", "apps/v1")]), [ADMISSION], id="of-a-set"),
+        pytest.param(
+            pod(owners=[owner("Job", "batch/v1", controller=False)]), [ADMISSION], id="not-managed"
+        ),
+        pytest.param(pod(gates=[ADMISSION]), [ADMISSION], id="gated-already"),
+        pytest.param(
+            pod(gates=[{"name": "mine"}]), [{"name": "mine"}, ADMISSION], id="gated-otherwise"
+        ),
+        pytest.param(
+            pod(annotations={"kueue.x-k8s.io/podset-required-topology": "rack"}),
+            [ADMISSION, TOPOLOGY],
+            id="that-wants-a-place",
+        ),
+    ],
+)
+def test_gates_of_pods(obj, gates):
+    assert defaulted(obj).object["spec"].get("schedulingGates") == gates
+
+
+@pytest.mark.parametrize("obj", [pod(), job()], ids=["pod", "job"])
+def test_doing_it_twice_changes_nothing_more(obj):
+    before = copy.deepcopy(obj)
+    once = defaulted(obj).object
+
+    assert defaulted(once).operations == []
+    assert obj == before
+
+
+def test_kinds_that_the_queue_does_not_know_are_left_alone():
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"labels": dict(QUEUE)}}
+
+    assert defaulted(service).operations == []

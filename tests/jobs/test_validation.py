@@ -1,0 +1,152 @@
+"""What the door refuses of jobs and pods."""
+
+import pytest
+
+from policyd.jobs.validation import validate_job
+
+P = "kueue.x-k8s.io/"
+QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"
+GROUP, TOTAL, LEAST = f"{P}pod-group-name", f"{P}pod-group-total-count", f"{P}job-min-parallelism"
+
+
+def job(labels=None, annotations=None, template=None, **spec):
+    metadata = {"name": "j", "labels": labels or {}, "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"template": {"metadata": template or {}}, **spec}}
+
+
+def wrong(new, old=None, kind="Job", **options):
+    group = "batch" if kind == "Job" else ""
+    return [(e.field, e.detail) for e in validate_job(new, old, group=group, kind=kind, **options)]
+
+
+@pytest.mark.parametrize(
+    ("obj", "field"),
+    [
+        pytest.param(job({QUEUE: "lq"}), None, id="fine"),
+        pytest.param(job({QUEUE: "my queue"}), f"metadata.labels[{QUEUE}]", id="queue-name"),
+        pytest.param(job({LIMIT: "NaN"}), f"metadata.labels[{LIMIT}]", id="limit-no-number"),
+        pytest.param(job({LIMIT: "0"}), f"metadata.labels[{LIMIT}]", id="limit-zero"),
+        pytest.param(job({LIMIT: "10"}), None, id="limit"),
+        pytest.param(
+            job(annotations={LEAST: "5"}, parallelism=3),
+            f"metadata.annotations[{LEAST}]",
+            id="least-above-parallelism",
+        ),
+        pytest.param(job(annotations={LEAST: "2"}, parallelism=3), None, id="least"),
+        pytest.param(
+            job(
+                template={
+                    "annotations": {
+                        f"{P}podset-required-topology": "a",
+                        f"{P}podset-preferred-topology": "b",
+                    }
+                }
+            ),
+            "spec.template.metadata.annotations",
+            id="two-topologies",
+        ),
+        pytest.param({"metadata": {}, "spec": {"parallelism": "many"}}, None, id="not-a-job"),
+    ],
+)
+def test_new_jobs(obj, field):
+    assert [found for found, _ in wrong(obj)] == ([field] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "detail"),
+    [
+        pytest.param(
+            job({QUEUE: "a"}), job({QUEUE: "b"}), "field is immutable", id="queue-of-a-running-job"
+        ),
+        pytest.param(
+            job({QUEUE: "a"}, suspend=True),
+            job({QUEUE: "b"}, suspend=True),
+            None,
+            id="queue-of-a-suspended-job",
+        ),
+        pytest.param(
+            job({WPC: "a"}, suspend=True),
+            job(suspend=True),
+            "WorkloadPriorityClass cannot be removed from a workload",
+            id="priority-removed",
+        ),
+        pytest.param(
+            job(),
+            job({WPC: "a"}),
+            "WorkloadPriorityClass cannot be added to a running workload",
+            id="priority-added-while-running",
+        ),
+        pytest.param(job({WPC: "a"}), job({WPC: "b"}), None, id="priority-changed"),
+        pytest.param(
+            job({LIMIT: "9"}), job({LIMIT: "8"}), "field is immutable", id="limit-while-running"
+        ),
+        pytest.param(
+            job(annotations={f"{P}admission-gated-by": "a/b"}),
+            job(annotations={f"{P}admission-gated-by": "a/b,c/d"}),
+            "can only remove gates, not add new ones",
+            id="gate-added",
+        ),
+        pytest.param(
+            job(annotations={f"{P}admission-gated-by": "a/b,c/d"}),
+            job(annotations={f"{P}admission-gated-by": "c/d"}),
+            None,
+            id="gate-removed",
+        ),
+    ],
+)
+def test_changed_jobs(old, new, detail):
+    assert [found for _, found in wrong(new, old)] == ([detail] if detail else [])
+
+
+def test_a_job_does_not_leave_its_queue_where_there_is_a_default_one():
+    old, new = job({QUEUE: "a"}, suspend=True), job(suspend=True)
+
+    assert wrong(new, old) == []
+    assert [field for field, _ in wrong(new, old, default_queue=True)] == [
+        f"metadata.labels[{QUEUE}]"
+    ]
+
+
+def pod(labels=None, annotations=None):
+    return {"metadata": {"labels": labels or {}, "annotations": annotations or {}}, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "field"),
+    [
+        pytest.param(pod({GROUP: "g"}, {TOTAL: "2"}), None, None, id="group"),
+        pytest.param(
+            pod({GROUP: "g"}), None, f"metadata.annotations[{TOTAL}]", id="group-without-total"
+        ),
+        pytest.param(
+            pod({}, {TOTAL: "2"}), None, f"metadata.labels[{GROUP}]", id="total-without-group"
+        ),
+        pytest.param(
+            pod({GROUP: "g"}, {TOTAL: "0"}), None, f"metadata.annotations[{TOTAL}]", id="total-zero"
+        ),
+        pytest.param(
+            pod({GROUP: "h"}, {TOTAL: "2"}),
+            pod({GROUP: "g"}, {TOTAL: "2"}),
+            f"metadata.labels[{GROUP}]",
+            id="group-changed",
+        ),
+        pytest.param(
+            pod({GROUP: "g"}, {TOTAL: "2"}),
+            pod({}, {GROUP: "g", TOTAL: "2"}),
+            None,
+            id="group-from-annotation-to-label",
+        ),
+        pytest.param(
+            pod({}, {f"{P}retriable-in-group": "true"}),
+            pod({}, {f"{P}retriable-in-group": "false"}),
+            f"metadata.annotations[{P}retriable-in-group]",
+            id="retriable-again",
+        ),
+    ],
+)
+def test_pods(new, old, field):
+    assert [found for found, _ in wrong(new, old, kind="Pod")] == ([field] if field else [])
+
+
+def test_kinds_that_are_not_known_are_not_checked():
+    assert validate_job({"metadata": {}}, group="", kind="Service") == ()
