@@ -1,0 +1,208 @@
+"""What goes wrong between the controller and the API server, and what comes of it."""
+
+import asyncio
+
+import pytest
+
+from policyd.controller.run import Controller, ControllerSettings
+from policyd.kube import resources as r
+from policyd.kube.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
+from policyd.testing import FakeClient
+from tests.controller.world import World, condition, held_gpus, running
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish()
+    async with running(made):
+        yield made
+
+
+def error_of(kind, code):
+    error = kind("no")
+    error.code = code
+    return error
+
+
+class Deaf(FakeClient):
+    """Carries out patches of workloads, but the answers to some of them are lost."""
+
+    lost = 0
+
+    async def patch(self, resource, *args, **options):
+        answer = await super().patch(resource, *args, **options)
+        if resource == r.WORKLOADS and self.lost:
+            self.lost -= 1
+            raise UnreachableError("the connection broke")
+        return answer
+
+
+async def test_an_admission_whose_answer_is_lost_counts():
+    world = World()
+    world.furnish()
+    async with running(world):
+        await world.kill()
+        deaf = Deaf(store=world.store)
+        deaf.lost = 1
+        controller = Controller(deaf, ControllerSettings(policies=False), pace=world.clock.pace())
+        world.task = asyncio.create_task(controller.run())
+        await world.pass_time(0.1)
+        for name in ("a", "b"):
+            world.job(name)
+        await world.pass_time(5)
+
+        started = [not world.suspended(name) for name in ("a", "b")]
+        assert sorted(started) == [False, True]
+        assert sum(held_gpus(w) for w in world.all(r.WORKLOADS)) == 8
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(error_of(UnreachableError, 0), id="not-answered"),
+        pytest.param(error_of(ConflictError, 409), id="conflict"),
+        pytest.param(error_of(InvalidError, 422), id="refused-once"),
+    ],
+)
+async def test_an_admission_that_fails_once_is_tried_again(world, error):
+    world.job("train")
+    await world.clock.advance(0)
+    world.client.fail(error, verb="patch", plural="workloads")
+    await world.pass_time(5)
+
+    assert not world.suspended("train")
+    assert held_gpus(world.workload_of("train")) == 8
+
+
+async def test_a_workload_that_is_refused_for_ever_does_not_hold_up_others(world):
+    world.job("bad")
+    await world.pass_time(1)
+    assert not world.suspended("bad")
+    world.end_job("bad")
+    await world.pass_time(1)
+    bad = refusing(world, "ugly")
+    world.job("ugly")
+    await world.pass_time(1)
+
+    world.job("good")
+    await world.pass_time(5)
+
+    assert not world.suspended("good")
+    assert bad.refused > 1
+
+
+def refusing(world, name):
+    """Have every reservation of one job's workload refused, as a webhook might."""
+    client = world.client
+
+    class Refusing:
+        refused = 0
+
+    counter, original = Refusing(), client.patch
+
+    async def patch(resource, key, body, **options):
+        about = resource == r.WORKLOADS and name in key
+        if about and isinstance(body, dict) and "admission" in body.get("status", {}):
+            counter.refused += 1
+            raise error_of(InvalidError, 422)
+        return await original(resource, key, body, **options)
+
+    world.controller.writes.client = Patched(client, patch)
+    return counter
+
+
+class Patched:
+    """A client with another way to patch."""
+
+    def __init__(self, client, patch):
+        self._client = client
+        self.patch = patch
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+
+async def test_a_workload_that_somebody_else_changes_meanwhile_is_read_anew(world):
+    world.job("first")
+    await world.pass_time(1)
+    world.job("second")
+    await world.pass_time(1)
+    workload = world.workload_of("second")
+    world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "priority": 7}})
+
+    world.end_job("first")
+    await world.pass_time(3)
+
+    assert not world.suspended("second")
+
+
+async def test_a_blocked_strict_queue_waits_without_turning_round(world):
+    world.queue(queueingStrategy="StrictFIFO")
+    world.job("first")
+    await world.pass_time(1)
+    world.job("second")
+    await world.pass_time(1)
+    writes, slept = len(world.client.writes), len(world.clock.slept)
+
+    await world.pass_time(60)
+
+    assert len(world.client.writes) == writes
+    assert len(world.clock.slept) - slept < 10
+    assert condition(world.workload_of("second"), "QuotaReserved")["reason"] == "WaitingForQuota"
+
+
+async def test_custom_resources_are_waited_for():
+    world = World()
+    client = FakeClient(store=world.store)
+    missing = error_of(NotFoundError, 404)
+    client.fail(missing, verb="page", plural="workloads", times=3)
+    controller = Controller(client, ControllerSettings(policies=False), pace=world.clock.pace())
+    world.task = asyncio.create_task(controller.run())
+    await world.pass_time(0.5)
+    assert controller.health.missing == ("workloads.kueue.x-k8s.io",)
+    assert not controller.health.ready
+
+    await world.pass_time(5)
+
+    assert controller.health.ready
+    await world.kill()
+
+
+# Two controllers.
+
+
+async def test_a_stand_by_takes_over_where_the_leader_stopped():
+    world = World()
+    world.furnish()
+    first, second = (contender(world, name) for name in ("one", "two"))
+    task = asyncio.create_task(first.run())
+    await world.pass_time(3)
+    stand_by = asyncio.create_task(second.run())
+    await world.pass_time(3)
+    world.job("a")
+    world.job("b")
+    await world.pass_time(1)
+    assert first.leading()
+    assert not second.leading()
+    assert second.writes.count == 0
+
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await world.pass_time(3)
+    running_one = next(name for name in ("a", "b") if not world.suspended(name))
+    world.end_job(running_one)
+    await world.pass_time(3)
+
+    assert second.leading()
+    assert [world.suspended(name) for name in ("a", "b")] == [False, False]
+    stand_by.cancel()
+    await asyncio.gather(stand_by, return_exceptions=True)
+
+
+def contender(world, identity):
+    settings = ControllerSettings(policies=False, identity=identity, namespace="ns")
+    client = FakeClient(store=world.store)
+    return Controller(client, settings, pace=world.clock.pace())

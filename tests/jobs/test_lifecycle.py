@@ -1,0 +1,128 @@
+"""The next step of a job and its workload, from what is there."""
+
+import msgspec
+import pytest
+
+from policyd.api.kueue import ReclaimablePod, Workload
+from policyd.api.meta import ObjectMeta
+from policyd.jobs import lifecycle as step
+from policyd.jobs.base import Outcome
+from policyd.jobs.lifecycle import JobView, next_step
+from policyd.jobs.workload import Priority
+
+METADATA = ObjectMeta(name="j", namespace="ns", labels={"kueue.x-k8s.io/queue-name": "lq"})
+DONE = Outcome(succeeded=True, message="done")
+
+
+def view(**changes):
+    """A job that is held."""
+    given = {"metadata": METADATA, "held": True, "running": False, "active": False, **changes}
+    return JobView(**given)
+
+
+def running(**changes):
+    return view(held=False, running=True, active=True, **changes)
+
+
+def workload(*true, deleting=False, finalizer=True, queue="lq", reclaimable=0, active=True):
+    conditions = [{"type": kind, "status": "True", "reason": "R", "message": "m"} for kind in true]
+    metadata = {"name": "w", "namespace": "ns"}
+    if finalizer:
+        metadata["finalizers"] = ["kueue.x-k8s.io/resource-in-use"]
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status = {"conditions": conditions}
+    if reclaimable:
+        status["reclaimablePods"] = [{"name": "main", "count": reclaimable}]
+    spec = {"queueName": queue, "active": active, "priority": 0}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Workload)
+
+
+ADMITTED = ("QuotaReserved", "Admitted")
+EVICTED = (*ADMITTED, "Evicted")
+
+
+@pytest.mark.parametrize(
+    ("job", "found", "expected"),
+    [
+        pytest.param(view(), None, step.CreateWorkload, id="held-without-workload"),
+        pytest.param(view(complete=False), None, None, id="not-all-pods-are-there"),
+        pytest.param(view(active=True), None, None, id="old-pods-still-end"),
+        pytest.param(running(), None, step.Stop, id="runs-without-workload"),
+        pytest.param(view(), workload(), None, id="waits"),
+        pytest.param(view(), workload("QuotaReserved"), None, id="waits-for-checks"),
+        pytest.param(view(), workload(*ADMITTED), step.Start, id="admitted"),
+        pytest.param(
+            view(complete=False), workload(*ADMITTED), None, id="admitted-but-a-pod-is-gone"
+        ),
+        pytest.param(
+            view(running=True, active=True, complete=False),
+            workload(*ADMITTED),
+            step.Start,
+            id="half-started",
+        ),
+        pytest.param(running(), workload(*ADMITTED), None, id="runs"),
+        pytest.param(running(), workload(), step.Stop, id="slipped-past-the-door"),
+        pytest.param(running(), workload(*EVICTED), step.Stop, id="evicted"),
+        pytest.param(view(active=True), workload(*EVICTED), None, id="evicted-pods-still-end"),
+        pytest.param(view(), workload(*EVICTED), step.Release, id="evicted-and-stopped"),
+        pytest.param(view(), workload("Evicted"), None, id="evicted-and-released"),
+        pytest.param(view(), workload(*ADMITTED, active=False), None, id="being-deactivated"),
+        pytest.param(view(outcome=DONE), workload(*ADMITTED), step.Finish, id="ended"),
+        pytest.param(view(outcome=DONE), None, None, id="ended-without-workload"),
+        pytest.param(view(outcome=DONE), workload("Finished"), step.DropFinalizer, id="finished"),
+        pytest.param(
+            view(outcome=DONE), workload("Finished", finalizer=False), None, id="finished-let-go"
+        ),
+        pytest.param(running(), workload(*ADMITTED, deleting=True), step.Stop, id="deleted-runs"),
+        pytest.param(view(), workload(deleting=True), step.DropFinalizer, id="deleted-held"),
+        pytest.param(view(), workload(queue="old"), step.UpdateWorkload, id="other-queue"),
+        pytest.param(
+            running(reclaimable=(ReclaimablePod("main", 2),)),
+            workload(*ADMITTED, reclaimable=1),
+            step.Report,
+            id="more-to-reclaim",
+        ),
+        pytest.param(
+            running(reclaimable=(ReclaimablePod("main", 1),)),
+            workload(*ADMITTED, reclaimable=2),
+            None,
+            id="less-to-reclaim-is-not-told",
+        ),
+        pytest.param(
+            view(priority=Priority(value=5)), workload(), step.ChangePriority, id="other-priority"
+        ),
+    ],
+)
+def test_next_step(job, found, expected):
+    taken = next_step(job, found)
+
+    assert (None if taken is None else type(taken)) is expected
+
+
+@pytest.mark.parametrize(
+    ("job", "others", "expected"),
+    [
+        pytest.param(view(), [workload()], step.UpdateWorkload, id="changed-while-it-waits"),
+        pytest.param(view(), [workload(*ADMITTED)], step.DeleteWorkload, id="changed-with-quota"),
+        pytest.param(view(), [workload(), workload()], step.DeleteWorkload, id="two-of-them"),
+        pytest.param(running(), [workload(*ADMITTED)], step.Stop, id="changed-while-it-runs"),
+        pytest.param(view(outcome=DONE), [workload(*ADMITTED)], step.Finish, id="ended"),
+    ],
+)
+def test_workloads_that_do_not_fit(job, others, expected):
+    assert type(next_step(job, None, others)) is expected
+
+
+def test_a_second_workload_is_deleted():
+    taken = next_step(running(), workload(*ADMITTED), [workload()])
+
+    assert isinstance(taken, step.DeleteWorkload)
+
+
+def test_a_stop_says_why():
+    evicted = next_step(running(), workload(*EVICTED))
+    wild = next_step(running(), workload())
+
+    assert (evicted.reason, evicted.message) == ("WorkloadEvictedDueToR", "m")
+    assert (wild.reason, wild.message) == ("NotAdmitted", "Not admitted by cluster queue")
