@@ -1,13 +1,15 @@
 """What pages show in a console is what happens: every command runs, and prints what is shown.
 
-Commands of a page run in order, in one shell. A page that uses kubectl gets an embedded cluster of
-its own, or the bare real one if its fences say `real cluster`. What is shown below a command is all
-that it prints, where `…` stands for anything.
+Commands of a page run in order, in one shell. YAML whose fence names a file is written there, as
+the page asks its reader to. A page that uses kubectl gets an embedded cluster of its own, or a bare
+real one if its fences say `real cluster`. What is shown below a command is all that it prints; in it
+`…` stands for anything.
 """
 
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -27,8 +29,12 @@ def consoles(page) -> list[Block]:
     return [block for block in blocks(page) if block.language == "console"]
 
 
+def is_run(block: Block) -> bool:
+    return block.language == "console" and not block.remark.startswith(NOT_RUN)
+
+
 def run_consoles(page) -> list[Block]:
-    return [block for block in consoles(page) if not block.remark.startswith(NOT_RUN)]
+    return [block for block in blocks(page) if is_run(block)]
 
 
 def page_commands(page) -> list[Command]:
@@ -54,8 +60,20 @@ def test_commands_print_what_the_page_shows(page, tmp_path):
             programs, added = stack.enter_context(cluster(page, tmp_path))
             variables |= added
         variables["PATH"] = path_with(tmp_path / "bin", *programs)
-        shell = stack.enter_context(Shell(project_copy(tmp_path), variables))
-        for command in page_commands(page):
+        root = project_copy(tmp_path)
+        shell = stack.enter_context(Shell(root, variables))
+        for block in blocks(page):
+            follow(block, shell, root)
+
+
+def follow(block: Block, shell: Shell, root: Path) -> None:
+    """Do what a block asks the reader to: save a file, or type commands."""
+    if block.language == "yaml" and block.remark:
+        file = root / block.remark
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.text)
+    elif is_run(block):
+        for command in commands(block):
             check(command, run(shell, command))
 
 

@@ -41,8 +41,9 @@ def test_yaml_says_what_its_kind_knows(block):
     documents = [document for document in yaml.safe_load_all(block.text) if document]
     assert documents, block.place
     assert [wrong for document in documents for wrong in mistakes(document)] == []
-    findings = load_policies(block.text, block.place).findings
-    assert [f"{finding.line}: {finding.message}" for finding in findings] == []
+    if any(document.get("kind") == "Policy" for document in documents):
+        findings = load_policies(block.text, block.place).findings
+        assert [f"{finding.line}: {finding.message}" for finding in findings] == []
 
 
 @pytest.mark.parametrize(
