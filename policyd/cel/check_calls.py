@@ -5,6 +5,7 @@ from policyd.cel.check_names import Checker
 from policyd.cel.checked import FunctionReference
 from policyd.cel.functions import Overload
 from policyd.cel.types import BOOL, DYN, Type
+from policyd.cel.validators import invalid_literal
 
 
 def check_call(checker: Checker, node: ast.Call) -> Type:
@@ -18,6 +19,9 @@ def check_call(checker: Checker, node: ast.Call) -> Type:
     target = node.target if has_receiver else None
     receiver = (checker.check(target),) if target else ()
     arguments = tuple(checker.check(argument) for argument in node.arguments)
+    invalid = invalid_literal(node) if checker.environment.validates_literals else None
+    if invalid is not None:
+        checker.issue(*invalid)
     return _overload(checker, node, overloads, receiver, arguments)
 
 

@@ -140,7 +140,8 @@ class Checker:
             return f"`{name}` needs Kubernetes {since[0]}.{since[1]}"
         known = {known for known, _ in self.scopes}
         known.update(self.environment.variables, self.environment.functions)
-        return did_you_mean(name, (word for word in known if word[:1].isalpha()))
+        # A method of that name is no help where a variable is meant.
+        return did_you_mean(name, (word for word in known - {name} if word[:1].isalpha()))
 
     # --- fields and elements
 

@@ -26,6 +26,7 @@ class Environment:
         version: The version of Kubernetes it stands for.
         unavailable: For each function or macro this version lacks, the version that has it.
         same_type_literals: Whether lists and maps must have elements of one type.
+        validates_literals: Whether literal durations, timestamps and patterns must be valid.
         free_constants: Whether literals made of constants cost nothing, as at admission.
     """
 
@@ -38,6 +39,7 @@ class Environment:
     version: Version = (1, 36)
     unavailable: Mapping[str, Version] = field(default_factory=dict)
     same_type_literals: bool = False
+    validates_literals: bool = False
     free_constants: bool = True
 
     def extend(

@@ -123,6 +123,7 @@ def base_environment(version: Version = DEFAULT_VERSION) -> Environment:
         version=version,
         unavailable=missing,
         same_type_literals=True,
+        validates_literals=True,
     )
 
 

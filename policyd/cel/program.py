@@ -176,9 +176,12 @@ def _load(generated: Generated) -> Any:  # noqa: ANN401 - a generated function
 
 
 def _variables_used(checked: Checked) -> frozenset[str]:
-    names = set()
-    for reference in checked.references.values():
-        if isinstance(reference, VariableReference):
-            dotted = reference.name == "variables" and reference.fields
-            names.add(f"variables.{reference.fields[0]}" if dotted else reference.name)
-    return frozenset(names)
+    used = {
+        (reference.name, reference.fields[:1] if reference.name == "variables" else ())
+        for reference in checked.references.values()
+        if isinstance(reference, VariableReference)
+    }
+    # The operand of has(variables.x) is noted besides the whole.
+    names = {".".join((name, *field)) for name, field in used}
+    dotted = any(field for _, field in used)
+    return frozenset(names - {"variables"} if dotted else names)

@@ -110,6 +110,9 @@ def test_types_are_deduced(source, kind):
             "expected type of field 'op' is 'string' but provided type is 'int'",
             id="patch-field",
         ),
+        pytest.param("duration('1d')", 10, "invalid duration argument", id="duration"),
+        pytest.param("timestamp('2024')", 11, "invalid timestamp argument", id="timestamp"),
+        pytest.param("request.name.matches('[')", 22, "invalid matches argument", id="pattern"),
         pytest.param(
             "Pod{}", 4, "undeclared reference to 'Pod' (in container '')", id="unknown-struct"
         ),
@@ -214,6 +217,12 @@ def test_programs_say_which_variables_they_use():
 
     used = {"object", "params", "variables.limit", "oldObject"}
     assert program.variables_used == used
+
+
+def test_asking_for_a_variable_of_the_policy_uses_it():
+    program = compile_expression("has(variables.names)", ENVIRONMENT)
+
+    assert program.variables_used == {"variables.names"}
 
 
 def test_params_are_declared_only_if_the_policy_has_them():
