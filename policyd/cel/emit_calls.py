@@ -22,6 +22,14 @@ _CONVERSIONS: Final = frozenset(
 )
 # Cost of a call that is still made while compiling, when its arguments are constants.
 _FOLDED_COST: Final = 1_000
+_PYTHON_TYPES: Final = {
+    "bool": "bool",
+    "bytes": "bytes",
+    "double": "float",
+    "int": "int",
+    "list": "list",
+    "string": "str",
+}
 _STRING_TESTS: Final = {
     "startsWith": "{}.startswith({})",
     "endsWith": "{}.endswith({})",
@@ -67,14 +75,30 @@ def _emit_fitting(
     if name == "dyn":
         generator.charge(0 if atoms[0].value and generator.environment.free_constants else 1)
         return Atom(generator.named(atoms[0]).code)
-    sure = len(fitting) == 1 and all(
-        kind.variable or is_dyn(kind) or kind.name == atom.kind
+    unsure = [
+        (kind.name, atom)
         for kind, atom in zip(fitting[0].parameters, atoms, strict=True)
-    )
+        if not (kind.variable or is_dyn(kind) or kind.name == atom.kind)
+    ]
+    sure = len(fitting) == 1 and not unsure
     if sure and all(atom.value for atom in atoms):
         folded = _fold(generator, fitting[0], atoms)
         if folded is not None:
             return folded
+    special = _emit_special(generator, node, fitting, atoms)
+    if special is not None:
+        return special
+    if len(fitting) == 1 and not sure and all(kind in _PYTHON_TYPES for kind, _ in unsure):
+        atoms = _emit_guards(generator, node, fitting[0], atoms)
+        sure = True
+    return _emit_general(generator, node, fitting, (atoms, sure))
+
+
+def _emit_special(
+    generator: Generator, node: ast.Call, fitting: tuple[Overload, ...], atoms: list[Atom]
+) -> Atom | None:
+    """Write functions that plain Python has; None if it has not."""
+    name = fitting[0].name
     if fitting[0].parameters == (STRING, STRING) and fitting[0].member:
         if name in _STRING_TESTS:
             return _emit_string_test(generator, node, name, atoms)
@@ -82,7 +106,20 @@ def _emit_fitting(
             return _emit_matches(generator, node, atoms)
     if name == "size" and len(fitting[0].parameters) == 1:
         return _emit_size(generator, node, fitting, atoms)
-    return _emit_general(generator, node, fitting, (atoms, sure))
+    return None
+
+
+def _emit_guards(
+    generator: Generator, node: ast.Call, overload: Overload, atoms: list[Atom]
+) -> list[Atom]:
+    """Write tests of the types of arguments, where there is but one overload to choose."""
+    atoms = [generator.named(atom) for atom in atoms]
+    wrong = f"R_no_overload({', '.join((repr(overload.name), *_codes(atoms)))})"
+    for kind, atom in zip(overload.parameters, atoms, strict=True):
+        if kind.name in _PYTHON_TYPES and kind.name != atom.kind:
+            test = f"type({atom.code}) is not {_PYTHON_TYPES[kind.name]}"
+            generator.line(f"if {test}: {wrong}", node.position)
+    return atoms
 
 
 def _fold(generator: Generator, overload: Overload, atoms: list[Atom]) -> Atom | None:

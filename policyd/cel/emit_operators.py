@@ -115,7 +115,8 @@ def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
         generator.charge(traversal(size))
     elif size:
         # Only what is empty costs less.
-        generator.line(f"c += 1 if {left.code} else {exact}")
+        full = f"{left.code} is None or {left.code}" if right.kind == "null_type" else left.code
+        generator.line(f"c += 1 if {full} else {exact}")
 
 
 def _is_string(left: Atom, right: Atom, negated: bool) -> str:  # noqa: FBT001 - table of functions

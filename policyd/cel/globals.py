@@ -41,7 +41,10 @@ def _cost_of_in(element: object, container: list[object], budget: Budget) -> int
 
 
 GLOBALS: Final[dict[str, Any]] = {
+    "bool": bool,
+    "bytes": bytes,
     "dict": dict,
+    "float": float,
     "int": int,
     "len": len,
     "list": list,

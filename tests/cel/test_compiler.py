@@ -4,12 +4,13 @@ import math
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from policyd.cel.checker import check_leniently
-from policyd.cel.errors import CelError, CelInternalError
+from policyd.cel.errors import CelCompileError, CelError, CelInternalError
 from policyd.cel.generator import Generator
 from policyd.cel.parser import parse
-from policyd.cel.program import _EMITTERS, compile_unchecked
+from policyd.cel.program import _EMITTERS, compile_expression, compile_unchecked
 from policyd.cel.values import CelMap, Optional
 from tests.cel import reference
 from tests.cel.expressions import ENVIRONMENT, EXPRESSIONS, TYPED, VARIABLES
@@ -63,6 +64,27 @@ def test_evaluation_changes_neither_variables_nor_constants(source):
 
     assert first == second
     assert repr(VARIABLES) == before
+
+
+_WORDS = st.sampled_from(
+    [
+        *("object", ".", "spec", "?", "[", "]", "(", ")", "{", "}", ",", ":", "'a'", "1", "-", "+"),
+        *("all", "x", "has", "==", "&&", "||", "!", "in", "null", "size", "map", "Object", "2.5"),
+    ]
+)
+
+
+@given(st.lists(_WORDS, max_size=25).map(" ".join) | st.text(max_size=30))
+@settings(_SETTINGS, max_examples=300)
+def test_any_text_is_refused_or_evaluates_without_a_bug(source):
+    try:
+        program = compile_expression(source, TYPED)
+    except CelCompileError as error:
+        program, result = None, str(error)
+    if program is not None:
+        result = outcome(lambda: program.evaluate(VARIABLES, reference.unlimited()))
+
+    assert result
 
 
 @pytest.mark.parametrize(

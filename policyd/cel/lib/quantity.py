@@ -48,11 +48,11 @@ def _compare(a: CelQuantity, b: CelQuantity) -> int:
 
 
 def _is_less(a: CelQuantity, b: CelQuantity) -> bool:
-    return a.quantity < b.quantity
+    return a.quantity.nano < b.quantity.nano
 
 
 def _is_greater(a: CelQuantity, b: CelQuantity) -> bool:
-    return a.quantity > b.quantity
+    return a.quantity.nano > b.quantity.nano
 
 
 def _whole(number: int) -> Quantity:
