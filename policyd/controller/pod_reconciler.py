@@ -10,13 +10,13 @@ import structlog
 from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
-from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
+from policyd.controller.cache import Cache
 from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name, take_workload_step
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
+from policyd.controller.membership import Membership
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import draft_of, versioned
-from policyd.controller.transitions import set_condition
 from policyd.controller.writes import Writes
 from policyd.jobs.base import queue_name
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
@@ -34,7 +34,6 @@ from policyd.jobs.lifecycle import (
 from policyd.jobs.pods import (
     Pod,
     PodGroup,
-    Successes,
     by_age,
     has_ended,
     is_gated,
@@ -43,6 +42,7 @@ from policyd.jobs.pods import (
     pod_set_of,
     ungate,
 )
+from policyd.jobs.successes import Successes
 from policyd.jobs.workload import body_of, equivalent, new_workload
 from policyd.kube.errors import ConflictError
 from policyd.kube.resources import PODS
@@ -59,6 +59,7 @@ class PodReconciler:
         self._cache = cache
         self._writes = writes
         self._steps = steps
+        self._membership = Membership(cache, writes)
         self._successes: dict[str, Successes] = {}
 
     @property
@@ -101,7 +102,7 @@ class PodReconciler:
     async def _reconcile_group(self, group: PodGroup) -> float | None:
         workload, others = self._match(group)
         succeeded = self._succeeded(group, workload)
-        if workload is not None and await self._tend(group, workload, succeeded):
+        if workload is not None and await self._membership.tend(group, workload, succeeded):
             return None
         view = self._view(group, succeeded)
         if view is None:
@@ -160,60 +161,6 @@ class PodReconciler:
             reclaimable=() if group.serving or not group.name else succeeded,
             priority=priority,
         )
-
-    # Pods of a group come and go.
-
-    async def _tend(
-        self, group: PodGroup, workload: Workload, succeeded: tuple[ReclaimablePod, ...]
-    ) -> bool:
-        """Take notice of pods that came or went; tell whether something was written."""
-        if is_finished(workload):
-            return False
-        if await self._own(group, workload):
-            return True
-        if group.outcome(succeeded) is None and await self._note_missing(
-            group, workload, sum(each.count for each in succeeded)
-        ):
-            return True
-        return await self._delete_excess(group)
-
-    async def _own(self, group: PodGroup, workload: Workload) -> bool:
-        """Have all pods of a group own its workload, so that it lives as long as any of them."""
-        if not group.name:
-            return False
-        owners = workload.metadata.owner_references
-        known = {owner.uid for owner in owners}
-        new = [pod for pod in group.pods if pod.metadata.uid not in known]
-        if not new:
-            return False
-        added = (owner_reference(pod, controller=False) for pod in new)
-        references = msgspec.to_builtins((*owners, *added))
-        version = workload.metadata.resource_version
-        patch = {"metadata": {"resourceVersion": version, "ownerReferences": references}}
-        await self._writes.patch(self._workloads, workload, patch)
-        self._tell(group, "OwnerReferencesAdded", f"Added {len(new)} owner reference(s)")
-        return True
-
-    async def _note_missing(self, group: PodGroup, workload: Workload, succeeded: int) -> bool:
-        """Say that pods must be replaced: until they are, the group does not queue."""
-        able = sum(not has_ended(pod) for pod in group.running_or_able_to())
-        missing = able + succeeded < group.total
-        noted = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
-        if missing == noted or not group.name:
-            return False
-        text = "Some Failed pods need replacement" if missing else "No pods need replacement"
-        reason = "PodsFailed" if missing else "PodsReady"
-        condition = Condition(WAITING_FOR_REPLACEMENT, "True" if missing else "False", reason, text)
-        new = set_condition(workload, condition, now=self._writes.now)
-        await self._writes.status(self._workloads, workload, new)
-        return True
-
-    async def _delete_excess(self, group: PodGroup) -> bool:
-        excess = [pod for pod in group.excess() if pod.metadata.deletion_timestamp is None]
-        for pod in excess:
-            await self._writes.delete(self._pods, pod)
-            self._writes.tell(PODS, pod.metadata, "ExcessPodDeleted", "Excess pod deleted")
-        return bool(excess)
 
     # Steps.
 

@@ -19,6 +19,7 @@ from policyd.controller.metrics import Metrics
 from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.policies import PolicyStatuses
+from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.workload_reconciler import WorkloadReconciler
@@ -94,6 +95,7 @@ class Controller:
         self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
         self.mirrors = open_mirrors(client, self.pace)
         self.cache = Cache(self.mirrors, pace=self.pace)
+        QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
         metrics = self.health.metrics

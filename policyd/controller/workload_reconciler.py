@@ -10,12 +10,10 @@ from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import (
     ADMITTED,
     EVICTED,
-    IS_GROUP_WORKLOAD,
-    JOB_UID,
     QUOTA_RESERVED,
     RESOURCE_IN_USE_FINALIZER,
 )
-from policyd.api.meta import OwnerReference, condition_true, find_condition
+from policyd.api.meta import condition_true, find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.conversion import admission_object
 from policyd.controller.keys import Key
@@ -28,7 +26,7 @@ from policyd.controller.lifecycle import (
 )
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
-from policyd.controller.mirrors import job_resource
+from policyd.controller.owners import Owners
 from policyd.controller.shortage import held_by
 from policyd.controller.transitions import (
     finish,
@@ -39,11 +37,9 @@ from policyd.controller.transitions import (
     with_status,
 )
 from policyd.controller.writes import Writes
-from policyd.jobs.kinds import kind_of_owner
 from policyd.jobs.lifecycle import has_finalizer, has_quota, is_finished
-from policyd.kube.client import PartialObject
-from policyd.kube.errors import ApiError, NotFoundError
-from policyd.kube.resources import PODS, WORKLOADS, Resource
+from policyd.kube.errors import ApiError
+from policyd.kube.resources import WORKLOADS
 
 log = structlog.get_logger()
 
@@ -93,7 +89,7 @@ class WorkloadReconciler:
         if action is not None and workload.metadata.uid == action.workload.uid:
             await self._carry_out(workload, action)
             return None
-        if await self._is_orphan(workload):
+        if await Owners(self._cache.mirrors, self._writes.client).are_gone(workload):
             await self._let_go(workload)
             return None
         return await self._live(workload)
@@ -253,44 +249,6 @@ class WorkloadReconciler:
             return None
         return left
 
-    # Whether it still stands for something.
-
-    async def _is_orphan(self, workload: Workload) -> bool:
-        """Tell whether the jobs or pods that a workload stands for are gone.
-
-        What the mirrors do not show is looked up: a job that no longer queues is still there.
-        """
-        owners = workload.metadata.owner_references
-        deleted = workload.metadata.deletion_timestamp is not None
-        if is_finished(workload) and not deleted:
-            return False
-        if not owners:
-            return deleted or bool(workload.metadata.labels.get(JOB_UID))
-        if workload.metadata.annotations.get(IS_GROUP_WORKLOAD) != "true":
-            owners = tuple(owner for owner in owners if owner.controller)
-        known = [(owner, resource) for owner in owners if (resource := _resource_of(owner))]
-        if len(known) < len(owners) or not known:
-            return False
-        for owner, resource in known:
-            if await self._is_there(owner, resource, workload.metadata.namespace):
-                return False
-        return True
-
-    async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
-        mirrors = self._cache.mirrors
-        mirror = mirrors.pods if resource is PODS else mirrors.jobs[resource.kind]
-        seen = mirror.get(f"{namespace}/{owner.name}")
-        if seen is not None and seen.metadata.uid == owner.uid:
-            return resource is PODS or seen.metadata.deletion_timestamp is None
-        try:
-            found = await self._writes.client.get(
-                resource, owner.name, namespace=namespace, into=PartialObject
-            )
-        except NotFoundError:
-            return False
-        same = found.metadata.uid == owner.uid
-        return same and (resource is PODS or found.metadata.deletion_timestamp is None)
-
     async def _let_go(self, workload: Workload) -> None:
         if workload.metadata.deletion_timestamp is None and not is_finished(workload):
             status: WorkloadStatus = finish(
@@ -309,10 +267,3 @@ async def drop_finalizer(writes: Writes, mirror: Mirror[Workload], workload: Wor
     kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
     patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
     await writes.patch(mirror, workload, patch)
-
-
-def _resource_of(owner: OwnerReference) -> Resource | None:
-    if (owner.api_version, owner.kind) == ("v1", "Pod"):
-        return PODS
-    kind = kind_of_owner(owner)
-    return None if kind is None else job_resource(kind)

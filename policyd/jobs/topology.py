@@ -22,7 +22,6 @@ def topology_request(
     annotations: Mapping[str, str], *, pod_index_label: str = ""
 ) -> TopologyRequest:
     """Read the topology annotations of a pod template; what is malformed is left out."""
-    size = annotations.get(SLICE_SIZE, "")
     unconstrained = annotations.get(PODSET_UNCONSTRAINED_TOPOLOGY, "").lower()
     return TopologyRequest(
         required=annotations.get(PODSET_REQUIRED_TOPOLOGY, ""),
@@ -31,11 +30,18 @@ def topology_request(
         pod_index_label=pod_index_label,
         pod_set_group_name=annotations.get(POD_SET_GROUP_NAME, ""),
         pod_set_slice_required_topology=annotations.get(SLICE_REQUIRED_TOPOLOGY, ""),
-        pod_set_slice_size=int(size) if size.isdecimal() and int(size) else None,
+        pod_set_slice_size=_slice_size(annotations),
         podset_slice_required_topology_constraints=_constraints(
             annotations.get(SLICE_CONSTRAINTS, "")
         ),
     )
+
+
+def _slice_size(annotations: Mapping[str, str]) -> int | None:
+    """Return the size of a slice; without a topology for slices it means nothing."""
+    text = annotations.get(SLICE_SIZE, "")
+    wanted = annotations.get(SLICE_REQUIRED_TOPOLOGY) and text.isdecimal() and int(text)
+    return int(text) if wanted else None
 
 
 def _constraints(text: str) -> tuple[SliceConstraint, ...]:

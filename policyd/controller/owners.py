@@ -1,0 +1,72 @@
+"""Whether the jobs and pods that a workload stands for are still there."""
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import IS_GROUP_WORKLOAD, JOB_UID
+from policyd.api.meta import OwnerReference
+from policyd.controller.mirrors import Mirrors, job_resource
+from policyd.jobs.kinds import kind_of_owner
+from policyd.jobs.lifecycle import is_finished
+from policyd.kube.client import PartialObject, Reader
+from policyd.kube.errors import NotFoundError
+from policyd.kube.resources import PODS, Resource
+
+
+class Owners:
+    """Looks for owners in the mirrors first, then on the API server."""
+
+    def __init__(self, mirrors: Mirrors, reader: Reader) -> None:
+        self._mirrors = mirrors
+        self._reader = reader
+
+    async def are_gone(self, workload: Workload) -> bool:
+        """Tell whether nothing is left of what a workload stands for.
+
+        What the mirrors do not show is looked up: a job that no longer queues is still there.
+        Owners of other kinds are somebody else's, and a workload that was made by hand has none.
+
+        Raises:
+            ApiError: If the API server cannot be asked.
+        """
+        metadata = workload.metadata
+        deleted = metadata.deletion_timestamp is not None
+        if is_finished(workload) and not deleted:
+            return False
+        if not metadata.owner_references:
+            return deleted or bool(metadata.labels.get(JOB_UID))
+        owners = [(owner, _resource_of(owner)) for owner in _owners(workload)]
+        if not owners:
+            return False
+        for owner, resource in owners:
+            if resource is None or await self._is_there(owner, resource, metadata.namespace):
+                return False
+        return True
+
+    async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
+        """Tell whether an owner exists; a job that is being deleted no longer counts."""
+        is_pod = resource == PODS
+        mirror = self._mirrors.pods if is_pod else self._mirrors.jobs[resource.kind]
+        seen = mirror.get(f"{namespace}/{owner.name}")
+        if seen is not None and seen.metadata.uid == owner.uid:
+            return is_pod or seen.metadata.deletion_timestamp is None
+        try:
+            found = await self._reader.get(
+                resource, owner.name, namespace=namespace, into=PartialObject
+            )
+        except NotFoundError:
+            return False
+        same = found.metadata.uid == owner.uid
+        return same and (is_pod or found.metadata.deletion_timestamp is None)
+
+
+def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
+    owners = workload.metadata.owner_references
+    if workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
+        return owners
+    return tuple(owner for owner in owners if owner.controller)
+
+
+def _resource_of(owner: OwnerReference) -> Resource | None:
+    if (owner.api_version, owner.kind) == ("v1", "Pod"):
+        return PODS
+    kind = kind_of_owner(owner)
+    return None if kind is None else job_resource(kind)
