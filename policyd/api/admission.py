@@ -5,6 +5,7 @@ most reviews are decided without. `Rule` is what both webhook configurations and
 the requests they concern.
 """
 
+import re
 from typing import Literal
 
 import msgspec
@@ -20,6 +21,13 @@ MatchPolicy = Literal["Exact", "Equivalent"]
 NO_OBJECT = msgspec.Raw(b"null")
 MAXIMUM_REVIEW_BYTES = 2 * 3 * 1024 * 1024 + 65536
 """The object and the old one, 3 MiB each as the API server limits them, and the envelope."""
+
+
+MAXIMUM_LEVELS = 512
+"""How deep a review may be nested: real objects stay below 50. Bounded here, and not by whatever
+recursion the interpreter happens to allow."""
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 class ReviewError(PolicydError):
@@ -152,10 +160,10 @@ def parse_review(body: bytes) -> AdmissionRequest:
     """
     if len(body) > MAXIMUM_REVIEW_BYTES:
         raise ReviewError(f"the review has {len(body)} bytes, more than {MAXIMUM_REVIEW_BYTES}")
+    if nested_deeper(body, MAXIMUM_LEVELS):
+        raise ReviewError(f"the review is nested too deep: more than {MAXIMUM_LEVELS} levels")
     try:
         request = _REVIEW.decode(body).request
-    except RecursionError:
-        raise ReviewError("the review is nested too deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReviewError(f"not an AdmissionReview: {error}") from error
     if not request.uid:
@@ -163,15 +171,29 @@ def parse_review(body: bytes) -> AdmissionRequest:
     return request
 
 
+def nested_deeper(text: bytes, levels: int) -> bool:
+    """Tell whether JSON is nested more than `levels` deep; text that is no JSON may be either."""
+    if text.count(b"{") + text.count(b"[") <= levels:
+        return False  # so few brackets cannot be so deep, wherever they are: nearly every review
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        match found[0]:
+            case b"{" | b"[":
+                depth += 1
+                if depth > levels:
+                    return True
+            case b"}" | b"]":
+                depth -= 1
+    return False
+
+
 def decode_object(raw: msgspec.Raw) -> Json:
     """Decode an object of a review to plain JSON values.
 
     Raises:
-        ReviewError: If it cannot be decoded: broken JSON, invalid UTF-8, nested too deep.
+        ReviewError: If it cannot be decoded: broken JSON, invalid UTF-8.
     """
     try:
         return _ANY.decode(raw)
-    except RecursionError:
-        raise ReviewError("the object is nested too deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReviewError(f"the object cannot be read: {error}") from error
