@@ -30,6 +30,9 @@ recursion the interpreter happens to allow."""
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
+_STEPS = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+
+
 class ReviewError(PolicydError):
     """A body is no AdmissionReview that could be answered."""
 
@@ -177,13 +180,9 @@ def nested_deeper(text: bytes, levels: int) -> bool:
         return False  # so few brackets cannot be so deep, wherever they are: nearly every review
     depth = 0
     for found in _BRACKETS.finditer(text):
-        match found[0]:
-            case b"{" | b"[":
-                depth += 1
-                if depth > levels:
-                    return True
-            case b"}" | b"]":
-                depth -= 1
+        depth += _STEPS.get(found[0], 0)
+        if depth > levels:
+            return True
     return False
 
 

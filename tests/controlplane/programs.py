@@ -1,5 +1,6 @@
 """What to run: the commands of a control plane, with their flags."""
 
+import random
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -79,13 +80,25 @@ def find_binaries() -> Path:
     return binaries
 
 
+PORTS = range(20_000, 30_000)
+"""Below those that the kernel hands out itself: between choosing a port and listening on it, no
+connection of anybody's can take it."""
+
+
 def free_ports(names: Sequence[str]) -> dict[str, int]:
     """Find a free port for each name, all of them different."""
-    sockets = {name: socket.create_server((HOST, 0)) for name in names}
-    ports = {name: listening.getsockname()[1] for name, listening in sockets.items()}
-    for listening in sockets.values():
-        listening.close()
-    return ports
+    ports = (port for port in random.sample(PORTS, len(PORTS)) if is_free(port))
+    return dict(zip(names, ports, strict=False))
+
+
+def is_free(port: int) -> bool:
+    """Tell whether nobody listens on a port."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def program(name: str, site: Site, *, extra: Sequence[str] = ()) -> Program:

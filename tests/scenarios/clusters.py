@@ -5,7 +5,6 @@ the separate processes that they are in production.
 """
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import yaml
 
 from policyd.local import demo
+from tests.controlplane.programs import free_ports
 from tests.scenarios.api import Api, Refused, eventually
 
 PROJECT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def real(folder: Path) -> Iterator[Cluster]:
 
 
 def webhooks_command(kubeconfig: Path) -> list[str]:
-    port = free_port()
+    port = free_ports(["webhooks"])["webhooks"]
     return [
         str(COMMANDS / "policyd-webhooks"),
         *("--policies", str(PROJECT / "policies"), "--kubeconfig", str(kubeconfig)),
@@ -162,9 +162,3 @@ def door_is_open(api: Api, processes: tuple[Process, ...]) -> bool:
     except Refused:
         return False
     return "kueue.x-k8s.io/queue-name" in answer["metadata"].get("labels", {})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
