@@ -6,7 +6,7 @@ from typing import Any, Final
 from policyd.cel import ast, types
 from policyd.cel.checked import Checked, TypeReference, VariableReference
 from policyd.cel.environment import Environment
-from policyd.cel.errors import issue_at
+from policyd.cel.errors import MAX_ISSUES, issue_at
 from policyd.cel.types import BOOL, DYN, ERROR, NULL, Type, is_dyn, list_of, map_of, optional_of
 from policyd.cel.unify import Substitution
 from policyd.cel.values import UInt
@@ -72,7 +72,8 @@ class Checker:
 
     def issue(self, node: ast.Node, message: str, hint: str | None = None) -> Type:
         """Report what is wrong at a node; its type is unknown then."""
-        self.checked.issues.append(issue_at(self.source, node.position, message, hint))
+        if len(self.checked.issues) < MAX_ISSUES:
+            self.checked.issues.append(issue_at(self.source, node.position, message, hint))
         return ERROR
 
     def shown(self, kind: Type) -> str:

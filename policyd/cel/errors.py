@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from policyd.errors import PolicydError
 
+MAX_ISSUES: Final = 20
+"""Issues reported of one expression: who has more will look again anyway."""
 # A line of an expression longer than this is cut in messages: the caret says where to look.
 _SHOWN = 200
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
-from policyd.cel.errors import Issue, issue_at
+from policyd.cel.errors import MAX_ISSUES, Issue, issue_at
 from policyd.cel.lexer import Token, tokenize
 
 MAX_DEPTH: Final = 250
 """Levels of nesting cel-go allows."""
 MAX_CODE_POINTS: Final = 100_000
 """Length of the longest expression cel-go reads."""
-_MAX_ISSUES: Final = 20
 
 T = TypeVar("T")
 
@@ -73,7 +72,7 @@ class Tokens:
 
     def issue(self, position: int, message: str, hint: str | None = None) -> None:
         """Report what is wrong at a position."""
-        if len(self.issues) < _MAX_ISSUES:
+        if len(self.issues) < MAX_ISSUES:
             self.issues.append(issue_at(self._source, position, message, hint))
 
     def unexpected(self, wanted: str) -> NoReturn:
