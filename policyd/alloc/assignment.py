@@ -3,7 +3,6 @@
 from enum import IntEnum
 
 from policyd.alloc.offers import Offer, PodSetRequests
-from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
     MissingQuota,
@@ -140,9 +139,11 @@ class Assignment:
         self._admission: Admission | None = None
 
     def add(self, result: PodSetResult) -> None:
-        """Take in the result for the next pod set."""
+        """Take in the result for the next pod set; one that does not fit charges nothing."""
         self.pod_sets.append(result)
         self.mode = min(self.mode, result.mode)
+        if result.mode is Mode.NO_FIT:
+            return
         self.level = max(self.level, result.level)
         for offer in result.offers:
             self.charges = _sum(self.charges, offer.charges)
@@ -160,10 +161,10 @@ class Assignment:
         refusals = []
         for result in self.pod_sets:
             for offer in result.offers:
-                for resource, cell in zip(offer.resources, offer.charges, strict=True):
+                for index, cell in enumerate(offer.charges):
                     needed, available = self.charges[cell], tree.available(cell)
                     if needed > max(0, available) and cell not in missing:
-                        missing[cell] = missing_quota((offer.name, resource), needed, available)
+                        missing[cell] = missing_quota(offer, index, needed, available)
             obstacles = tuple(missing[c] for o in result.offers for c in o.charges if c in missing)
             refusals.append(PodSetRefusal(name=result.requests.name, obstacles=obstacles))
         return tuple(refusals)
@@ -207,12 +208,12 @@ def _sum(left: dict[int, int], right: dict[int, int]) -> dict[int, int]:
     return total
 
 
-def missing_quota(names: FlavorResource, needed: int, available: int) -> MissingQuota:
-    """Say how much of a flavor and resource would have to become free for `needed` to fit."""
-    available = max(0, available)
+def missing_quota(offer: Offer, index: int, needed: int, available: int) -> MissingQuota:
+    """Say how much of resource number `index` of an offer must become free for `needed` to fit."""
+    available = max(available, 0)
     return MissingQuota(
-        flavor=names[0],
-        resource=names[1],
+        flavor=offer.name,
+        resource=offer.resources[index],
         missing=needed - available,
         requested=needed,
         available=available,

@@ -23,7 +23,7 @@ from policyd.alloc.hierarchy import Hierarchy, Node, descendants
 from policyd.alloc.queue import FlavorResource, Quota
 
 NOWHERE = -1
-"""The parent of a root's cells."""
+"""In the place of a cell that is not there, such as the parent of a root's."""
 
 _NO_QUOTA = Quota(nominal=0)
 
@@ -40,6 +40,7 @@ class QuotaTree:
         subtree: Own quota with what the children lend.
         guaranteed: The part of it that the parent never sees.
         ceiling: Most that may be charged to the parent; UNLIMITED without a borrowing limit.
+        pool: The root's cell, if on the way there nothing is guaranteed or limited; else NOWHERE.
         potential: What could be used if nothing were.
         usage: What is used: of queues directly, of cohorts by what their children overflow.
     """
@@ -53,6 +54,7 @@ class QuotaTree:
         self.subtree: list[int] = []
         self.guaranteed: list[int] = []
         self.ceiling: list[int] = []
+        self.pool: list[int] = []
         self.potential: list[int] = []
         self.usage: list[int] = []
         self._unused: list[int] = []
@@ -61,60 +63,56 @@ class QuotaTree:
 
     def available(self, cell: int) -> int:
         """Return what the cell could still get; negative if more is used than there is."""
-        return self.probe(cell, 0)[0]
-
-    def probe(self, cell: int, amount: int) -> tuple[int, int, bool]:
-        """Return how things stand for `amount` more, in one walk up the tree.
-
-        Returns:
-            What the cell could still get, negative if more is used than there is.
-            How far up the tree `amount` would have to borrow: the height of the lowest subtree
-            whose quota holds it, 0 without borrowing.
-            Whether that subtree is less than the whole tree, so that what others took of it could
-            be reclaimed.
-        """
-        usage, parent, guaranteed, subtree = self.usage, self.parent, self.guaranteed, self.subtree
-        spare, bound, level, reclaimable = 0, UNLIMITED, -1, False
-        while True:
-            used, quota, up = usage[cell], subtree[cell], parent[cell]
-            if level < 0 and (used + amount - spare <= quota or up < 0):
-                level, reclaimable = self.node[cell].height, up >= 0
-            if up < 0:
-                free = UNLIMITED if quota >= UNLIMITED else spare + quota - used
-                return (min(bound, free)), level, reclaimable
-            overflow = used - guaranteed[cell]
+        usage, subtree = self.usage, self.subtree
+        pool = self.pool[cell]
+        if pool >= 0:
+            return UNLIMITED if subtree[pool] >= UNLIMITED else subtree[pool] - usage[pool]
+        parent, guaranteed, ceiling = self.parent, self.guaranteed, self.ceiling
+        spare, bound, up = 0, UNLIMITED, parent[cell]
+        while up >= 0:
+            overflow = usage[cell] - guaranteed[cell]
             if overflow < 0:
                 spare -= overflow
                 overflow = 0
-            most = self.ceiling[cell]
-            if most < UNLIMITED and spare + most - overflow < bound:
-                bound = spare + most - overflow
-            cell = up
+            if ceiling[cell] < UNLIMITED:
+                bound = min(bound, spare + ceiling[cell] - overflow)
+            cell, up = up, parent[up]
+        if subtree[cell] >= UNLIMITED:
+            return bound
+        return min(bound, spare + subtree[cell] - usage[cell])
+
+    def borrowing_level(self, cell: int, amount: int) -> tuple[int, bool]:
+        """Return how far up the tree `amount` more would have to borrow.
+
+        Returns:
+            The height of the lowest subtree whose quota holds it, 0 without borrowing; and whether
+            that subtree is less than the whole tree, so that what others took could be reclaimed.
+        """
+        usage, subtree, parent = self.usage, self.subtree, self.parent
+        up = parent[cell]
+        if up < 0 or usage[cell] + amount <= subtree[cell]:
+            return 0, up >= 0
+        while True:
+            amount -= max(0, self.guaranteed[cell] - usage[cell])
+            cell, up = up, parent[up]
+            if up < 0 or usage[cell] + amount <= subtree[cell]:
+                return self.node[cell].height, up >= 0
 
     def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
         """Tell whether the cells of `charges` could all get their amounts.
 
         Args:
             charges: Amounts by cell; of nothing, there is always enough.
-            borrowing: Whether a cell may go beyond its subtree quota for it.
+            borrowing: Whether a cell may be beyond its subtree quota then.
         """
-        usage, parent, guaranteed = self.usage, self.parent, self.guaranteed
-        subtree, ceiling = self.subtree, self.ceiling
-        for leaf, amount in charges.items():
-            if not amount:
-                continue
-            if not borrowing and usage[leaf] + amount > subtree[leaf]:
+        usage, subtree, pools = self.usage, self.subtree, self.pool
+        for cell, amount in charges.items():
+            if not borrowing and usage[cell] + amount > subtree[cell]:
                 return False
-            cell, lacking, up = leaf, amount, parent[leaf]
-            while up >= 0:
-                overflow = usage[cell] - guaranteed[cell]
-                if overflow < 0:
-                    lacking += overflow
-                    overflow = 0
-                if lacking + overflow > ceiling[cell] and ceiling[cell] < UNLIMITED:
-                    return False
-                cell, up = up, parent[up]
-            if lacking > subtree[cell] - usage[cell] and subtree[cell] < UNLIMITED:
+            pool = pools[cell]
+            if pool >= 0 and usage[pool] + amount <= subtree[pool]:
+                continue
+            if amount and amount > self.available(cell):
                 return False
         return True
 
@@ -189,6 +187,7 @@ class QuotaTree:
         for node in nodes:
             for cell in node.cells.values():
                 self.potential[cell] = self._potential(cell)
+                self.pool[cell] = self._pool(cell)
 
     def _recompute_node(self, node: Node, children: Iterable[Node]) -> None:
         node.height = max((1 if child.queue else 1 + child.height for child in children), default=0)
@@ -227,6 +226,13 @@ class QuotaTree:
         limit = self.borrowing_limit[cell]
         return potential if limit is None else min(add(self.subtree[cell], limit), potential)
 
+    def _pool(self, cell: int) -> int:
+        above = self.parent[cell]
+        if above == NOWHERE:
+            return cell
+        open_ = not self.guaranteed[cell] and self.ceiling[cell] >= UNLIMITED
+        return self.pool[above] if open_ else NOWHERE
+
     def _make_cell(self, node: Node, flavor_resource: FlavorResource) -> None:
         if self._unused:
             cell = self._unused.pop()
@@ -235,6 +241,7 @@ class QuotaTree:
             cell = len(self.usage)
             self.node.append(node)
             self.parent.append(NOWHERE)
+            self.pool.append(NOWHERE)
             self.borrowing_limit.append(None)
             self.ceiling.append(UNLIMITED)
             for column in (self.nominal, self.subtree, self.guaranteed, self.potential, self.usage):

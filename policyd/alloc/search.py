@@ -101,7 +101,7 @@ class _Search:
             return _NO_FIT
         obstacles: list[Obstacle] = []
         found = self.worst(offer, obstacles)
-        if found is not _FITS:
+        if found != _FITS:
             attempts.append(Attempt(offer.name, *found, obstacles))
         return found
 
@@ -110,17 +110,15 @@ class _Search:
         worst, tree, assumed = _FITS, self.tree, self.assignment.charges
         for index, (cell, amount) in enumerate(offer.charges.items()):
             needed = amount + assumed.get(cell, 0)
-            available, level, reclaimable = tree.probe(cell, needed)
+            available = tree.available(cell)
+            level, reclaimable = tree.borrowing_level(cell, needed)
             if needed <= available or not needed:
-                if not level:
-                    continue
                 found = (Mode.FIT, level)
             elif needed > tree.potential[cell]:
                 obstacles.append(self.over_capacity(offer, index, cell))
                 return _NO_FIT
             else:
-                names = (offer.name, offer.resources[index])
-                obstacles.append(missing_quota(names, needed, available))
+                obstacles.append(missing_quota(offer, index, needed, available))
                 waits = reclaimable or tree.nominal[cell] >= needed or self.preempts_borrowing
                 found = (Mode.BLOCKED if waits else Mode.NO_FIT), level
             if found != worst and _better(self.queue.fungibility, worst, found):
@@ -162,6 +160,8 @@ def _tries_next(fungibility: Fungibility, found: tuple[Mode, int]) -> bool:
 
 
 def _better(fungibility: Fungibility, a: tuple[Mode, int], b: tuple[Mode, int]) -> bool:
+    if a[0] is b[0]:
+        return a[1] < b[1]
     return _rank(fungibility, a) > _rank(fungibility, b)
 
 

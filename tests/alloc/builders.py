@@ -1,0 +1,107 @@
+"""Short ways to say queues and workloads."""
+
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.plan import Admit
+from policyd.alloc.queue import CohortSpec, FlavorQuotas, QueueSpec, Quota, ResourceGroup
+from policyd.alloc.state import State
+from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
+
+
+def quota(nominal, borrow=None, lend=None):
+    return Quota(nominal=nominal, borrowing_limit=borrow, lending_limit=lend)
+
+
+def group(**flavors):
+    """A group of flavors: `group(spot={"gpu": 8})`; names take `_` for `-`."""
+    quotas = {
+        name: {r: q if isinstance(q, Quota) else quota(q) for r, q in resources.items()}
+        for name, resources in flavors.items()
+    }
+    resources = tuple(dict.fromkeys(r for each in quotas.values() for r in each))
+    return ResourceGroup(
+        resources=resources,
+        flavors=tuple(FlavorQuotas(name=n.replace("_", "-"), quotas=q) for n, q in quotas.items()),
+    )
+
+
+def queue(name, cohort="", *, groups=(), strict=False, gpu=None, **fields):
+    """A queue; `gpu=8` is short for eight GPUs of flavor `default`."""
+    if gpu is not None:
+        groups = (group(default={"gpu": gpu}),)
+    return QueueSpec(name=name, cohort=cohort, groups=tuple(groups), strict=strict, **fields)
+
+
+def cohort(name, parent="", gpu=None):
+    groups = () if gpu is None else (group(default={"gpu": gpu}),)
+    return CohortSpec(name=name, parent=parent, groups=groups)
+
+
+def pod_set(name="main", count=1, *, tolerations=(), selector=None, affinity=(), **requests):
+    return PodSet(
+        name=name,
+        count=count,
+        requests=requests,
+        tolerations=tolerations,
+        node_selector=selector or {},
+        affinity=affinity,
+    )
+
+
+def workload(key, queue_name, *pod_sets, at=0, priority=0, count=1, **fields):
+    """A pending workload; `gpu=4` is short for one pod set that requests four."""
+    resources = {k: fields.pop(k) for k in ("gpu", "cpu", "memory") if k in fields}
+    return Workload(
+        key=key,
+        uid=fields.pop("uid", key),
+        cluster_queue=queue_name,
+        queued_at=float(at),
+        priority=priority,
+        pod_sets=pod_sets or (pod_set(count=count, **resources),),
+        **fields,
+    )
+
+
+def admission(queue_name, flavor="default", name="main", count=1, **usage):
+    assignment = PodSetAssignment(
+        name=name, count=count, flavors=dict.fromkeys(usage, flavor), usage=usage
+    )
+    return Admission(cluster_queue=queue_name, pod_sets=(assignment,))
+
+
+def state(*things, flavors=("default",)):
+    """A state of queues, cohorts, flavors and workloads."""
+    new = State()
+    for name in flavors:
+        new.put_flavor(FlavorSpec(name=name))
+    for thing in things:
+        put(new, thing)
+    return new
+
+
+def put(to, thing):
+    match thing:
+        case FlavorSpec():
+            to.put_flavor(thing)
+        case CohortSpec():
+            to.put_cohort(thing)
+        case QueueSpec():
+            to.put_queue(thing)
+        case Workload():
+            to.put_workload(thing)
+
+
+def keys(actions, kind=Admit):
+    return [action.workload.key for action in actions if isinstance(action, kind)]
+
+
+def usage(of):
+    """What every queue and cohort uses, zeros left out, by kind, name, flavor and resource."""
+    tree = of.tree
+    tree.refresh()
+    nodes = [*tree.hierarchy.queues.values(), *tree.hierarchy.cohorts.values()]
+    return {
+        (node.queue, node.name, *names): tree.usage[cell]
+        for node in nodes
+        for names, cell in node.cells.items()
+        if tree.usage[cell]
+    }

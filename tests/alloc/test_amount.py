@@ -1,0 +1,88 @@
+"""Amounts: how they are limited, added and written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policyd.alloc.amount import (
+    UNLIMITED,
+    add,
+    format_amount,
+    quota_amount,
+    request_amount,
+    subtract,
+)
+from policyd.api.quantity import parse_quantity
+
+E = 10**18
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "expected"),
+    [
+        pytest.param("cpu", 500, 500, id="part-of-a-core"),
+        pytest.param("cpu", 1_000 * 10**15, 1_000 * 10**15, id="a-quadrillion-cores"),
+        pytest.param("cpu", 1_000 * 10**16, UNLIMITED, id="ten-quadrillion-cores"),
+        pytest.param("cpu", UNLIMITED - UNLIMITED % 1_000, UNLIMITED, id="cores-fill-an-int64"),
+        pytest.param("memory", E, E, id="an-exabyte"),
+        pytest.param("memory", 10 * E, UNLIMITED, id="ten-exabytes"),
+        pytest.param("example.com/gpu", 8, 8, id="devices"),
+    ],
+)
+def test_quota_beyond_measure_is_unlimited(resource, value, expected):
+    assert quota_amount(resource, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(7, 7, id="small"),
+        pytest.param(2**70, UNLIMITED, id="too-large"),
+        pytest.param(-(2**70), -(2**63), id="too-small"),
+    ],
+)
+def test_requests_stay_within_an_int64(value, expected):
+    assert request_amount(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "sum_", "difference"),
+    [
+        pytest.param(5, 3, 8, 2, id="bounded"),
+        pytest.param(3, 5, 8, -2, id="below-zero"),
+        pytest.param(UNLIMITED, 5, UNLIMITED, UNLIMITED, id="unlimited-stays"),
+        pytest.param(UNLIMITED, UNLIMITED, UNLIMITED, 0, id="both-unlimited"),
+        pytest.param(UNLIMITED - 1, 5, UNLIMITED, UNLIMITED - 6, id="sum-saturates"),
+        pytest.param(-(2**63), 5, 5 - 2**63, -(2**63), id="difference-saturates"),
+    ],
+)
+def test_sums_and_differences_saturate(left, right, sum_, difference):
+    assert (add(left, right), subtract(left, right)) == (sum_, difference)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "expected"),
+    [
+        pytest.param("cpu", 0, "0", id="nothing"),
+        pytest.param("cpu", 500, "500m", id="half-a-core"),
+        pytest.param("cpu", 1_500, "1500m", id="core-and-a-half"),
+        pytest.param("cpu", 20_000, "20", id="cores"),
+        pytest.param("cpu", 1_000_000, "1k", id="a-thousand-cores"),
+        pytest.param("memory", 5 << 20, "5Mi", id="mebibytes"),
+        pytest.param("memory", 1_000, "1k", id="less-than-a-kibibyte"),
+        pytest.param("memory", 5_000, "5000", id="no-multiple-of-a-kibibyte"),
+        pytest.param("hugepages-2Mi", 4 << 20, "4Mi", id="huge-pages"),
+        pytest.param("nvidia.com/gpu", 8, "8", id="devices"),
+        pytest.param("pods", 10_000, "10k", id="many-pods"),
+        pytest.param("cpu", -2_000, "-2", id="negative"),
+    ],
+)
+def test_amounts_are_written_as_quantities(resource, amount, expected):
+    assert format_amount(resource, amount) == expected
+
+
+@given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(1 - 2**63, 2**63 - 1))
+def test_what_is_written_reads_back_as_the_same(resource, amount):
+    quantity = parse_quantity(format_amount(resource, amount))
+
+    assert (quantity.milli() if resource == "cpu" else quantity.value()) == amount

@@ -1,0 +1,191 @@
+"""The order of the workloads that wait, and which of them wait aside."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policyd.alloc.pending import PendingQueue
+from policyd.alloc.workload import Objection
+from tests.alloc.builders import workload
+
+
+def pending(*workloads):
+    queue = PendingQueue()
+    for each in workloads:
+        queue.put(each)
+    return queue
+
+
+def drain(queue):
+    order = []
+    while (head := queue.head()) is not None:
+        order.append(head.workload.key)
+        queue.remove(head.workload.key)
+    return order
+
+
+def head(queue):
+    ticket = queue.head()
+    return ticket and ticket.workload.key
+
+
+@pytest.mark.parametrize(
+    ("workloads", "expected"),
+    [
+        pytest.param([], [], id="empty"),
+        pytest.param(
+            [workload("late", "q", at=2), workload("early", "q", at=1)],
+            ["early", "late"],
+            id="older-first",
+        ),
+        pytest.param(
+            [workload("low", "q", at=1), workload("high", "q", at=2, priority=1)],
+            ["high", "low"],
+            id="priority-before-age",
+        ),
+        pytest.param(
+            [workload("a", "q", uid="2"), workload("b", "q", uid="1")],
+            ["b", "a"],
+            id="uid-breaks-ties",
+        ),
+    ],
+)
+def test_the_order_is_priority_age_uid(workloads, expected):
+    assert drain(pending(*workloads)) == expected
+
+
+def test_looking_at_the_head_leaves_it_there():
+    queue = pending(workload("a", "q"))
+
+    assert (head(queue), head(queue), len(queue)) == ("a", "a", 1)
+
+
+def test_what_is_parked_is_skipped_until_the_queue_is_woken_up():
+    queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
+
+    queue.park("a")
+    assert (head(queue), queue.parked, len(queue)) == ("b", 1, 2)
+
+    queue.wake()
+    assert (head(queue), queue.parked) == ("a", 0)
+
+
+def test_putting_what_is_parked_again_unchanged_leaves_it_parked():
+    queue = pending(workload("a", "q"))
+    queue.park("a")
+
+    queue.put(workload("a", "q"))
+
+    assert queue.parked == 1
+
+
+def test_a_change_of_a_parked_workload_gives_it_another_try():
+    queue = pending(workload("a", "q", gpu=4))
+    queue.park("a")
+
+    queue.put(workload("a", "q", gpu=2))
+
+    assert (head(queue), queue.parked) == ("a", 0)
+
+
+def test_a_change_of_priority_changes_the_place():
+    queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
+
+    queue.put(workload("b", "q", at=2, priority=5))
+
+    assert drain(queue) == ["b", "a"]
+
+
+def test_who_backs_off_is_parked_and_sleeps_through_wake_ups():
+    queue = pending(workload("a", "q", backing_off=True))
+    queue.wake()
+    assert (head(queue), queue.parked) == (None, 1)
+
+    queue.put(workload("a", "q"))
+    assert (head(queue), queue.parked) == ("a", 0)
+
+
+def test_who_starts_to_back_off_is_no_longer_tried():
+    queue = pending(workload("a", "q"))
+
+    queue.put(workload("a", "q", backing_off=True))
+
+    assert (head(queue), queue.parked) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("misplaced", "expected"),
+    [
+        pytest.param(True, None, id="of-a-namespace-the-queue-does-not-take"),
+        pytest.param(False, "a", id="of-another-kind"),
+    ],
+)
+def test_a_wake_up_spares_who_is_misplaced(misplaced, expected):
+    objection = Objection(reason="Misconfigured", message="no", misplaced=misplaced)
+    queue = pending(workload("a", "q", objection=objection))
+    queue.park("a")
+
+    queue.wake()
+
+    assert head(queue) == expected
+
+
+def test_removing_who_is_not_there_does_nothing():
+    assert pending().remove("a") is None
+
+
+OPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "boost", "remove", "park", "wake"]), st.integers(0, 5)
+    ),
+    max_size=150,
+)
+
+
+@settings(deadline=None)
+@given(OPS)
+def test_the_heap_agrees_with_sorting_whatever_happens(ops):
+    queue, active, parked = PendingQueue(), {}, {}
+    for op, n in ops:
+        key = f"w{n}"
+        known = active.get(key) or parked.get(key)
+        match op:
+            case "put" if known is None:
+                active[key] = workload(key, "q", at=n % 3, priority=n % 2)
+                queue.put(active[key])
+            case "boost" if known is not None:
+                parked.pop(key, None)
+                active[key] = msgspec.structs.replace(known, priority=known.priority + 1)
+                queue.put(active[key])
+            case "remove":
+                active.pop(key, None)
+                parked.pop(key, None)
+                queue.remove(key)
+            case "park" if key in active:
+                parked[key] = active.pop(key)
+                queue.park(key)
+            case "wake":
+                active |= parked
+                parked = {}
+                queue.wake()
+        assert {t.workload.key for t in queue} == {*active, *parked}
+        assert queue.parked == len(parked)
+        first = min(active.values(), key=rank, default=None)
+        assert head(queue) == (first and first.key)
+
+
+def rank(each):
+    return -each.priority, each.queued_at, each.uid
+
+
+def test_the_heap_does_not_grow_with_parking_and_waking():
+    queue = pending(*(workload(f"w{n}", "q", at=n) for n in range(10)))
+
+    for n in range(1_000):
+        queue.put(workload("w0", "q", priority=n))
+        queue.park("w0")
+        queue.wake()
+
+    assert len(queue._heap) < 200
+    assert head(queue) == "w0"
