@@ -2,7 +2,7 @@
 
 Commands of a page run in order, in one shell. YAML whose fence names a file is written there, as
 the page asks its reader to. A page that uses kubectl gets an embedded cluster of its own, or a bare
-real one if its fences say `real cluster`. What is shown below a command is all that it prints; in it
+real one if its fences say `real cluster`. What is shown below a command is all that it prints;
 `…` stands for anything.
 """
 
