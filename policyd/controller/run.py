@@ -25,7 +25,7 @@ from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import NotFoundError
+from policyd.kube.errors import NotFoundError, ThrottledError, UnavailableError
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
@@ -37,6 +37,8 @@ log = structlog.get_logger()
 COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
+POLICY_SECONDS = 10.0
+"""Between looks for the kind Policy, which the queue does without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +135,8 @@ class Controller:
             group.create_task(self.recorder.run())
             if self.election is not None:
                 group.create_task(self.election.run())
-            if self.settings.policies and await is_served(self._client, POLICIES):
-                statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
-                group.create_task(statuses.informer.run())
-                group.create_task(statuses.run())
+            if self.settings.policies:
+                group.create_task(self._judge_policies())
             group.create_task(self._lead_when_elected())
 
     def _election(self) -> LeaderElection | None:
@@ -177,6 +177,15 @@ class Controller:
                 return
             await self.pace.sleep(CRD_SECONDS)
 
+    async def _judge_policies(self) -> None:
+        """Write the statuses of policies, once their kind is served."""
+        while not await is_served(self._client, POLICIES):
+            await self.pace.sleep(POLICY_SECONDS)
+        statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(statuses.informer.run())
+            group.create_task(statuses.run())
+
     def _note_missing(self, missing: tuple[str, ...]) -> None:
         if missing and missing != self.health.missing:
             log.warning(
@@ -213,15 +222,15 @@ class Controller:
 
 
 async def is_served(client: Client, resource: Resource) -> bool:
-    """Tell whether the API server knows a resource.
+    """Tell whether the API server knows a resource, and has begun to serve it.
 
     Raises:
         ApiError: If it cannot be asked, or does not let us list it.
     """
     try:
         await client.page(resource, into=PartialObject, limit=1)
-    except NotFoundError:
-        return False
+    except (NotFoundError, ThrottledError, UnavailableError):
+        return False  # 429: a kind that was created a moment ago has no storage yet
     return True
 
 

@@ -1,0 +1,155 @@
+"""A workload's status, change by change, and the patches that write it."""
+
+import msgspec
+import pytest
+
+from policyd.api.kueue import Admission, PodSetAssignment, Workload
+from policyd.controller import transitions as t
+from policyd.controller.conversion import workload_value
+from policyd.controller.patches import merge_difference, status_patch
+from policyd.patch.merge_patch import apply_merge_patch
+
+NOW = 1_700_000_000.0
+ADMISSION = Admission("cq", (PodSetAssignment("main", {"cpu": "f"}, {"cpu": "2"}, 2),))
+
+
+def workload(**status):
+    metadata = {"name": "w", "namespace": "ns", "resourceVersion": "7", "generation": 3}
+    return msgspec.convert({"metadata": metadata, "status": status}, Workload)
+
+
+def said(status):
+    return {c.type: (c.status, c.reason, c.message) for c in status.conditions}
+
+
+def check(state):
+    return {"name": "c", "state": state}
+
+
+def test_without_checks_a_reservation_admits():
+    status = t.reserve(workload(resourceRequests=[{"name": "main"}]), ADMISSION, now=NOW)
+
+    assert said(status) == {
+        "QuotaReserved": ("True", "QuotaReserved", "Quota reserved in ClusterQueue cq"),
+        "Admitted": ("True", "Admitted", "The workload is admitted"),
+    }
+    assert status.admission == ADMISSION
+    assert status.resource_requests == ()
+    assert {c.observed_generation for c in status.conditions} == {3}
+
+
+def test_with_a_check_that_is_not_ready_it_does_not():
+    status = t.reserve(workload(admissionChecks=[check("Pending")]), ADMISSION, now=NOW)
+
+    assert said(status)["Admitted"] == (
+        "False",
+        "UnsatisfiedAdmissionChecks",
+        "The workload has not all checks ready",
+    )
+
+
+def test_a_reservation_ends_an_eviction_and_says_what_it_was():
+    evicted = t.with_status(
+        workload(), t.evict(workload(), reason="Preempted", message="for another", now=NOW)
+    )
+
+    status = t.reserve(evicted, ADMISSION, now=NOW + 5)
+
+    assert said(status)["Evicted"] == ("False", "QuotaReserved", "Previously: for another")
+
+
+@pytest.mark.parametrize(
+    ("reason", "requeued"),
+    [
+        pytest.param("Preempted", "True", id="preempted-queues-at-once"),
+        pytest.param("ClusterQueueStopped", "False", id="stopped-waits-for-a-restart"),
+    ],
+)
+def test_after_an_eviction_the_quota_is_given_back(reason, requeued):
+    admitted = t.with_status(workload(), t.reserve(workload(), ADMISSION, now=NOW))
+    evicted = t.with_status(admitted, t.evict(admitted, reason=reason, message="m", now=NOW + 60))
+
+    status = t.after_eviction(evicted, now=NOW + 90)
+
+    assert status.admission is None
+    assert status.accumulated_past_execution_time_seconds == 90
+    assert said(status) == {
+        "QuotaReserved": ("False", "PendingEvaluation", "m"),
+        "Admitted": ("False", "NoReservation", "The workload has no reservation"),
+        "Evicted": ("True", reason, "m"),
+        "Requeued": (requeued, reason, "m"),
+    }
+
+
+def test_an_eviction_resets_checks_and_is_counted():
+    before = workload(admissionChecks=[check("Ready"), {"name": "d", "state": "Retry"}])
+
+    status = t.evict(before, reason="Deactivated", message="m", cause="AdmissionCheck", now=NOW)
+
+    assert [c.state for c in status.admission_checks] == ["Pending", "Pending"]
+    assert [c.retry_count for c in status.admission_checks] == [None, 1]
+    assert said(status)["Evicted"][1] == "DeactivatedDueToAdmissionCheck"
+    assert status.scheduling_stats.evictions[0].count == 1
+
+
+def test_saying_the_same_again_changes_nothing():
+    waits = {"reason": "WaitingForQuota", "message": "m", "requests": {"main": {"cpu": 1500}}}
+    first = t.with_status(workload(), t.wait(workload(), **waits, now=NOW))
+
+    again = t.wait(first, **waits, now=NOW + 9)
+
+    assert again == first.status
+    assert status_patch(first, again) is None
+    assert first.status.resource_requests[0].resources == {"cpu": "1500m"}
+
+
+def test_a_patch_holds_what_changed_and_the_version_it_is_based_on():
+    patch = status_patch(workload(), t.reserve(workload(), ADMISSION, now=NOW))
+
+    assert patch["metadata"] == {"resourceVersion": "7"}
+    assert sorted(patch["status"]) == ["admission", "conditions"]
+
+
+def test_a_long_message_is_cut():
+    status = t.finish(workload(), reason="Failed", message="é" * 40_000, now=NOW)
+
+    assert len(status.conditions[0].message.encode()) <= t.MESSAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param({"a": 1}, {"a": 1}, id="the-same"),
+        pytest.param({"a": 1, "b": {"c": 1, "d": 2}}, {"b": {"c": 1, "d": 3}}, id="nested"),
+        pytest.param({"a": [1, 2]}, {"a": [2]}, id="lists-are-replaced"),
+        pytest.param({}, {"a": {"b": 1}}, id="new"),
+        pytest.param({"a": {"b": 1}}, {"a": "text"}, id="another-type"),
+    ],
+)
+def test_merge_patches_make_the_new_of_the_old(old, new):
+    assert apply_merge_patch(old, merge_difference(old, new)) == new
+
+
+@pytest.mark.parametrize(
+    ("reclaimed", "held"),
+    [
+        pytest.param(0, 2000, id="all-run"),
+        pytest.param(1, 1000, id="one-has-ended"),
+        pytest.param(2, 0, id="all-have-ended"),
+    ],
+)
+def test_quota_is_held_for_the_pods_that_are_left(reclaimed, held):
+    conditions = [{"type": "QuotaReserved", "status": "True"}]
+    body = {
+        "spec": {"podSets": [{"name": "main", "count": 2}]},
+        "status": {
+            "conditions": conditions,
+            "admission": msgspec.to_builtins(ADMISSION) | {"clusterQueue": "cq"},
+            "reclaimablePods": [{"name": "main", "count": reclaimed}],
+        },
+    }
+    body["status"]["admission"]["podSetAssignments"][0]["name"] = "main"
+
+    value = workload_value(msgspec.convert(body, Workload), cluster_queue="cq", now=NOW)
+
+    assert value.admission.usage() == {("f", "cpu"): held}
