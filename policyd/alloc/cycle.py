@@ -70,7 +70,7 @@ def _process(tree: QuotaTree, entry: Entry) -> Action:
         return _requeue(entry, "PreemptionNoCandidates", _refusal(assignment))
     if not tree.fits(assignment.charges):
         missing = assignment.shortfall(tree)
-        refusal = Refusal(reason="WaitingForQuota", pod_sets=missing, note=NO_LONGER_FITS)
+        refusal = Refusal("WaitingForQuota", note=NO_LONGER_FITS, explain=lambda: missing)
         return _requeue(entry, "FailedAfterNomination", refusal)
     tree.charge(assignment.charges)
     return Admit(
@@ -97,7 +97,7 @@ def _reserve(tree: QuotaTree, entry: Entry) -> None:
 
 
 def _refusal(assignment: Assignment) -> Refusal:
-    return Refusal(reason=assignment.reason(), pod_sets=assignment.refusals())
+    return Refusal(assignment.reason(), explain=assignment.refusals)
 
 
 def _requeue(entry: Entry, reason: RequeueReason, refusal: Refusal) -> Requeue:
@@ -116,7 +116,7 @@ def _set_aside(
     return Requeue(
         workload=ticket.workload,
         reason="NamespaceMismatch" if objection.misplaced else "Generic",
-        refusal=Refusal(reason=objection.reason, note=objection.message),
+        refusal=Refusal(objection.reason, note=objection.message),
         requests=requests.totals,
         parked=objection.misplaced or not queue.strict,
     )

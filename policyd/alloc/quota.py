@@ -58,7 +58,7 @@ class QuotaTree:
         self.potential: list[int] = []
         self.usage: list[int] = []
         self._unused: list[int] = []
-        self._log: list[tuple[int, int]] = []
+        self._log: list[int] = []
         self._trials = 0
 
     def available(self, cell: int) -> int:
@@ -98,6 +98,28 @@ class QuotaTree:
             if up < 0 or usage[cell] + amount <= subtree[cell]:
                 return self.node[cell].height, up >= 0
 
+    def standings(
+        self, charges: Mapping[int, int], assumed: Mapping[int, int]
+    ) -> Iterator[tuple[int, int, int, int, bool]]:
+        """Yield how each cell of `charges` stands, as if `assumed` were to be used before.
+
+        Yields:
+            The cell, what it needs in all, what is available, and the borrowing level of the need
+            with whether some of it could be reclaimed.
+        """
+        usage, subtree, parent, pools = self.usage, self.subtree, self.parent, self.pool
+        for cell, amount in charges.items():
+            needed = amount + assumed.get(cell, 0)
+            pool = pools[cell]
+            if pool >= 0 and subtree[pool] < UNLIMITED:
+                available = subtree[pool] - usage[pool]
+            else:
+                available = self.available(cell)
+            if usage[cell] + needed <= subtree[cell]:
+                yield cell, needed, available, 0, parent[cell] >= 0
+            else:
+                yield cell, needed, available, *self.borrowing_level(cell, needed)
+
     def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
         """Tell whether the cells of `charges` could all get their amounts.
 
@@ -126,7 +148,7 @@ class QuotaTree:
                 before = usage[cell]
                 usage[cell] = before + rest
                 if log is not None:
-                    log.append((cell, before))
+                    log += (cell, before)
                 if guaranteed[cell] > before:
                     rest -= guaranteed[cell] - before
                 cell = parent[cell]
@@ -141,7 +163,7 @@ class QuotaTree:
                 before = usage[cell]
                 usage[cell] = before - rest
                 if log is not None:
-                    log.append((cell, before))
+                    log += (cell, before)
                 rest = min(rest, before - guaranteed[cell])
                 cell = parent[cell]
 
@@ -154,7 +176,7 @@ class QuotaTree:
             yield
         finally:
             while len(self._log) > mark:
-                cell, before = self._log.pop()
+                before, cell = self._log.pop(), self._log.pop()
                 self.usage[cell] = before
             self._trials -= 1
 

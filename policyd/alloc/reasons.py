@@ -4,6 +4,7 @@ An *obstacle* is one thing in the way. A *refusal* is all of them, and what the 
 says. Texts are made when they are asked for: most refusals are never read.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from policyd.alloc.amount import format_amount
@@ -138,18 +139,46 @@ class PodSetRefusal(Value, frozen=True):
         return f"couldn't assign flavors to pod set {self.name}: {reasons}"
 
 
-class Refusal(Value, frozen=True):
-    """Why a workload got no quota in a cycle.
+class Refusal:
+    """Why a workload got no quota in a cycle; compared by what it says.
 
     Attributes:
         reason: What its condition says.
-        pod_sets: What stands in the way of which pod set.
         note: A sentence that stands in the place of the pod sets' obstacles; "" for none.
     """
 
-    reason: ConditionReason
-    pod_sets: tuple[PodSetRefusal, ...] = ()
-    note: str = ""
+    __slots__ = ("_explain", "_pod_sets", "note", "reason")
+
+    def __init__(
+        self,
+        reason: ConditionReason,
+        *,
+        note: str = "",
+        explain: Callable[[], tuple[PodSetRefusal, ...]] = tuple,
+    ) -> None:
+        """Refuse for `reason`; `explain` names the obstacles, and is called if somebody asks."""
+        self.reason = reason
+        self.note = note
+        self._explain = explain
+        self._pod_sets: tuple[PodSetRefusal, ...] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Refusal):
+            return NotImplemented
+        return (self.reason, self.message) == (other.reason, other.message)
+
+    def __hash__(self) -> int:
+        return hash((self.reason, self.message))
+
+    def __repr__(self) -> str:
+        return f"Refusal({self.reason}, {self.message!r})"
+
+    @property
+    def pod_sets(self) -> tuple[PodSetRefusal, ...]:
+        """What stands in the way of which pod set."""
+        if self._pod_sets is None:
+            self._pod_sets = self._explain()
+        return self._pod_sets
 
     @property
     def message(self) -> str:

@@ -107,12 +107,12 @@ class _Search:
 
     def worst(self, offer: Offer, obstacles: list[Obstacle]) -> tuple[Mode, int]:
         """Return how the hardest to get of the requested resources would be had."""
-        worst, tree, assumed = _FITS, self.tree, self.assignment.charges
-        for index, (cell, amount) in enumerate(offer.charges.items()):
-            needed = amount + assumed.get(cell, 0)
-            available = tree.available(cell)
-            level, reclaimable = tree.borrowing_level(cell, needed)
+        worst, tree = _FITS, self.tree
+        standings = tree.standings(offer.charges, self.assignment.charges)
+        for index, (cell, needed, available, level, reclaimable) in enumerate(standings):
             if needed <= available or not needed:
+                if not level:
+                    continue
                 found = (Mode.FIT, level)
             elif needed > tree.potential[cell]:
                 obstacles.append(self.over_capacity(offer, index, cell))
