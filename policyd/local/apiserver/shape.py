@@ -86,6 +86,8 @@ def fill_in(value: Object, served: Served) -> None:
     if served.custom is not None:
         custom_schema.fill_in(value, served.custom.schema)
     else:
+        if served.has("status"):
+            value.setdefault("status", {})
         default = table.DEFAULTS.get(served.storage)
         if default is not None:
             default(value)

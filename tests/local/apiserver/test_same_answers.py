@@ -10,10 +10,11 @@ import re
 import uuid
 
 import pytest
+from aiohttp import web
 
-from policyd.local.apiserver import ApiServer
 from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
 from tests.controlplane.server import ControlPlane
+from tests.local.apiserver.hooks import configuration, patching, serving_hooks
 from tests.local.apiserver.test_kubectl import CRON_TAB, DEPLOYMENT, POD, Kubectl
 
 pytestmark = [pytest.mark.anyio, pytest.mark.e2e]
@@ -125,7 +126,7 @@ STORIES = [
             broken(POD, "name: main", "name: main, resources: {requests: {x.y/z: 1}}"),
             broken(JOB, "Never", "Always"),
             broken(JOB, "suspend: true", "suspend: true\n  parallelism: x"),
-            broken(DEPLOYMENT, "app: web}}", "app: other}}"),
+            broken(DEPLOYMENT, "labels: {app: web}", "labels: {app: other}"),
             broken(POD, "metadata: {", "metadata: {namespace: nowhere, "),
             ("get", "pod", "nobody"),
             ("get", "nothings"),
@@ -159,7 +160,6 @@ STORIES = [
         [
             ("create", "configmap", "web", "--from-literal=a=b"),
             ("label", "configmap", "web", "x=y"),
-            ("annotate", "configmap", "web", "x=y"),
             yaml("configmap"),
             ("create", "secret", "generic", "web", "--from-literal=a=b"),
             yaml("secret"),
@@ -170,6 +170,14 @@ STORIES = [
         ],
         id="kinds-by-name",
     ),
+]
+
+
+WRITES = [
+    (CREATE, POD),
+    patch("pod", "web", {"metadata": {"labels": {"a": "b"}}}),
+    ("get", "pod", "web", "-o", "yaml"),
+    ("delete", "pod", "web"),
 ]
 
 
@@ -202,16 +210,88 @@ def sorted_causes(text):
     return sorted(lines) if any(line.startswith("* ") for line in lines) else lines
 
 
+@pytest.fixture
+def kubectls(server, real, tmp_path):
+    """Return kubectl for the embedded server and for the real one."""
+    found = []
+    for kubeconfig in (json.dumps(server.kubeconfig()), real.kubeconfig.read_text()):
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        (folder / "kubeconfig").write_text(kubeconfig)
+        found.append(Kubectl(folder))
+    return found
+
+
 @pytest.mark.parametrize("story", STORIES)
-async def test_both_servers_answer_the_same(real, story, tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "kubeconfig").write_text(real.kubeconfig.read_text())
-    (tmp_path / "embedded").mkdir()
-    server = ApiServer()
-    (tmp_path / "embedded" / "kubeconfig").write_text(json.dumps(server.kubeconfig()))
-    await server.start()
+async def test_both_servers_answer_the_same(kubectls, story):
+    embedded, real = [await tell(kubectl, story) for kubectl in kubectls]
 
-    embedded = await tell(Kubectl(tmp_path / "embedded"), story)
-    await server.stop()
+    assert embedded == real
 
-    assert embedded == await tell(Kubectl(tmp_path / "real"), story)
+
+@pytest.mark.parametrize(
+    ("answer", "failure_policy"),
+    [
+        pytest.param({}, "Fail", id="allowed"),
+        pytest.param(patching(("add", "/metadata/labels/x", "y")), "Fail", id="patched"),
+        pytest.param({"warnings": ["careful"]}, "Fail", id="warned"),
+        pytest.param(
+            {"allowed": False, "status": {"message": "not today", "code": 403}},
+            "Fail",
+            id="denied",
+        ),
+        pytest.param(
+            {"allowed": False, "status": {"reason": "Forbidden"}}, "Fail", id="denied-by-reason"
+        ),
+        pytest.param({"allowed": False}, "Fail", id="denied-without-a-word"),
+        pytest.param({"uid": "x"}, "Ignore", id="other-uid-ignored"),
+        pytest.param(lambda _: web.Response(status=500, text="oh"), "Fail", id="server-error"),
+        pytest.param(lambda _: web.Response(status=404), "Fail", id="not-found"),
+        pytest.param(patching(("remove", "/spec/no", None)), "Fail", id="patch-does-not-fit"),
+    ],
+)
+async def test_both_servers_ask_webhooks_the_same(kubectls, answer, failure_policy):
+    async with serving_hooks() as hooks:
+        hooks.answers["/a"] = answer
+        webhook = hooks.webhook("/a", failurePolicy=failure_policy)
+        webhook["rules"][0]["operations"] = ["CREATE", "UPDATE"]
+
+        embedded, real = [await ask(kubectl, hooks, webhook) for kubectl in kubectls]
+
+    assert embedded == real
+
+
+async def ask(kubectl, hooks, webhook):
+    """Register a webhook and write to a pod; return what kubectl says, and what is asked."""
+    kind = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+    }
+    await kubectl.create(json.dumps(kind | configuration(webhook, name="same")))
+    await known_to(kubectl, hooks)
+    hooks.asked.clear()
+    said = await tell(kubectl, WRITES)
+    await kubectl.run("delete", "mutatingwebhookconfiguration", "same")
+    return said, [blanked(request) for _, request in hooks.asked]
+
+
+async def known_to(kubectl, hooks):
+    """Wait until the server has noticed the configuration, which the real one takes a while for."""
+    async with asyncio.timeout(30):
+        while not hooks.asked:
+            process = await kubectl.start("create", "--dry-run=server", "-f", "-")
+            await process.communicate(POD.encode())
+
+
+def blanked(request):
+    """Blank what differs between two servers in a review."""
+    text = json.dumps(request, sort_keys=True)
+    for pattern, blank in BLANKED[1:4]:
+        text = pattern.sub(blank, text)
+    decoded = json.loads(re.sub(r"same-[0-9a-f]{6}", "NAMESPACE", text))
+    decoded.pop("userInfo")
+    for name in ("object", "oldObject"):
+        about = (decoded[name] or {}).get("metadata", {})
+        about.pop("resourceVersion", None)
+        about.pop("creationTimestamp", None)
+    return decoded

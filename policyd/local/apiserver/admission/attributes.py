@@ -10,7 +10,13 @@ from policyd.local.apiserver.status import Object
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
-OPTION_KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+OPTION_KINDS = {
+    "CREATE": "CreateOptions",
+    "UPDATE": "UpdateOptions",
+    "DELETE": "DeleteOptions",
+    "CONNECT": "",
+}
+"""What webhooks are shown for each operation; a patch is an update, or a creation, by then."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,19 +58,16 @@ def attributes_of(
         object=new,
         old_object=old,
         dry_run=request.options.dry_run,
-        options=_options(request),
+        options=_options(request, operation),
         warn=request.warn,
     )
 
 
-def _options(request: Request) -> Object:
-    kind = OPTION_KINDS.get(request.method, "DeleteOptions")
-    shown: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+def _options(request: Request, operation: Operation) -> Object:
+    shown: Object = {"kind": OPTION_KINDS[operation], "apiVersion": "meta.k8s.io/v1"}
     for name in ("fieldManager", "fieldValidation"):
         if request.options.text(name):
             shown[name] = request.options.text(name)
     if request.options.dry_run:
         shown["dryRun"] = ["All"]
-    if request.options.flag("force"):
-        shown["force"] = True
     return shown
