@@ -17,7 +17,12 @@ from policyd.local.apiserver.requests import (
 from policyd.local.apiserver.responses import Answer, Stream
 from policyd.local.apiserver.routes import Reply, find_handler
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import StatusError, internal_error, too_large
+from policyd.local.apiserver.status import (
+    StatusError,
+    bad_request,
+    internal_error,
+    too_large,
+)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -44,6 +49,9 @@ class Application:
             reply = await self._reply(scope, receive, warnings)
         except StatusError as error:
             reply = Answer(body=error.status, code=error.code)
+        except RecursionError:
+            too_deep = bad_request("the object is nested too deep")
+            reply = Answer(body=too_deep.status, code=too_deep.code)
         except Exception as error:  # one bad request must not end the server
             log.exception("request_failed", path=scope["path"])
             error_status = internal_error(f"{type(error).__name__}: {error}")

@@ -1,6 +1,7 @@
 """What happens by itself: namespaces, garbage, events that grow old."""
 
 import asyncio
+from contextlib import suppress
 
 from policyd.local.apiserver.ages import seconds_of
 from policyd.local.apiserver.builtin import EVENTS
@@ -23,6 +24,7 @@ class Housekeeping:
         self._garbage = GarbageCollector(state.store, state.clock)
         self._namespaces = Namespaces(state.store, state.registry, state.clock)
         self._called = asyncio.Event()
+        self._swept_at = state.clock.monotonic()
         state.store.listen(self._notice)
 
     def _notice(self, event: Event) -> None:
@@ -40,17 +42,18 @@ class Housekeeping:
         """Work until cancelled."""
         self._called.set()
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._called.wait()
-            except TimeoutError:
-                self.drop_old_events()
             # Whoever wrote something is answered first.
             await asyncio.sleep(0)
             self.work()
+            if self._state.clock.monotonic() - self._swept_at >= SWEEP_SECONDS:
+                self.drop_old_events()
 
     def drop_old_events(self) -> None:
         """Drop the events that are older than an hour."""
+        self._swept_at = self._state.clock.monotonic()
         oldest = self._state.clock.now() - EVENT_SECONDS
         for _, event in self._state.store.items(EVENTS):
             if seconds_of(event["metadata"]["creationTimestamp"]) < oldest:

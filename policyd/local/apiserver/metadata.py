@@ -54,7 +54,9 @@ def place(new: Object, served: Served, namespace: str) -> None:
     metadata = new["metadata"]
     if not served.namespaced:
         metadata.pop("namespace", None)
-    elif metadata.setdefault("namespace", namespace) != namespace:
+    elif not metadata.get("namespace"):
+        metadata["namespace"] = namespace
+    elif metadata["namespace"] != namespace:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )

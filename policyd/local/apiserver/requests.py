@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import msgspec
 import yaml
@@ -126,7 +126,7 @@ def parse_options(query: bytes) -> Options:
 
 def parse_target(path: str) -> Target | None:
     """Read a path below /api or /apis; None if it points at no resource."""
-    parts = [unquote(part) for part in path.strip("/").split("/")]
+    parts = path.strip("/").split("/")
     match parts:
         case ["api", version, *rest] if rest:
             return _target("", version, rest)

@@ -20,6 +20,8 @@ Handler = Callable[[State, Request], Awaitable[Reply]]
 Verbs = Mapping[str, Handler]
 
 COLLECTION: Verbs = {"GET": list_, "POST": create, "DELETE": delete_collection}
+EVERYWHERE: Verbs = {"GET": list_}
+"""What can be asked of all namespaces at once."""
 OBJECT: Verbs = {"GET": get, "PUT": update, "PATCH": patch, "DELETE": delete}
 SUBRESOURCES: Mapping[str, Verbs] = {
     "binding": {"POST": bind},
@@ -48,11 +50,16 @@ def find_handler(request: Request) -> Handler:
 
 
 def _verbs(request: Request) -> Verbs:
-    subresource = request.target.subresource
+    target, served = request.target, request.served
+    subresource = target.subresource
+    if (subresource and not served.has(subresource)) or (
+        target.name and served.namespaced and not target.namespace
+    ):
+        raise StatusError(404, "NotFound", "the server could not find the requested resource")
     if subresource:
-        if not request.served.has(subresource):
-            raise StatusError(404, "NotFound", "the server could not find the requested resource")
         return SUBRESOURCES[subresource]
     if request.served.group in QUESTIONS:
         return {"POST": answer_question}
-    return OBJECT if request.target.name else COLLECTION
+    if served.namespaced and not target.namespace:
+        return EVERYWHERE
+    return OBJECT if target.name else COLLECTION

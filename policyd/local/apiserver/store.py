@@ -16,7 +16,7 @@ Key = tuple[str, str]
 
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
-HISTORY = 1000
+HISTORY = 500
 """Changes of each resource that a watch can catch up on; a slower one lists again (410)."""
 
 

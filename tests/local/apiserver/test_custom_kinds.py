@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests.local.apiserver.client import APPLY, STRATEGIC
@@ -178,6 +180,19 @@ async def test_what_keeps_the_schema_is_stored_as_it_is(api, spec):
     created = await api.create(CRON_TABS, cron_tab(**spec))
 
     assert created["spec"].items() >= spec.items()
+
+
+@pytest.mark.parametrize("depth", [pytest.param(d, id=f"{d}-levels") for d in (300, 950, 1500)])
+async def test_depth_has_an_end_and_the_server_none(api, depth):
+    await api.create(DEFINITIONS, definition())
+    body = json.dumps(cron_tab(free={"x": 0})).replace(
+        '{"x": 0}', '{"x":' * depth + "0" + "}" * depth
+    )
+
+    reply = await api.send("POST", CRON_TABS, body.encode())
+
+    assert reply.code == (201 if depth == 300 else 400)
+    assert (await api.get(CRON_TABS)).code == 200
 
 
 async def test_rules_are_checked_on_creation_and_on_change(api):

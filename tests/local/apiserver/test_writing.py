@@ -269,6 +269,13 @@ async def test_health_and_version_are_for_everybody(api):
         assert (await api.get(path, headers={"Authorization": ""})).code == 200
 
 
+async def test_nothing_is_created_outside_a_namespace(api):
+    reply = await api.send("POST", "/api/v1/pods", pod())
+
+    assert reply.code == 405
+    assert (await api.get("/api/v1/pods/one")).code == 404
+
+
 async def test_each_kubeconfig_has_its_own_user(server):
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     async with session_with(server, User(name="ada", groups=("team-a",))) as api:

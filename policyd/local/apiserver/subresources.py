@@ -1,1 +1,0 @@
-"""The subresources that are not the object itself: scale, binding, eviction, log, finalize."""
