@@ -14,6 +14,7 @@ Rank = tuple[int, float, str, str]
 """Priority, highest first; age; uid; key."""
 
 _SLACK = 64
+"""How many ranks beyond twice the tickets a heap may hold before it is made anew."""
 
 
 class Ticket:
@@ -45,17 +46,16 @@ class Ticket:
 class PendingQueue:
     """Workloads of one ClusterQueue that wait for quota.
 
-    INVARIANT: every ticket is in `_parked` or has its rank in `_heap`, and never both counts: a
-    parked ticket's rank may still be in the heap, and is skipped when it comes up.
+    INVARIANT: every ticket is either in `_parked` or has its rank in `_heap`. There may be more in
+    the heap: ranks of tickets that left, changed or were parked are skipped when they come up.
     """
 
-    __slots__ = ("_heap", "_parked", "_ranks", "_tickets")
+    __slots__ = ("_heap", "_parked", "_tickets")
 
     def __init__(self) -> None:
         self._tickets: dict[str, Ticket] = {}
         self._parked: dict[str, Ticket] = {}
         self._heap: list[Rank] = []
-        self._ranks: set[Rank] = set()
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -95,7 +95,7 @@ class PendingQueue:
             ticket = self._tickets.get(rank[-1])
             if ticket is not None and not ticket.parked and ticket.rank == rank:
                 return ticket
-            self._ranks.discard(heapq.heappop(heap))
+            heapq.heappop(heap)
         return None
 
     def park(self, key: str) -> None:
@@ -115,10 +115,6 @@ class PendingQueue:
             self._push(ticket)
 
     def _push(self, ticket: Ticket) -> None:
-        if ticket.rank in self._ranks:
-            return
-        if len(self._heap) > 2 * len(self._tickets) + _SLACK:
-            self._ranks = {t.rank for t in self._tickets.values() if not t.parked} - {ticket.rank}
-            self._heap = sorted(self._ranks)
-        self._ranks.add(ticket.rank)
         heapq.heappush(self._heap, ticket.rank)
+        if len(self._heap) > 2 * len(self._tickets) + _SLACK:
+            self._heap = sorted(t.rank for t in self._tickets.values() if not t.parked)

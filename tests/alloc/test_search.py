@@ -240,6 +240,7 @@ def test_workloads_with_the_same_requests_share_what_was_worked_out():
 
     assert first is second
     assert options.requests(workload("c", "q", gpu=2)) is not first
+    assert options.requests(workload("c", "q", count=2, gpu=1)) is not first
 
 
 def test_resources_are_visited_in_the_order_of_their_hash():
