@@ -1,8 +1,18 @@
 """Fixtures every suite shares."""
 
+from collections.abc import Iterator
+
 import pytest
+import structlog
 
 
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_its_own() -> Iterator[None]:
+    """Undo what a command configured: its log would go on to the stderr of a test that is over."""
+    yield
+    structlog.reset_defaults()
