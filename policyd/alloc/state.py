@@ -153,9 +153,12 @@ class State:
             self._leave(key)
 
     def retract(self, key: str) -> None:
-        """Take back an admission that could not be written down; the workload is pending again."""
-        queue = self.queues[self._queue_of[key]]
-        holding = queue.holdings.get(key)
+        """Take back an admission that could not be written down; the workload is pending again.
+
+        What is no longer only assumed stays as it is.
+        """
+        name = self._queue_of.get(key)
+        holding = None if name is None else self.queues[name].holdings.get(key)
         if holding is not None and holding.assumed:
             holding.assumed = False
             self.put_workload(holding.workload)

@@ -77,6 +77,7 @@ def test_an_admission_that_is_written_down_is_not_retracted():
     of = state(queue("a", "all", gpu=4), held("w", "a", 3))
 
     of.retract("w")
+    of.retract("nobody")
 
     assert usage(of) == USED
 
