@@ -77,15 +77,6 @@ class Registry:
         """Return the kind that a path is about."""
         return self._served.get((group, version, plural))
 
-    def by_kind(self, api_version: str, kind: str) -> Served | None:
-        """Return the kind of an object."""
-        return next((s for s in self if s.kind == kind and s.api_version == api_version), None)
-
-    def by_resource(self, resource: str) -> Served | None:
-        """Return a version of a resource like `jobs.batch`: the stored one where there are many."""
-        found = [s for s in self if s.resource == resource]
-        return next((s for s in found if s.stored_api_version == s.api_version), None)
-
     def add(self, kinds: Iterable[Served]) -> None:
         """Serve more kinds, or others in the place of those at the same path."""
         for served in kinds:

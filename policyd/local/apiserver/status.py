@@ -133,11 +133,6 @@ def invalid(kind: str, name: str, causes: Sequence[Cause]) -> StatusError:
     return StatusError(422, "Invalid", message, details=present)
 
 
-def too_many_requests(message: str) -> StatusError:
-    """Not now."""
-    return StatusError(429, "TooManyRequests", message, details={"retryAfterSeconds": 10})
-
-
 def internal_error(message: str) -> StatusError:
     """Something behind the server failed."""
     details = {"causes": [{"message": message}]}
@@ -178,11 +173,6 @@ def not_permitted(path: str, detail: str) -> Cause:
 def duplicate(path: str, value: Json) -> Cause:
     """A value stands twice where it may stand once."""
     return Cause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", path)
-
-
-def wrong_type(path: str, value: Json, detail: str) -> Cause:
-    """A field's value is of another JSON type."""
-    return Cause("FieldValueTypeInvalid", f"Invalid value: {shown(value)}: {detail}", path)
 
 
 def shown(value: Json) -> str:

@@ -234,6 +234,14 @@ async def test_both_servers_answer_the_same(kubectls, story):
     [
         pytest.param({}, "Fail", id="allowed"),
         pytest.param(patching(("add", "/metadata/labels/x", "y")), "Fail", id="patched"),
+        pytest.param(
+            patching(
+                ("remove", "/spec/priority", None),
+                ("replace", "/spec/priorityClassName", "system-node-critical"),
+            ),
+            "Ignore",
+            id="priority-class-patched",
+        ),
         pytest.param({"warnings": ["careful"]}, "Fail", id="warned"),
         pytest.param(
             {"allowed": False, "status": {"message": "not today", "code": 403}},

@@ -165,6 +165,33 @@ async def test_who_came_before_a_change_is_asked_again_once(api, hooks, policy, 
     assert hooks.paths() == expected
 
 
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        pytest.param("Never", ["/a"], id="never"),
+        pytest.param("IfNeeded", ["/a", "/a"], id="if-needed"),
+    ],
+)
+async def test_what_is_built_in_looks_again_at_what_webhooks_changed(api, hooks, policy, expected):
+    def give_class(request):
+        spec = request["object"]["spec"]
+        if "priorityClassName" in spec:
+            return {}
+        return patching(
+            ("remove", "/spec/priority", None), ("add", "/spec/priorityClassName", "high")
+        )
+
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    await api.create(classes, {"metadata": {"name": "high"}, "value": 7})
+    hooks.answers["/a"] = give_class
+    await register(api, MUTATING, hooks.webhook("/a", reinvocationPolicy=policy))
+
+    created = await api.create(PODS, pod())
+
+    assert created["spec"]["priority"] == 7
+    assert hooks.paths() == expected
+
+
 async def test_two_that_disagree_are_asked_twice_and_no_more(api, hooks):
     def flip(request):
         found = request["object"]["spec"].get("nodeSelector", {}).get("x", "0")

@@ -3,6 +3,7 @@
 from policyd.local.apiserver.admission import plugins
 from policyd.local.apiserver.admission.attributes import Attributes
 from policyd.local.apiserver.admission.webhooks import Webhooks
+from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.store import Store
 
 
@@ -20,10 +21,13 @@ class Admission:
             StatusError: If the write is refused.
         """
         plugins.mutate(attributes, self._store)
-        again = await self._webhooks.mutate(attributes)
-        if again:
-            plugins.mutate(attributes, self._store)
-            await self._webhooks.mutate_again(attributes, again)
+        found = await self._webhooks.mutate(attributes)
+        if not found.changed or attributes.object is None:
+            return
+        before = own_copy(attributes.object)
+        plugins.mutate(attributes, self._store)
+        again = found.again if attributes.object == before else found.asked
+        await self._webhooks.mutate_again(attributes, again)
 
     async def validate(self, attributes: Attributes) -> None:
         """Look at the object as it is to be stored, or at what is to be deleted.

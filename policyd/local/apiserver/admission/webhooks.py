@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -40,6 +41,17 @@ Reshape = Callable[[Object, Served], Object]
 log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class Round:
+    """What became of asking all mutating webhooks once."""
+
+    changed: bool = False
+    asked: set[Webhook] = field(default_factory=set)
+    """Those that were asked, and may be asked again."""
+    again: set[Webhook] = field(default_factory=set)
+    """Those among them after which another webhook changed something."""
+
+
 class Webhooks:
     """Calls the webhooks that the stored configurations name."""
 
@@ -52,24 +64,21 @@ class Webhooks:
         self._reshape = reshape
         self._read: dict[tuple[str, str], tuple[Object, list[Webhook]]] = {}
 
-    async def mutate(self, attributes: Attributes) -> set[Webhook]:
+    async def mutate(self, attributes: Attributes) -> Round:
         """Ask the mutating webhooks one after another.
-
-        Returns:
-            Those to be asked again, because something changed after they were asked.
 
         Raises:
             StatusError: If one refuses, or cannot be asked and fails closed.
         """
-        asked: set[Webhook] = set()
-        again: set[Webhook] = set()
+        found = Round()
         for webhook in self._registered(MUTATING):
             outcome = await self._ask_mutating(webhook, attributes)
             if outcome:
-                again |= asked
+                found.changed = True
+                found.again |= found.asked
             if outcome is not None and webhook.reinvocation == "IfNeeded":
-                asked.add(webhook)
-        return again
+                found.asked.add(webhook)
+        return found
 
     async def mutate_again(self, attributes: Attributes, again: set[Webhook]) -> None:
         """Ask some of the mutating webhooks a second and last time.
