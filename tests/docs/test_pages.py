@@ -83,3 +83,16 @@ def custom_mistakes(document, kind):
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     unknown = list(custom_schema.prune(document, schema))
     return unknown + [cause.message for cause in check_custom(document, schema)]
+
+
+def test_the_map_leads_to_every_page():
+    docs = PROJECT / "docs"
+    shown = {(docs / target).resolve() for target in LINK.findall((docs / "index.md").read_text())}
+
+    lost = [
+        str(page.relative_to(docs))
+        for page in docs.rglob("*.md")
+        if page.name != "index.md" and page not in shown and page.parent not in shown
+    ]
+
+    assert lost == []
