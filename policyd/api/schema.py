@@ -9,9 +9,6 @@ import msgspec
 QuantityText = str | int
 """A Kubernetes quantity as it stands in an object: `"500m"`, `"8"` or a plain 8."""
 
-MAX_NAME_LENGTH = 253
-"""Length of a DNS subdomain, which is what most references are."""
-
 
 def keyed(*keys: str, limit: int | None = None) -> msgspec.Meta:
     """Mark a list whose elements are merged by the fields `keys`; `limit` is its longest length."""

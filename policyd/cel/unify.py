@@ -6,7 +6,7 @@ dyn fits everything; null fits what has no value of its own to be zero.
 
 from itertools import count
 
-from policyd.cel.types import DYN, NULL, Type, is_dyn
+from policyd.cel.types import NULL, Type, is_dyn
 
 _SCALARS = frozenset(("bool", "int", "uint", "double", "string", "bytes", "dyn", "list", "map"))
 _NOT_NULLABLE = _SCALARS | {"type"}
@@ -117,8 +117,3 @@ def _less_specific(a: Type, b: Type) -> bool:
     if a.name != b.name or len(a.parameters) != len(b.parameters):
         return False
     return all(map(_less_specific, a.parameters, b.parameters))
-
-
-def without_variables(kind: Type) -> Type:
-    """Return `kind` with dyn in the place of its variables."""
-    return Substitution().resolve(kind, default=DYN)

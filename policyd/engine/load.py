@@ -43,11 +43,6 @@ def load_policies(text: str | bytes, source: str) -> Loaded:
     return Loaded(tuple(policies), tuple(findings))
 
 
-def load_object(value: Json, source: str) -> Loaded:
-    """Load a policy that was read from the API server; findings name fields instead of lines."""
-    return load_document(Document(value, source))
-
-
 def load_document(document: Document) -> Loaded:
     """Load one policy."""
     findings = policy_shape().check(document)

@@ -14,7 +14,6 @@ from policyd.api.kueue.names import (
     ADMISSION_GATE,
     DEFAULT_POD_SET,
     IS_GROUP_WORKLOAD,
-    MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     POD_SET,
@@ -50,11 +49,6 @@ class Pod(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-
-def is_managed(pod: Pod) -> bool:
-    """Tell whether the door made a pod wait for the queue."""
-    return pod.metadata.labels.get(MANAGED) == "true"
 
 
 def is_gated(pod: Pod) -> bool:

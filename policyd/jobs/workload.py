@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
-import msgspec
-
 from policyd.api.kueue import PodSet, PriorityClassReference, Workload, WorkloadSpec, workload_body
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
@@ -122,10 +120,3 @@ def _same_pods(left: PodSet, right: PodSet, *, admitted: bool) -> bool:
 
 def _containers(template: PodTemplate) -> tuple[tuple[Container, ...], ...]:
     return template.spec.init_containers, template.spec.containers
-
-
-def with_queue(workload: Workload, name: str) -> Workload:
-    """Return the workload, submitted to another LocalQueue."""
-    return msgspec.structs.replace(
-        workload, spec=msgspec.structs.replace(workload.spec, queue_name=name)
-    )

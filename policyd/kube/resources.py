@@ -87,5 +87,4 @@ RESOURCE_FLAVORS = Resource(*_KUEUE, "resourceflavors", "ResourceFlavor", namesp
 WORKLOAD_PRIORITY_CLASSES = Resource(
     *_KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
 )
-TOPOLOGIES = Resource(*_KUEUE, "topologies", "Topology", namespaced=False)
 ADMISSION_CHECKS = Resource(*_KUEUE, "admissionchecks", "AdmissionCheck", namespaced=False)

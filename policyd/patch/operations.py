@@ -1,6 +1,5 @@
 """RFC 6902 operations: the form in which changes are sent and recorded."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -77,8 +76,3 @@ def parse_operations(patch: Json) -> tuple[Operation, ...]:
             f"not a JSON patch: {error}",
             hint='a JSON patch is a list such as [{"op": "add", "path": "/a", "value": 1}]',
         ) from error
-
-
-def encode_operations(operations: Sequence[Operation]) -> bytes:
-    """Encode a JSON patch, as an admission response carries it."""
-    return msgspec.json.encode(operations)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from policyd.engine.documents import Document
 from policyd.engine.findings import caret_lines
-from policyd.engine.load import load_object, load_policies
+from policyd.engine.load import load_document, load_policies
 from tests.engine.reviews import policy
 
 BASE = """\
@@ -286,7 +287,7 @@ def test_a_policy_from_the_api_server_is_told_by_field():
         "status": {"observedGeneration": 1},
     }
 
-    finding = load_object(value, "Policy/p").findings[0]
+    finding = load_document(Document(value, "Policy/p")).findings[0]
 
     assert finding.place == "Policy/p: spec.validations[0].expression"
     assert "objct" in finding.message

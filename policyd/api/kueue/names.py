@@ -19,7 +19,6 @@ ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
 WORKLOAD: Final = "kueue.x-k8s.io/workload"
 ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
-PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 
 PODSET_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 PODSET_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
@@ -29,7 +28,6 @@ ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 
 RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
-MANAGED_FINALIZER: Final = "kueue.x-k8s.io/managed"
 
 ACTIVE: Final = "Active"
 QUOTA_RESERVED: Final = "QuotaReserved"
@@ -37,14 +35,8 @@ ADMITTED: Final = "Admitted"
 EVICTED: Final = "Evicted"
 PREEMPTED: Final = "Preempted"
 REQUEUED: Final = "Requeued"
-PODS_READY: Final = "PodsReady"
 FINISHED: Final = "Finished"
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
-
-POD_PRIORITY_CLASS_GROUP: Final = "scheduling.k8s.io"
-POD_PRIORITY_CLASS_KIND: Final = "PriorityClass"
-WORKLOAD_PRIORITY_CLASS_GROUP: Final = GROUP
-WORKLOAD_PRIORITY_CLASS_KIND: Final = "WorkloadPriorityClass"
 
 DEFAULT_POD_SET: Final = "main"
 DEFAULT_LOCAL_QUEUE: Final = "default"
