@@ -5,7 +5,7 @@ cost a third of a review that no policy matches. Everything else is Starlette's.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -15,12 +15,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from policyd.api.admission import ReviewError
 from policyd.clock import Clock, SystemClock
+from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
 from webhooks.health import Readiness, health_routes
 from webhooks.metrics import DoorMetrics
 
-Answer = Callable[[bytes], bytes]
-"""Turns a review into its answer, both JSON. Raises ReviewError for a body that is no review."""
+Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
+"""Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
+body that is no review."""
 
 MAXIMUM_BODY_BYTES = 3 * 1024 * 1024
 """The API server's own limit on a request's body."""
@@ -45,8 +47,8 @@ REASONS = {
 """The API server's words for what can go wrong here."""
 
 LATE = 0.8
-"""An answer that took more than this part of the caller's patience may have come too late. Nothing
-cuts an evaluation short: its cost is bounded when a policy is compiled."""
+"""How much of the caller's patience is spent on deciding: an answer that took longer may have come
+too late."""
 
 JSON_HEADERS = ((b"content-type", b"application/json"),)
 
@@ -110,10 +112,12 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call; whatever it is, the next one is answered as well."""
+        called_at = self._clock.monotonic()
         try:
             check_call(scope)
             body = await read_body(receive)
-            status, answer = self._review(body, timeout_seconds(scope["query_string"]))
+            patience = timeout_seconds(scope["query_string"])
+            status, answer = await self._review(body, called_at + LATE * patience)
         except CallerGoneError:
             return
         except RefusedError as refusal:
@@ -121,10 +125,11 @@ class Door:
             status, answer = refusal.status, _status(refusal.status, str(refusal))
         await _respond(send, status, answer)
 
-    def _review(self, body: bytes, patience: float) -> tuple[HTTPStatus, bytes]:
-        started = self._clock.monotonic()
+    async def _review(self, body: bytes, late_at: float) -> tuple[HTTPStatus, bytes]:
+        monotonic = self._clock.monotonic
+        started = monotonic()
         try:
-            answer = self._answer(body)
+            answer = await self._answer(body, lambda: monotonic() > late_at)
         except ReviewError as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
         except RecursionError as error:
@@ -136,11 +141,11 @@ class Door:
             return HTTPStatus.INTERNAL_SERVER_ERROR, _status(
                 HTTPStatus.INTERNAL_SERVER_ERROR, reason
             )
-        seconds = self._clock.monotonic() - started
-        self._seconds.observe(seconds)
-        if seconds > LATE * patience:
+        ended = monotonic()
+        self._seconds.observe(ended - started)
+        if ended > late_at:
             self._late.inc()
-            log.warning("review_late", path=self._path, seconds=seconds, patience_seconds=patience)
+            log.warning("review_late", path=self._path, seconds=ended - started)
         return HTTPStatus.OK, answer
 
 

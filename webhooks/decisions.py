@@ -4,18 +4,30 @@ Policies come first, so that what comes after, such as the defaults of jobs, see
 that a policy gave. Both are pure; here they are only put in a row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import structlog
 
-from policyd.api.admission import AdmissionRequest, decode_object
+from policyd.api.admission import AdmissionRequest, decode_object, parse_review
+from policyd.api.meta import Json
+from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision
-from policyd.engine.review import Decide, answer_review
+from policyd.engine.review import answer_review
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.app import Answer
 from webhooks.metrics import DoorMetrics
+
+Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
+"""Decides on a request, as far as it can before it is out of time."""
+
+Validator = Callable[[AdmissionRequest, Decision], Decision]
+"""Says what it has against a request, having seen what the policies said."""
+
+Prepare = Callable[[AdmissionRequest], Awaitable[None]]
+"""Waits for what is needed to decide on a request."""
 
 log = structlog.get_logger(__name__)
 
@@ -35,28 +47,40 @@ class Mutator:
 def mutate_in_turn(policies: Decide, mutators: Sequence[Mutator]) -> Decide:
     """Let each mutator change what the policies, and the mutators before it, made of the object."""
 
-    def decide(request: AdmissionRequest) -> Decision:
-        decision = policies(request)
+    def decide(request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
+        decision = policies(request, out_of_time)
         concerned = [mutator for mutator in mutators if mutator.concerns(request, decision)]
         if not concerned or not decision.allowed:
             return decision
-        obj = apply_json_patch(decode_object(request.object), list(decision.operations))
-        draft = Draft(obj)
+        draft = Draft(object_of(request, decision))
         for mutator in concerned:
             mutator.change(request, draft)
-        return replace(decision, operations=(*decision.operations, *draft.operations))
+        changes = decision.operations + tuple(draft.operations)
+        return replace(decision, operations=changes, object=draft.object)
 
     return decide
 
 
-def validate_together(deciders: Sequence[Decide]) -> Decide:
+def object_of(request: AdmissionRequest, decision: Decision) -> Json:
+    """Return the object as a decision leaves it, decoded only if the policies did not.
+
+    Raises:
+        ReviewError: If it cannot be decoded.
+    """
+    if decision.object is not msgspec.UNSET:
+        return decision.object
+    return apply_json_patch(decode_object(request.object), list(decision.operations))
+
+
+def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
     """Let all say what they have against a request; one answer carries it all."""
 
-    def decide(request: AdmissionRequest) -> Decision:
-        all_of_them = [decider(request) for decider in deciders]
+    def decide(request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
+        first = policies(request, out_of_time)
+        all_of_them = [first, *(other(request, first) for other in others)]
         decisions = [decision for decision in all_of_them if decision is not ALLOWED]
-        if not decisions:
-            return ALLOWED
+        if len(decisions) <= 1:
+            return decisions[0] if decisions else ALLOWED
         annotations = [decision.audit_annotations.items() for decision in decisions]
         return Decision(
             denials=tuple(denial for d in decisions for denial in d.denials),
@@ -69,22 +93,27 @@ def validate_together(deciders: Sequence[Decide]) -> Decide:
     return decide
 
 
-def answer_with(decide: Decide, metrics: DoorMetrics, path: str) -> Answer:
-    """Answer reviews with what `decide` says; count the verdicts, and log what is refused."""
+def answer_with(
+    decide: Decide, metrics: DoorMetrics, path: str, *, prepare: Prepare | None = None
+) -> Answer:
+    """Answer reviews with what `decide` says; count the verdicts, and log what is refused.
+
+    `prepare` is waited for before: deciding itself waits for nothing.
+    """
     verdicts = {
         True: metrics.reviews.labels(path, "allowed"),
         False: metrics.reviews.labels(path, "denied"),
     }
 
-    def counted(request: AdmissionRequest) -> Decision:
-        decision = decide(request)
+    async def answer(body: bytes, out_of_time: OutOfTime) -> bytes:
+        request = parse_review(body)
+        if prepare is not None:
+            await prepare(request)
+        decision = decide(request, out_of_time)
         verdicts[decision.allowed].inc()
         if decision.failures or not decision.allowed:
             _note(request, decision, metrics)
-        return decision
-
-    def answer(body: bytes) -> bytes:
-        return answer_review(body, counted)
+        return answer_review(request, decision)
 
     return answer
 

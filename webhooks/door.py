@@ -136,7 +136,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
 def _application(door: Door, policies: Policies) -> ASGIApp:
     queue = door.settings.queue
     mutate = mutate_in_turn(policies.mutate, [JOB_DEFAULTS] if queue else [])
-    validate = validate_together([policies.validate, *([validate_jobs] if queue else [])])
+    validate = validate_together(policies.validate, [validate_jobs] if queue else [])
     return create_app(
         mutate=answer_with(mutate, door.metrics, "/mutate"),
         validate=answer_with(validate, door.metrics, "/validate"),

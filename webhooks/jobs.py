@@ -3,12 +3,14 @@
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, ReviewError, decode_object
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.engine.match import labels_of
 from policyd.jobs.defaults import default_on_create, holds
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
 from policyd.patch.operations import PatchError
-from webhooks.decisions import Mutator
+from webhooks.decisions import Mutator, object_of
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
 """What stands in an object that has to do with a queue. The API server never escapes a letter of
@@ -23,11 +25,14 @@ def _defaults_concern(request: AdmissionRequest, decision: Decision) -> bool:
         request.operation == "CREATE"
         and not request.sub_resource
         and holds(request.kind.group, request.kind.kind)
-        and (
-            QUEUE_WORDS in bytes(request.object)
-            or QUEUE_WORDS in msgspec.json.encode(decision.operations)
-        )
+        and _may_name_a_queue(request, decision)
     )
+
+
+def _may_name_a_queue(request: AdmissionRequest, decision: Decision) -> bool:
+    if decision.object is not msgspec.UNSET:
+        return QUEUE_NAME in labels_of(decision.object)
+    return QUEUE_WORDS in bytes(request.object)
 
 
 def _default(request: AdmissionRequest, draft: Draft) -> None:
@@ -41,7 +46,7 @@ JOB_DEFAULTS = Mutator(concerns=_defaults_concern, change=_default)
 """Suspends new jobs, and gates new pods, that name a queue."""
 
 
-def validate_jobs(request: AdmissionRequest) -> Decision:
+def validate_jobs(request: AdmissionRequest, policies: Decision) -> Decision:
     """Say what speaks against a job or pod that is created or changed."""
     if (
         request.operation not in {"CREATE", "UPDATE"}
@@ -51,7 +56,7 @@ def validate_jobs(request: AdmissionRequest) -> Decision:
     ):
         return ALLOWED
     errors = validate_job(
-        decode_object(request.object),
+        object_of(request, policies),
         decode_object(request.old_object),
         group=request.kind.group,
         kind=request.kind.kind,

@@ -14,6 +14,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.policy import Policy
 from policyd.controller.policies import PolicyObject
 from policyd.engine.compile import CompiledPolicy
+from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
 from policyd.engine.findings import Finding
 from policyd.engine.load import load_document, load_policies
@@ -67,13 +68,13 @@ class Policies:
         """The policies in force, as they were written."""
         return tuple(compiled.policy for compiled in self.in_force.policies)
 
-    def mutate(self, request: AdmissionRequest) -> Decision:
+    def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed."""
-        return self.in_force.mutate(request)
+        return self.in_force.mutate(request, out_of_time)
 
-    def validate(self, request: AdmissionRequest) -> Decision:
+    def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say everything that speaks against the request."""
-        return self.in_force.validate(request)
+        return self.in_force.validate(request, out_of_time)
 
     def read_files(self, paths: Iterable[Path]) -> None:
         """Read all policy files under `paths` anew.

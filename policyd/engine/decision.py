@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
+from policyd.api.meta import Json
 from policyd.api.policy import STATUS_CODES, Reason
 from policyd.patch.operations import Operation
 
@@ -59,6 +62,8 @@ class Decision:
         operations: How the object is changed, to be applied in order to the object as it came.
         matched: The policies that concerned the request, selectors and conditions included.
         failures: The policies that could not be evaluated.
+        object: The object with the operations applied, for whoever looks at it next; UNSET if no
+            policy needed it decoded. Not part of what is decided.
     """
 
     denials: tuple[Denial, ...] = ()
@@ -67,6 +72,7 @@ class Decision:
     operations: tuple[Operation, ...] = ()
     matched: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
+    object: Json | msgspec.UnsetType = field(default=msgspec.UNSET, compare=False, repr=False)
 
     @property
     def allowed(self) -> bool:

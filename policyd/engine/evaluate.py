@@ -55,11 +55,12 @@ def matches(policy: CompiledPolicy, facts: Facts) -> list[Match]:
     A policy whose expressions look at `pod` is asked for each pod template of the object.
 
     Raises:
-        PolicydError: If a condition fails, and none says no.
+        PolicydError: If a condition fails, and none says no; if there is no time left.
     """
     views = facts.views if "pod" in policy.uses else (facts.whole,)
     found = []
     for view in views:
+        facts.check_time()
         variables = _variables(policy, facts, view)
         if not policy.conditions or _conditions_hold(policy, variables):
             budget = Budget()

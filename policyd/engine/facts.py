@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, overload
 
+import msgspec
+
 from policyd.api.admission import (
     AdmissionRequest,
     GroupVersionKind,
@@ -11,6 +13,7 @@ from policyd.api.admission import (
     decode_object,
 )
 from policyd.api.meta import Json
+from policyd.engine.deadline import OutOfTime, OutOfTimeError, never
 from policyd.engine.match import (
     Attributes,
     NamespaceLookup,
@@ -64,10 +67,25 @@ class _Once(Generic[T]):
 class Facts:
     """One request, as policies see it. `object` may be replaced by what mutations made of it."""
 
-    def __init__(self, request: AdmissionRequest, namespaces: NamespaceLookup) -> None:
+    def __init__(
+        self,
+        request: AdmissionRequest,
+        namespaces: NamespaceLookup,
+        out_of_time: OutOfTime = never,
+    ) -> None:
         self.request = request
         self.namespaces = namespaces
         self.attributes = attributes_of(request)
+        self._out_of_time = out_of_time
+
+    def check_time(self) -> None:
+        """Go on only if there is time left.
+
+        Raises:
+            OutOfTimeError: If there is not.
+        """
+        if self._out_of_time():
+            raise OutOfTimeError
 
     @_Once
     def original_attributes(self) -> Attributes:
@@ -82,6 +100,11 @@ class Facts:
             ReviewError: If it cannot be decoded.
         """
         return decode_object(self.request.object)
+
+    @property
+    def decoded_object(self) -> Json | msgspec.UnsetType:
+        """The object, if anything needed it so far."""
+        return self.__dict__.get("object", msgspec.UNSET)
 
     @_Once
     def old_object(self) -> Json:

@@ -87,6 +87,7 @@ class _Mutation:
     ) -> list[tuple[Step, Target, Json]]:
         """Compute everything that is to be set, before anything is."""
         facts = self._facts
+        facts.check_time()
         created = facts.request.operation == "CREATE"
         target = Target(facts.kind, match.view.paths, created)
         edits = []

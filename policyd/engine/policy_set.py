@@ -10,6 +10,7 @@ from typing import Final
 
 from policyd.api.admission import AdmissionRequest
 from policyd.engine.compile import CompiledPolicy
+from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision
 from policyd.engine.facts import Facts
 from policyd.engine.match import Attributes, NamespaceLookup, attributes_of, rule_names
@@ -43,30 +44,33 @@ class PolicySet:
         )
         self._validating = _Index(policy for policy in by_name if policy.validations)
 
-    def mutate(self, request: AdmissionRequest) -> Decision:
-        """Say how the object is to be changed; refuses only if a policy cannot be evaluated."""
+    def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
+        """Say how the object is to be changed; refuses only if a policy cannot be evaluated.
+
+        Policies that are not reached before `out_of_time` could not be evaluated either.
+        """
         concerned = self._mutating.find(request)
         if not concerned:
             return ALLOWED
-        verdict = Verdict()
-        operations = mutate(concerned, Facts(request, self._namespaces), verdict)
-        return verdict.decision(operations)
+        facts, verdict = Facts(request, self._namespaces, out_of_time), Verdict()
+        operations = mutate(concerned, facts, verdict)
+        return verdict.decision(operations, obj=facts.decoded_object)
 
-    def validate(self, request: AdmissionRequest) -> Decision:
+    def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say everything that speaks against the request as it is."""
         concerned = self._validating.find(request)
         if not concerned:
             return ALLOWED
-        verdict = Verdict()
-        validate(concerned, Facts(request, self._namespaces), verdict)
-        return verdict.decision()
+        facts, verdict = Facts(request, self._namespaces, out_of_time), Verdict()
+        validate(concerned, facts, verdict)
+        return verdict.decision(obj=facts.decoded_object)
 
     def review(self, request: AdmissionRequest) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
         facts, verdict = Facts(request, self._namespaces), Verdict()
         operations = mutate(self._mutating.find(request), facts, verdict)
         validate(self._validating.find(request), facts, verdict)
-        return verdict.decision(operations)
+        return verdict.decision(operations, obj=facts.decoded_object)
 
 
 class _Index:

@@ -1,7 +1,6 @@
-"""From the body of a webhook call to the body of its answer."""
+"""A decision in the API server's words: the body of the answer to a webhook call."""
 
 import base64
-from collections.abc import Callable
 
 import msgspec
 
@@ -12,27 +11,19 @@ from policyd.api.admission import (
     Status,
     StatusCause,
     StatusDetails,
-    parse_review,
 )
 from policyd.engine.decision import ALLOWED, Decision
-
-Decide = Callable[[AdmissionRequest], Decision]
 
 _ENCODER = msgspec.json.Encoder()
 
 
-def answer_review(body: bytes, decide: Decide) -> bytes:
-    """Answer an AdmissionReview with what `decide` says.
-
-    Raises:
-        ReviewError: If `body` is no AdmissionReview: the caller is at fault, not the object.
-    """
-    request = parse_review(body)
+def answer_review(request: AdmissionRequest, decision: Decision) -> bytes:
+    """Answer the review of a request with the decision."""
     return _ENCODER.encode(
         AnsweredReview(
             api_version="admission.k8s.io/v1",
             kind="AdmissionReview",
-            response=respond(request, decide(request)),
+            response=respond(request, decision),
         )
     )
 

@@ -23,6 +23,7 @@ def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict)
             if not concerns(policy, facts):
                 continue
             for match in matches(policy, facts):
+                facts.check_time()
                 verdict.matched(policy)
                 _ask(policy, match, facts, verdict)
         except CATCHABLE as error:

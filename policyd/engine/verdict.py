@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
+from policyd.api.meta import Json
 from policyd.engine.compile import CompiledPolicy
 from policyd.engine.decision import Decision, Denial, Failure
 from policyd.errors import PolicydError
@@ -73,8 +76,13 @@ class Verdict:
         said = self._audit.get(key)
         self._audit[key] = text if said is None else f"{said}; {text}"
 
-    def decision(self, operations: Sequence[Operation] = ()) -> Decision:
-        """Return the decision, denials ordered by policy."""
+    def decision(
+        self,
+        operations: Sequence[Operation] = (),
+        *,
+        obj: Json | msgspec.UnsetType = msgspec.UNSET,
+    ) -> Decision:
+        """Return the decision, denials ordered by policy; `obj` is what the operations made."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
         return Decision(
@@ -84,4 +92,5 @@ class Verdict:
             operations=tuple(operations),
             matched=tuple(self._matched),
             failures=tuple(self._failures),
+            object=obj,
         )

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError, parse_review
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.review import answer_review
 from policyd.patch.operations import Operation
@@ -35,7 +35,7 @@ def review(**request):
 
 
 def answer(decision, **request):
-    return json.loads(answer_review(review(**request), lambda _: decision))
+    return json.loads(answer_review(parse_review(review(**request)), decision))
 
 
 def test_an_allowed_request_is_answered_in_few_words():
@@ -96,7 +96,8 @@ def test_warnings_and_audit_annotations_are_passed_on():
 def test_policies_answer_a_review():
     policy_set = policies(policy("inject: {labels: {by: {expression: request.userInfo.username}}}"))
 
-    response = json.loads(answer_review(review(), policy_set.mutate))["response"]
+    asked = parse_review(review())
+    response = json.loads(answer_review(asked, policy_set.mutate(asked)))["response"]
 
     assert json.loads(base64.b64decode(response["patch"])) == [
         {"op": "add", "path": "/metadata/labels", "value": {"by": "alice"}}
@@ -123,4 +124,4 @@ def test_policies_answer_a_review():
 )
 def test_what_is_no_review_is_the_callers_fault(body, message):
     with pytest.raises(ReviewError, match=message):
-        answer_review(body, lambda _: ALLOWED)
+        parse_review(body)

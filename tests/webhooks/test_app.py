@@ -15,7 +15,7 @@ from webhooks.metrics import DoorMetrics
 JSON = {"content-type": "application/json"}
 
 
-def echo(body: bytes) -> bytes:
+async def echo(body: bytes, _out_of_time) -> bytes:
     msgspec.json.decode(body)
     return body
 
@@ -99,7 +99,7 @@ def test_a_body_of_exactly_the_limit_is_read():
 
 
 def test_what_is_no_review_is_refused_with_the_reason():
-    def refuse(_body):
+    async def refuse(_body, _out_of_time):
         raise ReviewError("not an AdmissionReview: no uid")
 
     response = client_for(refuse).post("/mutate", content=b"{}", headers=JSON)
@@ -112,14 +112,17 @@ def test_an_object_too_deep_to_work_on_is_refused():
     def descend(body):
         return descend(body)
 
-    response = client_for(descend).post("/mutate", content=b"{}", headers=JSON)
+    async def answer(body, _out_of_time):
+        return descend(body)
+
+    response = client_for(answer).post("/mutate", content=b"{}", headers=JSON)
 
     assert response.status_code == 400
     assert response.json()["message"] == "the object is nested too deep"
 
 
 def test_a_bug_is_a_500_with_a_reason_and_counted_and_the_next_review_is_answered(capsys):
-    def fail_once(body):
+    async def fail_once(body, _out_of_time):
         if body == b"bad":
             raise KeyError("spec")
         return body
@@ -167,7 +170,7 @@ def test_other_paths_are_not_found():
 def test_an_answer_that_may_have_come_too_late_is_counted(took, late):
     clock = FakeClock()
 
-    def answer(body):
+    async def answer(body, _out_of_time):
         clock.elapse(took)
         return body
 
@@ -176,6 +179,27 @@ def test_an_answer_that_may_have_come_too_late_is_counted(took, late):
     client.post("/mutate?timeout=3s", content=b"{}", headers=JSON)
 
     assert f'policyd_late_reviews_total{{path="/mutate"}} {late}' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds", "left"),
+    [
+        pytest.param("?timeout=10s", 7.9, True, id="within-four-fifths-of-the-patience"),
+        pytest.param("?timeout=10s", 8.1, False, id="beyond-them"),
+        pytest.param("?timeout=2s", 1.7, False, id="with-less-patience"),
+    ],
+)
+def test_deciding_is_told_when_the_caller_is_about_to_stop_waiting(query, seconds, left):
+    clock, seen = FakeClock(), []
+
+    async def answer(body, out_of_time):
+        clock.elapse(seconds)
+        seen.append(not out_of_time())
+        return body
+
+    client_for(answer, clock=clock).post(f"/mutate{query}", content=b"{}", headers=JSON)
+
+    assert seen == [left]
 
 
 class FakeClock:

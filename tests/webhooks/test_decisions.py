@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from policyd.api.admission import parse_review
 from policyd.engine.decision import ALLOWED, Decision, Denial, Failure
 from policyd.patch.operations import Operation
+from policyd.testing import FakeClock
 from tests.webhooks.reviews import POD, patch, policy, queued, response, review
 from webhooks.app import create_app
 from webhooks.decisions import Mutator, answer_with, mutate_in_turn, validate_together
@@ -27,21 +28,26 @@ JOB = {
 }
 
 
-def client_with(folder, *policies):
+def client_with(folder, *policies, clock=None, prepare=None):
     """Build the whole door, without its socket, on these policies."""
     (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies)))
     metrics = DoorMetrics(CollectorRegistry())
     loaded = Policies(namespaces=without_cluster, metrics=metrics)
     loaded.read_files([folder])
     mutate = mutate_in_turn(loaded.mutate, [JOB_DEFAULTS])
-    validate = validate_together([loaded.validate, validate_jobs])
+    validate = validate_together(loaded.validate, [validate_jobs])
     app = create_app(
-        mutate=answer_with(mutate, metrics, "/mutate"),
-        validate=answer_with(validate, metrics, "/validate"),
+        mutate=answer_with(mutate, metrics, "/mutate", prepare=prepare),
+        validate=answer_with(validate, metrics, "/validate", prepare=prepare),
         readiness=Readiness(),
         metrics=metrics,
+        clock=clock,
     )
     return TestClient(app)
+
+
+def saying(decision):
+    return lambda _request, _more: decision
 
 
 def ask(client, path, body):
@@ -116,7 +122,7 @@ def test_mutators_run_in_turn_on_what_the_one_before_left():
     )
     policies = Decision(operations=(Operation("add", "/spec/x", value=1),))
 
-    decision = mutate_in_turn(lambda _request: policies, [first, second])(parse_review(review()))
+    decision = mutate_in_turn(saying(policies), [first, second])(parse_review(review()))
 
     assert [(operation.path, operation.value) for operation in decision.operations] == [
         ("/spec/x", 1),
@@ -140,9 +146,38 @@ def test_mutators_are_spared_where_they_cannot_matter(policies, concerned):
 
     mutator = Mutator(concerns=lambda _request, _decision: concerned, change=never)
 
-    decision = mutate_in_turn(lambda _request: policies, [mutator])(parse_review(review()))
+    decision = mutate_in_turn(saying(policies), [mutator])(parse_review(review()))
 
     assert decision is policies
+
+
+def test_what_the_policies_decoded_is_not_decoded_again(tmp_path):
+    asked = parse_review(review(queued(POD)))
+    decided = Decision(object=queued(POD, queue="theirs"))
+    seen = []
+    mutator = Mutator(
+        concerns=lambda _request, decision: decision.object is decided.object,
+        change=lambda _request, draft: seen.append(draft.get(("metadata", "labels"))),
+    )
+
+    mutate_in_turn(saying(decided), [mutator])(asked)
+
+    assert seen == [queued(POD, queue="theirs")["metadata"]["labels"]]
+
+
+def test_a_review_that_takes_too_long_is_refused_in_time(tmp_path):
+    slow = policy("slow", validations=[{"expression": "true"}])
+    late = FakeClock()
+
+    async def arrive_late(_request):
+        await late.skip(8.5)
+
+    answered = response(
+        ask(client_with(tmp_path, slow, clock=late, prepare=arrive_late), "/validate", review())
+    )
+
+    assert not answered["allowed"]
+    assert "slow: cannot be evaluated: not decided in time" in answered["status"]["message"]
 
 
 def test_several_verdicts_are_one_decision():
@@ -154,7 +189,7 @@ def test_several_verdicts_are_one_decision():
         failures=(failure,),
     )
 
-    decide = validate_together([lambda _: first, lambda _: ALLOWED, lambda _: second])
+    decide = validate_together(saying(first), [saying(ALLOWED), saying(second)])
     decision = decide(parse_review(review()))
 
     assert not decision.allowed

@@ -21,7 +21,7 @@ from webhooks.tls import CertificateFiles, LiveContext, listen, serve
 pytestmark = pytest.mark.anyio
 
 
-def echo(body: bytes) -> bytes:
+async def echo(body: bytes, _out_of_time) -> bytes:
     return body
 
 
@@ -107,7 +107,7 @@ def moment(seconds):
 
 
 async def test_requests_in_flight_finish_when_it_stops():
-    def answer(body):
+    async def answer(body, _out_of_time):
         stop()
         return body
 

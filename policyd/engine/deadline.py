@@ -1,0 +1,21 @@
+"""How long a decision may take: the caller's patience, without a clock of our own."""
+
+from collections.abc import Callable
+
+from policyd.errors import PolicydError
+
+OutOfTime = Callable[[], bool]
+"""Tells whether the caller is about to stop waiting. It is asked between policies, each of which is
+bounded by what its expressions may cost."""
+
+
+class OutOfTimeError(PolicydError):
+    """There is no time left to evaluate a policy."""
+
+    def __init__(self) -> None:
+        super().__init__("not decided in time", hint="try again in a moment")
+
+
+def never() -> bool:
+    """Say that there is time, where nobody waits."""
+    return False

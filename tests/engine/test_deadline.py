@@ -1,0 +1,82 @@
+"""When the caller is about to stop waiting, policies that are left follow their failurePolicy."""
+
+import pytest
+
+from tests.engine.reviews import job_set, pod, policies, policy, request
+
+
+def after(policies_evaluated):
+    """Time for so many policies, or pod templates of one."""
+    left = [policies_evaluated]
+
+    def out_of_time():
+        left[0] -= 1
+        return left[0] < 0
+
+    return out_of_time
+
+
+REFUSING = "validations: [{expression: 'false', message: never}]"
+LABELLING = "inject: {labels: {%s: there}}"
+
+
+def named(spec, *names, **fields):
+    extra = "".join(f"{key}: {value}\n" for key, value in fields.items())
+    return [policy(extra + spec.replace("%s", name), name=name) for name in names]
+
+
+def test_what_was_evaluated_counts_and_what_was_not_refuses():
+    decision = policies(*named(REFUSING, "a", "b", "c")).validate(request(pod()), after(2))
+
+    # Each policy asks twice: before its conditions, and before its validations.
+    assert [str(denial) for denial in decision.denials] == [
+        "a: never",
+        "b: cannot be evaluated: not decided in time; try again in a moment",
+        "c: cannot be evaluated: not decided in time; try again in a moment",
+    ]
+
+
+def test_policies_that_may_be_ignored_are():
+    specs = named(REFUSING, "a", "b", failurePolicy="Ignore")
+
+    decision = policies(*specs).validate(request(pod()), after(0))
+
+    assert decision.allowed
+    assert [failure.policy for failure in decision.failures] == ["a", "b"]
+    assert "not decided in time" in decision.audit_annotations["a"]
+
+
+def test_mutations_stop_between_policies_and_keep_what_was_done():
+    specs = named(LABELLING, "a", "b", failurePolicy="Ignore")
+
+    decision = policies(*specs).mutate(request(pod()), after(2))
+
+    assert [operation.value for operation in decision.operations] == [{"a": "there"}]
+    assert decision.object["metadata"]["labels"] == {"a": "there"}
+
+
+def test_policies_that_do_not_concern_the_request_do_not_fail():
+    selector = "  matchConstraints:\n    objectSelector: {matchLabels: {app: other}}\n"
+    text = policy(REFUSING).replace("  matchConstraints:\n", selector)
+
+    decision = policies(text).validate(request(pod()), after(0))
+
+    assert decision.allowed
+    assert decision.failures == ()
+
+
+@pytest.mark.parametrize("templates", [1, 3, 200])
+def test_an_object_with_many_templates_stops_in_the_middle_of_a_policy(templates):
+    text = policy("validations: [{expression: 'pod.gpus() >= 0', message: never}]", name="a")
+
+    decision = policies(text).validate(request(job_set(*[8] * templates)), after(1))
+
+    assert [failure.message for failure in decision.failures] == ["not decided in time"]
+
+
+def test_with_time_enough_nothing_is_different():
+    policy_set = policies(*named(REFUSING, "a", "b"), *named(LABELLING, "c", "d"))
+    asked = request(pod())
+
+    assert policy_set.validate(asked, after(100)) == policy_set.validate(asked)
+    assert policy_set.mutate(asked, after(100)) == policy_set.mutate(asked)
