@@ -81,6 +81,19 @@ def timestamp(seconds: float) -> datetime:
     return datetime.fromtimestamp(int(seconds), tz=UTC)
 
 
+def rfc3339(seconds: float) -> str:
+    """Write seconds since the epoch as the API does: whole seconds, UTC."""
+    return timestamp(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def cut(message: str, most_bytes: int, *, end: str) -> str:
+    """Return a message that has at most so many bytes; one that had more ends in `end`."""
+    encoded = message.encode()
+    if len(encoded) <= most_bytes:
+        return message
+    return encoded[: most_bytes - len(end)].decode(errors="ignore") + end
+
+
 def condition_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     """Tell whether the condition of type `kind` is there and True."""
     return any(c.type == kind and c.status == "True" for c in conditions)

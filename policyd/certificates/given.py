@@ -3,13 +3,13 @@
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
 
+from policyd.api.meta import rfc3339
 from policyd.errors import ConfigurationError
 
 
@@ -103,12 +103,12 @@ def check_pair(
     facts = certificate_facts(pair.certificate_pem, certificate=certificate)
     if now >= facts.not_after:
         raise ConfigurationError(
-            f"certificate `{certificate}` expired at {_moment(facts.not_after)}",
+            f"certificate `{certificate}` expired at {rfc3339(facts.not_after)}",
             hint="renew it, or let policyd issue its own and keep it in a Secret: `--secret`",
         )
     if now < facts.not_before:
         raise ConfigurationError(
-            f"certificate `{certificate}` is not valid before {_moment(facts.not_before)}",
+            f"certificate `{certificate}` is not valid before {rfc3339(facts.not_before)}",
             hint="compare this machine's clock with the issuer's",
         )
     for name in names:
@@ -191,7 +191,3 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
     dns = (name.lower() for name in extension.value.get_values_for_type(x509.DNSName))
     addresses = (str(a) for a in extension.value.get_values_for_type(x509.IPAddress))
     return frozenset((*dns, *addresses))
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

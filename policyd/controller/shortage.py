@@ -1,6 +1,6 @@
 """Who holds what a workload waits for, in words that people know their jobs by."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from policyd.alloc.amount import format_amount
 from policyd.alloc.status import Holder, Shortage
@@ -8,6 +8,7 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
 from policyd.controller.mirror import Mirror
+from policyd.jobs.base import controller_of
 
 
 def held_by(shortages: Sequence[Shortage], workloads: Mirror[Workload]) -> str:
@@ -35,6 +36,5 @@ def job_path(workload: ObjectMeta) -> str:
     """Return `namespace/name` of the job that a workload stands for, or of the workload itself."""
     if workload.annotations.get(IS_GROUP_WORKLOAD) == "true":
         return workload.key
-    owners: Iterable[str] = (o.name for o in workload.owner_references if o.controller)
-    name = next(iter(owners), workload.name)
-    return f"{workload.namespace}/{name}"
+    owner = controller_of(workload)
+    return f"{workload.namespace}/{owner.name if owner else workload.name}"

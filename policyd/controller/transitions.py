@@ -31,6 +31,7 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import (
     Condition,
     condition_true,
+    cut,
     find_condition,
     timestamp,
     with_condition,
@@ -55,7 +56,7 @@ def set_condition(workload: Workload, condition: Condition, *, now: float) -> Wo
         return workload.status
     stamped = msgspec.structs.replace(
         condition,
-        message=_cut(condition.message) or condition.reason,
+        message=cut(condition.message, MESSAGE_BYTES, end=" ...") or condition.reason,
         last_transition_time=timestamp(now),
         observed_generation=workload.metadata.generation,
     )
@@ -244,10 +245,3 @@ def queued_since(workload: Workload) -> float:
 def is_admitted(workload: Workload) -> bool:
     """Tell whether a workload may run."""
     return condition_true(workload.status.conditions, ADMITTED)
-
-
-def _cut(message: str) -> str:
-    encoded = message.encode()
-    if len(encoded) <= MESSAGE_BYTES:
-        return message
-    return encoded[: MESSAGE_BYTES - 4].decode(errors="ignore") + " ..."

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar, Unpack
 
 from policyd.api.kueue import Workload, WorkloadStatus
-from policyd.api.meta import Json, ObjectMeta, ObjectReference
+from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import status_patch
 from policyd.kube.client import Client, DeleteOptions, PatchOptions
@@ -132,15 +132,11 @@ class Writes:
             message: A sentence.
             bad: Whether somebody should look.
         """
-        about = ObjectReference(
-            api_version=resource.api_version,
-            kind=resource.kind,
-            namespace=metadata.namespace,
-            name=metadata.name,
-            uid=metadata.uid,
-        )
         self.recorder.record(
-            about, kind="Warning" if bad else "Normal", reason=reason, message=message
+            resource.reference(metadata),
+            kind="Warning" if bad else "Normal",
+            reason=reason,
+            message=message,
         )
 
     def _check(self) -> None:

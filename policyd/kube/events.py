@@ -8,12 +8,11 @@ Each object has an allowance, and what waits to be written is bounded; the rest 
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal, NoReturn
 
 import structlog
 
-from policyd.api.meta import Json, ObjectReference
+from policyd.api.meta import Json, ObjectReference, cut, timestamp
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
@@ -96,7 +95,7 @@ class EventRecorder:
         if series is None or now - series.last_at > SAME_EVENT_SECONDS:
             series = self._series[subject] = _Series(now, now, message)
         series.count += 1
-        series.last_at, series.message = now, _cut(message)
+        series.last_at, series.message = now, cut(message, MESSAGE_BYTES, end="...")
         self._series.move_to_end(subject)
         self._waiting[subject] = None
         self._woken.set()
@@ -160,7 +159,7 @@ class EventRecorder:
             "reason": subject.reason,
             "source": {"component": self._component},
             "reportingComponent": self._component,
-            "firstTimestamp": _time(series.first_at),
+            "firstTimestamp": timestamp(series.first_at),
             **_again(series),
         }
 
@@ -168,17 +167,6 @@ class EventRecorder:
 def _again(series: _Series) -> dict[str, Json]:
     return {
         "count": series.count,
-        "lastTimestamp": _time(series.last_at),
+        "lastTimestamp": timestamp(series.last_at),
         "message": series.message,
     }
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(int(seconds), tz=UTC)
-
-
-def _cut(message: str) -> str:
-    encoded = message.encode()
-    if len(encoded) <= MESSAGE_BYTES:
-        return message
-    return encoded[: MESSAGE_BYTES - 3].decode(errors="ignore") + "..."

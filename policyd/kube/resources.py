@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from policyd.api.kueue.names import GROUP, VERSION
+from policyd.api.meta import ObjectMeta, ObjectReference
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -35,6 +38,16 @@ class Resource:
         within = f"/namespaces/{_segment(namespace)}" if self.namespaced and namespace else ""
         rest = "".join(f"/{_segment(part)}" for part in (name, subresource) if part)
         return f"{root}{within}/{self.plural}{rest}"
+
+    def reference(self, metadata: ObjectMeta) -> ObjectReference:
+        """Return what an event says of the object that it is about."""
+        return ObjectReference(
+            api_version=self.api_version,
+            kind=self.kind,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+        )
 
 
 def _segment(text: str) -> str:
@@ -78,7 +91,7 @@ VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
 
 POLICIES = Resource("policyd.io", "v1alpha1", "policies", "Policy", namespaced=False)
 
-_KUEUE = ("kueue.x-k8s.io", "v1beta2")
+_KUEUE = (GROUP, VERSION)
 WORKLOADS = Resource(*_KUEUE, "workloads", "Workload")
 LOCAL_QUEUES = Resource(*_KUEUE, "localqueues", "LocalQueue")
 CLUSTER_QUEUES = Resource(*_KUEUE, "clusterqueues", "ClusterQueue", namespaced=False)

@@ -14,11 +14,11 @@ import msgspec
 from policyd.api.meta import (
     Condition,
     Json,
-    ObjectReference,
     condition_true,
     timestamp,
     with_condition,
 )
+from policyd.jobs.base import controller_of
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
@@ -225,7 +225,7 @@ class JobController:
     def _owned(self) -> dict[str, list[Pod]]:
         owned: dict[str, list[Pod]] = {}
         for pod in self._pods.store.values():
-            owner = pod.controller
+            owner = controller_of(pod.metadata)
             if owner is not None and owner.kind == "Job":
                 owned.setdefault(owner.uid, []).append(pod)
         return owned
@@ -255,7 +255,8 @@ class JobController:
         if work.status != job.status:
             await self._write_status(job, work.status)
         if work.event is not None:
-            self._recorder.record(_reference(job), reason=work.event[0], message=work.event[1])
+            about, (reason, message) = JOBS.reference(job.metadata), work.event
+            self._recorder.record(about, reason=reason, message=message)
 
     async def _write_status(self, job: Job, status: JobStatus) -> None:
         # What is left out by omission stays in a merge patch: what may go has to be named.
@@ -290,13 +291,3 @@ class JobController:
         if left <= 0:
             await self._writer.delete(JOBS, job.metadata.name, namespace=job.metadata.namespace)
         return max(left, 0.0) or None
-
-
-def _reference(job: Job) -> ObjectReference:
-    return ObjectReference(
-        api_version="batch/v1",
-        kind="Job",
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        uid=job.metadata.uid,
-    )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from policyd.api.meta import Json, find_condition, timestamp
+from policyd.api.meta import Json, find_condition, rfc3339
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.informer import Informer
@@ -55,7 +55,7 @@ def _sleep(words: tuple[str, ...]) -> float | None:
 
 def running_status(pod: Pod, now: float) -> dict[str, Json]:
     """Return the status of a pod whose containers have just started."""
-    started = _moment(now)
+    started = rfc3339(now)
     state = {"running": {"startedAt": started}}
     containers = [_container(c.name, c.image, state, ready=True) for c in pod.spec.containers]
     return {
@@ -75,8 +75,8 @@ def ended_status(pod: Pod, now: float) -> dict[str, Json]:
     ended = {
         "exitCode": code,
         "reason": reason,
-        "startedAt": _moment(_started(pod, now)),
-        "finishedAt": _moment(now),
+        "startedAt": rfc3339(_started(pod, now)),
+        "finishedAt": rfc3339(now),
     }
     state = {"terminated": ended}
     unready = [_condition(kind, "False", now) for kind in ("Ready", "ContainersReady")]
@@ -173,12 +173,8 @@ def _started(pod: Pod, now: float) -> float:
     return pod.status.start_time.timestamp() if pod.status.start_time else now
 
 
-def _moment(seconds: float) -> str:
-    return timestamp(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _condition(kind: str, status: str, now: float) -> dict[str, Json]:
-    return {"type": kind, "status": status, "lastTransitionTime": _moment(now)}
+    return {"type": kind, "status": status, "lastTransitionTime": rfc3339(now)}
 
 
 def _container(name: str, image: str, state: dict[str, Json], *, ready: bool) -> dict[str, Json]:

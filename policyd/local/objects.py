@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
+from policyd.api.meta import Condition, Json, ObjectMeta, Wire
 from policyd.api.pods import Container, PodSpec, Taint
 
 
@@ -40,11 +40,6 @@ class Pod(Wire, frozen=True):
     def over(self) -> bool:
         """Whether the pod has ended, one way or the other."""
         return self.status.phase in {"Succeeded", "Failed"}
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The object that manages this pod, if one does."""
-        return next((o for o in self.metadata.owner_references if o.controller), None)
 
 
 class NodeSpec(Wire, frozen=True):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from policyd.api.meta import Json, ObjectReference, find_condition, timestamp
+from policyd.api.meta import Json, find_condition, timestamp
 from policyd.api.pod_requests import amount, pod_requests
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
@@ -108,16 +108,16 @@ class Scheduler:
             return False
         self._bound[pod.metadata.uid] = node
         message = f"Successfully assigned {pod.metadata.key} to {node}"
-        self._recorder.record(_reference(pod), reason="Scheduled", message=message)
+        about = PODS.reference(pod.metadata)
+        self._recorder.record(about, reason="Scheduled", message=message)
         return True
 
     async def _say_why(self, pod: Pod, reason: Unschedulable, now: float) -> None:
         said = find_condition(pod.status.conditions, "PodScheduled")
         if said and said.message == reason.message:
             return
-        self._recorder.record(
-            _reference(pod), kind="Warning", reason="FailedScheduling", message=reason.message
-        )
+        about, message = PODS.reference(pod.metadata), reason.message
+        self._recorder.record(about, kind="Warning", reason="FailedScheduling", message=message)
         condition: dict[str, Json] = {
             "type": "PodScheduled",
             "status": "False",
@@ -154,13 +154,3 @@ def _with(candidate: Candidate, taken: Amounts) -> Candidate:
 def _most_urgent_first(pod: Pod) -> tuple[int, float, str]:
     created = pod.metadata.creation_timestamp
     return -(pod.spec.priority or 0), created.timestamp() if created else 0.0, pod.metadata.key
-
-
-def _reference(pod: Pod) -> ObjectReference:
-    return ObjectReference(
-        api_version="v1",
-        kind="Pod",
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
-    )

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal
 
 from policyd.api.meta import Json
@@ -149,11 +148,6 @@ def _encode(manager: Manager, owned: Owned) -> dict[str, Json]:
     if manager.subresource:
         entry["subresource"] = manager.subresource
     return entry
-
-
-def written_time(now: float) -> str:
-    """Write a time as managedFields have it: RFC 3339, whole seconds, UTC."""
-    return datetime.fromtimestamp(int(now), tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:

@@ -8,7 +8,7 @@ a conflict, unless he forces it. Other writes are recorded as well: they take wh
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from policyd.api.meta import Json
+from policyd.api.meta import Json, rfc3339
 from policyd.patch.comparison import Comparison, compare
 from policyd.patch.conflicts import ApplyConflictError, Conflict
 from policyd.patch.copying import same_json
@@ -31,7 +31,6 @@ from policyd.patch.managed_fields import (
     encode_managers,
     managed_fields,
     with_managed_fields,
-    written_time,
 )
 from policyd.patch.merging import merge, remove, trimmed, without_nulls
 from policyd.patch.operations import PatchError
@@ -107,7 +106,7 @@ def apply(
     managers = _others_lose(managers, changes, me)
     managers = _without_unowned(managers, me)
     if me in managers and not same_json(before, merged):
-        managers[me] = replace(managers[me], time=written_time(writer.now))
+        managers[me] = replace(managers[me], time=rfc3339(writer.now))
     if writer.manager == KUBECTL:
         merged = with_last_applied(merged, applied)
     return with_managed_fields(merged, encode_managers(managers))
@@ -251,7 +250,7 @@ def _updated(
     if fields:
         me = writer.identity("Update")
         before = left[me].fields if me in left else EMPTY
-        left[me] = Owned(fields | before, writer.api_version, written_time(writer.now))
+        left[me] = Owned(fields | before, writer.api_version, rfc3339(writer.now))
     return left
 
 

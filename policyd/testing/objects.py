@@ -6,11 +6,10 @@ embedded cluster. Every object has a status that only its subresource changes.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from policyd.api.meta import Json
+from policyd.api.meta import Json, rfc3339
 from policyd.api.selectors import parse_selector
 from policyd.clock import Clock
 from policyd.kube.client import Selection
@@ -73,11 +72,10 @@ class ObjectStore:
         if key in self._all(resource):
             message = f"{_named(resource, metadata['name'])} already exists"
             raise refusal(409, "AlreadyExists", message)
-        created = datetime.fromtimestamp(int(self.clock.now()), tz=UTC)
         metadata |= {
             "uid": str(UUID(int=number)),
             "generation": 1,
-            "creationTimestamp": created.isoformat().replace("+00:00", "Z"),
+            "creationTimestamp": rfc3339(self.clock.now()),
         }
         if resource.namespaced:
             metadata["namespace"] = namespace
@@ -123,8 +121,7 @@ class ObjectStore:
         if not metadata.get("finalizers"):
             self._commit(resource, old, None, dry_run=dry_run)
         elif not metadata.get("deletionTimestamp"):
-            at = datetime.fromtimestamp(int(self.clock.now()), tz=UTC)
-            marked = metadata | {"deletionTimestamp": at.isoformat().replace("+00:00", "Z")}
+            marked = metadata | {"deletionTimestamp": rfc3339(self.clock.now())}
             self._commit(resource, old, old | {"metadata": marked}, dry_run=dry_run)
 
     def compact(self) -> None:
