@@ -28,6 +28,14 @@ def to_served(served: Served, stored: Object) -> Object:
     return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
 
 
+def as_item(served: Served, stored: Object) -> Object:
+    """Show a stored object as an item of a list, where built-in kinds leave out what they are."""
+    shown = to_served(served, stored)
+    if served.custom is not None:
+        return shown
+    return {name: part for name, part in shown.items() if name not in {"apiVersion", "kind"}}
+
+
 def to_stored(served: Served, given: Object) -> Object:
     """Turn a client's object into the version that is stored."""
     return _converted(given, served.stored_api_version, STORED_NAMES if served.kept_as else {})

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from policyd.local.apiserver import metadata
 from policyd.local.apiserver.admission.attributes import attributes_of
-from policyd.local.apiserver.conversion import to_served
+from policyd.local.apiserver.conversion import as_item, to_served
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer
@@ -16,7 +16,18 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 NAMESPACE_FINALIZER = "kubernetes"
 
-RETURNED = frozenset({"pods", "namespaces"})
+RETURNED = frozenset(
+    {
+        "namespaces",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "pods",
+        "podtemplates",
+        "resourcequotas",
+        "serviceaccounts",
+        "services",
+    }
+)
 """Kinds whose deletion answers with the object, even when it is gone at once."""
 
 ORPHANED_BY_DEFAULT = frozenset({"jobs.batch"})
@@ -102,7 +113,7 @@ async def delete_collection(state: State, request: Request) -> Answer:
             "kind": served.list_kind,
             "apiVersion": served.api_version,
             "metadata": {"resourceVersion": str(state.store.version)},
-            "items": [to_served(served, old) for old in matching],
+            "items": [as_item(served, old) for old in matching],
         }
     )
 
@@ -152,6 +163,8 @@ def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: flo
     if "deletionTimestamp" not in about or (before is not None and grace < before):
         about["deletionTimestamp"] = metadata.timestamp(now + grace)
         about["deletionGracePeriodSeconds"] = grace
+        if "deletionTimestamp" not in old["metadata"] and "generation" in about:
+            about["generation"] += 1
     about["finalizers"] = _finalizers(about, options.policy)
     if not about["finalizers"]:
         del about["finalizers"]

@@ -4,7 +4,7 @@ import base64
 
 import msgspec
 
-from policyd.local.apiserver.conversion import to_served
+from policyd.local.apiserver.conversion import as_item, to_served
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.responses import Answer, Form, wanted_form
 from policyd.local.apiserver.selectors import selection
@@ -59,9 +59,11 @@ def metadata_only(value: Object) -> Object:
 async def list_(state: State, request: Request) -> Answer:
     """Answer GET on a collection."""
     form = form_wanted(request)
-    shown, about = _page(state, request)
+    found, about = _page(state, request)
     if form == "Table":
+        shown = [to_served(request.served, value) for value in found]
         return Answer(body=table(request, shown, about=about, now=state.clock.now()))
+    shown = [as_item(request.served, value) for value in found]
     kind, api_version = request.served.list_kind, request.served.api_version
     if form == "PartialObjectMetadata":
         kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
@@ -71,7 +73,7 @@ async def list_(state: State, request: Request) -> Answer:
 
 
 def _page(state: State, request: Request) -> tuple[list[Object], Object]:
-    """Return one page of a list, and the list's metadata.
+    """Return one page of a list as it is stored, and the list's metadata.
 
     A later page shows the present objects but keeps the version of the first: who watches from
     there is told of everything that changed between the pages.
@@ -89,7 +91,7 @@ def _page(state: State, request: Request) -> tuple[list[Object], Object]:
         about["continue"] = _token(version, found[limit - 1][0])
         about["remainingItemCount"] = len(found) - limit
         found = found[:limit]
-    return [to_served(served, value) for _, value in found], about
+    return [value for _, value in found], about
 
 
 def _token(version: int, last: Key) -> str:

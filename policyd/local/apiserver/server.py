@@ -216,6 +216,7 @@ def _configuration(app: Application, pair: CertificatePair) -> uvicorn.Config:
             access_log=False,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=certificate,

@@ -123,18 +123,15 @@ class _Decoder:
     def _map(self, given: Json, field: FieldType, place: _Place) -> Json:
         if not isinstance(given, dict):
             raise _mistyped(given, go_type(field), place)
-        assert field.element is not None
-        read = {
-            key: self.value(
-                item, field.element, place.field(place.struct, key) if _deep(field) else place
-            )
-            for key, item in given.items()
-        }
+        element = field.element
+        assert element is not None
+        read = {}
+        for key, item in given.items():
+            inner = place if element.shape == "scalar" else place.field(place.struct, key)
+            value = self.value(item, element, inner)
+            if value is not _DROPPED or element.shape != "scalar":
+                read[key] = [] if value is _DROPPED else value
         return read or _DROPPED
-
-
-def _deep(field: FieldType) -> bool:
-    return field.element is not None and field.element.shape != "scalar"
 
 
 def _scalar(given: Json, field: FieldType, place: _Place) -> Json:

@@ -18,6 +18,7 @@ from policyd.local.apiserver.status import (
     conflict,
     invalid,
     not_found,
+    required,
     wrong,
 )
 from policyd.local.apiserver.store import ChangedError
@@ -131,6 +132,9 @@ async def create_object(
     attributes = attributes_of(request, "CREATE", new=to_stored(served, given))
     new = await _mutated(state, attributes)
     metadata.generate_name(new)
+    if not new["metadata"].get("name"):
+        why = required("metadata.name", "name or generateName is required")
+        raise invalid(served.qualified_kind, "", [why])
     metadata.stamp_created(new, served, now)
     shape.begin(new, served, metadata.timestamp(now))
     shape.check(new, None, served)

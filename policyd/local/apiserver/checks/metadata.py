@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from policyd.local.apiserver.checks import names
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
+from policyd.local.apiserver.status import Cause, Object, not_permitted, wrong
 
 LABEL_NAMED = frozenset({"namespaces"})
 LABEL_1035_NAMED = frozenset({"services"})
@@ -32,10 +32,7 @@ def check_metadata(new: Object, served: Served) -> Iterator[Cause]:
 
 
 def _check_name(about: Object, served: Served) -> Iterator[Cause]:
-    name = about.get("name", "")
-    if not name:
-        yield required("metadata.name", "name or generateName is required")
-        return
+    name = about["name"]
     check = names.subdomain
     if served.resource in LABEL_NAMED:
         check = names.label

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions: what they add to the kinds that are served."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from policyd.local.apiserver.custom.rules import check_expressions
 from policyd.local.apiserver.custom.version import CustomVersion
@@ -9,6 +9,14 @@ from policyd.local.apiserver.status import Cause, Object, not_supported, require
 from policyd.local.apiserver.store import ChangedError, Event, Store
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+
+NEEDED: Mapping[str, Sequence[str]] = {
+    "additionalPrinterColumns": ("name", "type", "jsonPath"),
+    "selectableFields": ("jsonPath",),
+}
+"""What each entry of a version's lists has to say."""
+
+SCALE_FIELDS = ("specReplicasPath", "statusReplicasPath")
 
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 """The schema of a version that states none."""
@@ -49,7 +57,7 @@ def establish(definition: Object) -> None:
 
 def _storage_version(definition: Object) -> str:
     versions = definition["spec"].get("versions", ())
-    return next((v["name"] for v in versions if v.get("storage")), "")
+    return next((v.get("name", "") for v in versions if v.get("storage")), "")
 
 
 def check_definition(definition: Object) -> Iterator[Cause]:
@@ -63,12 +71,29 @@ def check_definition(definition: Object) -> Iterator[Cause]:
         why = "must have exactly one version marked as storage version"
         yield wrong("spec.versions", [v.get("name") for v in versions], why)
     for index, version in enumerate(versions):
-        path = f"spec.versions[{index}].schema.openAPIV3Schema"
-        schema = version.get("schema", {}).get("openAPIV3Schema")
-        if not schema:
-            yield required(path, "schemas are required")
-        else:
-            yield from check_expressions(schema, path)
+        yield from _check_version(version, f"spec.versions[{index}]")
+
+
+def _check_version(version: Object, path: str) -> Iterator[Cause]:
+    if not version.get("name"):
+        yield required(f"{path}.name")
+    schema = version.get("schema", {}).get("openAPIV3Schema")
+    if schema:
+        yield from check_expressions(schema, f"{path}.schema.openAPIV3Schema")
+    else:
+        yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+    for part, fields in NEEDED.items():
+        for index, given in enumerate(version.get(part, ())):
+            yield from _check_fields(given, fields, f"{path}.{part}[{index}]")
+    scale = version.get("subresources", {}).get("scale")
+    if scale is not None:
+        yield from _check_fields(scale, SCALE_FIELDS, f"{path}.subresources.scale")
+
+
+def _check_fields(given: Object, fields: Sequence[str], path: str) -> Iterator[Cause]:
+    for field in fields:
+        if not given.get(field):
+            yield required(f"{path}.{field}")
 
 
 def _check_names(name: str, spec: Object) -> Iterator[Cause]:

@@ -1,6 +1,6 @@
 """The rules of a pod, or of a pod template, that users meet."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from policyd.api.quantity import parse_quantity
 from policyd.local.apiserver.checks import names
@@ -15,6 +15,8 @@ from policyd.local.apiserver.status import (
 )
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
+NOT_NEGATIVE = "must be greater than or equal to 0"
+
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 OVERCOMMITTABLE = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources of which a container may use more than it requests."""
@@ -66,9 +68,6 @@ def _check_rest(spec: Object, path: str) -> Iterator[Cause]:
     for index, volume in enumerate(spec.get("volumes", ())):
         if not volume.get("name"):
             yield required(f"{path}.volumes[{index}].name")
-
-
-NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
 def _check_container(container: Object, path: str, seen: set[str]) -> Iterator[Cause]:
@@ -145,6 +144,3 @@ def _check_gates(gates: Sequence[Object], path: str) -> Iterator[Cause]:
         if name in seen:
             yield duplicate(f"{path}[{index}]", name)
         seen.add(name)
-
-
-Check = Callable[[Object], Iterator[Cause]]

@@ -3,6 +3,9 @@
 import base64
 from collections.abc import Iterator
 
+import msgspec
+
+from policyd.api.selectors import LabelSelector
 from policyd.local.apiserver.admission.webhook import check_conditions
 from policyd.local.apiserver.deletion import NAMESPACE_FINALIZER
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
@@ -10,6 +13,11 @@ from policyd.local.apiserver.status import Cause, Object, not_permitted, require
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_CLASS_PREFIX = "system-"
+
+CONFIG_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"
+    "  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
 
 
 def default_namespace(namespace: Object) -> None:
@@ -90,12 +98,6 @@ def check_config_map(config_map: Object) -> Iterator[Cause]:
             yield wrong(f"data[{key}]", key, CONFIG_KEY_RULE)
 
 
-CONFIG_KEY_RULE = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"
-    "  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
-
-
 def check_config_map_update(new: Object, old: Object) -> Iterator[Cause]:
     """Check a change of a config map or secret, which may have been declared final."""
     if old.get("immutable"):
@@ -141,4 +143,18 @@ def check_webhooks(configuration: Object) -> Iterator[Cause]:
             yield wrong(f"{path}.timeoutSeconds", webhook["timeoutSeconds"], why)
         if webhook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
             yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
+        yield from _check_reach(webhook, path)
         yield from check_conditions(webhook, path)
+
+
+def _check_reach(webhook: Object, path: str) -> Iterator[Cause]:
+    """Check where a webhook is, and which objects it selects."""
+    service = webhook.get("clientConfig", {}).get("service", {})
+    for field in ("namespace", "name") if service else ():
+        if not service.get(field):
+            yield required(f"{path}.clientConfig.service.{field}")
+    for name in ("namespaceSelector", "objectSelector"):
+        try:
+            msgspec.convert(webhook[name], LabelSelector)
+        except msgspec.ValidationError as error:
+            yield wrong(f"{path}.{name}", webhook[name], str(error))
