@@ -13,8 +13,9 @@ import structlog
 from policyd.api.admission import AdmissionRequest, decode_object, parse_review
 from policyd.api.meta import Json
 from policyd.engine.deadline import OutOfTime, never
-from policyd.engine.decision import ALLOWED, Decision
+from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.review import answer_review
+from policyd.errors import PolicydError
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.app import Answer
@@ -36,12 +37,15 @@ log = structlog.get_logger(__name__)
 class Mutator:
     """Something that changes objects after the policies did; doing it twice changes nothing."""
 
+    name: str
+    """Who refuses what cannot be changed, in the place of a policy's name."""
+
     concerns: Callable[[AdmissionRequest, Decision], bool]
     """Tells by the envelope, and by what the policies decided, whether `change` is to be asked:
     the object is decoded only then."""
 
     change: Callable[[AdmissionRequest, Draft], None]
-    """Changes the object."""
+    """Changes the object. Raises a PolicydError if it cannot be: the request is refused then."""
 
 
 def mutate_in_turn(policies: Decide, mutators: Sequence[Mutator]) -> Decide:
@@ -54,7 +58,11 @@ def mutate_in_turn(policies: Decide, mutators: Sequence[Mutator]) -> Decide:
             return decision
         draft = Draft(object_of(request, decision))
         for mutator in concerned:
-            mutator.change(request, draft)
+            try:
+                mutator.change(request, draft)
+            except PolicydError as error:
+                denial = Denial(policy=mutator.name, message=str(error))
+                return replace(decision, denials=(denial,), operations=())
         changes = decision.operations + tuple(draft.operations)
         return replace(decision, operations=changes, object=draft.object)
 

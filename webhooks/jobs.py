@@ -2,14 +2,14 @@
 
 import msgspec
 
-from policyd.api.admission import AdmissionRequest, ReviewError, decode_object
+from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.match import labels_of
 from policyd.jobs.defaults import default_on_create, holds
+from policyd.jobs.shape import MisshapenError
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
-from policyd.patch.operations import PatchError
 from webhooks.decisions import Mutator, object_of
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
@@ -36,13 +36,10 @@ def _may_name_a_queue(request: AdmissionRequest, decision: Decision) -> bool:
 
 
 def _default(request: AdmissionRequest, draft: Draft) -> None:
-    try:
-        default_on_create(draft, group=request.kind.group, kind=request.kind.kind)
-    except PatchError as error:
-        raise ReviewError(f"the object is not of its kind: {error}") from error
+    default_on_create(draft, group=request.kind.group, kind=request.kind.kind)
 
 
-JOB_DEFAULTS = Mutator(concerns=_defaults_concern, change=_default)
+JOB_DEFAULTS = Mutator(name=SPEAKER, concerns=_defaults_concern, change=_default)
 """Suspends new jobs, and gates new pods, that name a queue."""
 
 
@@ -55,12 +52,14 @@ def validate_jobs(request: AdmissionRequest, policies: Decision) -> Decision:
         or not (QUEUE_WORDS in bytes(request.object) or QUEUE_WORDS in bytes(request.old_object))
     ):
         return ALLOWED
-    errors = validate_job(
-        object_of(request, policies),
-        decode_object(request.old_object),
-        group=request.kind.group,
-        kind=request.kind.kind,
-    )
-    if not errors:
-        return ALLOWED
-    return Decision(denials=tuple(Denial(policy=SPEAKER, message=str(e)) for e in errors))
+    mistakes = _mistakes(request, policies)
+    return Decision(denials=mistakes) if mistakes else ALLOWED
+
+
+def _mistakes(request: AdmissionRequest, policies: Decision) -> tuple[Denial, ...]:
+    obj, old = object_of(request, policies), decode_object(request.old_object)
+    try:
+        errors = validate_job(obj, old, group=request.kind.group, kind=request.kind.kind)
+    except MisshapenError as error:
+        return (Denial(policy=SPEAKER, message=str(error)),)
+    return tuple(Denial(policy=SPEAKER, message=str(error)) for error in errors)

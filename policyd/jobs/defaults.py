@@ -22,6 +22,7 @@ from policyd.api.meta import Json
 from policyd.jobs.kinds import KINDS, find_kind
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.roles import role_hash
+from policyd.jobs.shape import check_shape
 from policyd.jobs.topology import SLICE_CONSTRAINTS, SLICE_REQUIRED_TOPOLOGY
 from policyd.patch.draft import Draft
 
@@ -46,8 +47,15 @@ def default_on_create(draft: Draft, *, group: str, kind: str) -> None:
         draft: The object as the policies left it.
         group: API group of the object; empty for the core group.
         kind: Kind of the object.
+
+    Raises:
+        MisshapenError: If the object is not of its kind.
+        PatchError: If it is so even where nothing was looked at.
     """
-    if not _text(draft, _LABELS, QUEUE_NAME) or belongs_to_managed(draft.object):
+    if not _text(draft, _LABELS, QUEUE_NAME):
+        return
+    check_shape(draft.object, group=group, kind=kind)
+    if belongs_to_managed(draft.object):
         return
     if (group, kind) == ("", "Pod"):
         _hold_pod(draft)

@@ -24,6 +24,7 @@ from policyd.api.meta import Json
 from policyd.jobs.base import JobKind
 from policyd.jobs.batch_job import MIN_PARALLELISM
 from policyd.jobs.kinds import find_kind
+from policyd.jobs.shape import check_shape
 from policyd.patch.draft import Draft
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -62,7 +63,13 @@ def validate_job(
 
     Returns:
         Every mistake; none for kinds that are not known.
+
+    Raises:
+        MisshapenError: If an object is not of its kind.
     """
+    for obj in (new, old):
+        if obj is not None:
+            check_shape(obj, group=group, kind=kind)
     errors = [*_names(new)]
     if (group, kind) == ("", "Pod"):
         errors += _group(new)

@@ -1,10 +1,12 @@
 """What the door does to new jobs and pods."""
 
 import copy
+import re
 
 import pytest
 
 from policyd.jobs.defaults import default_on_create
+from policyd.jobs.shape import MisshapenError
 from policyd.patch.draft import Draft
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
@@ -98,3 +100,24 @@ def test_kinds_that_the_queue_does_not_know_are_left_alone():
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"labels": dict(QUEUE)}}
 
     assert defaulted(service).operations == []
+
+
+@pytest.mark.parametrize(
+    ("obj", "place"),
+    [
+        pytest.param({**pod(), "spec": {"containers": ["c"]}}, "$.spec.containers[0]", id="text"),
+        pytest.param(
+            {**pod(), "spec": {"initContainers": [{"resources": 1}]}},
+            "$.spec.initContainers[0].resources",
+            id="resources",
+        ),
+        pytest.param({**pod(), "spec": {"resources": []}}, "$.spec.resources", id="of-the-pod"),
+        pytest.param(pod(gates=["a"]), "$.spec.schedulingGates[0]", id="gates"),
+        pytest.param(pod(annotations=["a"]), "$.metadata.annotations", id="annotations"),
+        pytest.param(pod(owners=["a"]), "$.metadata.ownerReferences[0]", id="owners-of-a-pod"),
+        pytest.param(job(owners=["a"]), "$.metadata.ownerReferences[0]", id="owners-of-a-job"),
+    ],
+)
+def test_what_is_not_of_its_kind_is_refused_with_its_place(obj, place):
+    with pytest.raises(MisshapenError, match=re.escape(f"- at `{place}`")):
+        defaulted(obj)

@@ -111,10 +111,12 @@ def test_objects_that_cannot_be_changed_any_more_are_not_validated_as_jobs(tmp_p
 
 def test_mutators_run_in_turn_on_what_the_one_before_left():
     first = Mutator(
+        name="queue",
         concerns=lambda _request, _decision: True,
         change=lambda _request, draft: draft.set(("metadata", "labels", "a"), "1"),
     )
     second = Mutator(
+        name="queue",
         concerns=lambda _request, _decision: True,
         change=lambda _request, draft: draft.set(
             ("metadata", "labels", "b"), draft.get(("metadata", "labels", "a")) + "2"
@@ -144,7 +146,7 @@ def test_mutators_are_spared_where_they_cannot_matter(policies, concerned):
     def never(_request, _draft):
         raise AssertionError("asked all the same")
 
-    mutator = Mutator(concerns=lambda _request, _decision: concerned, change=never)
+    mutator = Mutator(name="queue", concerns=lambda _request, _decision: concerned, change=never)
 
     decision = mutate_in_turn(saying(policies), [mutator])(parse_review(review()))
 
@@ -156,6 +158,7 @@ def test_what_the_policies_decoded_is_not_decoded_again(tmp_path):
     decided = Decision(object=queued(POD, queue="theirs"))
     seen = []
     mutator = Mutator(
+        name="queue",
         concerns=lambda _request, decision: decision.object is decided.object,
         change=lambda _request, draft: seen.append(draft.get(("metadata", "labels"))),
     )
@@ -291,6 +294,18 @@ HOSTILE = {
     "no-metadata": {"metadata": None},
     "numbers-beyond-int64": {"spec": {"containers": [{"name": 2**70}]}},
     "spec-is-a-number": {"spec": 1},
+    "containers-are-texts": {"spec": {"containers": ["main"]}},
+    "resources-are-a-list": {"spec": {"containers": [{"resources": [1]}]}},
+    "resources-of-the-pod-are-a-text": {"spec": {"resources": "many"}},
+    "gates-are-texts": {"spec": {"schedulingGates": ["a"]}},
+    "a-label-is-a-number": {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "a", "b": 1}}},
+    "annotations-are-a-text": {
+        "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "a"}, "annotations": "all"}
+    },
+    "owners-are-a-number": {
+        "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "a"}, "ownerReferences": 1}
+    },
+    "requests-are-wide": {"spec": {"containers": [{"resources": {"requests": {"cpu": 2**70}}}]}},
     "500-levels": {"spec": json.loads('{"a":' * 500 + "1" + "}" * 500)},
     "wide": {"spec": {"containers": [{"name": f"c{n}"} for n in range(5_000)]}},
 }
@@ -325,15 +340,24 @@ def test_policies_decide_on_hostile_objects_and_the_next_one_is_answered(tmp_pat
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize("shape", [pytest.param(o, id=name) for name, o in HOSTILE.items()])
-def test_hostile_jobs_are_answered_with_a_reason_at_worst(tmp_path, shape, path):
+def test_hostile_jobs_are_refused_with_a_reason_or_pass(tmp_path, shape, path):
     client = client_with(tmp_path)
 
-    body = json.dumps(envelope(object=in_a_queue(shape)))
-    answer = client.post(path, content=body, headers=JSON)
+    answered = response(ask(client, path, json.dumps(envelope(object=in_a_queue(shape)))))
 
-    assert answer.status_code == 200 or answer.json()["message"]
-    assert "Traceback" not in answer.text
+    assert answered["allowed"] or answered["status"]["message"].startswith("queue: ")
     assert response(ask(client, path, review()))["uid"] == "u-1"
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_a_pod_that_is_none_is_told_where(tmp_path, path):
+    body = json.dumps(envelope(object=in_a_queue(HOSTILE["containers-are-texts"])))
+
+    answered = response(ask(client_with(tmp_path), path, body))
+
+    assert answered["status"]["message"] == (
+        "queue: the object is no Pod: Expected `object`, got `str` - at `$.spec.containers[0]`"
+    )
 
 
 @pytest.mark.parametrize(
