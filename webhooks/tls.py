@@ -192,7 +192,8 @@ def _uvicorn_config(app: ASGIApp, context: LiveContext | None) -> uvicorn.Config
         lifespan="off",
         access_log=False,
         log_config=None,
-        log_level="warning",
+        # Its warnings are what clients do wrong: anybody could fill the log with them.
+        log_level="error",
         proxy_headers=False,
         server_header=False,
         date_header=False,

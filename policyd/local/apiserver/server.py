@@ -214,6 +214,8 @@ def _configuration(app: Application, pair: CertificatePair) -> uvicorn.Config:
             lifespan="off",
             log_config=None,
             access_log=False,
+            # Its warnings are what clients do wrong, such as `kubectl exec`: they are told already.
+            log_level="error",
             server_header=False,
             date_header=False,
             proxy_headers=False,
