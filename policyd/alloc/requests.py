@@ -44,13 +44,16 @@ class QueueOptions:
     Attributes:
         spec: The queue.
         missing: Flavors it names that do not exist.
+        open: Whether nothing of its own keeps it from giving out quota.
     """
 
-    __slots__ = ("_cells", "_flavors", "_group_of", "_requests", "missing", "spec")
+    __slots__ = ("_cells", "_flavors", "_group_of", "_requests", "missing", "open", "spec")
 
     def __init__(self, spec: QueueSpec, node: Node, flavors: Mapping[str, FlavorSpec]) -> None:
         self.spec = spec
         self.missing = tuple(name for name in spec.flavors if name not in flavors)
+        blocked = spec.stopped or spec.missing_checks or spec.inactive_checks
+        self.open = not blocked and not self.missing
         self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
         self._cells = node.cells
         self._group_of = {r: group for group in spec.groups for r in group.resources}

@@ -52,14 +52,9 @@ class ClusterQueue:
         self.pending = PendingQueue()
         self.holdings: dict[str, Holding] = {}
 
-    @property
-    def active(self) -> bool:
-        """Whether it gives out quota. Valid after a settle."""
-        spec, options = self.spec, self.options
-        if spec is None or options is None or self.node is None:
-            return False
-        blocked = spec.stopped or spec.missing_checks or spec.inactive_checks
-        return not blocked and not options.missing and not self.node.cyclic
+    def active(self, options: QueueOptions) -> bool:
+        """Tell whether it gives out quota, given what it has to offer after a settle."""
+        return options.open and self.node is not None and not self.node.cyclic
 
 
 class State:
@@ -174,11 +169,8 @@ class State:
         """Yield the next workload of every active queue that has one, with the queue's options."""
         self.settle()
         for queue in self.queues.values():
-            options = queue.options
-            if options is None or not queue.pending or not queue.active:
-                continue
-            ticket = queue.pending.head()
-            if ticket is not None:
+            ticket, options = queue.pending.head(), queue.options
+            if ticket is not None and options is not None and queue.active(options):
                 yield options, ticket
 
     def commit(self, plan: Plan) -> None:
