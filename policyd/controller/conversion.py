@@ -25,7 +25,7 @@ from policyd.alloc.workload import (
     Workload,
 )
 from policyd.api import kueue
-from policyd.api.kueue.names import ACTIVE, EVICTED, QUOTA_RESERVED, REQUEUED
+from policyd.api.kueue.names import ACTIVE, ADMITTED, EVICTED, QUOTA_RESERVED, REQUEUED
 from policyd.api.meta import condition_true, find_condition
 from policyd.api.pod_requests import amount
 from policyd.api.pods import PodSpec
@@ -172,7 +172,7 @@ def workload_value(
         backing_off=admission is None and backs_off(workload, now),
         objection=objection or _failed_checks(workload) or invalid,
         admission=admission,
-        admitted=condition_true(workload.status.conditions, "Admitted"),
+        admitted=condition_true(workload.status.conditions, ADMITTED),
     )
 
 

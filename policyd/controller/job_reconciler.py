@@ -132,8 +132,7 @@ class JobReconciler:
     async def _update(self, job: JobObject, view: JobView, workload: Workload) -> None:
         body = await self._body(job, view)
         if body is not None:
-            spec = {"priorityClassRef": None, **body["spec"]}
-            await self._steps.update(self._resource, job.metadata, workload, spec)
+            await self._steps.update(self._resource, job.metadata, workload, body)
 
     async def _body(self, job: JobObject, view: JobView) -> Json:
         """Return the body of the job's workload; None if the job changed meanwhile.
@@ -179,10 +178,7 @@ class JobReconciler:
             draft.remove(("metadata", "annotations", STOPPING))
         await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
         log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
-        admission = workload.status.admission
-        queue = "" if admission is None else admission.cluster_queue
-        message = f"Admitted by clusterQueue {queue}"
-        self._writes.tell(self._resource, job.metadata, "Started", message)
+        self._steps.tell_started(self._resource, job.metadata, workload)
         return None
 
     async def _stop(self, job: JobObject, step: Stop) -> None:

@@ -6,9 +6,9 @@ from policyd.api.kueue import PodSet, ReclaimablePod, Workload
 from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.cache import Cache
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import merge_difference
+from policyd.controller.patches import merge_difference, merge_patch
 from policyd.controller.priorities import PriorityClassMissingError, priority_of
-from policyd.controller.transitions import after_eviction, finish
+from policyd.controller.transitions import after_eviction, finish, holding_queue
 from policyd.controller.workload_reconciler import drop_finalizer
 from policyd.controller.writes import Writes
 from policyd.jobs.base import Outcome
@@ -54,11 +54,11 @@ class WorkloadSteps:
         self._writes.tell(resource, job, "CreatedWorkload", message)
 
     async def update(
-        self, resource: Resource, job: ObjectMeta, workload: Workload, spec: Json
+        self, resource: Resource, job: ObjectMeta, workload: Workload, body: Json
     ) -> None:
-        """Let a workload demand what its job demands now."""
-        version = workload.metadata.resource_version
-        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        """Let a workload demand what its job demands now: what the body of a new one would say."""
+        spec = {"priorityClassRef": None, **body["spec"]}
+        patch = merge_patch(workload.metadata, spec=spec)
         await self._writes.patch(self._mirror, workload, patch)
         message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"
         self._writes.tell(resource, job, "UpdatedWorkload", message)
@@ -74,8 +74,7 @@ class WorkloadSteps:
             new = {"group": reference.group, "kind": reference.kind, "name": reference.name}
             before = {} if old is None else {"group": old.group, "kind": old.kind, "name": old.name}
             spec["priorityClassRef"] = merge_difference(before, new)
-        version = workload.metadata.resource_version
-        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        patch = merge_patch(workload.metadata, spec=spec)
         await self._writes.patch(self._mirror, workload, patch)
         message = f"Updated workload priority class: {workload.metadata.key}"
         self._writes.tell(resource, job, "UpdatedWorkload", message)
@@ -98,6 +97,11 @@ class WorkloadSteps:
         message = f"Workload '{workload.metadata.key}' is declared finished"
         self._writes.tell(resource, job, "FinishedWorkload", message)
 
+    def tell_started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
+        """Say that a job runs now, and of which quota."""
+        message = f"Admitted by clusterQueue {holding_queue(workload)}"
+        self._writes.tell(resource, job, "Started", message)
+
     async def fail_to_start(self, workload: Workload, message: str) -> None:
         """Declare a workload finished whose job can never be started."""
         status = finish(workload, reason="FailedToStart", message=message, now=self._writes.now)
@@ -113,11 +117,7 @@ class WorkloadSteps:
     async def report(self, workload: Workload, pods: tuple[ReclaimablePod, ...]) -> None:
         """Say which pods of a workload need their quota no longer."""
         listed = [{"name": each.name, "count": each.count} for each in pods]
-        version = workload.metadata.resource_version
-        patch = {
-            "metadata": {"resourceVersion": version},
-            "status": {"reclaimablePods": listed},
-        }
+        patch = merge_patch(workload.metadata, status={"reclaimablePods": listed})
         await self._writes.patch(self._mirror, workload, patch, subresource="status")
 
     async def drop_finalizer(self, workload: Workload) -> None:

@@ -24,6 +24,7 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
 from policyd.controller.transitions import (
     evict,
+    holding_queue,
     is_admitted,
     release,
     requeue,
@@ -224,10 +225,8 @@ def _under_stop_policy(workload: Workload, around: Surroundings, now: float) -> 
 
 
 def _cluster_queue_name(workload: Workload, around: Surroundings) -> str:
-    if around.local_queue is not None:
-        return around.local_queue.spec.cluster_queue
-    admission = workload.status.admission
-    return "" if admission is None else admission.cluster_queue
+    queue = around.local_queue
+    return holding_queue(workload) if queue is None else queue.spec.cluster_queue
 
 
 def _unreserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:

@@ -18,7 +18,7 @@ from policyd.controller.mirror import Mirror
 from policyd.jobs.base import JobKind, JobObject
 from policyd.jobs.kinds import KINDS
 from policyd.jobs.pods import Pod
-from policyd.kube.client import Reader
+from policyd.kube.client import PartialObject, Reader
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
     ADMISSION_CHECKS,
@@ -46,12 +46,6 @@ CUSTOM_RESOURCES = (
 """What must be served before there is anything to do."""
 
 
-class Namespace(Wire, frozen=True):
-    """A namespace, as far as selectors go."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
 class PriorityClass(Wire, frozen=True):
     """A scheduling.k8s.io/v1 PriorityClass."""
 
@@ -72,7 +66,7 @@ class Mirrors:
     checks: Mirror[AdmissionCheck]
     priorities: Mirror[WorkloadPriorityClass]
     priority_classes: Mirror[PriorityClass]
-    namespaces: Mirror[Namespace]
+    namespaces: Mirror[PartialObject]
     pods: Mirror[Pod]
     jobs: dict[str, Mirror[JobObject]]
     """By kind."""
@@ -115,7 +109,7 @@ def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
         checks=mirror(ADMISSION_CHECKS, AdmissionCheck),
         priorities=mirror(WORKLOAD_PRIORITY_CLASSES, WorkloadPriorityClass),
         priority_classes=mirror(PRIORITY_CLASSES, PriorityClass),
-        namespaces=mirror(NAMESPACES, Namespace),
+        namespaces=mirror(NAMESPACES, PartialObject),
         pods=mirror(PODS, Pod, f"{MANAGED}=true"),
         jobs=jobs,
     )

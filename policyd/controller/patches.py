@@ -1,4 +1,4 @@
-"""The smallest writes that say a change: merge patches, and JSON patches bound to a version."""
+"""The smallest writes that say a change, bound to the version that the change is based on."""
 
 from collections.abc import Sequence
 
@@ -26,14 +26,20 @@ def merge_difference(old: Json, new: Json) -> Json:
     return patch
 
 
+def merge_patch(metadata: ObjectMeta, **parts: Json) -> Json:
+    """Return a merge patch of an object's parts, to be applied only to the version given."""
+    return {"metadata": {"resourceVersion": metadata.resource_version}, **parts}
+
+
+def status_difference(metadata: ObjectMeta, old: Json, new: Json) -> Json:
+    """Return the merge patch from one status to another; None if they are the same."""
+    difference = merge_difference(old, new)
+    return merge_patch(metadata, status=difference) if difference else None
+
+
 def status_patch(workload: Workload, status: WorkloadStatus) -> Json:
     """Return the patch that gives a workload a status, if nobody changed it; None for no change."""
-    old, new = as_json(workload.status), as_json(status)
-    difference = merge_difference(old, new)
-    if not difference:
-        return None
-    version = workload.metadata.resource_version
-    return {"metadata": {"resourceVersion": version}, "status": difference}
+    return status_difference(workload.metadata, as_json(workload.status), as_json(status))
 
 
 def as_json(status: WorkloadStatus) -> Json:

@@ -16,7 +16,7 @@ from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.membership import Membership
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import draft_of, versioned
+from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.base import queue_name
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
@@ -171,8 +171,7 @@ class PodReconciler:
                 await self._steps.create(PODS, group.first.metadata, body)
             case UpdateWorkload(workload=workload):
                 body = await self._body(group, view)
-                spec = {"priorityClassRef": None, **body["spec"]}
-                await self._steps.update(PODS, group.first.metadata, workload, spec)
+                await self._steps.update(PODS, group.first.metadata, workload, body)
             case Start(workload=workload):
                 return await self._start(group, workload)
             case Stop():
@@ -213,9 +212,7 @@ class PodReconciler:
         calls = (self._writes.patch(self._pods, pod, p, kind="json") for pod, p in patches)
         _raise_first(await asyncio.gather(*calls, return_exceptions=True))
         log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
-        admission = workload.status.admission
-        queue = "" if admission is None else admission.cluster_queue
-        self._tell(group, "Started", f"Admitted by clusterQueue {queue}")
+        self._steps.tell_started(PODS, group.first.metadata, workload)
         return None
 
     def _ungating(
@@ -245,8 +242,7 @@ class PodReconciler:
             TERMINATION_TARGET, "True", reason, message, timestamp(self._writes.now)
         )
         conditions = msgspec.to_builtins(with_condition(pod.status.conditions, condition))
-        version = pod.metadata.resource_version
-        patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
+        patch = merge_patch(pod.metadata, status={"conditions": conditions})
         await self._writes.patch(self._pods, pod, patch, subresource="status")
 
     def _tell(self, group: PodGroup, reason: str, message: str, *, bad: bool = False) -> None:

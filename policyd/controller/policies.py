@@ -16,6 +16,7 @@ from policyd.api.meta import (
     with_condition,
 )
 from policyd.api.policy import API_VERSION, PolicyStatus
+from policyd.controller.patches import merge_patch
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.load import load_document
@@ -139,10 +140,7 @@ class PolicyStatuses:
         status = policy_status(policy, now=self._pace.clock.now())
         if status == policy.status:
             return
-        patch = {
-            "metadata": {"resourceVersion": policy.metadata.resource_version},
-            "status": status,
-        }
+        patch = merge_patch(policy.metadata, status=status)
         try:
             await self._client.patch(
                 POLICIES, name, patch, subresource="status", into=PartialObject

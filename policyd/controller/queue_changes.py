@@ -17,7 +17,7 @@ from policyd.api.quantity import QuantityError
 from policyd.controller.cache import Cache
 from policyd.controller.conversion import check_names, cohort_spec, flavor_spec, queue_spec
 from policyd.controller.keys import owner_keys
-from policyd.controller.mirrors import Namespace
+from policyd.kube.client import PartialObject
 
 log = structlog.get_logger()
 
@@ -117,7 +117,7 @@ class QueueChanges:
                 self._touch_queue(queue.metadata.name)
                 self._cache.ears.report(queue.metadata.name)
 
-    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+    def _namespace_changed(self, old: PartialObject | None, new: PartialObject | None) -> None:
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return
         for key in self._cache.index.local_queues(_name(old, new)):
@@ -143,11 +143,7 @@ def _deleted(obj: Described) -> bool:
     return obj.metadata.deletion_timestamp is not None
 
 
-def _present(old: Described | None, new: Described | None) -> Described:
+def _name(old: Described | None, new: Described | None) -> str:
     present = new or old
     assert present is not None, "a change has an object before or after"
-    return present
-
-
-def _name(old: Described | None, new: Described | None) -> str:
-    return _present(old, new).metadata.key
+    return present.metadata.key

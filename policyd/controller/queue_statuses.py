@@ -1,7 +1,7 @@
 """Writes what queues hold into their statuses: gathered, once a second, and only what is new."""
 
 import asyncio
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -14,7 +14,6 @@ from policyd.api.kueue import (
     FlavorUsage,
     LocalQueue,
     LocalQueueFlavorUsage,
-    LocalQueueResourceUsage,
     LocalQueueStatus,
     ResourceUsage,
 )
@@ -23,12 +22,14 @@ from policyd.api.meta import Condition, Json, ObjectMeta, timestamp, with_condit
 from policyd.controller.cache import Cache
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import merge_difference
+from policyd.controller.patches import status_difference
 from policyd.controller.writes import Writes
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
 
 log = structlog.get_logger()
+
+S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
 GATHER_SECONDS = 1.0
 """Changes are gathered for so long before they are written."""
@@ -134,12 +135,10 @@ def cluster_queue_status(
     queue: ClusterQueue, figures: Figures, active: Condition, *, now: float
 ) -> ClusterQueueStatus:
     """Return the status that a ClusterQueue should have."""
-    return msgspec.structs.replace(
+    return _filled(
         queue.status,
-        conditions=_conditions(queue.status.conditions, active, queue.metadata, now),
-        pending_workloads=figures.pending,
-        reserving_workloads=figures.reserving,
-        admitted_workloads=figures.admitted,
+        figures,
+        _stamped(active, queue.metadata, now),
         flavors_reservation=_usages(figures, admitted=False),
         flavors_usage=_usages(figures, admitted=True),
     )
@@ -149,37 +148,39 @@ def local_queue_status(
     queue: LocalQueue, figures: Figures, active: Condition, *, now: float
 ) -> LocalQueueStatus:
     """Return the status that a LocalQueue should have."""
-    return msgspec.structs.replace(
+    return _filled(
         queue.status,
-        conditions=_conditions(queue.status.conditions, active, queue.metadata, now),
-        pending_workloads=figures.pending,
-        reserving_workloads=figures.reserving,
-        admitted_workloads=figures.admitted,
+        figures,
+        _stamped(active, queue.metadata, now),
         flavors_reservation=_local_usages(figures, admitted=False),
         flavors_usage=_local_usages(figures, admitted=True),
     )
 
 
-def _conditions(
-    old: tuple[Condition, ...], active: Condition, metadata: ObjectMeta, now: float
-) -> tuple[Condition, ...]:
-    stamped = msgspec.structs.replace(
+def _filled(status: S, figures: Figures, active: Condition, **usages: object) -> S:
+    return msgspec.structs.replace(
+        status,
+        conditions=with_condition(status.conditions, active),
+        pending_workloads=figures.pending,
+        reserving_workloads=figures.reserving,
+        admitted_workloads=figures.admitted,
+        **usages,
+    )
+
+
+def _stamped(active: Condition, metadata: ObjectMeta, now: float) -> Condition:
+    return msgspec.structs.replace(
         active, last_transition_time=timestamp(now), observed_generation=metadata.generation
     )
-    return with_condition(old, stamped)
-
-
-def _by_flavor(figures: Figures) -> dict[str, list[Use]]:
-    flavors: dict[str, list[Use]] = {}
-    for use in figures.uses:
-        flavors.setdefault(use.flavor, []).append(use)
-    return flavors
 
 
 def _usages(figures: Figures, *, admitted: bool) -> tuple[FlavorUsage, ...]:
+    flavors: dict[str, list[Use]] = {}
+    for use in figures.uses:
+        flavors.setdefault(use.flavor, []).append(use)
     return tuple(
         FlavorUsage(name=flavor, resources=tuple(_usage(use, admitted=admitted) for use in uses))
-        for flavor, uses in _by_flavor(figures).items()
+        for flavor, uses in flavors.items()
     )
 
 
@@ -194,27 +195,11 @@ def _usage(use: Use, *, admitted: bool) -> ResourceUsage:
 
 
 def _local_usages(figures: Figures, *, admitted: bool) -> tuple[LocalQueueFlavorUsage, ...]:
-    return tuple(
-        LocalQueueFlavorUsage(
-            name=flavor,
-            resources=tuple(
-                LocalQueueResourceUsage(
-                    name=use.resource,
-                    total=format_amount(use.resource, use.admitted if admitted else use.reserved),
-                )
-                for use in uses
-            ),
-        )
-        for flavor, uses in _by_flavor(figures).items()
-    )
+    """Leave out what is borrowed: that is the ClusterQueue's."""
+    usages = _usages(figures, admitted=admitted)
+    return msgspec.convert(usages, tuple[LocalQueueFlavorUsage, ...], from_attributes=True)
 
 
-def _patch(old: Json, new: Json, metadata: ObjectMeta) -> Json:
+def _patch(old: S, new: S, metadata: ObjectMeta) -> Json:
     """Return the patch from one status to another; None if they are the same."""
-    if old == new:
-        return None
-    difference = merge_difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
-    if not difference:
-        return None
-    version = metadata.resource_version
-    return {"metadata": {"resourceVersion": version}, "status": difference}
+    return status_difference(metadata, msgspec.to_builtins(old), msgspec.to_builtins(new))

@@ -242,6 +242,12 @@ def queued_since(workload: Workload) -> float:
     return max(moments)
 
 
+def holding_queue(workload: Workload) -> str:
+    """Return the ClusterQueue that a workload holds quota of; empty if of none."""
+    admission = workload.status.admission
+    return "" if admission is None else admission.cluster_queue
+
+
 def is_admitted(workload: Workload) -> bool:
     """Tell whether a workload may run."""
     return condition_true(workload.status.conditions, ADMITTED)

@@ -27,9 +27,11 @@ from policyd.controller.lifecycle import (
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.owners import Owners
+from policyd.controller.patches import merge_patch
 from policyd.controller.shortage import held_by
 from policyd.controller.transitions import (
     finish,
+    holding_queue,
     is_admitted,
     queued_since,
     reserve,
@@ -201,8 +203,7 @@ class WorkloadReconciler:
 
     async def _live(self, workload: Workload) -> float | None:
         if to_be_deactivated(workload):
-            version = workload.metadata.resource_version
-            patch = {"metadata": {"resourceVersion": version}, "spec": {"active": False}}
+            patch = merge_patch(workload.metadata, spec={"active": False})
             await self._writes.patch(self._mirror, workload, patch)
             return None
         now = self._writes.now
@@ -234,8 +235,7 @@ class WorkloadReconciler:
             self._tell_evicted(after, eviction.reason, eviction.message)
 
     def _tell_evicted(self, workload: Workload, reason: str, message: str) -> None:
-        admission = workload.status.admission
-        self._metrics.evicted("" if admission is None else admission.cluster_queue, reason)
+        self._metrics.evicted(holding_queue(workload), reason)
         log.info("workload_evicted", workload=workload.metadata.key, reason=reason)
         self._writes.tell(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
 
