@@ -1,4 +1,5 @@
 import asyncio
+import socket
 
 import pytest
 
@@ -126,3 +127,8 @@ async def test_who_is_too_slow_is_cut_off():
     assert watcher.closed
     assert len(await watcher.notices(0)) == BACKLOG + 1
     assert await watcher.notices(0) == []
+
+
+async def test_answers_do_not_wait_for_acknowledgements(server):
+    # asyncio turns Nagle's algorithm off only for sockets that name their protocol.
+    assert server._socket.proto == socket.IPPROTO_TCP
