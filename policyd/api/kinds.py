@@ -148,7 +148,7 @@ def fields(type_name: str) -> Mapping[str, FieldType]:
     """
     lines = (line.split(" ", 1) for line in TYPES[type_name].split("\n") if line)
     return MappingProxyType(
-        {name.rstrip("!"): _parse_field(spec, name.endswith("!")) for name, spec in lines}
+        {name.rstrip("!"): _parse_field(spec, required=name.endswith("!")) for name, spec in lines}
     )
 
 
@@ -171,7 +171,7 @@ _LIST_TYPE = re.compile(r"set\b|map\(([^)]*)\)")
 _PATCH = re.compile(r" (merge|replace|retainKeys)(?:\((\w+)\))?")
 
 
-def _parse_field(spec: str, required: bool) -> FieldType:  # noqa: FBT001 - two facts of one line
+def _parse_field(spec: str, *, required: bool) -> FieldType:
     spec, _, default = spec.partition(" =")
     strategies = _PATCH.findall(spec)
     parsed, rest = _read_type(spec)

@@ -18,8 +18,6 @@ from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.telemetry import configure_logging
 
-NO_PORT = -1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -31,7 +29,7 @@ class Options:
     leader_election: bool
     workers: int
     health_host: str
-    health_port: int
+    health_port: int | None
 
 
 @click.command("controller")
@@ -45,9 +43,7 @@ class Options:
 )
 @click.option("--workers", default=16, show_default=True, help="Objects reconciled at a time.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for probes.")
-@click.option(
-    "--health-port", default=NO_PORT, help="Port of /livez, /readyz and /metrics.  [not served]"
-)
+@click.option("--health-port", type=int, help="Port of /livez, /readyz and /metrics.  [not served]")
 @click.option(
     "--log-format", type=click.Choice(["json", "lines"]), default="json", show_default=True
 )
@@ -74,7 +70,7 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
     health = Health()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(HttpClient(connection))
-        if options.health_port != NO_PORT:
+        if options.health_port is not None:
             served = serve_health(health, host=options.health_host, port=options.health_port)
             await stack.enter_async_context(served)
         async with asyncio.TaskGroup() as group:

@@ -8,7 +8,10 @@ from typing import NoReturn
 from rich.console import Console
 from rich.status import Status
 
-from policyd.api.meta import Condition, ObjectMeta, Wire, condition_true, find_condition
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
+from policyd.api.meta import condition_true, find_condition
+from policyd.controller.shortage import job_path
 from policyd.kube.client import Reader
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS, WORKLOADS
@@ -18,47 +21,27 @@ from policyd.local.scheduler import requests
 GPU = "nvidia.com/gpu"
 
 
-class WorkloadStatus(Wire, frozen=True):
-    """How far a workload has come."""
-
-    conditions: tuple[Condition, ...] = ()
-
-
-class Workload(Wire, frozen=True):
-    """A workload, as much of it as its story takes."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    status: WorkloadStatus = WorkloadStatus()
-
-    @property
-    def job(self) -> str:
-        """`namespace/name` of the job it stands for."""
-        owners = self.metadata.owner_references
-        name = owners[0].name if len(owners) == 1 else self.metadata.name
-        return f"{self.metadata.namespace}/{name}"
-
-
 def tell(old: Workload | None, new: Workload | None) -> str | None:
     """Say in a line what has become of a workload; None if nothing worth a line has."""
     if new is None:
         return None
-    before = old.status.conditions if old else ()
-    for kind, said in (("Finished", "finished"), ("Evicted", "evicted"), ("Admitted", "admitted")):
+    job, before = job_path(new.metadata), old.status.conditions if old else ()
+    for kind, said in ((FINISHED, "finished"), (EVICTED, "evicted"), (ADMITTED, "admitted")):
         if condition_true(new.status.conditions, kind):
             told = condition_true(before, kind)
-            return None if told else f"{new.job} {said}{_because(new, kind)}"
-    reserved = find_condition(new.status.conditions, "QuotaReserved")
+            return None if told else f"{job} {said}{_because(new, kind)}"
+    reserved = find_condition(new.status.conditions, QUOTA_RESERVED)
     if reserved is None or reserved.status == "True":
         return None
-    earlier = find_condition(before, "QuotaReserved")
+    earlier = find_condition(before, QUOTA_RESERVED)
     if earlier is not None and earlier.message == reserved.message:
         return None
-    return f"{new.job} waits: {reserved.message}"
+    return f"{job} waits: {reserved.message}"
 
 
 def _because(workload: Workload, kind: str) -> str:
     condition = find_condition(workload.status.conditions, kind)
-    return f": {condition.message}" if condition and kind == "Evicted" else ""
+    return f": {condition.message}" if condition and kind == EVICTED else ""
 
 
 class Live:
@@ -107,4 +90,4 @@ def summary(pods: Iterable[Pod], workloads: Iterable[Workload]) -> str:
 
 def _settled(workload: Workload) -> bool:
     conditions = workload.status.conditions
-    return condition_true(conditions, "Admitted") or condition_true(conditions, "Finished")
+    return condition_true(conditions, ADMITTED) or condition_true(conditions, FINISHED)

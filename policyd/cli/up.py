@@ -14,6 +14,7 @@ import yaml
 from rich.console import Console
 
 from policyd.api.crd import KINDS, definition
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
@@ -34,7 +35,6 @@ from webhooks.door import Door, run_door
 from webhooks.tls import listen
 
 HOST = "127.0.0.1"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 READY_SECONDS = 60.0
 
 DEMO_RESOURCES = {
@@ -193,7 +193,7 @@ async def _door_is_open(client: Client) -> bool:
         )
     except ApiError:
         return False  # not open yet
-    return QUEUE_LABEL in answer["metadata"].get("labels", {})
+    return QUEUE_NAME in answer["metadata"].get("labels", {})
 
 
 def shipped(name: str) -> Path:

@@ -7,6 +7,16 @@ set stays, unless the edit overrides. Values are plain JSON, as the API server w
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from policyd.api.kueue.names import (
+    MIN_PARALLELISM,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    PODSET_PREFERRED_TOPOLOGY,
+    PODSET_REQUIRED_TOPOLOGY,
+    PODSET_UNCONSTRAINED_TOPOLOGY,
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+)
 from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.engine.workloads import Path, value_at
@@ -14,15 +24,10 @@ from policyd.errors import PolicydError
 from policyd.patch.copying import same_json
 from policyd.patch.draft import Draft
 
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
-PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
-GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
-GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
-MINIMUM_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 TOPOLOGY = {
-    "required": "kueue.x-k8s.io/podset-required-topology",
-    "preferred": "kueue.x-k8s.io/podset-preferred-topology",
-    "unconstrained": "kueue.x-k8s.io/podset-unconstrained-topology",
+    "required": PODSET_REQUIRED_TOPOLOGY,
+    "preferred": PODSET_PREFERRED_TOPOLOGY,
+    "unconstrained": PODSET_UNCONSTRAINED_TOPOLOGY,
 }
 
 
@@ -205,16 +210,16 @@ def request_topology(edit: Edit, topology: Mapping[str, Json]) -> None:
 
 def form_gang_of_pods(edit: Edit, gang: Mapping[str, Json]) -> None:
     """Make a plain pod a member of a group; without a name, only if it is in one already."""
-    label = edit.get("metadata", "labels", GROUP_NAME)
-    given = edit.get("metadata", "annotations", GROUP_NAME) or label
+    label = edit.get("metadata", "labels", POD_GROUP_NAME)
+    given = edit.get("metadata", "annotations", POD_GROUP_NAME) or label
     name = gang.get("name")
     if name and (edit.override or not given):
-        edit.draft.set((*edit.at, "metadata", "labels", GROUP_NAME), name)
+        edit.draft.set((*edit.at, "metadata", "labels", POD_GROUP_NAME), name)
         if edit.override:
-            edit.draft.remove((*edit.at, "metadata", "annotations", GROUP_NAME))
+            edit.draft.remove((*edit.at, "metadata", "annotations", POD_GROUP_NAME))
     elif not given:
         return
-    edit.put(str(gang["minMember"]), "metadata", "annotations", GROUP_TOTAL)
+    edit.put(str(gang["minMember"]), "metadata", "annotations", POD_GROUP_TOTAL_COUNT)
 
 
 def form_gang_of_job(edit: Edit, gang: Mapping[str, Json]) -> None:
@@ -224,7 +229,7 @@ def form_gang_of_job(edit: Edit, gang: Mapping[str, Json]) -> None:
     """
     parallelism = edit.get("spec", "parallelism")
     if isinstance(parallelism, int) and gang["minMember"] < parallelism:
-        edit.put(str(gang["minMember"]), "metadata", "annotations", MINIMUM_PARALLELISM)
+        edit.put(str(gang["minMember"]), "metadata", "annotations", MIN_PARALLELISM)
 
 
 def default_resources(edit: Edit, resources: Mapping[str, Mapping[str, Json]]) -> None:

@@ -79,8 +79,8 @@ class JobKind(Generic[J]):
 
     def owns(self, owner: OwnerReference) -> bool:
         """Tell whether `owner` names a job of this kind, in whichever version."""
-        group, slash, _ = owner.api_version.partition("/")
-        return owner.kind == self.kind and (group if slash else "") == self.group
+        group = owner.api_version.rpartition("/")[0]
+        return (owner.kind, group) == (self.kind, self.group)
 
 
 def queue_name(metadata: ObjectMeta) -> str:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from policyd.api.kueue import PodSet, ReclaimablePod
-from policyd.api.kueue.names import DEFAULT_POD_SET
+from policyd.api.kueue.names import DEFAULT_POD_SET, MIN_PARALLELISM
 from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, Outcome
@@ -12,7 +12,6 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 POD_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 class BatchJobSpec(Wire, frozen=True):

@@ -11,6 +11,7 @@ from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
     DEFAULT_LOCAL_QUEUE,
     MAX_EXEC_TIME_SECONDS,
+    MIN_PARALLELISM,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     PODSET_PREFERRED_TOPOLOGY,
@@ -22,7 +23,6 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import Json
 from policyd.jobs.base import JobKind
-from policyd.jobs.batch_job import MIN_PARALLELISM
 from policyd.jobs.kinds import find_kind
 from policyd.jobs.shape import check_shape
 from policyd.patch.draft import Draft

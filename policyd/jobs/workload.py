@@ -31,8 +31,8 @@ class Priority:
 
 def workload_name(owner: OwnerReference) -> str:
     """Return the name that Kueue gives the workload of a job: the same for the same object."""
-    group, slash, _ = owner.api_version.partition("/")
-    text = "\n".join((owner.kind, group if slash else "", owner.name, owner.uid))
+    group = owner.api_version.rpartition("/")[0]
+    text = "\n".join((owner.kind, group, owner.name, owner.uid))
     digest = sha1(text.encode(), usedforsecurity=False).hexdigest()[:HASH_DIGITS]
     prefix = f"{owner.kind.lower()}-{owner.name}"[: LONGEST_NAME - HASH_DIGITS - 1]
     return f"{prefix}-{digest}"

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-KUEUE = "kueue.x-k8s.io/v1beta2"
+from policyd.api.kueue.names import API_VERSION
+
 RACK_LABEL = "cloud.provider.com/topology-rack"
 GPU_LABEL = "nvidia.com/gpu.product"
 GPU_PRODUCT = "NVIDIA-H100-80GB-HBM3"
 GPUS_PER_NODE = 8
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 TEAMS = ("team-a", "team-b")
 
 
@@ -20,16 +22,18 @@ def nodes(count: int = 8, racks: int = 2) -> Iterator[dict[str, Any]]:
 
 def teams() -> Iterator[dict[str, Any]]:
     """Yield the teams' namespaces and queues: 8 GPUs each, half of which the other may borrow."""
-    yield _object(KUEUE, "ResourceFlavor", "h100", spec={"nodeLabels": {GPU_LABEL: GPU_PRODUCT}})
-    yield _object(KUEUE, "Cohort", "research", spec={})
+    # Tolerations, so that a pod without GPUs runs there too, and does not hold quota for nothing.
+    flavor = {"nodeLabels": {GPU_LABEL: GPU_PRODUCT}, "tolerations": [GPU_TOLERATION]}
+    yield _object(API_VERSION, "ResourceFlavor", "h100", spec=flavor)
+    yield _object(API_VERSION, "Cohort", "research", spec={})
     for name, value in (("research", 100), ("production", 1000)):
-        yield _object(KUEUE, "WorkloadPriorityClass", name, value=value)
+        yield _object(API_VERSION, "WorkloadPriorityClass", name, value=value)
         yield _object("scheduling.k8s.io/v1", "PriorityClass", name, value=value)
     for team in TEAMS:
         labels = {"policyd.io/team": team, "policyd.io/queue": team}
         yield _object("v1", "Namespace", team, labels=labels)
-        yield _object(KUEUE, "ClusterQueue", team, spec=_cluster_queue())
-        yield _object(KUEUE, "LocalQueue", team, namespace=team, spec={"clusterQueue": team})
+        yield _object(API_VERSION, "ClusterQueue", team, spec=_cluster_queue())
+        yield _object(API_VERSION, "LocalQueue", team, namespace=team, spec={"clusterQueue": team})
 
 
 def pod(name: str, namespace: str) -> dict[str, Any]:

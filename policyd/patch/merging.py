@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import is_
 
 from policyd.api.meta import Json
 from policyd.patch.fields_v1 import Element, FieldSet, field_element
@@ -55,12 +56,8 @@ def _merge_items(live: Json, applied: Json, part: ListSchema) -> Json:
             merged.append(items[index])
         else:
             merged.append(merge(known.get(name, ABSENT), news[name], part.element))
-    same = len(merged) == len(items) and all(map(_is, merged, items))
+    same = len(merged) == len(items) and all(map(is_, merged, items))
     return live if same and isinstance(live, list) else merged
-
-
-def _is(one: Json, other: Json) -> bool:
-    return one is other
 
 
 def _merged_order(
@@ -127,7 +124,7 @@ def _remove_items(value: list[Json], fields: FieldSet, part: ListSchema) -> Json
         for element, child in zip(elements_of(part, value), value, strict=True)
         if element not in fields.members
     ]
-    same = len(kept) == len(value) and all(map(_is, kept, value))
+    same = len(kept) == len(value) and all(map(is_, kept, value))
     return value if same else kept or None
 
 
@@ -158,7 +155,7 @@ def trimmed(value: Json, schema: Schema) -> Json:
         return _trimmed_fields(value, schema.map)
     if isinstance(value, list) and schema.list is not None:
         items = [trimmed(item, schema.list.element) for item in value]
-        return value if all(map(_is, items, value)) else items
+        return value if all(map(is_, items, value)) else items
     return value
 
 
