@@ -89,6 +89,7 @@ KINDS = (
             Column("Admitted", ".status.conditions[?(@.type=='Admitted')].status"),
             Column("Finished", ".status.conditions[?(@.type=='Finished')].status"),
             _AGE,
+            Column("Quota", ".status.conditions[?(@.type=='QuotaReserved')].message", priority=1),
         ),
         selectable=(".status.admission.clusterQueue",),
     ),

@@ -96,9 +96,15 @@ class Api:
         path = f"{PATHS[kind].format(namespace=namespace)}/{name}"
         return self.call("PATCH", path, patch, content_type=PATCH_TYPES[by])
 
-    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+    def delete(
+        self, kind: str, name: str, namespace: str = "default", *, missing_is_fine: bool = False
+    ) -> None:
         body = {"propagationPolicy": "Background"}
-        self.call("DELETE", f"{PATHS[kind].format(namespace=namespace)}/{name}", body)
+        try:
+            self.call("DELETE", f"{PATHS[kind].format(namespace=namespace)}/{name}", body)
+        except Refused as refusal:
+            if not (missing_is_fine and refusal.code == 404):
+                raise
 
     def exists(self, kind: str, name: str, namespace: str = "default") -> bool:
         try:

@@ -25,7 +25,7 @@ def clear(api):
         for namespace in ("team-a", "team-b"):
             for item in api.find(kind, namespace):
                 if not item["metadata"].get("deletionTimestamp"):
-                    api.delete(kind, item["metadata"]["name"], namespace)
+                    api.delete(kind, item["metadata"]["name"], namespace, missing_is_fine=True)
     for kind in ("Pod", "Workload"):
         for namespace in ("team-a", "team-b"):
             eventually(
