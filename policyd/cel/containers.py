@@ -62,7 +62,7 @@ def make_map(pairs: Iterable[tuple[Value, Value]]) -> dict[Any, Value]:
     return finish_map(made)
 
 
-def _literal_key(key: Value) -> Any:  # noqa: ANN401 - keys are of several types
+def _literal_key(key: Value) -> Value:
     if type(key) not in _LITERAL_KEYS:
         raise CelError(f"unsupported key type: {type_name(key)}")
     return BOOL_KEYS[key] if type(key) is bool else key

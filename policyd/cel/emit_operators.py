@@ -82,7 +82,7 @@ def _emit_equality(generator: Generator, node: ast.Call) -> Atom:
     negated = node.function == "_!=_"
     if right.value is not None and left.value is None and right.kind in _BY_LITERAL:
         _charge_literal(generator, left, right)
-        return generator.assign(_BY_LITERAL[right.kind](left, right, negated), "bool")
+        return generator.assign(_BY_LITERAL[right.kind](left, right, negated=negated), "bool")
     if left.kind == right.kind and left.kind in ("int", "uint", "double", "bool"):
         generator.charge(1)
         return generator.assign(f"{left.code} {'!=' if negated else '=='} {right.code}", "bool")
@@ -119,23 +119,23 @@ def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
         generator.line(f"c += 1 if {full} else {exact}")
 
 
-def _is_string(left: Atom, right: Atom, negated: bool) -> str:  # noqa: FBT001 - table of functions
+def _is_string(left: Atom, right: Atom, *, negated: bool) -> str:
     return f"{left.code} {'!=' if negated else '=='} {right.code}"
 
 
-def _is_singleton(left: Atom, right: Atom, negated: bool) -> str:  # noqa: FBT001
+def _is_singleton(left: Atom, right: Atom, *, negated: bool) -> str:
     return f"{left.code} {'is not' if negated else 'is'} {right.code}"
 
 
-def _is_number(left: Atom, right: Atom, negated: bool) -> str:  # noqa: FBT001
+def _is_number(left: Atom, right: Atom, *, negated: bool) -> str:
     if left.kind in _NUMERIC:
-        return _is_string(left, right, negated)
+        return _is_string(left, right, negated=negated)
     if negated:
         return f"{left.code} != {right.code} or type({left.code}) not in NUMBERS"
     return f"{left.code} == {right.code} and type({left.code}) in NUMBERS"
 
 
-_BY_LITERAL: Final[dict[str, Callable[[Atom, Atom, bool], str]]] = {
+_BY_LITERAL: Final[dict[str, Callable[..., str]]] = {
     "string": _is_string,
     "bool": _is_singleton,
     "null_type": _is_singleton,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Final
 
 from policyd.cel import ast
 from policyd.cel.checked import Checked, VariableReference
@@ -40,6 +40,7 @@ from policyd.cel.globals import GLOBALS
 from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, Type, list_of
+from policyd.cel.values import Value
 
 _EMITTERS: Final[dict[type[ast.Node], Emit]] = {
     ast.Literal: emit_literal,
@@ -89,7 +90,7 @@ class Program:
         self.variables_used = _variables_used(checked)
         self._run = _load(generated)
 
-    def evaluate(self, variables: Mapping[str, object], budget: Budget) -> Any:  # noqa: ANN401
+    def evaluate(self, variables: Mapping[str, object], budget: Budget) -> Value:
         """Evaluate the expression on decoded JSON.
 
         Args:
@@ -165,7 +166,7 @@ def _build(source: str, checked: Checked, environment: Environment) -> Program:
     return Program(source, checked, generated)
 
 
-def _load(generated: Generated) -> Any:  # noqa: ANN401 - a generated function
+def _load(generated: Generated) -> FunctionType:
     places = tuple((line.position, line.probe) for line in generated.lines)
     namespace = {"__builtins__": GLOBALS, **generated.constants, PLACES: places}
     code: CodeType = compile(generated.source, FILE, "exec")

@@ -189,7 +189,7 @@ def position_of(key: Value) -> int:
     raise CelError(f"unsupported index type '{type_name(key)}' in list")
 
 
-def map_key(container: Value, key: Value) -> Any:  # noqa: ANN401 - keys are of several types
+def map_key(container: Value, key: Value) -> Value:
     """Return the form in which a map holds a key."""
     if type(key) is bool:
         return BOOL_KEYS[key]

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from policyd.cel.cost import deep_size, traverse
 from policyd.cel.errors import CelError
@@ -11,7 +11,7 @@ from policyd.cel.functions import Overload, Size, method
 from policyd.cel.lib.conversions import double_text
 from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.types import DYN, STRING, list_of
-from policyd.cel.values import Duration, Timestamp, TypeValue, UInt, type_name
+from policyd.cel.values import Duration, Timestamp, TypeValue, UInt, Value, type_name
 
 _CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]*))?(.?))", re.DOTALL)
 # More digits than a double has; without a limit, a precision of a gigabyte would be honoured.
@@ -27,7 +27,7 @@ def _wrong(clause: str, wanted: str, value: object) -> CelError:
     )
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - every value has a text
+def _text(value: Value) -> str:
     kind = type(value)
     writer = _TEXTS.get(kind)
     if writer is not None:
@@ -54,7 +54,7 @@ def _special_text(number: float) -> str:
     return ""
 
 
-_TEXTS: Final[dict[type, Callable[[Any], str]]] = {
+_TEXTS: Final[dict[type, Callable[[Value], str]]] = {
     str: lambda value: value,
     int: str,
     UInt: lambda value: str(int(value)),
@@ -69,7 +69,7 @@ _TEXTS: Final[dict[type, Callable[[Any], str]]] = {
 }
 
 
-def _number(value: Any, clause: str) -> float:  # noqa: ANN401 - what is refused
+def _number(value: Value, clause: str) -> float:
     if type(value) is str and value in _SPECIAL:
         return _SPECIAL[value]
     if type(value) in (int, UInt, float):
@@ -77,17 +77,17 @@ def _number(value: Any, clause: str) -> float:  # noqa: ANN401 - what is refused
     raise _wrong(clause, "doubles", value)
 
 
-def _fixed(value: Any, precision: int) -> str:  # noqa: ANN401
+def _fixed(value: Value, precision: int) -> str:
     number = _number(value, "fixed-point")
     return _special_text(number) or f"{number:.{precision}f}"
 
 
-def _scientific(value: Any, precision: int) -> str:  # noqa: ANN401
+def _scientific(value: Value, precision: int) -> str:
     number = _number(value, "scientific")
     return _special_text(number) or f"{number:.{precision}e}"
 
 
-def _decimal(value: Any, _precision: int) -> str:  # noqa: ANN401
+def _decimal(value: Value, _precision: int) -> str:
     if type(value) in (int, UInt):
         return str(int(value))
     if type(value) is float and _special_text(value):
@@ -95,7 +95,7 @@ def _decimal(value: Any, _precision: int) -> str:  # noqa: ANN401
     raise _wrong("decimal", "integers", value)
 
 
-def _binary(value: Any, _precision: int) -> str:  # noqa: ANN401
+def _binary(value: Value, _precision: int) -> str:
     if type(value) in (int, UInt, bool):
         return f"{int(value):b}"
     raise CelError(
@@ -104,13 +104,13 @@ def _binary(value: Any, _precision: int) -> str:  # noqa: ANN401
     )
 
 
-def _octal(value: Any, _precision: int) -> str:  # noqa: ANN401
+def _octal(value: Value, _precision: int) -> str:
     if type(value) in (int, UInt):
         return f"{int(value):o}"
     raise _wrong("octal", "integers", value)
 
 
-def _hexadecimal(value: Any, _precision: int) -> str:  # noqa: ANN401
+def _hexadecimal(value: Value, _precision: int) -> str:
     if type(value) in (int, UInt):
         return f"{int(value):x}"
     if type(value) is str:
@@ -123,7 +123,7 @@ def _hexadecimal(value: Any, _precision: int) -> str:  # noqa: ANN401
     )
 
 
-_CLAUSES: Final[dict[str, Callable[[Any, int], str]]] = {
+_CLAUSES: Final[dict[str, Callable[[Value, int], str]]] = {
     "s": lambda value, _precision: _text(value),
     "f": _fixed,
     "e": _scientific,
@@ -135,7 +135,7 @@ _CLAUSES: Final[dict[str, Callable[[Any, int], str]]] = {
 }
 
 
-def _format(template: str, arguments: list[Any]) -> str:
+def _format(template: str, arguments: list[Value]) -> str:
     place = -1
 
     def write(found: re.Match[str]) -> str:
@@ -162,7 +162,7 @@ def _precision(digits: str | None) -> int:
     return int(digits)
 
 
-def _format_work(template: str, arguments: list[Any]) -> int:
+def _format_work(template: str, arguments: list[Value]) -> int:
     """Return how much text is made at most, in tens of characters."""
     size = template.count("%.") * _LARGEST_PRECISION + len(template)
     # Every value takes some characters; a hundred of text count as one, and may be escaped.

@@ -1,5 +1,6 @@
 """Lists: the API server's own functions, and cel-go's extension, version 3."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from policyd.cel import arithmetic, comparison
@@ -161,7 +162,9 @@ _LIST = list_of(A)
 _SINCE = (1, 34)
 
 
-def _of_each(name: str, run: Any, kinds: tuple[Type, ...], result: Type | None) -> Any:  # noqa: ANN401
+def _of_each(
+    name: str, run: Callable[..., object], kinds: tuple[Type, ...], result: Type | None
+) -> tuple[Overload, ...]:
     return tuple(
         method(name, list_of(kind), returns=result or kind, run=run, size=_EACH) for kind in kinds
     )

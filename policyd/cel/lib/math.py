@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from policyd.cel.arithmetic import checked_int
 from policyd.cel.comparison import NUMBERS, greater, less
@@ -10,15 +10,15 @@ from policyd.cel.cost import elements
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function
 from policyd.cel.types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
-from policyd.cel.values import UINT_MAX, UInt, no_such_overload
+from policyd.cel.values import UINT_MAX, UInt, Value, no_such_overload
 
 _NUMBERS: Final = (INT, UINT, DOUBLE)
 _MOST_ARGUMENTS: Final = 12
 _BITS: Final = 64
 
 
-def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[..., object]:
-    def choose(*arguments: Any) -> object:  # noqa: ANN401 - numbers, or one list of them
+def _extreme(name: str, better: Callable[[Value, Value], bool]) -> Callable[..., object]:
+    def choose(*arguments: Value) -> object:
         numbers = arguments
         if len(arguments) == 1 and type(arguments[0]) is list:
             numbers = tuple(arguments[0])
@@ -35,7 +35,7 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[..., obj
     return choose
 
 
-def _extreme_overloads(name: str, better: Callable[[Any, Any], bool]) -> tuple[Overload, ...]:
+def _extreme_overloads(name: str, better: Callable[[Value, Value], bool]) -> tuple[Overload, ...]:
     run = _extreme(name, better)
     pairs = ((a, b) for a in _NUMBERS for b in _NUMBERS)
     many = ((DYN,) * count for count in range(3, _MOST_ARGUMENTS + 1))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any
 
 from policyd.cel.cost import traversal, traverse
 from policyd.cel.errors import CelError
@@ -147,7 +146,7 @@ def _of_address(name: str, read: Callable[[Address], object], returns: Type = BO
     return method(name, IP_TYPE, returns=returns, run=lambda ip: read(ip.address))
 
 
-def _containment_cost(cidr: Cidr, other: Any) -> int:  # noqa: ANN401 - a string or an address
+def _containment_cost(cidr: Cidr, other: str | Address) -> int:
     return traversal(len(cidr)) + traversal(len(other)) if type(other) is str else 1
 
 
