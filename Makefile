@@ -48,6 +48,8 @@ bench: $(STAMP) ## measure, and print the figures as a table
 
 generate: $(STAMP) controlplane ## renew what is generated: kinds, CRDs, reference pages
 	@$(BIN)/python -m tests.controlplane.generate_kinds
+	@$(BIN)/python -m tests.generate_crds
+	@$(BIN)/python -m tests.generate_docs
 
 constraints: ## renew constraints.txt from pyproject.toml
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev]'
