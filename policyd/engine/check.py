@@ -1,19 +1,15 @@
 """What a schema cannot say: fields that do not go together, quantities, names of labels."""
 
-import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from policyd.api.names import is_label_key
 from policyd.api.policy import Expression, Inject, Policy, Resources, Toleration, Validation
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
 from policyd.api.selectors import LabelSelector
 from policyd.engine.documents import Document, Path
 from policyd.engine.findings import Finding
-
-_LABEL = re.compile(
-    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
 
 _FIELDS = msgspec.structs.fields(Inject)
 
@@ -79,7 +75,7 @@ def _inject(inject: Inject, path: Path) -> Iterator[_At]:
 def _keys(inject: Inject, path: Path) -> Iterator[_At]:
     for field in ("labels", "annotations", "objectLabels", "objectAnnotations", "nodeSelector"):
         for key in _entries(inject, field):
-            if not _LABEL.fullmatch(key):
+            if not is_label_key(key):
                 yield f"label `{key}` is not a valid name", (*path, field, key), None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import msgspec
 
+from policyd.api.names import LONGEST_SUBDOMAIN, SUBDOMAIN
 from policyd.api.policy import Policy
 from policyd.engine.documents import Document, Path
 from policyd.engine.findings import Finding
@@ -25,7 +26,7 @@ _Error = Any
 _CLOSED = ("Rule", "LabelSelector", "Requirement")
 """Structs that skip unknown fields on the wire, and must not when a person writes them."""
 
-_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_NAME = f"^{SUBDOMAIN}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _LABEL_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
@@ -66,7 +67,10 @@ def policy_shape() -> Shape:
     schema = schema_of(Policy)
     definitions = schema["$defs"]
     definitions["ObjectMeta"]["required"] = ["name"]
-    definitions["ObjectMeta"]["properties"]["name"] |= {"pattern": _NAME, "maxLength": 253}
+    definitions["ObjectMeta"]["properties"]["name"] |= {
+        "pattern": _NAME,
+        "maxLength": LONGEST_SUBDOMAIN,
+    }
     definitions["TopologyRequest"] |= {"minProperties": 1, "maxProperties": 1}
     for name in ("Expression", "Validation", "NamedExpression"):
         definitions[name]["properties"]["expression"]["minLength"] = 1

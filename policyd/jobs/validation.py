@@ -22,16 +22,12 @@ from policyd.api.kueue.names import (
     RETRIABLE_IN_GROUP,
 )
 from policyd.api.meta import Json
+from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import JobKind
 from policyd.jobs.kinds import find_kind
 from policyd.jobs.shape import check_shape
 from policyd.patch.draft import Draft
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    "'.', and must start and end with an alphanumeric character"
-)
 _IMMUTABLE = "field is immutable"
 _TOPOLOGY = (PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY, PODSET_UNCONSTRAINED_TOPOLOGY)
 
@@ -102,8 +98,8 @@ def _job(
 
 def _names(obj: Json) -> Iterator[FieldError]:
     queue = _labels(obj).get(QUEUE_NAME)
-    if queue and not _is_subdomain(queue):
-        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, _SUBDOMAIN_RULE)
+    if queue and not is_subdomain(queue):
+        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)
     limit = _labels(obj).get(MAX_EXEC_TIME_SECONDS)
     if limit is not None:
         where = f"metadata.labels[{MAX_EXEC_TIME_SECONDS}]"
@@ -113,17 +109,13 @@ def _names(obj: Json) -> Iterator[FieldError]:
             yield FieldError(where, limit, "should be greater than 0")
 
 
-def _is_subdomain(text: str) -> bool:
-    return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
-
-
 def _group(pod: Json) -> Iterator[FieldError]:
     annotations = _annotations(pod)
     name = annotations.get(POD_GROUP_NAME) or _labels(pod).get(POD_GROUP_NAME)
     total = annotations.get(POD_GROUP_TOTAL_COUNT)
     where = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
-    if name and not _is_subdomain(name):
-        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", name, _SUBDOMAIN_RULE)
+    if name and not is_subdomain(name):
+        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", name, SUBDOMAIN_RULE)
     if total is not None and not (total.isdecimal() and int(total)):
         yield FieldError(where, total, "must be a whole number greater than 0")
     if name and total is None:

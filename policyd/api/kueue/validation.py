@@ -3,7 +3,6 @@
 The rules, the paths and, where it states them, the words are Kueue's.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -12,14 +11,13 @@ from policyd.api.kueue.names import PODS_RESOURCE
 from policyd.api.kueue.queues import ClusterQueue, Cohort, LocalQueue, ResourceGroup, ResourceQuota
 from policyd.api.kueue.workload import Admission, PodSet, Workload
 from policyd.api.meta import Json, condition_true
+from policyd.api.names import is_label_key, is_label_value
 from policyd.api.pods import Container, Resources
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 
 Problem = Literal["Invalid", "Required", "Duplicate", "NotSupported", "NotFound"]
 
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MOST_FLAVORS = 256
 _MOST_RESOURCES = 256
 _MOST_QUOTAS = 512
@@ -88,7 +86,7 @@ def validate_resource_flavor(flavor: ResourceFlavor) -> list[FieldError]:
     errors = [
         FieldError("spec.nodeLabels", text, "is no label")
         for key, value in spec.node_labels.items()
-        for text, valid in ((key, _is_label_key(key)), (value, _is_label_value(value)))
+        for text, valid in ((key, is_label_key(key)), (value, is_label_value(value)))
         if not valid
     ]
     if spec.topology_name and not spec.node_labels:
@@ -143,7 +141,7 @@ def _groups(groups: tuple[ResourceGroup, ...], alone: str, *, capped: bool) -> I
         path = f"spec.resourceGroups[{index}]"
         for position, resource in enumerate(group.covered_resources):
             where = f"{path}.coveredResources[{position}]"
-            if not _is_label_key(resource):
+            if not is_label_key(resource):
                 yield FieldError(where, resource, "is no resource name")
             if resource in resources:
                 yield FieldError(where, resource, "is covered twice", "Duplicate")
@@ -270,14 +268,3 @@ def _exceeds(limit: QuantityText, nominal: QuantityText) -> bool:
         return parse_quantity(limit) > parse_quantity(nominal)
     except QuantityError:
         return False
-
-
-def _is_label_key(text: str) -> bool:
-    prefix, slash, name = text.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _LABEL_PREFIX.fullmatch(prefix)):
-        return False
-    return bool(_LABEL_NAME.fullmatch(name))
-
-
-def _is_label_value(text: str) -> bool:
-    return not text or bool(_LABEL_NAME.fullmatch(text))

@@ -7,6 +7,20 @@ from collections.abc import Callable
 from datetime import date
 from typing import Final
 
+from policyd.api.names import (
+    KEY_NAME,
+    KEY_NAME_RULE,
+    LABEL,
+    LABEL_1035,
+    LABEL_1035_RULE,
+    LABEL_RULE,
+    LABEL_VALUE,
+    LABEL_VALUE_RULE,
+    LONGEST_LABEL,
+    LONGEST_SUBDOMAIN,
+    SUBDOMAIN,
+    SUBDOMAIN_RULE,
+)
 from policyd.cel.cost import traversal
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
@@ -18,38 +32,10 @@ from policyd.cel.values import NONE, Optional
 FORMAT = Type("kubernetes.NamedFormat")
 Validate = Callable[[str], list[str]]
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_DNS1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_NAME_PART = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LABEL_VALUE = f"({_NAME_PART})?"
 _UUID = re.compile(
     r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}", re.ASCII
 )
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
-_LONGEST_LABEL: Final = 63
-_LONGEST_SUBDOMAIN: Final = 253
-
-_LABEL_RULE: Final = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
-    "must start and end with an alphanumeric character"
-)
-_SUBDOMAIN_RULE: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    "'.', and must start and end with an alphanumeric character"
-)
-_DNS1035_RULE: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-    "alphabetic character, and end with an alphanumeric character"
-)
-_NAME_RULE: Final = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character"
-)
-_VALUE_RULE: Final = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
-    "'.', and must start and end with an alphanumeric character"
-)
 
 
 class NamedFormat:
@@ -74,35 +60,30 @@ class NamedFormat:
         return self.pattern_size
 
 
-def _pattern_error(rule: str, pattern: str, *examples: str) -> str:
-    shown = ",  or ".join(f"'{example}'" for example in examples)
-    return f"{rule} (e.g. {shown}, regex used for validation is '{pattern}')"
-
-
 def _too_long(text: str, limit: int) -> list[str]:
     return [f"must be no more than {limit} characters"] if len(text) > limit else []
 
 
 def _dns1123_label(text: str) -> list[str]:
-    wrong = _too_long(text, _LONGEST_LABEL)
-    if re.fullmatch(_LABEL, text):
+    wrong = _too_long(text, LONGEST_LABEL)
+    if re.fullmatch(LABEL, text):
         return wrong
-    if re.fullmatch(_SUBDOMAIN, text):
+    if re.fullmatch(SUBDOMAIN, text):
         return [*wrong, "must not contain dots"]
-    return [*wrong, _pattern_error(_LABEL_RULE, _LABEL, "my-name", "123-abc")]
+    return [*wrong, LABEL_RULE]
 
 
 def _dns1123_subdomain(text: str) -> list[str]:
-    wrong = _too_long(text, _LONGEST_SUBDOMAIN)
-    if not re.fullmatch(_SUBDOMAIN, text):
-        wrong.append(_pattern_error(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
+    wrong = _too_long(text, LONGEST_SUBDOMAIN)
+    if not re.fullmatch(SUBDOMAIN, text):
+        wrong.append(SUBDOMAIN_RULE)
     return wrong
 
 
 def _dns1035_label(text: str) -> list[str]:
-    wrong = _too_long(text, _LONGEST_LABEL)
-    if not re.fullmatch(_DNS1035, text):
-        wrong.append(_pattern_error(_DNS1035_RULE, _DNS1035, "my-name", "abc-123"))
+    wrong = _too_long(text, LONGEST_LABEL)
+    if not re.fullmatch(LABEL_1035, text):
+        wrong.append(LABEL_1035_RULE)
     return wrong
 
 
@@ -118,10 +99,9 @@ def _prefix_of(validate: Validate) -> Validate:
 
 def _qualified_name(text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
-    example = _pattern_error(_NAME_RULE, _NAME_PART, "MyName", "my.name", "123-abc")
     if "/" in prefix:
         extra = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return [f"a qualified name {example} {extra}"]
+        return [f"a qualified name {KEY_NAME_RULE} {extra}"]
     wrong: list[str] = []
     if slash and not prefix:
         wrong.append("prefix part must be non-empty")
@@ -129,17 +109,16 @@ def _qualified_name(text: str) -> list[str]:
         wrong.extend(f"prefix part {message}" for message in _dns1123_subdomain(prefix))
     if not name:
         wrong.append("name part must be non-empty")
-    wrong.extend(f"name part {message}" for message in _too_long(name, _LONGEST_LABEL))
-    if not re.fullmatch(_NAME_PART, name):
-        wrong.append(f"name part {example}")
+    wrong.extend(f"name part {message}" for message in _too_long(name, LONGEST_LABEL))
+    if not re.fullmatch(KEY_NAME, name):
+        wrong.append(f"name part {KEY_NAME_RULE}")
     return wrong
 
 
 def _label_value(text: str) -> list[str]:
-    wrong = _too_long(text, _LONGEST_LABEL)
-    if not re.fullmatch(_LABEL_VALUE, text):
-        error = _pattern_error(_VALUE_RULE, _LABEL_VALUE, "MyValue", "my_value", "12345")
-        wrong.append(error)
+    wrong = _too_long(text, LONGEST_LABEL)
+    if not re.fullmatch(LABEL_VALUE, text):
+        wrong.append(LABEL_VALUE_RULE)
     return wrong
 
 

@@ -4,53 +4,36 @@ import re
 from collections.abc import Iterator
 
 from policyd.api.meta import Json
+from policyd.api.names import (
+    KEY_NAME,
+    KEY_NAME_RULE,
+    LABEL,
+    LABEL_1035,
+    LABEL_1035_RULE,
+    LABEL_RULE,
+    LABEL_VALUE,
+    LABEL_VALUE_RULE,
+    LONGEST_LABEL,
+    LONGEST_SUBDOMAIN,
+    SUBDOMAIN,
+    SUBDOMAIN_RULE,
+)
 from policyd.local.apiserver.status import Cause, wrong
-
-_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
-_NAME_PART = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-
-SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or"
-    " '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used"
-    f" for validation is '{_SUBDOMAIN}')"
-)
-LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and"
-    " must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used"
-    f" for validation is '{_LABEL}')"
-)
-LABEL_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an"
-    " alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123',"
-    f" regex used for validation is '{_LABEL_1035}')"
-)
-KEY_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end"
-    " with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for"
-    f" validation is '{_NAME_PART}')"
-)
-VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
-    " and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or"
-    " '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 
 
 def subdomain(text: str) -> list[str]:
     """Say what keeps a text from being a DNS-1123 subdomain."""
-    return _against(text, _SUBDOMAIN, SUBDOMAIN_RULE, 253)
+    return _against(text, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN)
 
 
 def label(text: str) -> list[str]:
     """Say what keeps a text from being a DNS-1123 label."""
-    return _against(text, _LABEL, LABEL_RULE, 63)
+    return _against(text, LABEL, LABEL_RULE, LONGEST_LABEL)
 
 
 def label_1035(text: str) -> list[str]:
     """Say what keeps a text from being a DNS-1035 label, as services' names are."""
-    return _against(text, _LABEL_1035, LABEL_1035_RULE, 63)
+    return _against(text, LABEL_1035, LABEL_1035_RULE, LONGEST_LABEL)
 
 
 def path_segment(text: str) -> list[str]:
@@ -69,16 +52,14 @@ def qualified_name(text: str) -> list[str]:
         if not prefix:
             found.append("prefix part must be non-empty")
     if not name:
-        return [*found, "name part must be non-empty", KEY_RULE]
-    return found + [
-        line if line == KEY_RULE else f"name part {line}"
-        for line in _against(name, _NAME_PART, KEY_RULE, 63)
-    ]
+        return [*found, "name part must be non-empty", f"name part {KEY_NAME_RULE}"]
+    wrong_name = _against(name, KEY_NAME, KEY_NAME_RULE, LONGEST_LABEL)
+    return found + [f"name part {line}" for line in wrong_name]
 
 
 def label_value(text: str) -> list[str]:
     """Say what keeps a text from being the value of a label."""
-    return _against(text, f"({_NAME_PART})?", VALUE_RULE, 63)
+    return _against(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
 
 
 def _against(text: str, pattern: str, rule: str, longest: int) -> list[str]:

@@ -1,0 +1,57 @@
+"""What names and labels may look like, and the API server's words for those that may not."""
+
+import re
+from typing import Final
+
+LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+SUBDOMAIN: Final = rf"{LABEL}(\.{LABEL})*"
+LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
+KEY_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+"""The key of a label or annotation, without the prefix that it may have: a subdomain and a `/`."""
+LABEL_VALUE: Final = f"({KEY_NAME})?"
+
+LONGEST_LABEL: Final = 63
+"""Letters, also of a key's name and of a label's value."""
+LONGEST_SUBDOMAIN: Final = 253
+
+LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and"
+    " must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used"
+    f" for validation is '{LABEL}')"
+)
+SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or"
+    " '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used"
+    f" for validation is '{SUBDOMAIN}')"
+)
+LABEL_1035_RULE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an"
+    " alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123',"
+    f" regex used for validation is '{LABEL_1035}')"
+)
+KEY_NAME_RULE: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an"
+    " alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for"
+    f" validation is '{KEY_NAME}')"
+)
+LABEL_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
+    " and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or"
+    f" '12345', regex used for validation is '{LABEL_VALUE}')"
+)
+
+
+def is_subdomain(text: str) -> bool:
+    """Tell whether a text is a DNS-1123 subdomain, as most names are."""
+    return len(text) <= LONGEST_SUBDOMAIN and re.fullmatch(SUBDOMAIN, text) is not None
+
+
+def is_label_key(text: str) -> bool:
+    """Tell whether a text is the key of a label: `name` or `prefix/name`."""
+    prefix, slash, name = text.rpartition("/")
+    return (not slash or is_subdomain(prefix)) and bool(name) and is_label_value(name)
+
+
+def is_label_value(text: str) -> bool:
+    """Tell whether a text is the value of a label, which may be empty."""
+    return len(text) <= LONGEST_LABEL and re.fullmatch(LABEL_VALUE, text) is not None
