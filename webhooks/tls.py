@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from policyd.certificates import CertificateFacts, CertificatePair, check_pair
 from policyd.errors import ConfigurationError
+from webhooks.gathering import GatheringProtocol
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than the 90 s after which the API server closes an idle connection: who closes first
@@ -187,7 +188,7 @@ async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
 def _uvicorn_config(app: ASGIApp, context: LiveContext | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=GatheringProtocol,
         ws="none",
         lifespan="off",
         access_log=False,
