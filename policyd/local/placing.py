@@ -8,6 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
+from policyd.alloc import flavor
+from policyd.alloc.flavor import LabelRequirement
 from policyd.api.pods import NodeRequirement, NodeSelector, PodSpec, Taint, Toleration
 from policyd.local.objects import Node, Pod
 
@@ -93,20 +97,7 @@ def _any_term(required: NodeSelector, node: Node) -> bool:
 
 def meets(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
     """Tell whether `labels` meet one requirement of a node selector term."""
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return _as_number(value) > _as_number(requirement.values[0])
-        case "Lt":
-            return value is not None and _as_number(value) < _as_number(requirement.values[0])
+    return msgspec.convert(requirement, LabelRequirement, from_attributes=True).matches(labels)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
@@ -115,16 +106,8 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in {"", taint.effect}:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in {"", taint.key}
-    return toleration.key == taint.key and toleration.value == taint.value
-
-
-def _as_number(text: str | None) -> int:
-    # A label that is no number meets neither Gt nor Lt of a sensible bound.
-    return int(text) if text is not None and text.lstrip("-").isdigit() else -(2**63)
+    known = msgspec.convert(taint, flavor.Taint, from_attributes=True)
+    return msgspec.convert(toleration, flavor.Toleration, from_attributes=True).tolerates(known)
 
 
 def _roomiest_first(candidate: Candidate) -> tuple[int, int, str]:
