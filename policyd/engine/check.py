@@ -8,8 +8,9 @@ from policyd.api.names import is_label_key
 from policyd.api.policy import Expression, Inject, Policy, Resources, Toleration, Validation
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
 from policyd.api.selectors import LabelSelector
-from policyd.engine.documents import Document, Path
+from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
+from policyd.patch.operations import Path
 
 _FIELDS = msgspec.structs.fields(Inject)
 

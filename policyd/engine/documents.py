@@ -16,8 +16,7 @@ from policyd.api.meta import Json
 from policyd.engine.findings import Finding, Position, field_path
 from policyd.engine.nodes import MERGE, Mark, UnreadableError, build, compose
 from policyd.engine.scalars import source_position
-
-Path = tuple[str | int, ...]
+from policyd.patch.operations import Path
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 

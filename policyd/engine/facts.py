@@ -21,7 +21,8 @@ from policyd.engine.match import (
     attributes_of,
     original_attributes_of,
 )
-from policyd.engine.workloads import Path, PodTemplate, WorkloadKind, find_kind, pod_templates
+from policyd.engine.workloads import PodTemplate, WorkloadKind, find_kind, pod_templates
+from policyd.patch.operations import Path
 
 T = TypeVar("T")
 

@@ -8,6 +8,8 @@ once an object exists is set when it is created, and left alone afterwards.
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from policyd.api.meta import Json
 from policyd.api.policy import Inject
 from policyd.engine.affinity import add_affinity
@@ -28,9 +30,10 @@ from policyd.engine.merging import (
     set_queue_name,
     set_workload_priority_class,
 )
-from policyd.engine.templates import Compile, Path, Template, build_template, set_fields
+from policyd.engine.templates import Compile, Template, build_template, set_fields
 from policyd.engine.workloads import WorkloadKind
 from policyd.patch.draft import Draft
+from policyd.patch.operations import Path
 
 Level = Literal["workload", "pods", "pods-metadata", "object"]
 """Where a field goes: the object that is queued, the pods' spec, their metadata, any object."""
@@ -99,8 +102,7 @@ class Step:
     override: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
     """What is injected into: the object's kind, the pods in it, and whether it is new.
 
     `kind` is None for what makes no pods; `pods` are the paths of the pod or its templates.

@@ -13,9 +13,10 @@ import msgspec
 
 from policyd.api.names import LONGEST_SUBDOMAIN, SUBDOMAIN
 from policyd.api.policy import Policy
-from policyd.engine.documents import Document, Path
+from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.errors import did_you_mean
+from policyd.patch.operations import Path
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -6,10 +6,11 @@ many pods come of a template is counted as the kind's controller would.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from policyd.api.meta import Json
+from policyd.patch.operations import Path
 
-Path = tuple[str | int, ...]
 Count = Callable[[Json, Path], int]
 
 EACH = "*"
@@ -55,6 +56,11 @@ def find_kind(obj: Json) -> WorkloadKind | None:
     version, kind = obj.get("apiVersion"), obj.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
         return None
+    return _kind_of(version, kind)
+
+
+@lru_cache(maxsize=256)
+def _kind_of(version: str, kind: str) -> WorkloadKind | None:
     group, slash, _ = version.partition("/")
     return _BY_KIND.get((group if slash else "", kind))
 
