@@ -4,6 +4,7 @@ What is wrong with an expression becomes a finding at its place in the file. A p
 is not used at all, and stands in no other's way.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from policyd.api.policy import (
@@ -23,13 +24,14 @@ from policyd.cel import (
     compile_expression,
 )
 from policyd.cel.types import DYN, Type
-from policyd.engine.documents import Document, Path
+from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.functions import expression_environment, with_variables
 from policyd.engine.inject import READ_BY_MERGING, Step, compile_inject
 from policyd.engine.match import is_named_only, selects_all
 from policyd.engine.reads import EVERYTHING, reads_of
 from policyd.engine.templates import KIND_NAMES, Kind, Template, build_template, type_fits
+from policyd.patch.operations import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +52,21 @@ class CompiledPolicy:
 
     Attributes:
         policy: What the author wrote.
+        name: Its name.
         place: Where it was read: `file:line:column`, or the name of the object.
         conditions: The match conditions, by name.
         variables: The variables' programs, in order.
         steps: What it injects.
         validations: What it demands.
         uses: The variables that its expressions name, `pod` and `request` among them.
-        reads: The names of the object's fields that it looks at.
+        reads: The names of the object's fields that decide what it changes.
         writes: The names of the object's fields that it changes.
         named_only: Whether it concerns everything of the resources and operations it names, as far
             as its rules go.
     """
 
     policy: Policy
+    name: str
     place: str
     conditions: tuple[tuple[str, Program], ...]
     variables: dict[str, Program]
@@ -72,11 +76,6 @@ class CompiledPolicy:
     reads: frozenset[str]
     writes: frozenset[str]
     named_only: bool
-
-    @property
-    def name(self) -> str:
-        """The policy's name."""
-        return self.policy.metadata.name
 
 
 def compile_policy(policy: Policy, document: Document) -> CompiledPolicy | list[Finding]:
@@ -89,6 +88,7 @@ def compile_policy(policy: Policy, document: Document) -> CompiledPolicy | list[
     conditions = compiler.conditions(spec.match_conditions)
     variables = compiler.variables(spec.variables)
     steps = compile_inject(spec.inject, ("spec", "inject"), compiler.hole) if spec.inject else ()
+    shaping = tuple(compiler.sources)  # what validations look at does not change the object
     validations = tuple(
         compiler.validation(validation, ("spec", "validations", index))
         for index, validation in enumerate(spec.validations)
@@ -97,13 +97,14 @@ def compile_policy(policy: Policy, document: Document) -> CompiledPolicy | list[
         return compiler.findings
     return CompiledPolicy(
         policy=policy,
+        name=policy.metadata.name,
         place=document.finding("").place,
         conditions=conditions,
         variables=variables,
         steps=steps,
         validations=tuple(v for v in validations if v is not None),
         uses=frozenset(compiler.uses),
-        reads=_reads(policy, steps, compiler.sources),
+        reads=_reads(policy, steps, shaping),
         writes=frozenset().union(*(step.writes for step in steps)),
         named_only=_is_named_only(spec.match_constraints),
     )
@@ -117,8 +118,8 @@ def _is_named_only(constraints: MatchConstraints) -> bool:
     )
 
 
-def _reads(policy: Policy, steps: tuple[Step, ...], sources: list[str]) -> frozenset[str]:
-    """Return what a policy looks at: by expressions, by its selector, by merging."""
+def _reads(policy: Policy, steps: tuple[Step, ...], sources: Iterable[str]) -> frozenset[str]:
+    """Return what decides how a policy changes the object: expressions, its selector, merging."""
     reads = reads_of(sources)
     if reads is EVERYTHING:
         return reads

@@ -53,10 +53,10 @@ class _Mutation:
 
     def may_change(self, policy: CompiledPolicy) -> bool:
         """Tell whether another policy changed what this one looks at, after it ran."""
+        if not policy.reads or self._verdict.has_failed(policy):
+            return False
         later = self._changes[self._seen.get(policy.name, 0) :]
-        return not self._verdict.has_failed(policy) and any(
-            meet(changed, policy.reads) for changed in later
-        )
+        return any(meet(changed, policy.reads) for changed in later)
 
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails."""

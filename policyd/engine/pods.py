@@ -32,6 +32,9 @@ GPU_PREFIXES = ("nvidia.com/mig-",)
 _ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What nearly every container asks for, and is no GPU."""
 
+_OBJECTS = frozenset({dict})
+"""The types that the items of a list of objects have."""
+
 Side = Literal["requests", "limits"]
 
 
@@ -121,25 +124,37 @@ def _effective(pod: Json, amount_of: Callable[[Json], int]) -> int:
 def _gpus_of(container: Json) -> int:
     if not container.get("resources"):
         return 0
-    stated = _stated(container, "requests")
-    return sum(
-        _quantity(stated[name]).value() for name in stated.keys() - _ORDINARY if is_gpu(name)
-    )
+    # The same as of all that is stated, without making a mapping of it.
+    requests, limits = _sides(container)
+    gpus = 0
+    for name in requests:
+        if name not in _ORDINARY and is_gpu(name):
+            gpus += _quantity(requests[name]).value()
+    for name in limits:
+        if name not in _ORDINARY and name not in requests and is_gpu(name):
+            gpus += _quantity(limits[name]).value()
+    return gpus
 
 
 def _stated(container: Json, side: Side) -> Mapping[str, Json]:
     """Return a container's amounts; limits stand in for requests that are not stated."""
+    requests, limits = _sides(container)
+    if side == "limits" or not requests:
+        return limits
+    return {**limits, **requests} if limits else requests
+
+
+def _sides(container: Json) -> tuple[Mapping[str, Json], Mapping[str, Json]]:
+    """Return what a container requests, and its limits."""
     resources = container.get("resources")
     if not resources:
-        return {}
+        return {}, {}
     if not isinstance(resources, dict):
         raise PodError("`resources` is not an object")
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     if not isinstance(limits, dict) or not isinstance(requests, dict):
         raise PodError("`requests` and `limits` are not objects")
-    if side == "limits" or not requests:
-        return limits
-    return {**limits, **requests} if limits else requests
+    return requests, limits
 
 
 def _quantity(amount: Json) -> Quantity:
@@ -163,6 +178,6 @@ def _items(spec: Json, field: str) -> list[Json]:
     items = spec.get(field)
     if items is None:
         return []
-    if not isinstance(items, list) or not set(map(type, items)) <= {dict}:
+    if not isinstance(items, list) or not set(map(type, items)) <= _OBJECTS:
         raise PodError(f"`{field}` is not a list of objects")
     return items

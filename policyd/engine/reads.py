@@ -4,6 +4,8 @@ The names of the fields that an expression selects are gathered from its tree. A
 takes in a part of the object whole (compares it, counts it) may depend on anything in it.
 """
 
+from collections.abc import Iterable
+
 from policyd.cel import ast
 from policyd.cel.parser import parse
 from policyd.engine.workloads import EACH, KINDS
@@ -30,7 +32,7 @@ _ON_THE_WAY = frozenset(
 """Fields that hold more than one thing that a mutation can change."""
 
 
-def reads_of(sources: list[str]) -> frozenset[str]:
+def reads_of(sources: Iterable[str]) -> frozenset[str]:
     """Return the names of the fields that expressions look at, or EVERYTHING.
 
     The expressions must be ones that compile.

@@ -79,8 +79,14 @@ def set_fields(struct: msgspec.Struct) -> dict[str, Any]:
     return {
         field.encode_name: value
         for field in msgspec.structs.fields(struct)
-        if (value := getattr(struct, field.name)) != field.default
+        if (value := getattr(struct, field.name)) != _default(field)
     }
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
 
 
 def _hole(expression: Expression, path: Path, compile_: Compile) -> Template:

@@ -65,3 +65,34 @@ def test_an_object_selector_sees_the_labels_of_a_later_policy():
     labels = policy("inject: {labels: {late: x}}", "b")
 
     assert mutated(policies(selects, labels), pod())["metadata"]["annotations"] == {"seen": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reads", "writes"),
+    [
+        pytest.param("inject: {labels: {a: b}}", set(), {"labels"}, id="labels"),
+        pytest.param("inject: {nodeSelector: {a: b}}", set(), {"nodeSelector"}, id="selector"),
+        pytest.param(
+            """
+            matchConditions: [{name: big, expression: pod.gpus() > 1}]
+            inject: {queueName: {expression: "object.metadata.labels['team']"}}
+            """,
+            {"resources", "metadata", "labels", "team"},
+            {"labels"},
+            id="conditions-and-values",
+        ),
+        pytest.param(
+            """
+            inject: {labels: {a: b}}
+            validations: [{expression: object.spec.hostNetwork == true, message: never}]
+            """,
+            set(),
+            {"labels"},
+            id="not-what-validations-look-at",
+        ),
+    ],
+)
+def test_a_policy_reads_and_writes_what_its_mutations_need(spec, reads, writes):
+    (compiled,) = policies(policy(spec)).policies
+
+    assert (set(compiled.reads), set(compiled.writes)) == (reads, writes)
