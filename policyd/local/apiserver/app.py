@@ -21,6 +21,7 @@ from policyd.local.apiserver.status import (
     StatusError,
     bad_request,
     internal_error,
+    no_such_resource,
     too_large,
 )
 
@@ -74,7 +75,10 @@ class Application:
             return document(self._state, path, headers)
         served = self._state.registry.find(target.group, target.version, target.plural)
         if served is None or (target.namespace and not served.namespaced):
-            return document(self._state, path, headers)
+            reply = document(self._state, path, headers)
+            if reply.code == 404 and target.group in self._state.registry.groups():
+                raise no_such_resource()
+            return reply
         request = Request(
             method=scope["method"],
             target=target,

@@ -20,6 +20,9 @@ EVENT_NAMES: Mapping[str, str] = {
 }
 """The fields of a core event, and what events.k8s.io calls them."""
 
+LEFT_OUT = frozenset({"reportingComponent", "reportingInstance"})
+"""The fields of a core event that are left out of one of events.k8s.io if they are empty."""
+
 STORED_NAMES = {new: old for old, new in EVENT_NAMES.items()}
 
 
@@ -44,5 +47,11 @@ def to_stored(served: Served, given: Object) -> Object:
 def _converted(value: Object, api_version: str, names: Mapping[str, str]) -> Object:
     if value.get("apiVersion") == api_version:
         return value
-    renamed = {names.get(name, name): part for name, part in value.items()} if names else value
+    renamed = value
+    if names:
+        renamed = {
+            names.get(name, name): part
+            for name, part in value.items()
+            if part or name not in LEFT_OUT
+        }
     return {**renamed, "apiVersion": api_version}

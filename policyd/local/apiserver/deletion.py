@@ -4,13 +4,14 @@ from dataclasses import dataclass, replace
 
 from policyd.local.apiserver import metadata
 from policyd.local.apiserver.admission.attributes import attributes_of
+from policyd.local.apiserver.checks.options import check_propagation
 from policyd.local.apiserver.conversion import as_item, to_served
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer
 from policyd.local.apiserver.selectors import selection
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import Object, named, not_found, success
+from policyd.local.apiserver.status import Object, conflict, named, not_found, success
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -29,6 +30,9 @@ RETURNED = frozenset(
     }
 )
 """Kinds whose deletion answers with the object, even when it is gone at once."""
+
+GRACEFUL = frozenset({"namespaces", "pods"})
+"""Kinds that show the time of their deletion even when they are gone at once."""
 
 ORPHANED_BY_DEFAULT = frozenset({"jobs.batch"})
 """Kinds that leave their dependents behind unless told otherwise: older than the policies."""
@@ -65,13 +69,11 @@ def read_options(request: Request) -> DeleteOptions:
     """Read the options of a deletion, from the body and the query."""
     body = decode(request.body, request.media_type) if request.body else {}
     options = options_of(body, dry_run=request.options.dry_run)
-    return replace(
-        options,
-        grace=request.options.integer("gracePeriodSeconds")
-        if options.grace is None
-        else options.grace,
-        policy=options.policy or request.options.text("propagationPolicy"),
-    )
+    grace, policy = options.grace, options.policy or request.options.text("propagationPolicy")
+    if grace is None:
+        grace = request.options.integer("gracePeriodSeconds")
+    check_propagation(policy)
+    return replace(options, grace=grace, policy=policy)
 
 
 def options_of(body: Object, *, dry_run: bool = False) -> DeleteOptions:
@@ -94,10 +96,12 @@ async def delete(state: State, request: Request) -> Answer:
     if old is None:
         raise not_found(served.resource, target.name)
     final = await _admit_and_delete(state, request, old, read_options(request))
-    if is_released(final) and served.resource not in RETURNED:
-        about = final["metadata"]
-        return Answer(body=success(named(served.resource, about["name"], about["uid"])))
-    return Answer(body=to_served(served, final))
+    if not is_released(final):
+        return Answer(body=to_served(served, final))
+    if served.resource in RETURNED:
+        return Answer(body=to_served(served, final if served.resource in GRACEFUL else old))
+    about = final["metadata"]
+    return Answer(body=success(named(served.resource, about["name"], about["uid"])))
 
 
 async def delete_collection(state: State, request: Request) -> Answer:
@@ -146,13 +150,36 @@ def delete_object(state: State, served: Served, old: Object, options: DeleteOpti
         StatusError: If a precondition fails.
         ChangedError: If another object stands there.
     """
-    metadata.check_preconditions(old, served, uid=options.uid, version=options.version)
+    check_preconditions(old, options)
     marked = mark_deleted(old, served.storage, options, now=state.clock.now())
     if options.dry_run:
         return marked
     if is_released(marked):
         return state.store.remove(served.storage, old, last=marked)
     return old if marked == old else state.store.put(served.storage, marked, replacing=old)
+
+
+def check_preconditions(old: Object, options: DeleteOptions) -> None:
+    """Check that an object is the one that is to be deleted.
+
+    Raises:
+        StatusError: 409, if it is another one.
+    """
+    about = old["metadata"]
+    why = ""
+    if options.uid and options.uid != about["uid"]:
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record"
+            f" ({about['uid']}). The object might have been deleted and then recreated"
+        )
+    elif options.version and options.version != about["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({options.version}) does not match the"
+            f" ResourceVersion in record ({about['resourceVersion']}). The object might have been"
+            " modified"
+        )
+    if why:
+        raise conflict(old["kind"], about["name"], why)
 
 
 def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: float) -> Object:
@@ -162,7 +189,8 @@ def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: flo
     before = about.get("deletionGracePeriodSeconds")
     if "deletionTimestamp" not in about or (before is not None and grace < before):
         about["deletionTimestamp"] = metadata.timestamp(now + grace)
-        about["deletionGracePeriodSeconds"] = grace
+        if resource != "namespaces":
+            about["deletionGracePeriodSeconds"] = grace
         if "deletionTimestamp" not in old["metadata"] and "generation" in about:
             about["generation"] += 1
     about["finalizers"] = _finalizers(about, options.policy)

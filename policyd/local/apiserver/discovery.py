@@ -53,6 +53,8 @@ def resource_list(state: State, group_name: str, version: str) -> Object | None:
         return None
     resources = [entry for served in kinds for entry in _resources(served)]
     kind = {"kind": "APIResourceList", "apiVersion": "v1"}
+    if not group_name:
+        del kind["apiVersion"]  # as the real server has it
     return kind | {"groupVersion": kinds[0].api_version, "resources": resources}
 
 
@@ -110,9 +112,7 @@ def _group_discovery(name: str, found: Mapping[str, Sequence[Served]]) -> Object
         {"version": version, "freshness": "Current", "resources": [_discovered(s) for s in kinds]}
         for version, kinds in found.items()
     ]
-    metadata: Json = {"creationTimestamp": None}
-    if name:
-        metadata["name"] = name
+    metadata: Json = {"name": name} if name else {}
     return {"metadata": metadata, "versions": listed}
 
 

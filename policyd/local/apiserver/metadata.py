@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.status import Object, bad_request, conflict
+from policyd.local.apiserver.status import Object, StatusError, bad_request, conflict
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """No vowels, so that no word comes out by accident."""
@@ -18,6 +18,10 @@ LONGEST_BASE = 58
 SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
                  "selfLink", "generation")  # fmt: skip
 """What a client may send, and the server decides."""
+
+OTHER_NAMESPACE = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
 
 WITHOUT_GENERATION = frozenset(
     {"", "coordination.k8s.io", "events.k8s.io", "rbac.authorization.k8s.io", "storage.k8s.io"}
@@ -40,7 +44,7 @@ def wipe_system_fields(new: Object) -> None:
     """Drop what only the server decides, before an object is created."""
     metadata = new["metadata"]
     if metadata.pop("resourceVersion", ""):
-        raise bad_request("resourceVersion should not be set on objects to be created")
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     for name in SYSTEM_FIELDS:
         metadata.pop(name, None)
 
@@ -57,9 +61,7 @@ def place(new: Object, served: Served, namespace: str) -> None:
     elif not metadata.get("namespace"):
         metadata["namespace"] = namespace
     elif metadata["namespace"] != namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise bad_request(OTHER_NAMESPACE)
 
 
 def generate_name(new: Object) -> None:

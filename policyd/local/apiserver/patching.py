@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from policyd.local.apiserver import shape
+from policyd.local.apiserver.checks.options import check_write_options
 from policyd.local.apiserver.conversion import to_served
 from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.ownership import schema_of, writer
@@ -21,7 +22,14 @@ from policyd.local.apiserver.status import (
     unsupported_media_type,
     wrong,
 )
-from policyd.local.apiserver.write import Change, change_object, check_type, create_object
+from policyd.local.apiserver.typed import MistypedError
+from policyd.local.apiserver.write import (
+    Change,
+    change_object,
+    check_address,
+    check_type,
+    create_object,
+)
 from policyd.patch.conflicts import ApplyConflictError
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.merge_patch import apply_merge_patch
@@ -41,6 +49,7 @@ Patcher = Callable[[Object], Object]
 
 async def patch(state: State, request: Request) -> Answer:
     """Answer PATCH on an object or on a subresource that is written like one."""
+    check_write_options(request, "PatchOptions")
     if request.media_type == APPLY:
         return await _apply(state, request)
     patcher = patcher_of(request, request.served.type_name)
@@ -108,12 +117,15 @@ async def _apply(state: State, request: Request) -> Answer:
         cause = required("fieldManager", "is required for apply patch")
         raise invalid("PatchOptions.meta.k8s.io", "", [cause])
     given = decode(request.body, APPLY)
+    if not given.get("kind") or not given.get("apiVersion"):
+        raise bad_request(f"invalid object type: /, Kind={given.get('kind') or ''}")
     check_type(given, request)
     about = given["metadata"]
     about.setdefault("name", request.target.name)
     if request.served.namespaced:
         about.setdefault("namespace", request.target.namespace)
-    applied = shape.read_shape(given, request)
+    check_address(request, about)
+    applied = _declared(given, request)
     found = state.store.get(request.served.storage, request.target.namespace, about["name"])
     if found is None and not request.target.subresource:
         new = _merged(state, request, None, applied)
@@ -122,6 +134,21 @@ async def _apply(state: State, request: Request) -> Answer:
     change = Change(rewrite=lambda old: _merged(state, request, old, applied), owns=True)
     stored = await change_object(state, request, change)
     return Answer(body=to_served(request.served, stored))
+
+
+def _declared(given: Object, request: Request) -> Object:
+    """Read what is applied; a field that its kind does not have is an error, whatever is asked."""
+    served, name = request.served, given["metadata"]["name"]
+    try:
+        applied, unknown = shape.known_part(given, served)
+    except MistypedError as error:
+        raise bad_request(f"{shape.not_handled(served)}: {error}") from error
+    if unknown:
+        group, _, version = served.api_version.rpartition("/")
+        what = f"(/{name}; {group}/{version}, Kind={served.kind})"
+        why = f".{unknown[0]}: field not declared in schema"
+        raise StatusError(500, "", f"failed to create typed patch object {what}: {why}")
+    return applied
 
 
 def _merged(state: State, request: Request, old: Object | None, applied: Object) -> Object:

@@ -4,10 +4,11 @@ import base64
 
 import msgspec
 
+from policyd.local.apiserver.checks.options import check_list_options
 from policyd.local.apiserver.conversion import as_item, to_served
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.responses import Answer, Form, wanted_form
-from policyd.local.apiserver.selectors import selection
+from policyd.local.apiserver.selectors import is_selective, selection
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.status import (
     Object,
@@ -58,6 +59,7 @@ def metadata_only(value: Object) -> Object:
 
 async def list_(state: State, request: Request) -> Answer:
     """Answer GET on a collection."""
+    check_list_options(request)
     form = form_wanted(request)
     found, about = _page(state, request)
     if form == "Table":
@@ -87,9 +89,12 @@ def _page(state: State, request: Request) -> tuple[list[Object], Object]:
         if key > start and selects(value)
     ]
     about: Object = {"resourceVersion": str(version)}
+    if served.custom is not None:
+        about["continue"] = ""
     if 0 < limit < len(found):
         about["continue"] = _token(version, found[limit - 1][0])
-        about["remainingItemCount"] = len(found) - limit
+        if not is_selective(request):
+            about["remainingItemCount"] = len(found) - limit
         found = found[:limit]
     return [value for _, value in found], about
 

@@ -67,7 +67,8 @@ class Options:
         try:
             return int(given)
         except ValueError:
-            raise bad_request(f"{name}: `{given}` is not an integer") from None
+            why = f'strconv.ParseInt: parsing "{given}": invalid syntax'
+            raise bad_request(why) from None
 
     @property
     def dry_run(self) -> bool:

@@ -10,7 +10,7 @@ from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.responses import Answer, Stream
 from policyd.local.apiserver.scale import get_scale, patch_scale, update_scale
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import StatusError, method_not_allowed
+from policyd.local.apiserver.status import method_not_allowed, no_such_resource
 from policyd.local.apiserver.virtual import answer_question
 from policyd.local.apiserver.watching import watch
 from policyd.local.apiserver.write import create, finalize, update
@@ -42,7 +42,9 @@ def find_handler(request: Request) -> Handler:
         StatusError: If there is none.
     """
     handler = _verbs(request).get(request.method)
-    if handler is None:
+    if handler is None or (
+        handler is delete_collection and "deletecollection" not in request.served.verbs
+    ):
         raise method_not_allowed()
     if handler is list_ and request.options.flag("watch"):
         return watch
@@ -55,7 +57,7 @@ def _verbs(request: Request) -> Verbs:
     if (subresource and not served.has(subresource)) or (
         target.name and served.namespaced and not target.namespace
     ):
-        raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        raise no_such_resource()
     if subresource:
         return SUBRESOURCES[subresource]
     if request.served.group in QUESTIONS:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from policyd.local.apiserver import metadata, shape
 from policyd.local.apiserver.admission.attributes import attributes_of
 from policyd.local.apiserver.cells import at, selector
+from policyd.local.apiserver.ownership import tracked
 from policyd.local.apiserver.patching import Patcher, patcher_of
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.requests import Request, decode
@@ -100,6 +101,7 @@ async def _rescale(
     new = metadata.own_copy(old)
     _set(new, _paths(served)["specReplicasPath"], replicas)
     metadata.stamp_updated(new, old, served)
+    new = tracked(old, new, request, state.clock.now())
     shape.check(new, old, served)
     if new == old or request.options.dry_run:
         return new

@@ -61,6 +61,11 @@ def selection(request: Request) -> Selects:
     return lambda value: all(test(value) for test in tests)
 
 
+def is_selective(request: Request) -> bool:
+    """Tell whether a request has a selector."""
+    return any(request.options.text(name) for name in ("fieldSelector", "labelSelector"))
+
+
 def _labels(text: str) -> list[Selects]:
     if not text:
         return []
@@ -82,9 +87,15 @@ def _field(term: str, served: Served) -> Selects:
     if served.group == "events.k8s.io":
         known, path = SELECTABLE["events"], path.replace("regarding.", "involvedObject.")
     if path not in EVERYWHERE and path not in known:
-        raise bad_request(f"field label not supported: {path}")
+        raise bad_request(_unknown_field(path, served))
     negated = operator == "!="
     return lambda value: (text_at(value, path) == wanted) is not negated
+
+
+def _unknown_field(path: str, served: Served) -> str:
+    if served.custom is not None or served.resource in SELECTABLE:
+        return f"field label not supported: {path}"
+    return f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def _split(term: str) -> tuple[str, str, str]:
@@ -92,7 +103,7 @@ def _split(term: str) -> tuple[str, str, str]:
         path, found, wanted = term.partition(operator)
         if found:
             return path, operator, wanted
-    raise bad_request(f"invalid field selector: {term}; can't understand '{term}'")
+    raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
 
 
 def text_at(value: Object, path: str) -> str:

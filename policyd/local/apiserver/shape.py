@@ -6,6 +6,7 @@ from policyd.local.apiserver.checks.metadata import check_metadata, check_metada
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
 from policyd.local.apiserver.custom.rules import check_rules
+from policyd.local.apiserver.duplicates import duplicate_fields
 from policyd.local.apiserver.kinds import table
 from policyd.local.apiserver.kinds.pod_defaults import first_status
 from policyd.local.apiserver.registry import Served
@@ -52,8 +53,11 @@ def read_shape(given: Object, request: Request, *, refuse: Refusal | None = None
         shaped, unknown = known_part(given, served)
     except MistypedError as error:
         raise refuse(str(error)) from error
-    if unknown:
-        lines = [f'unknown field "{path}"' for path in unknown]
+    lines = [f'unknown field "{path}"' for path in unknown]
+    if request.options.field_validation != "Ignore" and request.media_type.endswith("json"):
+        repeated = duplicate_fields(request.body)
+        lines = [*(f'duplicate field "{path}"' for path in repeated), *lines]
+    if lines:
         if request.options.field_validation == "Strict":
             raise refuse(f"strict decoding error: {', '.join(lines)}")
         if request.options.field_validation == "Warn":
@@ -63,8 +67,13 @@ def read_shape(given: Object, request: Request, *, refuse: Refusal | None = None
 
 
 def _cannot_be_handled(served: Served) -> Refusal:
-    what = f'{served.kind} in version "{served.version}" cannot be handled as a {served.kind}'
+    what = not_handled(served)
     return lambda why: bad_request(f"{what}: {why}")
+
+
+def not_handled(served: Served) -> str:
+    """Begin the sentence that says why an object is none of its kind."""
+    return f'{served.kind} in version "{served.version}" cannot be handled as a {served.kind}'
 
 
 def known_part(given: Object, served: Served) -> tuple[Object, list[str]]:

@@ -82,6 +82,12 @@ def not_found(resource: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=named(resource, name))
 
 
+def no_such_resource() -> StatusError:
+    """There is nothing at the path, though there is something near it."""
+    message = "the server could not find the requested resource"
+    return StatusError(404, "NotFound", message, details={})
+
+
 def method_not_allowed() -> StatusError:
     """The kind has no such verb."""
     return StatusError(405, "MethodNotAllowed", NOT_ALLOWED, details={})

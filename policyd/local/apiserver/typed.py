@@ -10,6 +10,7 @@ from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
+from policyd.local.apiserver.gotypes import LAYOUTS, canonical_time, check_base64, completed
 from policyd.local.apiserver.status import Object
 
 QUANTITY_RULE = (
@@ -94,6 +95,7 @@ class _Decoder:
                 read = self.value(value, field, inner)
                 if read is not _DROPPED:
                     decoded[name] = read
+        completed(decoded, type_name)
         return decoded
 
     def value(self, given: Json, field: FieldType, place: _Place) -> Json:
@@ -138,7 +140,7 @@ def _scalar(given: Json, field: FieldType, place: _Place) -> Json:
     if field.scalar == "any":
         return given
     if field.scalar == "quantity":
-        return _quantity(given)
+        return "0" if given is None else _quantity(given)
     assert field.scalar is not None
     if given is None:
         return "" if field.scalar == "string" else _DROPPED
@@ -147,6 +149,17 @@ def _scalar(given: Json, field: FieldType, place: _Place) -> Json:
         fits = False
     if not fits:
         raise _mistyped(given, go_type(field), place)
+    return _canonical(given, field.scalar)
+
+
+def _canonical(given: Json, scalar: str) -> Json:
+    try:
+        if scalar in LAYOUTS:
+            return canonical_time(given, scalar) if given else _DROPPED
+        if scalar == "bytes":
+            check_base64(given)
+    except ValueError as error:
+        raise MistypedError(str(error)) from error
     return given
 
 

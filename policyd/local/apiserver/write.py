@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from policyd.local.apiserver import metadata, shape
 from policyd.local.apiserver.admission.attributes import Attributes, attributes_of
+from policyd.local.apiserver.checks.options import check_write_options
 from policyd.local.apiserver.conversion import to_served, to_stored
 from policyd.local.apiserver.deletion import is_released
 from policyd.local.apiserver.ownership import tracked
@@ -22,6 +23,9 @@ from policyd.local.apiserver.status import (
     wrong,
 )
 from policyd.local.apiserver.store import ChangedError
+
+CREATED_BY_UPDATE = frozenset({"leases.coordination.k8s.io"})
+"""Kinds that a PUT creates if they are not there, and changes only in a version it names."""
 
 ATTEMPTS = 5
 """How often a patch is applied anew when the object changes under it."""
@@ -42,6 +46,7 @@ class Change:
 
 async def create(state: State, request: Request) -> Answer:
     """Answer POST on a collection."""
+    check_write_options(request, "CreateOptions")
     given = shape.read_shape(read_body(request), request)
     stored = await create_object(state, request, given)
     return Answer(body=to_served(request.served, stored), code=201)
@@ -49,19 +54,42 @@ async def create(state: State, request: Request) -> Answer:
 
 async def update(state: State, request: Request) -> Answer:
     """Answer PUT on an object or its status."""
+    check_write_options(request, "UpdateOptions")
     body = shape.read_shape(read_body(request), request)
     given = body["metadata"]
-    if given.setdefault("name", request.target.name) != request.target.name:
-        raise bad_request(
-            f"the name of the object ({given['name']}) does not match the name on the"
-            f" URL ({request.target.name})"
-        )
-    if request.served.custom is not None and not given.get("resourceVersion"):
+    given.setdefault("name", request.target.name)
+    check_address(request, given)
+    served, target = request.served, request.target
+    if _is_unknown(state, request) and served.resource in CREATED_BY_UPDATE:
+        return Answer(body=to_served(served, await create_object(state, request, body)), code=201)
+    conditional = served.custom is not None or served.resource in CREATED_BY_UPDATE
+    if conditional and not given.get("resourceVersion") and not _is_unknown(state, request):
         why = wrong("metadata.resourceVersion", 0, "must be specified for an update")
-        raise invalid(request.served.qualified_kind, request.target.name, [why])
+        raise invalid(served.resource, target.name, [why])
     change = Change(rewrite=lambda _old: metadata.own_copy(body), attempts=1)
     stored = await change_object(state, request, change)
     return Answer(body=to_served(request.served, stored))
+
+
+def check_address(request: Request, given: Object) -> None:
+    """Check that an object's metadata name the object that the path does.
+
+    Raises:
+        StatusError: 400, if they name another.
+    """
+    target = request.target
+    if given.get("name", target.name) != target.name:
+        raise bad_request(
+            f"the name of the object ({given['name']}) does not match the name on the"
+            f" URL ({target.name})"
+        )
+    if request.served.namespaced and given.get("namespace", target.namespace) != target.namespace:
+        raise bad_request(metadata.OTHER_NAMESPACE)
+
+
+def _is_unknown(state: State, request: Request) -> bool:
+    target = request.target
+    return state.store.get(request.served.storage, target.namespace, target.name) is None
 
 
 async def finalize(state: State, request: Request) -> Answer:
@@ -171,9 +199,10 @@ async def change_object(state: State, request: Request, change: Change) -> Objec
             raise not_found(served.resource, target.name)
         new = change.rewrite(to_served(served, old))
         given = new["metadata"]
-        metadata.check_preconditions(
-            old, served, uid=given.get("uid", ""), version=given.get("resourceVersion", "")
-        )
+        check_address(request, given)
+        uid = given.get("uid", "") if request.method == "PUT" else ""
+        version = given.get("resourceVersion", "")
+        metadata.check_preconditions(old, served, uid=uid, version=version)
         try:
             return await _change(state, request, old, new, owns=change.owns)
         except ChangedError:
