@@ -22,6 +22,11 @@ class ConfigurationError(PolicydError):
     """A setting, a credential or a certificate cannot be used as given."""
 
 
+def system_reason(error: OSError) -> str:
+    """Return why the operating system refused something, to stand behind a colon."""
+    return (error.strerror or str(error)).lower()
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Suggest the known word nearest to `word`, as a hint; None if nothing is near."""
     near = get_close_matches(word, sorted(known), n=1)

@@ -28,7 +28,7 @@ from policyd.kube.resources import NAMESPACES, POLICIES
 from webhooks.app import create_app
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.decisions import answer_with, mutate_in_turn, validate_together
-from webhooks.files import fingerprint, follow
+from webhooks.files import fingerprint, follow, read_file
 from webhooks.health import Readiness
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.metrics import DoorMetrics
@@ -37,7 +37,7 @@ from webhooks.policies import Policies
 from webhooks.publication import Publication
 from webhooks.registration import Registration, door_rules
 from webhooks.secret import KeptCertificate
-from webhooks.tls import CertificateFiles, LiveContext, read_pem, serve
+from webhooks.tls import CertificateFiles, LiveContext, serve
 
 REGISTRATION_SECONDS = 60.0
 """How often the webhook configurations are looked at if nothing changes here: somebody may have
@@ -189,27 +189,33 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
         )
 
     files = certificate_files(settings)
-    if files is not None:
-        _use_files(door, files, start)
-        bundle_pem = read_pem(Path(settings.authority)) if settings.authority else b""
-        trusted: Callable[[], bytes] = lambda: bundle_pem  # noqa: E731 - one of two
+    if files is None:
+        publication = Publication(door.api_server, wanted if settings.register else None)
+        trusted = await _use_secret(door, publication, start)
     else:
-        kept = KeptCertificate(
-            door.api_server,
-            secret_name(settings),
-            names=names_to_serve(called),
-            publish=Publication(door.api_server, wanted if settings.register else None).publish,
-            use=door.use,
-            pace=door.pace,
-        )
-        await kept.refresh()
-        start(kept.run())
-        trusted = lambda: kept.bundle_pem  # noqa: E731 - the other
+        trusted = _use_files(door, files, start)
     if settings.register:
         start(_keep_registered(door, Publication(door.api_server, wanted), trusted))
 
 
-def _use_files(door: Door, files: CertificateFiles, start: Start) -> None:
+async def _use_secret(door: Door, publication: Publication, start: Start) -> Callable[[], bytes]:
+    """Serve the certificate that a Secret keeps; return what tells the authorities to trust."""
+    kept = KeptCertificate(
+        door.api_server,
+        secret_name(door.settings),
+        names=names_to_serve(endpoint(door.settings)),
+        publish=publication.publish,
+        use=door.use,
+        pace=door.pace,
+    )
+    await kept.refresh()
+    start(kept.run())
+    return lambda: kept.bundle_pem
+
+
+def _use_files(door: Door, files: CertificateFiles, start: Start) -> Callable[[], bytes]:
+    """Serve the certificate that files hold; return what tells the authorities to trust."""
+
     def use() -> None:
         pair, _ = files.read(now=door.pace.clock.now())
         door.use(pair)
@@ -217,6 +223,9 @@ def _use_files(door: Door, files: CertificateFiles, start: Start) -> None:
     since = fingerprint(files.paths)
     use()
     start(follow(files.paths, since=since, changed=use, every=door.settings.reload_seconds))
+    authority = door.settings.authority
+    bundle_pem = read_file(Path(authority)) if authority else b""
+    return lambda: bundle_pem
 
 
 async def _keep_registered(

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import structlog
 
-from policyd.errors import PolicydError
+from policyd.errors import ConfigurationError, PolicydError, system_reason
 
 Fingerprint = frozenset[tuple[str, int, int, int]]
 """Path, inode, size and time of the last change (ns) of each file."""
@@ -48,6 +48,21 @@ async def follow(
             changed()
         except PolicydError as error:
             log.warning("change_refused", reason=str(error), hint=error.hint)
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file that settings name.
+
+    Raises:
+        ConfigurationError: If it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read `{path}`: {system_reason(error)}",
+            hint="check the paths, and who may read them",
+        ) from error
 
 
 def _entries(path: Path) -> Iterator[tuple[str, int, int, int]]:

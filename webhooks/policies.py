@@ -22,6 +22,7 @@ from policyd.engine.match import NamespaceLookup
 from policyd.engine.policy_set import PolicySet
 from policyd.errors import ConfigurationError
 from policyd.policy_files import policy_files
+from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 
 log = structlog.get_logger(__name__)
@@ -109,12 +110,7 @@ class Policies:
         self._swap()
 
     def _read(self, file: Path) -> tuple[CompiledPolicy, ...]:
-        try:
-            text = file.read_bytes()
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigurationError(f"cannot read `{file}`: {reason}") from error
-        loaded = load_policies(text, str(file))
+        loaded = load_policies(read_file(file), str(file))
         broken = self._note(loaded.findings)
         self._broken_files[str(file)] = broken
         return self._files.get(str(file), loaded.policies) if broken else loaded.policies

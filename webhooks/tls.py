@@ -14,7 +14,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from policyd.certificates import CertificateFacts, CertificatePair, check_pair
-from policyd.errors import ConfigurationError
+from policyd.errors import ConfigurationError, system_reason
+from webhooks.files import read_file
 from webhooks.gathering import GatheringProtocol
 
 KEEP_ALIVE_SECONDS = 120
@@ -94,25 +95,10 @@ class CertificateFiles:
             ConfigurationError: If a file cannot be read, or they cannot be used; by their paths.
         """
         pair = CertificatePair(
-            certificate_pem=read_pem(self.certificate), key_pem=read_pem(self.key)
+            certificate_pem=read_file(self.certificate), key_pem=read_file(self.key)
         )
         facts = check_pair(pair, now=now, certificate=str(self.certificate), key=str(self.key))
         return pair, facts
-
-
-def read_pem(path: Path) -> bytes:
-    """Read a file that settings name.
-
-    Raises:
-        ConfigurationError: If it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read `{path}`: {(error.strerror or str(error)).lower()}",
-            hint="check the paths, and who may read them",
-        ) from error
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -138,7 +124,7 @@ def listen(host: str, port: int) -> socket.socket:
                 hint="give one above 1023 with `--port`",
             ) from error
         raise ConfigurationError(
-            f"cannot listen on `{host}`: {(error.strerror or str(error)).lower()}",
+            f"cannot listen on `{host}`: {system_reason(error)}",
             hint="give an address of this machine with `--host`",
         ) from error
 

@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from policyd.controller.run import Health
-from policyd.errors import ConfigurationError
+from policyd.errors import ConfigurationError, system_reason
 
 
 def create_app(health: Health) -> web.Application:
@@ -48,7 +48,7 @@ async def serve_health(health: Health, *, host: str, port: int) -> AsyncIterator
             await site.start()
         except OSError as error:
             raise ConfigurationError(
-                f"cannot listen on `{host}:{port}`: {(error.strerror or str(error)).lower()}",
+                f"cannot listen on `{host}:{port}`: {system_reason(error)}",
                 hint="choose another port with --health-port",
             ) from error
         yield runner.addresses[0][1]

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import yaml
 
-from policyd.errors import ConfigurationError, did_you_mean
+from policyd.errors import ConfigurationError, did_you_mean, system_reason
 
 
 class _Section(msgspec.Struct, frozen=True, rename="kebab"):
@@ -195,8 +195,8 @@ def read_file(path: Path, *, what: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigurationError(f"{what} `{path}` cannot be read: {reason}") from error
+        message = f"{what} `{path}` cannot be read: {system_reason(error)}"
+        raise ConfigurationError(message) from error
 
 
 def _read(path: Path) -> _File:
