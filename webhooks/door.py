@@ -63,6 +63,7 @@ class Door:
     metrics: DoorMetrics = field(default_factory=lambda: DoorMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
     policies_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    namespaces: Namespaces = field(default_factory=Namespaces)
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
 
@@ -137,9 +138,10 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
     queue = door.settings.queue
     mutate = mutate_in_turn(policies.mutate, [JOB_DEFAULTS] if queue else [])
     validate = validate_together(policies.validate, [validate_jobs] if queue else [])
+    prepare = partial(door.namespaces.fetch, door.client) if door.client else None
     return create_app(
-        mutate=answer_with(mutate, door.metrics, "/mutate"),
-        validate=answer_with(validate, door.metrics, "/validate"),
+        mutate=answer_with(mutate, door.metrics, "/mutate", prepare=prepare),
+        validate=answer_with(validate, door.metrics, "/validate", prepare=prepare),
         readiness=door.readiness,
         metrics=door.metrics,
         clock=door.pace.clock,
@@ -148,9 +150,8 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
 
 async def _policies(door: Door, start: Start) -> Policies:
     """Read the policies, and keep them current."""
-    namespaces = Namespaces()
     policies = Policies(
-        namespaces=namespaces.find if door.client else without_cluster,
+        namespaces=door.namespaces.find if door.client else without_cluster,
         metrics=door.metrics,
         changed=door.policies_changed.set,
     )
@@ -162,7 +163,7 @@ async def _policies(door: Door, start: Start) -> Policies:
         start(follow(paths, since=since, changed=read, every=door.settings.reload_seconds))
     if door.client is not None:
         known = Informer(
-            door.client, NAMESPACES, into=Namespace, on_change=namespaces.take, pace=door.pace
+            door.client, NAMESPACES, into=Namespace, on_change=door.namespaces.take, pace=door.pace
         )
         start(known.run())
         await known.synced.wait()

@@ -106,6 +106,25 @@ async def test_policies_and_namespaces_of_the_cluster_decide_over_published_trus
     assert denied["status"]["message"] == "vision: not here"
 
 
+async def test_a_namespace_that_the_informer_has_not_seen_decides_all_the_same():
+    client = FakeClient()
+    await client.create(POLICIES, {"metadata": {"name": "vision"}, "spec": ONLY_VISION}, into=dict)
+
+    async with running(client) as (_, port):
+
+        async def registered():
+            return bool(await webhooks(client, VALIDATING_WEBHOOK_CONFIGURATIONS))
+
+        await until(registered)
+        for verb in ("watch", "page"):
+            client.fail(UnreachableError("no route"), verb=verb, plural="namespaces", times=1_000)
+        client.end_watches()
+        await create_namespace(client, "team-a", team="vision")
+        denied = await ask(client, port, "/validate", review())
+
+    assert denied["status"]["message"] == "vision: not here"
+
+
 async def test_a_policy_that_comes_later_is_in_force_and_its_rules_are_registered():
     client = FakeClient()
     await create_namespace(client, "team-a")
