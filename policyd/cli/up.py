@@ -23,16 +23,17 @@ from policyd.errors import ConfigurationError
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
-from policyd.kube.errors import AlreadyExistsError, ApiError
+from policyd.kube.errors import AlreadyExistsError, ApiError, NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.local import demo
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import run_simulation
 from policyd.policy_files import policy_files
 from policyd.process import run
+from policyd.serving import listen
 from policyd.telemetry import configure_logging
+from webhooks import registration
 from webhooks.door import Door, run_door
-from webhooks.tls import listen
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -117,6 +118,7 @@ async def _up(options: Options, stop: asyncio.Event) -> None:
 
 async def _run(client: Client, server: ApiServer, options: Options, stop: asyncio.Event) -> None:
     """Run everything that talks to the API server, until `stop` is set."""
+    await forget_door(client)
     await install(client, options)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
@@ -165,6 +167,16 @@ def _door_settings(options: Options, address: str) -> Settings:
         register=True,
         drain_seconds=0.0,
     )
+
+
+async def forget_door(client: Client) -> None:
+    """Delete the registration that an earlier run left in the state: nobody listens there now."""
+    for resource in (
+        resources.MUTATING_WEBHOOK_CONFIGURATIONS,
+        resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
+    ):
+        with suppress(NotFoundError):
+            await client.delete(resource, registration.NAME)
 
 
 async def install(client: Client, options: Options) -> None:

@@ -1,5 +1,6 @@
 """Keeping the objects in a file: a line for each change, and a fresh snapshot at every start."""
 
+import os
 from pathlib import Path
 from typing import TextIO
 
@@ -13,7 +14,7 @@ LINES_LIMIT = 50_000
 """Changes after which the file is written anew, with the objects alone."""
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
+class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """An object as it was stored, or what is left to say of one that is gone."""
 
     resource: str = ""
@@ -29,7 +30,7 @@ class Journal:
         """Load what the file holds into the store, and follow its changes from now on.
 
         Raises:
-            ConfigurationError: If the file cannot be read or written.
+            ConfigurationError: If the file cannot be read or written, or is something else's.
         """
         self._path = path
         self._store = store
@@ -48,10 +49,12 @@ class Journal:
         decoder = msgspec.json.Decoder(_Line)
         objects: dict[tuple[str, str, str], Object] = {}
         version = 0
-        for text in self._path.read_bytes().splitlines():
+        for number, text in enumerate(self._path.read_bytes().splitlines()):
             try:
                 line = decoder.decode(text)
-            except msgspec.DecodeError:
+            except msgspec.DecodeError as error:
+                if number == 0:  # written at once with the rest: no crash cuts it short
+                    raise _not_ours(self._path) from error
                 break
             version = max(version, line.version)
             if line.object is not None:
@@ -65,7 +68,9 @@ class Journal:
     def _rewritten(self) -> TextIO:
         """Write the file anew beside the old one, and put it in its place."""
         fresh = self._path.with_name(f"{self._path.name}.new")
-        with fresh.open("w") as file:
+        # For its owner's eyes only: there are Secrets in it.
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
             file.write(_encoded(_Line(version=self._store.version)))
             for resource, value in self._store:
                 file.write(_encoded(_Line(resource=resource, object=value)))
@@ -88,6 +93,13 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _not_ours(path: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"`{path}` is not a state file of policyd",
+        hint="it would be overwritten: name a new file, or one that `policyd up` wrote",
+    )
 
 
 def _encoded(line: _Line) -> str:

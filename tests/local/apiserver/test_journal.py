@@ -87,10 +87,37 @@ async def test_a_file_that_cannot_be_written_is_said_in_one_sentence(tmp_path):
         ApiServer(options)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("# my notes\n", id="text"),
+        pytest.param('{"apiVersion": "v1", "kind": "ConfigMap"}\n', id="json-of-something-else"),
+    ],
+)
+async def test_a_file_of_something_else_is_not_overwritten(tmp_path, content):
+    file = tmp_path / "notes"
+    file.write_text(content)
+
+    with pytest.raises(ConfigurationError, match="is not a state file"):
+        ApiServer(ServerOptions(state_file=file))
+
+    assert file.read_text() == content
+
+
+async def test_the_file_is_for_its_owner_alone(run, tmp_path):
+    async def nothing(_api): ...
+
+    await run(nothing)
+
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o600
+
+
 async def test_a_port_that_is_taken_is_said_in_one_sentence(server):
     port = int(server.address.rpartition(":")[2])
 
-    with pytest.raises(ConfigurationError, match="cannot listen on") as caught:
+    with pytest.raises(
+        ConfigurationError, match=f"port `{port}` on `127.0.0.1` is taken"
+    ) as caught:
         ApiServer(port=port)
 
-    assert caught.value.hint == "choose another port"
+    assert "give another" in caught.value.hint
