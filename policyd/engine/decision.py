@@ -21,7 +21,8 @@ class Denial:
             whole could not be evaluated.
         remedy: What the user can do, if the policy says.
         reason: The API server's word for it.
-        path: Path of the pod template it is about, if the object has several.
+        path: Path of the field it is about, such as one of several pod templates; empty if it is
+            about the object as a whole.
     """
 
     policy: str
@@ -36,10 +37,14 @@ class Denial:
         """The HTTP status of the refusal."""
         return STATUS_CODES[self.reason]
 
+    @property
+    def advice(self) -> str:
+        """What is wrong and what to do, for who is told the path apart."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
     def __str__(self) -> str:
-        place = f" (at {self.path})" if self.path else ""
-        remedy = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.policy}: {self.message}{place}{remedy}"
+        place = f"{self.path}: " if self.path else ""
+        return f"{self.policy}: {place}{self.advice}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A decision in the API server's words: the body of the answer to a webhook call."""
 
 import base64
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,7 +13,7 @@ from policyd.api.admission import (
     StatusCause,
     StatusDetails,
 )
-from policyd.engine.decision import ALLOWED, Decision
+from policyd.engine.decision import ALLOWED, Decision, Denial
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -47,13 +48,26 @@ def respond(request: AdmissionRequest, decision: Decision) -> AdmissionResponse:
 def refusal(request: AdmissionRequest, decision: Decision) -> Status:
     """Say why a request is refused: all denials, the first one's code and reason."""
     first = decision.denials[0]
-    causes = tuple(
-        StatusCause(reason=denial.policy, message=str(denial), field=denial.path)
-        for denial in decision.denials
-    )
     return Status(
         code=first.code,
         reason=first.reason,
         message="\n".join(map(str, decision.denials)),
-        details=StatusDetails(name=request.name, kind=request.kind.kind, causes=causes),
+        details=_details(request, decision.denials),
     )
+
+
+def _details(request: AdmissionRequest, denials: Sequence[Denial]) -> StatusDetails | None:
+    """Name the fields at fault, if that is all there is to say.
+
+    Of an invalid object, kubectl prints the message only if there are no details; else it prints
+    the field of each cause, and would put a colon after nothing.
+    """
+    if not all(denial.path for denial in denials):
+        return None
+    causes = tuple(
+        StatusCause(
+            reason=denial.policy, message=f"{denial.policy}: {denial.advice}", field=denial.path
+        )
+        for denial in denials
+    )
+    return StatusDetails(name=request.name, kind=request.kind.kind, causes=causes)

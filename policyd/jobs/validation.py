@@ -40,9 +40,14 @@ class FieldError:
     value: Json
     detail: str
 
+    @property
+    def problem(self) -> str:
+        """The mistake as the API server would word it, the field left out."""
+        return f'Invalid value: "{self.value}": {self.detail}'
+
     def __str__(self) -> str:
         """The mistake as the API server would word it."""
-        return f'{self.field}: Invalid value: "{self.value}": {self.detail}'
+        return f"{self.field}: {self.problem}"
 
 
 def validate_job(

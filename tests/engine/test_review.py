@@ -57,30 +57,38 @@ def test_changes_are_a_patch_in_base64():
     ]
 
 
+OF_THE_OBJECT = Denial(policy="a", message="no", remedy="ask", reason="Forbidden")
+OF_A_FIELD = Denial(policy="b", message="never", path="spec.template")
+OF_ANOTHER = Denial(policy="c", message="never", remedy="ask", path="metadata.labels[a]")
+
+
 def test_a_refusal_begins_with_the_first_denial_and_names_all():
-    first = Denial(policy="a", message="no", remedy="ask", reason="Forbidden")
-    second = Denial(policy="b", message="never", path="spec.template")
+    operation = Operation("add", "/x")
 
-    response = answer(Decision(denials=(first, second), operations=(Operation("add", "/x"),)))[
-        "response"
-    ]
+    response = answer(Decision(denials=(OF_THE_OBJECT, OF_A_FIELD), operations=(operation,)))
 
-    assert response["allowed"] is False
-    assert "patch" not in response
-    assert response["status"] == {
+    assert response["response"]["allowed"] is False
+    assert "patch" not in response["response"]
+    assert response["response"]["status"] == {
         "code": 403,
         "reason": "Forbidden",
-        "message": "a: no; ask\nb: never (at spec.template)",
+        "message": "a: no; ask\nb: spec.template: never",
+    }
+
+
+def test_a_refusal_of_fields_names_them_apart():
+    status = answer(Decision(denials=(OF_A_FIELD, OF_ANOTHER)))["response"]["status"]
+
+    assert status == {
+        "code": 422,
+        "reason": "Invalid",
+        "message": "b: spec.template: never\nc: metadata.labels[a]: never; ask",
         "details": {
             "name": "a",
             "kind": "Pod",
             "causes": [
-                {"reason": "a", "message": "a: no; ask"},
-                {
-                    "reason": "b",
-                    "message": "b: never (at spec.template)",
-                    "field": "spec.template",
-                },
+                {"reason": "b", "message": "b: never", "field": "spec.template"},
+                {"reason": "c", "message": "c: never; ask", "field": "metadata.labels[a]"},
             ],
         },
     }
