@@ -10,7 +10,7 @@ from policyd.local.apiserver.store import Store
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
-SYSTEM_CLASSES = {
+SYSTEM_VALUES = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
@@ -24,7 +24,7 @@ def bootstrap(store: Store, now: float) -> None:
         namespace = _object(kinds["namespaces"], name)
         open_namespace(namespace)
         _create(store, kinds["namespaces"], namespace, now)
-    for name, value in SYSTEM_CLASSES.items():
+    for name, value in SYSTEM_VALUES.items():
         found = _object(kinds[PRIORITY_CLASSES], name)
         found |= {"value": value, "preemptionPolicy": "PreemptLowerPriority"}
         _create(store, kinds[PRIORITY_CLASSES], found, now)

@@ -25,8 +25,9 @@ def _find(state: State, request: Request) -> Object:
 async def bind(state: State, request: Request) -> Answer:
     """Answer POST on a pod's binding: give it a node."""
     given = decode(request.body, request.media_type)
-    given.setdefault("metadata", {}).setdefault("name", request.target.name)
-    given["metadata"].setdefault("namespace", request.target.namespace)
+    given.setdefault("metadata", {}).setdefault("namespace", request.target.namespace)
+    if given["metadata"].get("name") != request.target.name:
+        raise bad_request("name in URL does not match name in Binding object")
     attributes = attributes_of(request, "CREATE", new=given)
     attributes.kind = BINDING
     await state.admission.mutate(attributes)
@@ -100,5 +101,5 @@ async def log(state: State, request: Request) -> Answer:
     if container not in names:
         raise bad_request(f"container {container} is not valid for pod {name}")
     if not pod["spec"].get("nodeName"):
-        raise bad_request(f"pod {name} does not have a host assigned")
+        return text("", code=204)
     return text(state.pod_log(pod, container))

@@ -3,18 +3,11 @@
 import asyncio
 import base64
 import secrets
-import socket
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
-
-from policyd.certificates import Authority, CertificatePair
+from policyd.certificates import Authority
 from policyd.clock import Clock, SystemClock
-from policyd.errors import ConfigurationError
 from policyd.local.apiserver.admission.caller import (
     ResolveService,
     WebhookCaller,
@@ -35,6 +28,7 @@ from policyd.local.apiserver.shape import reshape
 from policyd.local.apiserver.state import PodLog, State, no_log
 from policyd.local.apiserver.status import Object
 from policyd.local.apiserver.store import HISTORY, Store
+from policyd.serving import Server, listen, server_config, server_context
 
 HOST = "127.0.0.1"
 
@@ -44,35 +38,8 @@ ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenti
 CLUSTER = "policyd"
 """The name of cluster and context in the kubeconfig."""
 
-KEEP_ALIVE_SECONDS = 120
-"""Longer than the 90 s after which Go's clients drop an idle connection themselves."""
-
-LISTEN_BACKLOG = 256
-"""Connections that wait to be taken."""
-
 GRACE_SECONDS = 2
 """How long requests under way may take when the server stops."""
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-        self.stopping = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        """Sleep until asked to stop, where uvicorn would look ten times a second."""
-        await self.stopping.wait()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
-        await super().startup(sockets)
-        self.ready.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the program that this server is a part of."""
-        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +97,12 @@ class ApiServer:
             admission=Admission(store, webhooks),
             pod_log=options.pod_log,
         )
-        self._server: _Server | None = None
         self._running: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         self._journal = Journal(options.state_file, store) if options.state_file else None
         bootstrap(store, self._clock.now())
         Definitions(store, registry)
-        self._socket = _listen(port)
+        self._socket = listen(HOST, port)
 
     @property
     def address(self) -> str:
@@ -145,23 +112,24 @@ class ApiServer:
     async def start(self) -> None:
         """Begin to answer; return once the server does."""
         pair = self._authority.issue([HOST, "localhost"], now=self._clock.now())
-        self._server = _Server(_configuration(Application(self._state, users=self._users), pair))
-        self._running = asyncio.create_task(self._run(self._server))
-        await self._server.ready.wait()
+        app, context = Application(self._state, users=self._users), server_context(pair)
+        config = server_config(app, context=context, grace_seconds=GRACE_SECONDS)
+        server = Server(config, stop=self._stopping)
+        self._running = asyncio.create_task(self._run(server))
+        await server.ready.wait()
 
-    async def _run(self, server: _Server) -> None:
+    async def _run(self, server: Server) -> None:
         async with asyncio.TaskGroup() as group:
             keeping = group.create_task(Housekeeping(self._state).run())
-            await server.serve(sockets=[self._socket])
+            await server.serve_on(self._socket)
             keeping.cancel()
 
     async def stop(self) -> None:
         """End the watches, let requests under way finish, and close the port."""
         for watcher in list(self._state.watchers):
             watcher.close()
-        if self._server is not None and self._running is not None:
-            self._server.should_exit = True
-            self._server.stopping.set()
+        self._stopping.set()
+        if self._running is not None:
             await self._running
         await self._caller.close()
         if self._journal is not None:
@@ -183,46 +151,3 @@ class ApiServer:
             "contexts": [{"name": CLUSTER, "context": context}],
             "current-context": CLUSTER,
         }
-
-
-def _listen(port: int) -> socket.socket:
-    # With its protocol named, as asyncio turns Nagle's algorithm off for such sockets alone; with
-    # it on, every answer would wait 40 ms for the client's acknowledgement of its first half.
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((HOST, port))
-        listening.listen(LISTEN_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise ConfigurationError(
-            f"cannot listen on {HOST}:{port}: {error.strerror}", hint="choose another port"
-        ) from error
-    return listening
-
-
-def _configuration(app: Application, pair: CertificatePair) -> uvicorn.Config:
-    # Python's TLS reads certificates from files only.
-    with tempfile.TemporaryDirectory(prefix="policyd-") as folder:
-        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_bytes(pair.certificate_pem)
-        key.write_bytes(pair.key_pem)
-        config = uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            # Its warnings are what clients do wrong, such as `kubectl exec`: they are told already.
-            log_level="error",
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
-        )
-        config.load()
-    return config

@@ -129,7 +129,7 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
 
 def invalid(kind: str, name: str, causes: Sequence[Cause]) -> StatusError:
     """Fields are wrong; `kind` is like `Job.batch`."""
-    lines = [str(cause) for cause in causes]
+    lines = list(dict.fromkeys(str(cause) for cause in causes))
     what = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     message = f'{kind} "{name}" is invalid: {what}'
     name_of_kind, _, group = kind.partition(".")

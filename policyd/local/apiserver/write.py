@@ -200,7 +200,10 @@ async def change_object(state: State, request: Request, change: Change) -> Objec
         new = change.rewrite(to_served(served, old))
         given = new["metadata"]
         check_address(request, given)
-        uid = given.get("uid", "") if request.method == "PUT" else ""
+        uid = given.get("uid", "")
+        if uid and uid != old["metadata"]["uid"] and request.method == "PATCH":
+            why = wrong("metadata.uid", uid, "field is immutable")
+            raise invalid(served.qualified_kind, target.name, [why])
         version = given.get("resourceVersion", "")
         metadata.check_preconditions(old, served, uid=uid, version=version)
         try:

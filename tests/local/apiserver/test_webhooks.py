@@ -473,7 +473,8 @@ async def test_subresources_are_shown_with_their_own_kind(api, hooks):
     await api.create(PODS, pod())
 
     target = {"kind": "Node", "name": "n1"}
-    await api.send("POST", f"{PODS}/one/binding", {"target": target})
+    binding = {"metadata": {"name": "one"}, "target": target}
+    await api.send("POST", f"{PODS}/one/binding", binding)
 
     ((_, request),) = hooks.asked
     assert (request["kind"]["kind"], request["subResource"]) == ("Binding", "binding")

@@ -39,4 +39,6 @@ class Admission:
             plugins.check_deletion(attributes)
             # Mutating webhooks are asked about deletions too, though there is nothing to change.
             await self._webhooks.mutate(attributes)
+        else:
+            plugins.check_default_class(attributes, self._store)
         await self._webhooks.validate(attributes)

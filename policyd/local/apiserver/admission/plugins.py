@@ -1,11 +1,14 @@
 """The admission that is built in: namespaces, priorities, and tolerations for failing nodes."""
 
 from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.kinds.cluster_checks import SYSTEM_CLASSES
 from policyd.local.apiserver.kinds.pod_defaults import add_node_tolerations
 from policyd.local.apiserver.status import Object, forbidden, not_found
 from policyd.local.apiserver.store import Store
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+
+PREEMPTING = "PreemptLowerPriority"
 
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 
@@ -46,14 +49,35 @@ def check_namespace(attributes: Attributes, store: Store) -> None:
         raise error
 
 
+def check_default_class(attributes: Attributes, store: Store) -> None:
+    """Refuse a second priority class for pods that name none.
+
+    Raises:
+        StatusError: 403.
+    """
+    given = attributes.object or {}
+    if attributes.served.resource != PRIORITY_CLASSES or not given.get("globalDefault"):
+        return
+    found = _default_class(store)
+    if found is not None and found["metadata"]["name"] != attributes.name:
+        why = (
+            f"PriorityClass {found['metadata']['name']} is already marked as default. Only one"
+            " default can exist"
+        )
+        raise forbidden(PRIORITY_CLASSES, attributes.name, why)
+
+
 def check_deletion(attributes: Attributes) -> None:
-    """Refuse to delete the namespaces that every cluster has.
+    """Refuse to delete the namespaces and priority classes that every cluster has.
 
     Raises:
         StatusError: 403.
     """
     if attributes.served.resource == "namespaces" and attributes.name in IMMORTAL:
         raise forbidden("namespaces", attributes.name, "this namespace may not be deleted")
+    if attributes.served.resource == PRIORITY_CLASSES and attributes.name in SYSTEM_CLASSES:
+        why = "this is a system priority class and cannot be deleted"
+        raise forbidden(PRIORITY_CLASSES, attributes.name, why)
 
 
 def set_priority(pod: Object, store: Store) -> None:
@@ -77,8 +101,15 @@ def set_priority(pod: Object, store: Store) -> None:
         )
         raise forbidden("pods", name, why)
     spec["priority"] = priority
-    policy = found.get("preemptionPolicy") if found else None
-    spec.setdefault("preemptionPolicy", policy or "PreemptLowerPriority")
+    policy = (found.get("preemptionPolicy") if found else None) or PREEMPTING
+    if spec.get("preemptionPolicy", policy) != policy:
+        why = (
+            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be"
+            f" provided in pod spec; priority admission controller computed {policy} from the given"
+            " PriorityClass name"
+        )
+        raise forbidden("pods", name, why)
+    spec["preemptionPolicy"] = policy
 
 
 def keep_priority(spec: Object, before: Object) -> None:

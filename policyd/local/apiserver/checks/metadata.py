@@ -10,6 +10,9 @@ LABEL_NAMED = frozenset({"namespaces"})
 LABEL_1035_NAMED = frozenset({"services"})
 FREELY_NAMED = "rbac.authorization.k8s.io"
 
+PLAIN_FINALIZERS = frozenset({"foregroundDeletion", "kubernetes", "orphan"})
+"""The finalizers without a domain."""
+
 ANNOTATIONS_LIMIT = 256 * 1024
 """Bytes of all annotations together."""
 
@@ -24,11 +27,10 @@ def check_metadata(new: Object, served: Served) -> Iterator[Cause]:
     if size > ANNOTATIONS_LIMIT:
         message = f"Too long: may not be more than {ANNOTATIONS_LIMIT} bytes"
         yield Cause("FieldValueTooLong", message, "metadata.annotations")
-    for index, owner in enumerate(about.get("ownerReferences") or ()):
-        yield from _check_owner(owner, f"metadata.ownerReferences[{index}]")
-    for finalizer in about.get("finalizers") or ():
-        for line in names.qualified_name(finalizer):
-            yield wrong("metadata.finalizers", finalizer, line)
+    for owner in about.get("ownerReferences") or ():
+        yield from _check_owner(owner)
+    for index, finalizer in enumerate(about.get("finalizers") or ()):
+        yield from _check_finalizer(finalizer, index, custom=served.custom is not None)
 
 
 def _check_name(about: Object, served: Served) -> Iterator[Cause]:
@@ -40,14 +42,26 @@ def _check_name(about: Object, served: Served) -> Iterator[Cause]:
         check = names.label_1035
     elif served.group == FREELY_NAMED:
         check = names.path_segment
+    base = about.get("generateName", "")
+    for line in check(base.removesuffix("-") + "x") if base else ():
+        yield wrong("metadata.generateName", base, line)
     for line in check(name):
         yield wrong("metadata.name", name, line)
 
 
-def _check_owner(owner: Object, path: str) -> Iterator[Cause]:
-    for field in ("apiVersion", "kind", "name", "uid"):
+def _check_owner(owner: Object) -> Iterator[Cause]:
+    for field, subject in (("apiVersion", "version "), ("kind", ""), ("name", ""), ("uid", "")):
         if not owner.get(field):
-            yield wrong(f"{path}.{field}", owner.get(field, ""), "must not be empty")
+            path = f"metadata.ownerReferences.{field}"
+            yield wrong(path, owner.get(field, ""), f"{subject}must not be empty")
+
+
+def _check_finalizer(finalizer: str, index: int, *, custom: bool) -> Iterator[Cause]:
+    lines = names.qualified_name(finalizer)
+    yield from (wrong("metadata.finalizers", finalizer, line) for line in lines)
+    if not lines and "/" not in finalizer and finalizer not in PLAIN_FINALIZERS and not custom:
+        why = "name is neither a standard finalizer name nor is it fully qualified"
+        yield wrong(f"metadata.finalizers[{index}]", finalizer, why)
 
 
 def check_metadata_update(new: Object, old: Object) -> Iterator[Cause]:

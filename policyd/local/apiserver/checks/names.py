@@ -23,12 +23,12 @@ from policyd.local.apiserver.status import Cause, wrong
 
 def subdomain(text: str) -> list[str]:
     """Say what keeps a text from being a DNS-1123 subdomain."""
-    return _against(text, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN)
+    return _against(text, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN, unit="characters")
 
 
 def label(text: str) -> list[str]:
     """Say what keeps a text from being a DNS-1123 label."""
-    return _against(text, LABEL, LABEL_RULE, LONGEST_LABEL)
+    return _against(text, LABEL, LABEL_RULE, LONGEST_LABEL, unit="characters")
 
 
 def label_1035(text: str) -> list[str]:
@@ -62,10 +62,10 @@ def label_value(text: str) -> list[str]:
     return _against(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
 
 
-def _against(text: str, pattern: str, rule: str, longest: int) -> list[str]:
+def _against(text: str, pattern: str, rule: str, longest: int, *, unit: str = "bytes") -> list[str]:
     found = []
     if len(text) > longest:
-        found.append(f"must be no more than {longest} bytes")
+        found.append(f"must be no more than {longest} {unit}")
     if not re.fullmatch(pattern, text):
         found.append(rule)
     return found

@@ -96,6 +96,16 @@ def _check_fields(given: Object, fields: Sequence[str], path: str) -> Iterator[C
             yield required(f"{path}.{field}")
 
 
+def check_definition_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of a definition, whose names objects are kept under."""
+    spec, before = new["spec"], old["spec"]
+    for path in ("group", "scope", "names.kind", "names.plural"):
+        parent, _, field = path.rpartition(".")
+        here, was = (part.get(parent, {}) if parent else part for part in (spec, before))
+        if here.get(field) != was.get(field):
+            yield wrong(f"spec.{path}", here.get(field), "field is immutable")
+
+
 def _check_names(name: str, spec: Object) -> Iterator[Cause]:
     names, group = spec["names"], spec.get("group", "")
     for field in ("plural", "kind"):

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from policyd.local.apiserver.checks import names
+from policyd.local.apiserver.kinds.job_status import check_job_status
 from policyd.local.apiserver.kinds.pod_checks import NOT_NEGATIVE, check_template
 from policyd.local.apiserver.kinds.pod_defaults import default_template
 from policyd.local.apiserver.status import Cause, Object, not_supported, required, wrong
@@ -11,6 +13,8 @@ WITHOUT_LIMIT = 2**31 - 1
 
 JOB_NAME = ("batch.kubernetes.io/job-name", "job-name")
 CONTROLLER_UID = ("batch.kubernetes.io/controller-uid", "controller-uid")
+
+REPLACEMENT_POLICIES = ("Failed", "TerminatingOrFailed")
 
 COUNTS = (
     "parallelism",
@@ -58,6 +62,9 @@ def complete_job_spec(job: Object) -> None:
     spec.setdefault("suspend", False)
     policy = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
     spec.setdefault("podReplacementPolicy", policy)
+    for rule in spec.get("podFailurePolicy", {}).get("rules", ()):
+        for condition in rule.get("onPodConditions", ()):
+            condition.setdefault("status", "True")
 
 
 def default_whole_job(job: Object) -> None:
@@ -69,15 +76,51 @@ def default_whole_job(job: Object) -> None:
 def select_own_pods(job: Object) -> None:
     """Give a new job the selector and the labels by which its pods are known."""
     spec = job["spec"]
+    if spec.get("manualSelector"):
+        return
     template = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
     uid = job["metadata"]["uid"]
     for name in JOB_NAME:
         template[name] = job["metadata"]["name"]
-    if not spec.get("manualSelector"):
-        for name in CONTROLLER_UID:
-            template[name] = uid
-        spec["selector"] = {"matchLabels": {CONTROLLER_UID[0]: uid}}
+    for name in CONTROLLER_UID:
+        template[name] = uid
+    selector = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    selector.setdefault(CONTROLLER_UID[0], uid)
     job["metadata"].setdefault("labels", dict(template))
+
+
+def _check_rest(spec: Object) -> Iterator[Cause]:
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        yield required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    if "maxFailedIndexes" in spec and spec.get("completionMode") != "Indexed":
+        limit = spec["maxFailedIndexes"]
+        yield wrong("spec.maxFailedIndexes", limit, "requires indexed completion mode")
+    policy = spec.get("podReplacementPolicy")
+    if policy not in REPLACEMENT_POLICIES:
+        yield not_supported("spec.podReplacementPolicy", policy, REPLACEMENT_POLICIES)
+    manager = spec.get("managedBy")
+    if manager is not None and not all(_domain_and_path(manager)):
+        what = 'must be a domain-prefixed path (such as "acme.io/foo")'
+        yield wrong("spec.managedBy", manager, what)
+
+
+def _domain_and_path(text: str) -> tuple[bool, bool]:
+    domain, _, path = text.partition("/")
+    return not names.subdomain(domain), bool(path) and not names.path_segment(path)
+
+
+def _check_selector(job: Object) -> Iterator[Cause]:
+    spec, uid = job["spec"], job["metadata"].get("uid", "")
+    selector, own = spec.get("selector"), {"matchLabels": {CONTROLLER_UID[0]: uid}}
+    labels = spec["template"].get("metadata", {}).get("labels")
+    if not selector:
+        yield required("spec.selector")
+    elif not spec.get("manualSelector") and selector != own:
+        yield wrong("spec.selector", selector, "`selector` not auto-generated")
+    wanted = (selector or {}).get("matchLabels", {})
+    if not selector or not wanted.items() <= (labels or {}).items():
+        path = "spec.template.metadata.labels"
+        yield wrong(path, labels, "`selector` does not match template `labels`")
 
 
 def check_job(job: Object) -> Iterator[Cause]:
@@ -86,7 +129,9 @@ def check_job(job: Object) -> Iterator[Cause]:
     for name in COUNTS:
         if spec.get(name, 0) < 0:
             yield wrong(f"spec.{name}", spec[name], NOT_NEGATIVE)
+    yield from _check_selector(job)
     yield from _check_completion_mode(spec)
+    yield from _check_rest(spec)
     yield from check_template(spec["template"], "spec.template")
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy == "Always":
@@ -106,13 +151,18 @@ def _check_completion_mode(spec: Object) -> Iterator[Cause]:
 
 
 def check_job_update(new: Object, old: Object) -> Iterator[Cause]:
-    """Check a change of a job's spec."""
+    """Check a change of a job's spec or status."""
+    yield from check_job_status(new, old)
     spec, before = new["spec"], old["spec"]
     for name in IMMUTABLE:
         if spec.get(name) != before.get(name):
             yield wrong(f"spec.{name}", spec.get(name), "field is immutable")
     if spec.get("completions") != before.get("completions") and not _is_elastic(spec, before):
-        yield wrong("spec.completions", spec.get("completions"), "field is immutable")
+        elastic = spec.get("completionMode") == "Indexed"
+        why = "can only be modified in tandem with spec.parallelism"
+        why = why if elastic else "field is immutable"
+        if not (elastic and spec.get("completions") is None):
+            yield wrong("spec.completions", spec.get("completions"), why)
     mutable = _template_may_change(old)
     if _fixed_part(spec["template"], mutable=mutable) != _fixed_part(
         before["template"], mutable=mutable

@@ -22,6 +22,7 @@ def default_pod(pod: Object) -> None:
         _requests_from_limits(container["resources"])
     if spec.get("resources"):
         _requests_from_limits(spec["resources"])
+    default_pod_status(pod)
 
 
 def default_template(template: Object) -> None:
@@ -35,18 +36,28 @@ def default_pod_spec(spec: Object) -> None:
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("securityContext", {})
-    spec.setdefault("terminationGracePeriodSeconds", 30)
+    grace = spec.setdefault("terminationGracePeriodSeconds", 30)
+    if grace < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     if "serviceAccountName" in spec:
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
     elif "serviceAccount" in spec:
         spec["serviceAccountName"] = spec["serviceAccount"]
     for container in containers_of(spec):
         _default_container(container)
+        for port in container.get("ports", ()) if spec.get("hostNetwork") else ():
+            port.setdefault("hostPort", port.get("containerPort"))
     for volume in spec.get("volumes", ()):
         _default_volume(volume)
-    for constraint in spec.get("topologySpreadConstraints", ()):
-        constraint.setdefault("nodeAffinityPolicy", "Honor")
-        constraint.setdefault("nodeTaintsPolicy", "Ignore")
+
+
+def default_pod_status(pod: Object) -> None:
+    """Write a pod's address also as the only one of a list."""
+    status = pod.get("status", {})
+    if status.get("podIP") and not status.get("podIPs"):
+        status["podIPs"] = [{"ip": status["podIP"]}]
+    if status.get("hostIP") and not status.get("hostIPs"):
+        status["hostIPs"] = [{"ip": status["hostIP"]}]
 
 
 def containers_of(spec: Object) -> Iterator[Object]:

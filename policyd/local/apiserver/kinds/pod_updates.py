@@ -28,6 +28,7 @@ def check_pod_update(new: Object, old: Object) -> Iterator[Cause]:
             return
     yield from _check_tolerations(spec, before)
     yield from _check_gates(spec, before)
+    yield from _check_deadline(spec, before)
     gated = bool(before.get("schedulingGates"))
     if gated:
         yield from _check_node_selector(spec, before)
@@ -64,6 +65,17 @@ def _check_tolerations(spec: Object, before: Object) -> Iterator[Cause]:
             "spec.tolerations",
             "existing toleration can not be modified except its tolerationSeconds",
         )
+
+
+def _check_deadline(spec: Object, before: Object) -> Iterator[Cause]:
+    new, old = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+    if old is None or new == old:
+        return
+    path = "spec.activeDeadlineSeconds"
+    if new is None:
+        yield wrong(path, new, "must not update from a positive integer to nil value")
+    elif new > old:
+        yield wrong(path, new, "must be less than or equal to previous value")
 
 
 def _without_seconds(toleration: Object) -> Object:

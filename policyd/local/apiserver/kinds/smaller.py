@@ -11,8 +11,13 @@ from policyd.local.apiserver.deletion import NAMESPACE_FINALIZER
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-HIGHEST_USER_PRIORITY = 1_000_000_000
-SYSTEM_CLASS_PREFIX = "system-"
+
+NEEDED_KEYS = {
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+"""What a secret of a type must hold."""
 
 CONFIG_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"
@@ -61,21 +66,6 @@ def default_priority_class(priority_class: Object) -> None:
     priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
-def check_priority_class(priority_class: Object) -> Iterator[Cause]:
-    """Check a priority class."""
-    value = priority_class.get("value", 0)
-    name = priority_class["metadata"]["name"]
-    if value > HIGHEST_USER_PRIORITY and not name.startswith(SYSTEM_CLASS_PREFIX):
-        why = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
-        yield not_permitted("value", why)
-
-
-def check_priority_class_update(new: Object, old: Object) -> Iterator[Cause]:
-    """Check a change of a priority class: pods have its value already."""
-    if new.get("value", 0) != old.get("value", 0):
-        yield not_permitted("value", "may not be changed in an update.")
-
-
 def default_node(node: Object) -> None:
     """Let a node offer what it has, if nobody says how much of it is for pods."""
     status = node.setdefault("status", {})
@@ -83,24 +73,27 @@ def default_node(node: Object) -> None:
         status.setdefault("allocatable", dict(status["capacity"]))
 
 
-def check_event(event: Object) -> Iterator[Cause]:
-    """Check that an event is where the object is that it is about."""
-    about = event.get("involvedObject", {}).get("namespace", "")
-    namespace = event["metadata"].get("namespace", "")
-    if namespace != (about or "default"):
-        yield wrong("involvedObject.namespace", about, "does not match event.namespace")
-
-
 def check_config_map(config_map: Object) -> Iterator[Cause]:
     """Check a config map or secret."""
     for key in {**config_map.get("data", {}), **config_map.get("binaryData", {})}:
         if not key or any(not (sign.isalnum() or sign in "-_.") for sign in key):
             yield wrong(f"data[{key}]", key, CONFIG_KEY_RULE)
+        elif set(key) == {"."} and len(key) <= 2:
+            yield wrong(f"data[{key}]", key, f"must not be '{key}'")
+    for key in config_map.get("data", {}).keys() & config_map.get("binaryData", {}).keys():
+        yield wrong(f"data[{key}]", key, "duplicate of key present in binaryData")
+    for key in NEEDED_KEYS.get(config_map.get("type", ""), ()):
+        if key not in config_map.get("data", {}):
+            yield required(f"data[{key}]")
 
 
 def check_config_map_update(new: Object, old: Object) -> Iterator[Cause]:
     """Check a change of a config map or secret, which may have been declared final."""
+    if new.get("type") != old.get("type"):
+        yield wrong("type", new.get("type"), "field is immutable")
     if old.get("immutable"):
+        if not new.get("immutable"):
+            yield not_permitted("immutable", "field is immutable when `immutable` is set")
         for field in ("data", "binaryData"):
             if new.get(field) != old.get(field):
                 yield not_permitted(field, "field is immutable when `immutable` is set")

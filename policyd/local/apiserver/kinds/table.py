@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from policyd.local.apiserver.custom import definitions
 from policyd.local.apiserver.custom.definitions import DEFINITIONS
 from policyd.local.apiserver.kinds import (
+    cluster_checks,
+    events,
     jobs,
     pod_checks,
     pod_defaults,
@@ -49,12 +51,15 @@ CHECKS: Mapping[str, Check] = {
     "cronjobs.batch": workloads.check_cron_job,
     DEFINITIONS: definitions.check_definition,
     "daemonsets.apps": workloads.check_workload,
-    "deployments.apps": workloads.check_workload,
-    "events": smaller.check_event,
+    "deployments.apps": workloads.check_deployment,
+    "events": events.check_event,
     "jobs.batch": jobs.check_job,
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": smaller.check_webhooks,
     "pods": pod_checks.check_pod,
-    "priorityclasses.scheduling.k8s.io": smaller.check_priority_class,
+    "leases.coordination.k8s.io": cluster_checks.check_lease,
+    "namespaces": cluster_checks.check_namespace,
+    "nodes": cluster_checks.check_node,
+    "priorityclasses.scheduling.k8s.io": cluster_checks.check_priority_class,
     "replicasets.apps": workloads.check_workload,
     "secrets": smaller.check_config_map,
     "statefulsets.apps": workloads.check_workload,
@@ -67,13 +72,15 @@ CHECKS_OF_NEW: Mapping[str, Check] = {"pods": pod_checks.check_created_pod}
 
 CHECKS_OF_UPDATES: Mapping[str, CheckUpdate] = {
     "configmaps": smaller.check_config_map_update,
+    DEFINITIONS: definitions.check_definition_update,
     "deployments.apps": workloads.check_workload_update,
+    "events": events.check_event_update,
     "daemonsets.apps": workloads.check_workload_update,
     "jobs.batch": jobs.check_job_update,
     "pods": pod_updates.check_pod_update,
-    "priorityclasses.scheduling.k8s.io": smaller.check_priority_class_update,
+    "priorityclasses.scheduling.k8s.io": cluster_checks.check_priority_class_update,
     "replicasets.apps": workloads.check_workload_update,
     "secrets": smaller.check_config_map_update,
-    "statefulsets.apps": workloads.check_workload_update,
+    "statefulsets.apps": workloads.check_stateful_set_update,
 }
 """What is wrong with a change."""

@@ -6,7 +6,14 @@ from policyd.api.selectors import LabelSelector
 from policyd.local.apiserver.kinds.jobs import default_job_spec
 from policyd.local.apiserver.kinds.pod_checks import check_template
 from policyd.local.apiserver.kinds.pod_defaults import default_template
-from policyd.local.apiserver.status import Cause, Object, required, wrong
+from policyd.local.apiserver.status import (
+    Cause,
+    Object,
+    not_permitted,
+    not_supported,
+    required,
+    wrong,
+)
 
 ROLLING = {"maxSurge": "25%", "maxUnavailable": "25%"}
 
@@ -66,16 +73,36 @@ def _default_replicated(workload: Object) -> Object:
     return spec
 
 
+STRATEGIES = ("Recreate", "RollingUpdate")
+
+
+def check_deployment(deployment: Object) -> Iterator[Cause]:
+    """Check a deployment that is created or changed."""
+    yield from check_workload(deployment)
+    strategy = deployment["spec"]["strategy"]
+    if strategy["type"] not in STRATEGIES:
+        yield not_supported("spec.strategy", strategy, STRATEGIES)
+    elif strategy["type"] == "Recreate" and "rollingUpdate" in strategy:
+        why = "may not be specified when strategy `type` is 'Recreate'"
+        yield not_permitted("spec.strategy.rollingUpdate", why)
+
+
 def check_workload(workload: Object) -> Iterator[Cause]:
     """Check a workload that is created or changed."""
     spec = workload["spec"]
-    if spec.get("replicas", 0) < 0:
-        yield wrong("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
-    labels = spec["template"].get("metadata", {}).get("labels", {})
+    for field in ("replicas", "minReadySeconds"):
+        if spec.get(field, 0) < 0:
+            yield wrong(f"spec.{field}", spec[field], "must be greater than or equal to 0")
+    labels = spec["template"].get("metadata", {}).get("labels")
     selector = spec.get("selector")
-    if not selector:
+    if selector is None:
         yield required("spec.selector")
-    elif not LabelSelector(match_labels=selector.get("matchLabels", {})).matches(labels):
+    elif not selector:
+        what = f"empty selector is invalid for {workload['kind'].lower()}"
+        yield wrong("spec.selector", selector, what)
+        return
+    wanted = LabelSelector(match_labels=(selector or {}).get("matchLabels", {}))
+    if selector is None or not wanted.matches(labels or {}):
         why = "`selector` does not match template `labels`"
         yield wrong("spec.template.metadata.labels", labels, why)
     yield from check_template(spec["template"], "spec.template")
@@ -86,6 +113,31 @@ def check_workload_update(new: Object, old: Object) -> Iterator[Cause]:
     selector = new["spec"].get("selector")
     if selector != old["spec"].get("selector"):
         yield wrong("spec.selector", selector, "field is immutable")
+
+
+CHANGEABLE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+"""What of a stateful set may change."""
+
+
+def check_stateful_set_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of a stateful set."""
+    fixed, before = (
+        {name: part for name, part in value["spec"].items() if name not in CHANGEABLE}
+        for value in (new, old)
+    )
+    if fixed != before:
+        quoted = [f"'{name}'" for name in CHANGEABLE]
+        listed = f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+        why = f"updates to statefulset spec for fields other than {listed} are forbidden"
+        yield not_permitted("spec", why)
 
 
 def check_cron_job(cron_job: Object) -> Iterator[Cause]:
