@@ -4,7 +4,7 @@ A call costs the API server some three milliseconds, whatever is answered. So th
 of the policies and no more, and a request that nobody has a policy for never leaves the server.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -31,14 +31,9 @@ MUTATING_OPERATIONS = frozenset({"CREATE", "UPDATE"})
 EXEMPT_NAMESPACES = ("kube-system", "kube-node-lease", "kube-public")
 """Namespaces that a cluster cannot be repaired without."""
 
-MATCH_CONDITIONS: tuple[Mapping[str, str], ...] = (
-    {
-        "name": "not-a-node",
-        # Kubelets report pods that run already (mirror pods): nothing is left to decide.
-        "expression": "!has(request.userInfo.groups)"
-        " || !('system:nodes' in request.userInfo.groups)",
-    },
-)
+NODES = "system:nodes"
+"""The group of kubelets. They report pods that run already (mirror pods): nothing is left to
+decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,11 +196,21 @@ def _webhook(
         "matchPolicy": "Equivalent",
         "namespaceSelector": {"matchExpressions": [not_exempt]},
         "objectSelector": in_a_queue if queued else {},
-        "matchConditions": [dict(condition) for condition in MATCH_CONDITIONS],
+        "matchConditions": [
+            _not_in("not-a-node", NODES),
+            # The controller starts what it has admitted: policies saw it when it was created.
+            _not_in("not-policyd-itself", f"system:serviceaccounts:{wanted.own_namespace}"),
+        ],
         "sideEffects": "None",
         "timeoutSeconds": wanted.timeout_seconds,
         "admissionReviewVersions": ["v1"],
     }
+
+
+def _not_in(name: str, group: str) -> dict[str, Json]:
+    """Build a match condition that leaves out who is in a group."""
+    expression = f"!has(request.userInfo.groups) || !('{group}' in request.userInfo.groups)"
+    return {"name": name, "expression": expression}
 
 
 def _client_config(wanted: Registration, path: str) -> dict[str, Json]:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from policyd.api.policy import Policy
+from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.certificates import Authority
 from policyd.kube.errors import AlreadyExistsError, ConflictError
 from policyd.kube.resources import (
@@ -253,7 +254,12 @@ def test_the_mutating_configuration():
                         "name": "not-a-node",
                         "expression": "!has(request.userInfo.groups)"
                         " || !('system:nodes' in request.userInfo.groups)",
-                    }
+                    },
+                    {
+                        "name": "not-policyd-itself",
+                        "expression": "!has(request.userInfo.groups)"
+                        " || !('system:serviceaccounts:queue' in request.userInfo.groups)",
+                    },
                 ],
                 "sideEffects": "None",
                 "timeoutSeconds": 3,
@@ -262,6 +268,33 @@ def test_the_mutating_configuration():
             }
         ],
     }
+
+
+@pytest.mark.parametrize(
+    ("groups", "sent"),
+    [
+        pytest.param(["system:authenticated"], True, id="somebody"),
+        pytest.param(None, True, id="somebody-in-no-group"),
+        pytest.param(["system:nodes", "system:authenticated"], False, id="a-node"),
+        pytest.param(
+            ["system:serviceaccounts", "system:serviceaccounts:queue"], False, id="policyd-itself"
+        ),
+        pytest.param(["system:serviceaccounts:team-a"], True, id="another-service-account"),
+    ],
+)
+def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
+    [webhook] = mutating_configuration(registration())["webhooks"]
+    user = {"username": "alice"} if groups is None else {"username": "alice", "groups": groups}
+    variables = {"request": {"userInfo": user}}
+
+    holds = [
+        compile_expression(
+            condition["expression"], admission_environment(params=False), wants="bool"
+        ).evaluate(variables, Budget())
+        for condition in webhook["matchConditions"]
+    ]
+
+    assert all(holds) is sent
 
 
 def test_validation_fails_closed_only_for_the_policies_that_say_so():
