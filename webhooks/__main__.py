@@ -13,10 +13,10 @@ from policyd.config import Settings, environment
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import in_words, run
+from policyd.serving import listen
 from policyd.telemetry import configure_logging
 from webhooks.choices import certificate_files, endpoint, needs_cluster, secret_name
 from webhooks.door import Door, run_door
-from webhooks.tls import listen
 
 
 @click.command()

@@ -1,29 +1,23 @@
 """The TLS socket: a certificate that can be replaced while connections go on."""
 
 import asyncio
-import contextlib
-import errno
 import socket
 import ssl
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from policyd.certificates import CertificateFacts, CertificatePair, check_pair
-from policyd.errors import ConfigurationError, system_reason
+from policyd.serving import Server, server_config, server_context
 from webhooks.files import read_file
 from webhooks.gathering import GatheringProtocol
 
-KEEP_ALIVE_SECONDS = 120
-"""Longer than the 90 s after which the API server closes an idle connection: who closes first
-must not be us, or the close can cross a request on its way."""
+GRACE_SECONDS = 30
+"""How long reviews in flight may take when the server stops: the longest timeout there is."""
 
-BACKLOG = 2048
-"""Connections that may wait to be accepted: a burst past 25 in flight opens one for each review."""
+LINGER_SECONDS = 0.1
+"""How long a review that is on its way when the server stops may take to be read."""
 
 
 class LiveContext:
@@ -34,8 +28,8 @@ class LiveContext:
     """
 
     def __init__(self, pair: CertificatePair) -> None:
-        self._newest = _context(pair)
-        self.front = _context(None)
+        self._newest = server_context(pair)
+        self.front = server_context(None)
         self.front.sni_callback = self._choose
 
     def replace(self, pair: CertificatePair) -> None:
@@ -44,36 +38,12 @@ class LiveContext:
         Raises:
             ConfigurationError: If OpenSSL will not have it; the old one stays.
         """
-        self._newest = _context(pair)
+        self._newest = server_context(pair)
 
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _front: ssl.SSLContext
     ) -> None:
         connection.context = self._newest
-
-
-def _context(pair: CertificatePair | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    # The API server keeps no sessions: a ticket is signed for nobody, at a fifth of the handshake.
-    context.num_tickets = 0
-    context.options |= ssl.OP_NO_TICKET
-    if pair is not None:
-        _load(context, pair)
-    return context
-
-
-def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
-    # OpenSSL's binding reads from files only: these two are seen by nobody else, and at once gone.
-    with tempfile.TemporaryDirectory(prefix="policyd-") as folder:
-        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_bytes(pair.certificate_pem)
-        key.write_bytes(pair.key_pem)
-        try:
-            context.load_cert_chain(certificate, key)
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigurationError(f"the certificate cannot be used: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,42 +71,6 @@ class CertificateFiles:
         return pair, facts
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open the socket to serve on; port 0 lets the system choose.
-
-    Raises:
-        ConfigurationError: If the port is taken, or the address is not ours to listen on.
-    """
-    try:
-        family, *_, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigurationError(
-                f"port `{port}` on `{host}` is taken",
-                hint="end the process that has it, or give another with `--port`",
-            ) from error
-        if error.errno == errno.EACCES:
-            raise ConfigurationError(
-                f"port `{port}` may only be opened by root",
-                hint="give one above 1023 with `--port`",
-            ) from error
-        raise ConfigurationError(
-            f"cannot listen on `{host}`: {system_reason(error)}",
-            hint="give an address of this machine with `--host`",
-        ) from error
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the composition root decides when to stop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def serve(
     app: ASGIApp, listener: socket.socket, *, context: LiveContext | None, stop: asyncio.Event
 ) -> None:
@@ -148,43 +82,6 @@ async def serve(
         context: The certificate; None serves without TLS, for tests.
         stop: Set it to end.
     """
-    server = _Server(_uvicorn_config(app, context))
-    async with asyncio.TaskGroup() as group:
-        stopper = group.create_task(_stop(server, stop))
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            _abandon(server)
-        stopper.cancel()
-
-
-def _abandon(server: uvicorn.Server) -> None:
-    """Close what is left open if serving was cancelled; after a regular end there is nothing."""
-    for listening in getattr(server, "servers", ()):
-        listening.close()
-    for connection in tuple(server.server_state.connections):
-        connection.transport.abort()
-
-
-async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
-    await stop.wait()
-    server.should_exit = True
-
-
-def _uvicorn_config(app: ASGIApp, context: LiveContext | None) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=GatheringProtocol,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        # Its warnings are what clients do wrong: anybody could fill the log with them.
-        log_level="error",
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=30,
-        ssl_context_factory=None if context is None else (lambda _config, _default: context.front),
-    )
+    front = None if context is None else context.front
+    config = server_config(app, context=front, grace_seconds=GRACE_SECONDS, http=GatheringProtocol)
+    await Server(config, stop=stop, linger_seconds=LINGER_SECONDS).serve_on(listener)

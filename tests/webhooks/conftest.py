@@ -9,10 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.certificates import Authority
+from policyd.serving import listen
 from webhooks.app import create_app
 from webhooks.health import Readiness
 from webhooks.metrics import DoorMetrics
-from webhooks.tls import LiveContext, listen, serve
+from webhooks.tls import LiveContext, serve
 
 AUTHORITY = Authority.create(now=time.time())
 

@@ -19,13 +19,13 @@ from policyd.kube.resources import (
     SECRETS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from policyd.serving import listen
 from policyd.testing import FakeClient
 from tests.webhooks.conftest import Connection
 from tests.webhooks.reviews import policy, response, review
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.door import Door, run_door
 from webhooks.registration import NAME
-from webhooks.tls import listen
 
 pytestmark = pytest.mark.anyio
 

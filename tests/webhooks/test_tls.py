@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from policyd.certificates import CertificatePair
 from policyd.errors import ConfigurationError
+from policyd.serving import listen
 from tests.webhooks.conftest import RunningDoor, app_for, issue, running_door
 from webhooks.files import fingerprint, follow
-from webhooks.tls import CertificateFiles, LiveContext, listen, serve
+from webhooks.tls import CertificateFiles, LiveContext, serve
 
 pytestmark = pytest.mark.anyio
 
