@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from policyd.api.crd import KINDS, definition
-from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.kueue.names import MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
@@ -37,6 +37,8 @@ from webhooks.door import Door, run_door
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
+REFUSED = {400, 401, 403, 413, 422}
+"""The codes a policy can refuse with."""
 
 DEMO_RESOURCES = {
     resource.kind: resource
@@ -66,7 +68,13 @@ class Options:
 
 
 @click.command("up")
-@click.option("--port", default=0, show_default="a free one", help="Port of the API server.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="a free one",
+    help="Port of the API server.",
+)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -81,8 +89,20 @@ class Options:
     show_default="the library",
     help="Policy files or folders; they are reloaded when they change.",
 )
-@click.option("--nodes", default=8, show_default=True, help="Simulated nodes, 8 GPUs each.")
-@click.option("--racks", default=2, show_default=True, help="Racks that they stand in.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Simulated nodes, 8 GPUs each.",
+)
+@click.option(
+    "--racks",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Racks that they stand in.",
+)
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -139,7 +159,7 @@ async def _run(client: Client, server: ApiServer, options: Options, stop: asynci
 
 
 async def _opens(client: Client, stop: asyncio.Event) -> bool:
-    """Wait until a pod comes back with what the policies inject; False if `stop` comes first.
+    """Wait until a pod comes back with what the door does to it; False if `stop` comes first.
 
     Raises:
         ConfigurationError: If it takes longer than anybody waits.
@@ -198,14 +218,16 @@ async def _ensure(client: Client, resource: resources.Resource, item: Json) -> N
 
 
 async def _door_is_open(client: Client) -> bool:
+    """Tell whether the API server calls the door: policies and jobs are registered at once."""
     team = demo.TEAMS[0]
+    probe = demo.pod("probe", team)
+    probe["metadata"]["labels"] = {QUEUE_NAME: team}
     try:
-        answer = await client.create(
-            resources.PODS, demo.pod("probe", team), into=dict, namespace=team, dry_run=True
-        )
-    except ApiError:
-        return False  # not open yet
-    return QUEUE_NAME in answer["metadata"].get("labels", {})
+        answer = await client.create(resources.PODS, probe, into=dict, namespace=team, dry_run=True)
+    except ApiError as error:
+        # Policies of the user's own may refuse the probe, and then somebody is there.
+        return error.code in REFUSED
+    return MANAGED in answer["metadata"]["labels"]
 
 
 def shipped(name: str) -> Path:
@@ -215,12 +237,22 @@ def shipped(name: str) -> Path:
 
 
 def write_kubeconfig(path: Path, content: Json) -> None:
-    """Write the kubeconfig for its owner's eyes only: it has a token."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        yaml.safe_dump(content, file, sort_keys=False)
+    """Write the kubeconfig for its owner's eyes only: it has a token.
+
+    Raises:
+        ConfigurationError: If it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            yaml.safe_dump(content, file, sort_keys=False)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the kubeconfig `{path}`: {error.strerror}",
+            hint="name another file with `--kubeconfig`",
+        ) from error
 
 
 def welcome(api_server: str, door: str, options: Options) -> str:

@@ -3,21 +3,23 @@
 from contextlib import contextmanager
 
 import pytest
+from click.testing import CliRunner
 
-from tests.scenarios.api import Api, eventually
+from policyd.cli import main
+from tests.scenarios.api import Api, Refused, eventually
 from tests.scenarios.clusters import COMMANDS, Process, ready
-from tests.scenarios.objects import job
+from tests.scenarios.objects import job, pod
 
 
 @pytest.fixture
 def up(tmp_path):
-    """Start `policyd up` with a state file, for as long as a block lasts."""
+    """Start `policyd up` with some options, for as long as a block lasts."""
 
     @contextmanager
-    def up():
+    def up(*options):
         kubeconfig = tmp_path / "kubeconfig"
-        state = ("--state", str(tmp_path / "state"))
-        command = [str(COMMANDS / "policyd"), "up", "--kubeconfig", str(kubeconfig), *state]
+        command = [str(COMMANDS / "policyd"), "up", "--kubeconfig", str(kubeconfig)]
+        command += map(str, options)
         process = Process(command, tmp_path / "up.log")
         (tmp_path / "up.log").unlink(missing_ok=True)
         process.start()
@@ -31,12 +33,58 @@ def up(tmp_path):
     return up
 
 
-def test_a_second_run_goes_on_with_the_state_of_the_first(up):
-    with up() as api:
+def test_a_second_run_goes_on_with_the_state_of_the_first(up, tmp_path):
+    state = ("--state", tmp_path / "state")
+    with up(*state) as api:
         api.create(job("kept", gpus=8, run_for="2s"))
 
-    with up() as api:
+    with up(*state) as api:
         eventually(
             lambda: api.get("Job", "kept", "team-a").get("status", {}).get("succeeded"),
             what="the job of the first run ends in the second",
         )
+
+
+OWN_POLICIES = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: nobody-enters}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - {expression: "false", message: nobody enters}
+---
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: broken}
+spec: {validation: []}
+"""
+
+
+def test_it_is_ready_whatever_the_users_own_policies_do(up, tmp_path):
+    policies = tmp_path / "policies.yaml"
+    policies.write_text(OWN_POLICIES)
+
+    with up("--policies", policies) as api, pytest.raises(Refused, match="nobody enters"):
+        api.create(pod("visitor", gpus=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(["--port", "99999"], "not in the range", id="port"),
+        pytest.param(["--nodes", "0"], "not in the range", id="nodes"),
+        pytest.param(["--racks", "-1"], "not in the range", id="racks"),
+        pytest.param(["--kubeconfig", "{file}/kubeconfig"], "cannot write", id="kubeconfig"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_a_sentence(tmp_path, options, sentence):
+    file = tmp_path / "file"
+    file.touch()
+
+    result = CliRunner().invoke(main, ["up", *(o.format(file=file) for o in options)])
+
+    assert result.exit_code == 2
+    assert sentence in result.stderr
