@@ -8,7 +8,7 @@ from policyd.engine.compile import CompiledPolicy
 from policyd.engine.evaluate import Match, concerns, matches
 from policyd.engine.facts import Facts
 from policyd.engine.inject import Step, Target, apply_step
-from policyd.engine.reads import meet
+from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
 from policyd.patch.draft import Draft
@@ -39,6 +39,7 @@ class _Mutation:
 
     def __init__(self, facts: Facts, verdict: Verdict) -> None:
         self._changes: list[frozenset[str]] = []
+        self._changed: set[str] = set()
         self._seen: dict[str, int] = {}
         self._facts = facts
         self._verdict = verdict
@@ -53,7 +54,10 @@ class _Mutation:
 
     def may_change(self, policy: CompiledPolicy) -> bool:
         """Tell whether another policy changed what this one looks at, after it ran."""
-        if not policy.reads or self._verdict.has_failed(policy):
+        # Most policies look at nothing that any other changed.
+        if policy.reads is not EVERYTHING and self._changed.isdisjoint(policy.reads):
+            return False
+        if self._verdict.has_failed(policy):
             return False
         later = self._changes[self._seen.get(policy.name, 0) :]
         return any(meet(changed, policy.reads) for changed in later)
@@ -116,6 +120,7 @@ class _Mutation:
         after = draft.object
         if after is not before:
             self._changes.append(policy.writes)
+            self._changed |= policy.writes
             facts.object = after
             self._verdict.mutated(policy)
 

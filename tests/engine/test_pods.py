@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from policyd.api.quantity import parse_quantity
 from policyd.engine.pods import PodError, count_pods, gpus, is_gpu, total
 from policyd.engine.workloads import KINDS, find_kind, pod_templates
-from tests.engine.reviews import job, job_set, pod, template
+from tests.engine.reviews import job, job_set, mutated, pod, policies, policy, request, template
 
 
 def asking(**amounts):
@@ -231,3 +231,37 @@ def test_a_pod_needs_what_its_hungriest_moment_needs(running, starting):
         return [each["resources"]["requests"]["nvidia.com/gpu"] for each in listed]
 
     assert gpus(spec(*running, init=starting)) == max([sum(amounts(running)), *amounts(starting)])
+
+
+def test_policies_see_the_gpus_that_policies_before_them_gave():
+    first = policy(
+        """
+        priority: 2
+        matchConditions: [{name: none, expression: pod.gpus() == 0}]
+        inject: {resources: {limits: {nvidia.com/gpu: 2}}}
+        """,
+        name="first",
+    )
+    second = policy(
+        """
+        priority: 1
+        matchConditions: [{name: some, expression: pod.gpus() > 0}]
+        inject: {labels: {gpus: {expression: string(pod.gpus())}}}
+        """,
+        name="second",
+    )
+
+    changed = mutated(policies(first, second), pod())
+
+    assert changed["metadata"]["labels"] == {"gpus": "2"}
+
+
+def test_each_template_and_each_request_has_gpus_of_its_own():
+    text = policy(
+        "validations: [{expression: pod.gpus() < 4, messageExpression: string(pod.gpus())}]"
+    )
+    policy_set = policies(text)
+
+    for asked in ((8, 2, 4), (0,), (4, 4)):
+        denials = policy_set.validate(request(job_set(*asked))).denials
+        assert [int(denial.message) for denial in denials] == [n for n in asked if n >= 4]
