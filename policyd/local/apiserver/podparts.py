@@ -6,7 +6,7 @@ from policyd.local.apiserver.deletion import delete_object, options_of
 from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer, text
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import Object, bad_request, conflict, not_found
+from policyd.local.apiserver.status import Object, bad_request, conflict
 from policyd.local.apiserver.store import ChangedError
 
 DONE = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
@@ -15,11 +15,11 @@ BINDING = ("", "v1", "Binding")
 EVICTION = ("policy", "v1", "Eviction")
 
 
-def _find(state: State, request: Request) -> Object:
-    found = state.store.get("pods", request.target.namespace, request.target.name)
-    if found is None:
-        raise not_found("pods", request.target.name)
-    return found
+async def _admit(state: State, request: Request, given: Object, kind: tuple[str, str, str]) -> None:
+    attributes = attributes_of(request, "CREATE", new=given)
+    attributes.kind = kind
+    await state.admission.mutate(attributes)
+    await state.admission.validate(attributes)
 
 
 async def bind(state: State, request: Request) -> Answer:
@@ -28,11 +28,8 @@ async def bind(state: State, request: Request) -> Answer:
     given.setdefault("metadata", {}).setdefault("namespace", request.target.namespace)
     if given["metadata"].get("name") != request.target.name:
         raise bad_request("name in URL does not match name in Binding object")
-    attributes = attributes_of(request, "CREATE", new=given)
-    attributes.kind = BINDING
-    await state.admission.mutate(attributes)
-    await state.admission.validate(attributes)
-    pod, node = _find(state, request), given.get("target", {}).get("name", "")
+    await _admit(state, request, given, BINDING)
+    pod, node = state.find(request), given.get("target", {}).get("name", "")
     _check_unbound(pod, node)
     if not request.options.dry_run:
         bound = _bound(pod, node, given, metadata.timestamp(state.clock.now()))
@@ -73,13 +70,10 @@ async def evict(state: State, request: Request) -> Answer:
     given = decode(request.body, request.media_type)
     given.setdefault("metadata", {}).setdefault("name", request.target.name)
     given["metadata"].setdefault("namespace", request.target.namespace)
-    attributes = attributes_of(request, "CREATE", new=given)
-    attributes.kind = EVICTION
-    await state.admission.mutate(attributes)
-    await state.admission.validate(attributes)
+    await _admit(state, request, given, EVICTION)
     options = given.get("deleteOptions") or {}
     dry_run = request.options.dry_run or options.get("dryRun") == ["All"]
-    pod = _find(state, request)
+    pod = state.find(request)
     try:
         delete_object(state, request.served, pod, options_of(options, dry_run=dry_run))
     except ChangedError:
@@ -89,7 +83,7 @@ async def evict(state: State, request: Request) -> Answer:
 
 async def log(state: State, request: Request) -> Answer:
     """Answer GET on a pod's log."""
-    pod = _find(state, request)
+    pod = state.find(request)
     name = request.target.name
     names = [c["name"] for c in pod["spec"].get("containers", ())]
     container = request.options.text("container") or (names[0] if len(names) == 1 else "")

@@ -15,7 +15,6 @@ from policyd.local.apiserver.status import (
     bad_request,
     expired,
     not_acceptable,
-    not_found,
 )
 from policyd.local.apiserver.store import Key, TooOldError
 from policyd.local.apiserver.tables import table
@@ -23,11 +22,8 @@ from policyd.local.apiserver.tables import table
 
 async def get(state: State, request: Request) -> Answer:
     """Answer GET on an object."""
-    served, target = request.served, request.target
-    found = state.store.get(served.storage, target.namespace, target.name)
-    if found is None:
-        raise not_found(served.resource, target.name)
-    shown = to_served(served, found)
+    found = state.find(request)
+    shown = to_served(request.served, found)
     match form_wanted(request):
         case "object":
             return Answer(body=shown)

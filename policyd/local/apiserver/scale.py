@@ -11,7 +11,7 @@ from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import Object, conflict, invalid, not_found, wrong
+from policyd.local.apiserver.status import Object, conflict, invalid, wrong
 from policyd.local.apiserver.store import ChangedError
 from policyd.local.apiserver.write import ATTEMPTS
 
@@ -24,7 +24,7 @@ BUILT_IN = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status
 
 async def get_scale(state: State, request: Request) -> Answer:
     """Answer GET on the scale of an object."""
-    return Answer(body=scale_of(_find(state, request), request.served))
+    return Answer(body=scale_of(state.find(request), request.served))
 
 
 async def update_scale(state: State, request: Request) -> Answer:
@@ -36,14 +36,6 @@ async def update_scale(state: State, request: Request) -> Answer:
 async def patch_scale(state: State, request: Request) -> Answer:
     """Answer PATCH on the scale of an object."""
     return await _change(state, request, patcher_of(request, SCALE_TYPE))
-
-
-def _find(state: State, request: Request) -> Object:
-    served, target = request.served, request.target
-    found = state.store.get(served.storage, target.namespace, target.name)
-    if found is None:
-        raise not_found(served.resource, target.name)
-    return found
 
 
 def scale_of(value: Object, served: Served) -> Object:
@@ -72,7 +64,7 @@ def _paths(served: Served) -> Object:
 
 async def _change(state: State, request: Request, rewrite: Patcher) -> Answer:
     for _ in range(ATTEMPTS):
-        old = _find(state, request)
+        old = state.find(request)
         try:
             stored = await _rescale(state, request, old, rewrite)
         except ChangedError:

@@ -7,7 +7,8 @@ from policyd.clock import Clock
 from policyd.local.apiserver.admission.chain import Admission
 from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
-from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.status import Object, not_found
 from policyd.local.apiserver.store import Store
 from policyd.local.apiserver.watch import Watcher
 
@@ -31,3 +32,15 @@ class State:
     admission: Admission
     pod_log: PodLog = no_log
     watchers: set[Watcher] = field(default_factory=set)
+
+    def find(self, request: Request) -> Object:
+        """Return the object that a request names.
+
+        Raises:
+            StatusError: 404, if it is not there.
+        """
+        served, target = request.served, request.target
+        found = self.store.get(served.storage, target.namespace, target.name)
+        if found is None:
+            raise not_found(served.resource, target.name)
+        return found

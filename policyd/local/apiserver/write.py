@@ -18,7 +18,6 @@ from policyd.local.apiserver.status import (
     bad_request,
     conflict,
     invalid,
-    not_found,
     required,
     wrong,
 )
@@ -194,9 +193,7 @@ async def change_object(state: State, request: Request, change: Change) -> Objec
     """
     served, target = request.served, request.target
     for _ in range(change.attempts):
-        old = state.store.get(served.storage, target.namespace, target.name)
-        if old is None:
-            raise not_found(served.resource, target.name)
+        old = state.find(request)
         new = change.rewrite(to_served(served, old))
         given = new["metadata"]
         check_address(request, given)
