@@ -50,17 +50,52 @@ def pod_status(pod: Object, _now: float) -> str:
         if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
             found = "SchedulingGated"
     for container in reversed(_statuses(pod)):
-        state = container.get("state", {})
-        word = at(state, "waiting.reason", "") or at(state, "terminated.reason", "")
-        found = word or found
+        found = _container_word(container.get("state", {})) or found
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"
     return found
 
 
-def pod_restarts(pod: Object, _now: float) -> str:
-    """Write how often containers were started again."""
-    return str(sum(status.get("restartCount", 0) for status in _statuses(pod)))
+def _container_word(state: Object) -> str:
+    ended = state.get("terminated")
+    if ended is None:
+        return str(at(state, "waiting.reason", ""))
+    if ended.get("reason"):
+        return str(ended["reason"])
+    signal = ended.get("signal", 0)
+    return f"Signal:{signal}" if signal else f"ExitCode:{ended.get('exitCode', 0)}"
+
+
+ENDS = {
+    "Failed": ("Failed", "The pod failed."),
+    "Succeeded": ("Succeeded", "The pod has completed successfully."),
+}
+"""What a row says of a pod that has ended: reason and message, by phase."""
+
+
+def row_conditions(value: Object) -> list[Object]:
+    """Say beside a row that its pod has ended."""
+    end = ENDS.get(at(value, "status.phase", "")) if value.get("kind") == "Pod" else None
+    if end is None:
+        return []
+    reason, message = end
+    return [{"type": "Completed", "status": "True", "reason": reason, "message": message}]
+
+
+def pod_restarts(pod: Object, now: float) -> str:
+    """Write how often containers were started again, and when that was last."""
+    count = sum(status.get("restartCount", 0) for status in _statuses(pod))
+    ends = [at(status, "lastState.terminated.finishedAt", "") for status in _statuses(pod)]
+    last = max((end for end in ends if end), default="")
+    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
+
+
+def readiness_gates(pod: Object, _now: float) -> str:
+    """Write how many of a pod's readiness gates are open."""
+    gates = at(pod, "spec.readinessGates", [])
+    conditions = at(pod, "status.conditions", [])
+    opened = sum(_true(conditions, gate.get("conditionType", "")) for gate in gates)
+    return f"{opened}/{len(gates)}" if gates else "<none>"
 
 
 def job_status(job: Object, _now: float) -> str:
@@ -151,10 +186,27 @@ def node_roles(node: Object, _now: float) -> str:
     return ",".join(sorted(roles)) or "<none>"
 
 
-def node_address(node: Object, _now: float) -> str:
-    """Write a node's internal address."""
+def node_address(kind: str, node: Object, _now: float) -> str:
+    """Write a node's address of a kind, such as `InternalIP`."""
     addresses = node.get("status", {}).get("addresses", ())
-    return next((a["address"] for a in addresses if a["type"] == "InternalIP"), "<none>")
+    return next((a["address"] for a in addresses if a["type"] == kind), "<none>")
+
+
+def node_fact(name: str, node: Object, _now: float) -> str:
+    """Write what a node says of itself."""
+    return str(at(node, f"status.nodeInfo.{name}", "") or "<unknown>")
+
+
+def node_kernel(node: Object, now: float) -> str:
+    """Write a node's kernel, and what it is made for."""
+    kernel, made_for = (node_fact(name, node, now) for name in ("kernelVersion", "architecture"))
+    return kernel if "<unknown>" in {kernel, made_for} else f"{kernel} ({made_for})"
+
+
+def service_selector(service: Object, _now: float) -> str:
+    """Write which pods a service is for."""
+    selected = at(service, "spec.selector", {})
+    return ",".join(f"{key}={value}" for key, value in sorted(selected.items())) or "<none>"
 
 
 def event_last_seen(event: Object, now: float) -> str:

@@ -62,7 +62,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column(name="IP", cell=_at("status.podIP"), priority=1),
         Column(name="Node", cell=_at("spec.nodeName"), priority=1),
         Column(name="Nominated Node", cell=_at("status.nominatedNodeName"), priority=1),
-        Column(name="Readiness Gates", cell=_at("readiness.gates"), priority=1),
+        Column(name="Readiness Gates", cell=cells.readiness_gates, priority=1),
     ),
     "jobs.batch": (
         NAME,
@@ -80,15 +80,22 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column(name="Roles", cell=cells.node_roles),
         AGE,
         Column(name="Version", cell=_at("status.nodeInfo.kubeletVersion", default="")),
-        Column(name="Internal-IP", cell=cells.node_address, priority=1),
-        Column(name="OS-Image", cell=_at("status.nodeInfo.osImage"), priority=1),
+        Column(name="Internal-IP", cell=partial(cells.node_address, "InternalIP"), priority=1),
+        Column(name="External-IP", cell=partial(cells.node_address, "ExternalIP"), priority=1),
+        Column(name="OS-Image", cell=partial(cells.node_fact, "osImage"), priority=1),
+        Column(name="Kernel-Version", cell=cells.node_kernel, priority=1),
+        Column(
+            name="Container-Runtime",
+            cell=partial(cells.node_fact, "containerRuntimeVersion"),
+            priority=1,
+        ),
     ),
     "namespaces": (NAME, Column(name="Status", cell=_at("status.phase", default="")), AGE),
     "deployments.apps": (
         NAME,
         Column(name="Ready", cell=partial(cells.ready_of, wanted="spec.replicas")),
-        _count("Up-to-date", "status.updatedReplicas"),
-        _count("Available", "status.availableReplicas"),
+        Column(name="Up-to-date", cell=_at("status.updatedReplicas", default=0)),
+        Column(name="Available", cell=_at("status.availableReplicas", default=0)),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -139,11 +146,11 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column(name="Count", cell=_at("count", default=1), priority=1),
         Column(name="Name", cell=_name, priority=1, format="name"),
     ),
-    "configmaps": (NAME, Column(name="Data", cell=cells.data_count, type="integer"), AGE),
+    "configmaps": (NAME, Column(name="Data", cell=cells.data_count), AGE),
     "secrets": (
         NAME,
         Column(name="Type", cell=_at("type", default="")),
-        Column(name="Data", cell=cells.data_count, type="integer"),
+        Column(name="Data", cell=cells.data_count),
         AGE,
     ),
     "services": (
@@ -153,6 +160,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column(name="External-IP", cell=_at("spec.externalName")),
         Column(name="Port(s)", cell=cells.service_ports),
         AGE,
+        Column(name="Selector", cell=cells.service_selector, priority=1),
     ),
     "priorityclasses.scheduling.k8s.io": (
         NAME,
@@ -206,7 +214,7 @@ def _custom(column: Object) -> Column:
     return Column(
         name=column["name"],
         cell=cell,
-        type="string" if kind == "date" else kind,
+        type=kind,
         format=column.get("format", ""),
         priority=column.get("priority", 0),
     )

@@ -31,6 +31,11 @@ def to_served(served: Served, stored: Object) -> Object:
     return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
 
 
+def for_table(served: Served, stored: Object) -> Object:
+    """Show a stored object to those who make its cells: events in the version they are kept in."""
+    return stored if served.kept_as else to_served(served, stored)
+
+
 def as_item(served: Served, stored: Object) -> Object:
     """Show a stored object as an item of a list, where built-in kinds leave out what they are."""
     shown = to_served(served, stored)

@@ -91,11 +91,11 @@ def options_of(body: Object, *, dry_run: bool = False) -> DeleteOptions:
 
 async def delete(state: State, request: Request) -> Answer:
     """Answer DELETE on an object."""
-    served, target = request.served, request.target
+    served, target, options = request.served, request.target, read_options(request)
     old = state.store.get(served.storage, target.namespace, target.name)
     if old is None:
         raise not_found(served.resource, target.name)
-    final = await _admit_and_delete(state, request, old, read_options(request))
+    final = await _admit_and_delete(state, request, old, options)
     if not is_released(final):
         return Answer(body=to_served(served, final))
     if served.resource in RETURNED:

@@ -21,9 +21,14 @@ SUBRESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 """The apiVersion, kind (empty: the parent's) and verbs of each subresource."""
 
 
-def versions() -> Object:
-    """Write what /api says."""
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+def versions(address: str) -> Object:
+    """Write what /api says; `address` is what the client calls the server."""
+    everybody = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [everybody],
+    }
 
 
 def group_list(state: State) -> Object:

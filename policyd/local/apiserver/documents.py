@@ -40,11 +40,11 @@ def document(state: State, path: str, headers: Mapping[str, str]) -> Answer:
     wants_all = discovery.wants_aggregated(headers.get("accept", ""))
     if wants_all and parts in (["api"], ["apis"]):
         return discovery.aggregated(state, core=parts == ["api"])
-    found = _found(state, parts)
+    found = _found(state, parts, headers.get("host", ""))
     return text(NO_SUCH_PAGE, code=404) if found is None else Answer(body=found)
 
 
-def _found(state: State, parts: list[str]) -> object:
+def _found(state: State, parts: list[str], address: str) -> object:
     match parts:
         case ["openapi", "v3"]:
             return state.documents.index()
@@ -53,13 +53,13 @@ def _found(state: State, parts: list[str]) -> object:
         case ["openapi", "v3", "apis", group, version]:
             return state.documents.document(group, version)
         case _:
-            return _discovery(state, parts)
+            return _discovery(state, parts, address)
 
 
-def _discovery(state: State, parts: list[str]) -> object:
+def _discovery(state: State, parts: list[str], address: str) -> object:
     match parts:
         case ["api"]:
-            return discovery.versions()
+            return discovery.versions(address)
         case ["apis"]:
             return discovery.group_list(state)
         case ["api", version]:

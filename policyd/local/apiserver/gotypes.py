@@ -72,6 +72,7 @@ LEFT_OUT: Mapping[str, Sequence[str]] = {
     "core/v1.Container": ("imagePullPolicy", "terminationMessagePolicy", "workingDir"),
     "core/v1.ContainerStateTerminated": ("containerID", "message", "reason", "signal"),
     "core/v1.EnvVar": ("value",),
+    "core/v1.NodeSpec": ("unschedulable",),
     "core/v1.PodSpec": (
         "dnsPolicy",
         "hostname",
@@ -143,9 +144,9 @@ def check_base64(text: str) -> None:
         ValueError: If it is not base64; the text is Go's.
     """
     found = _NOT_BASE64.search(text)
-    try:
-        base64.b64decode(text.encode("ascii", "replace"), validate=not found)
-    except binascii.Error:
-        raise ValueError(f"illegal base64 data at input byte {len(text)}") from None
     if found:
         raise ValueError(f"illegal base64 data at input byte {found.start()}")
+    try:
+        base64.b64decode(text, validate=False)
+    except binascii.Error:
+        raise ValueError(f"illegal base64 data at input byte {len(text)}") from None

@@ -28,6 +28,9 @@ WITHOUT_GENERATION = frozenset(
 )
 """Groups whose objects do not count the changes of their spec; pods do all the same."""
 
+FIRST_GENERATION_ONLY = frozenset({"scheduling.k8s.io"})
+"""Groups whose objects stay in their first generation."""
+
 
 def timestamp(now: float) -> str:
     """Write seconds since the epoch as the API does."""
@@ -111,7 +114,8 @@ def stamp_updated(new: Object, old: Object, served: Served) -> None:
             metadata[name] = before[name]
         else:
             metadata.pop(name, None)
-    if counts_generations(served) and wish(new) != wish(old):
+    changes = counts_generations(served) and served.group not in FIRST_GENERATION_ONLY
+    if changes and wish(new) != wish(old):
         metadata["generation"] = before.get("generation", 0) + 1
 
 

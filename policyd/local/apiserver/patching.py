@@ -59,7 +59,10 @@ async def patch(state: State, request: Request) -> Answer:
             patched = patcher(old)
         except PatchError as error:
             raise StatusError(422, "Invalid", f"{REJECTED}: {error}", details={}) from error
-        check_type(patched, request)
+        try:
+            check_type(patched, request)
+        except StatusError as error:
+            raise _refusal(request)(str(error)) from error
         return shape.read_shape(own_copy(patched), request, refuse=_refusal(request))
 
     stored = await change_object(state, request, Change(rewrite=rewrite))

@@ -5,7 +5,7 @@ import base64
 import msgspec
 
 from policyd.local.apiserver.checks.options import check_list_options
-from policyd.local.apiserver.conversion import as_item, to_served
+from policyd.local.apiserver.conversion import as_item, for_table, to_served
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.responses import Answer, Form, wanted_form
 from policyd.local.apiserver.selectors import is_selective, selection
@@ -30,6 +30,7 @@ async def get(state: State, request: Request) -> Answer:
         case "Table":
             version = found["metadata"]["resourceVersion"]
             about = {"resourceVersion": version}
+            shown = for_table(request.served, found)
             return Answer(body=table(request, [shown], about=about, now=state.clock.now()))
         case "PartialObjectMetadata":
             return Answer(body=metadata_only(shown))
@@ -59,7 +60,9 @@ async def list_(state: State, request: Request) -> Answer:
     form = form_wanted(request)
     found, about = _page(state, request)
     if form == "Table":
-        shown = [to_served(request.served, value) for value in found]
+        if not about.get("continue"):
+            about.pop("continue", None)
+        shown = [for_table(request.served, value) for value in found]
         return Answer(body=table(request, shown, about=about, now=state.clock.now()))
     shown = [as_item(request.served, value) for value in found]
     kind, api_version = request.served.list_kind, request.served.api_version

@@ -9,7 +9,7 @@ from policyd.local.apiserver.custom.version import CustomVersion
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 STAGES = (None, "beta", "alpha")
 
-VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.responses import Answer, Stream
 from policyd.local.apiserver.scale import get_scale, patch_scale, update_scale
 from policyd.local.apiserver.state import State
-from policyd.local.apiserver.status import method_not_allowed, no_such_resource
+from policyd.local.apiserver.status import method_not_allowed, no_such_resource, not_found
 from policyd.local.apiserver.virtual import answer_question
 from policyd.local.apiserver.watching import watch
 from policyd.local.apiserver.write import create, finalize, update
@@ -57,6 +57,8 @@ def _verbs(request: Request) -> Verbs:
     if (subresource and not served.has(subresource)) or (
         target.name and served.namespaced and not target.namespace
     ):
+        if served.custom is not None and subresource:
+            raise not_found(served.resource, target.name)
         raise no_such_resource()
     if subresource:
         return SUBRESOURCES[subresource]

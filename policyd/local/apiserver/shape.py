@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
 from policyd.local.apiserver.custom import schema as custom_schema
-from policyd.local.apiserver.custom.checking import check_custom
-from policyd.local.apiserver.custom.rules import check_rules
+from policyd.local.apiserver.custom.checking import NOWHERE, check_custom
+from policyd.local.apiserver.custom.rules import check_rules, has_rules
 from policyd.local.apiserver.duplicates import duplicate_fields
+from policyd.local.apiserver.gotypes import PRESENT
 from policyd.local.apiserver.kinds import table
 from policyd.local.apiserver.kinds.pod_defaults import first_status
 from policyd.local.apiserver.registry import Served
@@ -27,11 +28,30 @@ KEEPS_FIRST_STATUS = frozenset({"nodes"})
 """Kinds whose status may be given when they are created."""
 
 FIRST_STATUS: Mapping[str, Object] = {
+    "daemonsets.apps": PRESENT["apps/v1.DaemonSetStatus"],
     "persistentvolumeclaims": {"phase": "Pending"},
     "persistentvolumes": {"phase": "Pending"},
+    "replicasets.apps": PRESENT["apps/v1.ReplicaSetStatus"],
     "services": {"loadBalancer": {}},
+    "statefulsets.apps": PRESENT["apps/v1.StatefulSetStatus"],
 }
 """The status of a new object, where it is not empty."""
+
+BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""What must not be wrong with a custom object for its rules to be evaluated."""
+
+UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing"
+    " errors to complete validation"
+)
 
 Refusal = Callable[[str], StatusError]
 
@@ -137,7 +157,20 @@ def check(new: Object, old: Object | None, served: Served) -> None:
     """
     causes = list(_causes(new, old, served))
     if causes:
-        raise invalid(served.qualified_kind, new["metadata"].get("name", ""), causes)
+        kind = served.kind if served.kept_as else served.qualified_kind
+        raise invalid(kind, new["metadata"].get("name", ""), causes)
+
+
+def _custom_causes(new: Object, old: Object | None, schema: Object) -> Iterator[Cause]:
+    wrong = list(check_custom(new, schema))
+    yield from wrong
+    if not has_rules(schema):
+        return
+    if any(cause.reason in BLOCKING for cause in wrong):
+        # Rules may count on what the rest of the schema says.
+        yield Cause("FieldValueInvalid", f"Invalid value: null: {UNCHECKED}", NOWHERE)
+    elif all(cause.path != NOWHERE for cause in wrong):
+        yield from check_rules(new, old, schema)
 
 
 def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
@@ -145,9 +178,7 @@ def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
     if old is not None:
         yield from check_metadata_update(new, old)
     if served.custom is not None:
-        wrong = list(check_custom(new, served.custom.schema))
-        # Rules may count on what the rest of the schema says.
-        yield from wrong or check_rules(new, old, served.custom.schema)
+        yield from _custom_causes(new, old, served.custom.schema)
         return
     for checks in (table.CHECKS, table.CHECKS_OF_NEW if old is None else {}):
         rule = checks.get(served.storage)

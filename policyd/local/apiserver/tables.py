@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 
+from policyd.local.apiserver.cells import row_conditions
 from policyd.local.apiserver.columns import Column, columns_of
 from policyd.local.apiserver.requests import Request
-from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.status import Object, bad_request, wrong
+
+INCLUDED = frozenset({"", "Metadata", "None", "Object"})
+"""What a client may want beside the cells."""
 
 
 def table(request: Request, shown: Sequence[Object], *, about: Object, now: float) -> Object:
@@ -18,6 +22,10 @@ def table(request: Request, shown: Sequence[Object], *, about: Object, now: floa
     """
     columns = columns_of(request.served)
     include = request.options.text("includeObject")
+    if include not in INCLUDED:
+        why = "must be 'Metadata', 'Object', 'None', or empty"
+        cause = wrong("includeObject", include, why)
+        raise bad_request(f"Unable to convert to Table as requested: {cause}")
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -39,9 +47,14 @@ def _definition(column: Column) -> Object:
 
 def _row(value: Object, columns: Sequence[Column], include: str, now: float) -> Object:
     row: Object = {"cells": [column.cell(value, now) for column in columns]}
+    conditions = row_conditions(value)
+    if conditions:
+        row["conditions"] = conditions
     if include == "Object":
         row["object"] = value
-    elif include != "None":
+    elif include == "None":
+        row["object"] = None
+    else:
         kind = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
         row["object"] = {**kind, "metadata": value["metadata"]}
     return row

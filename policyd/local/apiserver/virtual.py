@@ -18,8 +18,8 @@ async def answer_question(_state: State, request: Request) -> Answer:
     given = decode(request.body, request.media_type) if request.body else {}
     kind = {"kind": request.served.kind, "apiVersion": request.served.api_version}
     status = _status(request.served.kind, request.user)
-    metadata = {"creationTimestamp": None, **given.get("metadata", {})}
-    return Answer(body={**given, **kind, "metadata": metadata, "status": status}, code=201)
+    answer = {**given, **kind, "metadata": given.get("metadata", {}), "status": status}
+    return Answer(body=answer, code=201)
 
 
 def _status(kind: str, user: User) -> Object:
@@ -29,4 +29,4 @@ def _status(kind: str, user: User) -> Object:
         case "SelfSubjectRulesReview":
             return EVERYTHING
         case _:
-            return {"allowed": True, "reason": "everybody may do everything here"}
+            return {"allowed": True}

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from policyd.local.apiserver.conversion import to_served
+from policyd.local.apiserver.conversion import for_table, to_served
 from policyd.local.apiserver.read import form_wanted, metadata_only
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.responses import Form, Stream
@@ -53,6 +53,7 @@ class Writer:
                 return metadata_only(shown)
             case "Table":
                 about = {"resourceVersion": str(notice.version)}
+                shown = for_table(served, notice.object)
                 written = table(self._request, [shown], about=about, now=now)
                 if self._headers_sent:
                     written["columnDefinitions"] = None

@@ -91,7 +91,7 @@ async def test_a_strategic_patch_merges_lists_by_their_keys(api):
         pytest.param(JSON_PATCH, {"data": {}}, 400, id="no-list"),
         pytest.param(JSON_PATCH, [{"op": "replace", "path": "", "value": []}], 422, id="no-object"),
         pytest.param(MERGE, [], 400, id="merge-of-a-list"),
-        pytest.param(MERGE, {"kind": "Secret"}, 400, id="other-kind"),
+        pytest.param(MERGE, {"kind": "Secret"}, 422, id="other-kind"),
         pytest.param(MERGE, {"data": "text"}, 422, id="other-type"),
         pytest.param("text/plain", {}, 415, id="other-format"),
     ],

@@ -28,6 +28,8 @@ def subdomain(text: str) -> list[str]:
 
 def label(text: str) -> list[str]:
     """Say what keeps a text from being a DNS-1123 label."""
+    if "." in text:
+        return ["must not contain dots"]
     return _against(text, LABEL, LABEL_RULE, LONGEST_LABEL, unit="characters")
 
 
@@ -48,7 +50,14 @@ def qualified_name(text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
     found = []
     if slash:
-        found = [f"prefix part {line}" for line in subdomain(prefix)] if prefix else []
+        found = (
+            [
+                f"prefix part {line}"
+                for line in _against(prefix, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN)
+            ]
+            if prefix
+            else []
+        )
         if not prefix:
             found.append("prefix part must be non-empty")
     if not name:

@@ -18,6 +18,9 @@ from policyd.local.apiserver.status import (
     wrong,
 )
 
+NOWHERE = "<nil>"
+"""The path of what is wrong with no field in particular."""
+
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -80,6 +83,9 @@ def _check_scalar(value: Json, schema: Object, path: str) -> Iterator[Cause]:
         yield from _check_text(value, schema, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(value, schema, path)
+        if schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
+            text = f"Checked value must be of type integer with format int32 in {path}"
+            yield Cause("FieldValueInvalid", f'Invalid value: "": {text}', NOWHERE)
 
 
 def _check_text(value: str, schema: Object, path: str) -> Iterator[Cause]:
@@ -94,7 +100,8 @@ def _check_text(value: str, schema: Object, path: str) -> Iterator[Cause]:
         yield wrong(path, value, f"{path} in body should match '{pattern}'")
     written = schema.get("format")
     if written == "date-time" and not _DATE_TIME.fullmatch(value):
-        yield wrong(path, value, f"{path} in body must be of type date-time: {shown(value)}")
+        text = f"{path} in body must be of type date-time: {shown(value)}"
+        yield Cause("FieldValueTypeInvalid", f"Invalid value: {shown(value)}: {text}", path)
 
 
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -122,9 +129,12 @@ def _check_object(value: Object, schema: Object, path: str) -> Iterator[Cause]:
     known, others = schema.get("properties", {}), schema.get("additionalProperties")
     is_resource = not path or schema.get(EMBEDDED)
     for name in schema.get("required", ()):
-        if name not in value:
+        if value.get(name) is None and not known.get(name, {}).get("nullable"):
             yield required(_join(path, name))
+    missing = [name for name in schema.get("required", ()) if value.get(name) is None]
     for name, item in value.items():
+        if name in missing:
+            continue
         if is_resource and name in {"apiVersion", "kind", "metadata"}:
             continue
         if name in known:

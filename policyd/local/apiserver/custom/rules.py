@@ -34,6 +34,15 @@ def check_rules(new: Object, old: Object | None, schema: Object) -> Iterator[Cau
     yield from _check(new, old, schema, "", Budget(OBJECT_BUDGET))
 
 
+def has_rules(schema: Object) -> bool:
+    """Tell whether a schema has rules anywhere."""
+    if schema.get(RULES):
+        return True
+    inner = [*schema.get("properties", {}).values()]
+    inner += [schema.get("items"), schema.get("additionalProperties")]
+    return any(isinstance(part, dict) and has_rules(part) for part in inner)
+
+
 def _check(value: Json, old: Json, schema: Object, path: str, budget: Budget) -> Iterator[Cause]:
     for rule in schema.get(RULES, ()):
         yield from _evaluate(rule, value, old, path, budget)

@@ -146,7 +146,7 @@ def qos_class(spec: Object) -> str:
     given = [c.get("resources", {}) for c in containers]
     names = ("cpu", "memory")
     if not any(
-        r.get(part, {}).get(name)
+        r.get(part, {}).get(name, "0") != "0"
         for r in given
         for part in ("requests", "limits")
         for name in names

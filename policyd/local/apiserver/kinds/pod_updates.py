@@ -20,6 +20,7 @@ TERMS_PATH = (
 def check_pod_update(new: Object, old: Object) -> Iterator[Cause]:
     """Check a change of a pod's spec."""
     spec, before = new.get("spec", {}), old.get("spec", {})
+    yield from _check_nomination(new, old)
     if spec == before:
         return
     for part in ("containers", "initContainers"):
@@ -39,6 +40,14 @@ def check_pod_update(new: Object, old: Object) -> Iterator[Cause]:
     if differing:
         fields = sorted({name for name, _ in differing})
         yield not_permitted("spec", f"{UPDATABLE}\n  changed: {', '.join(fields)}")
+
+
+def _check_nomination(new: Object, old: Object) -> Iterator[Cause]:
+    nominated = new.get("status", {}).get("nominatedNodeName")
+    was = old.get("status", {}).get("nominatedNodeName")
+    if nominated and nominated != was and new["spec"].get("nodeName"):
+        why = "may not be set on pods that are already bound to a node"
+        yield not_permitted("status.nominatedNodeName", why)
 
 
 def _fixed_part(spec: Object, *, gated: bool) -> dict[str, str]:

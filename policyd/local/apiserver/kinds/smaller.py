@@ -8,6 +8,7 @@ import msgspec
 from policyd.api.selectors import LabelSelector
 from policyd.local.apiserver.admission.webhook import check_conditions
 from policyd.local.apiserver.deletion import NAMESPACE_FINALIZER
+from policyd.local.apiserver.gotypes import completed
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -69,6 +70,9 @@ def default_priority_class(priority_class: Object) -> None:
 def default_node(node: Object) -> None:
     """Let a node offer what it has, if nobody says how much of it is for pods."""
     status = node.setdefault("status", {})
+    completed(status, "core/v1.NodeStatus")
+    if node.get("spec", {}).get("podCIDR"):
+        node["spec"].setdefault("podCIDRs", [node["spec"]["podCIDR"]])
     if "capacity" in status:
         status.setdefault("allocatable", dict(status["capacity"]))
 
