@@ -1,7 +1,7 @@
 """What an expression costs: the kinds of expressions that policies are made of, on a 10 KB pod.
 
-Times are CPU, of evaluations one by one; the quietest of some rounds counts, since neighbours on
-the machine only ever add. cel-python gets its values converted beforehand, which for this pod takes
+Evaluations are timed one by one, and the quietest of some rounds counts: neighbours on the machine
+only ever add. cel-python gets its values converted beforehand, which for this pod takes
 it longer than all evaluations together.
 """
 
