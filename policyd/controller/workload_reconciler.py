@@ -119,7 +119,7 @@ class WorkloadReconciler:
         except ApiError as error:
             self._failed(workload.metadata.key, error)
             raise
-        except BaseException:
+        except BaseException:  # stopped or broken: the reservation must not outlive it
             self._cache.retract(workload.metadata.key)
             raise
         self._tell_reserved(workload, now)
