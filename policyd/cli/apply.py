@@ -120,6 +120,8 @@ def command(**given: Unpack[_Given]) -> None:
         raise click.UsageError("standard input can be read only once")
     loaded = load(given["policies"])
     show_all(loaded.findings)
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
     documents, unreadable = _read(given["objects"])
     show_all(unreadable)
     if not documents and not unreadable:

@@ -9,6 +9,7 @@ import click
 from policyd.engine.compile import CompiledPolicy
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, load_policies
+from policyd.errors import system_reason
 from policyd.policy_files import policy_files
 
 STANDARD_INPUT = "-"
@@ -18,13 +19,29 @@ PATH = click.Path(exists=True, allow_dash=True)
 
 
 def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and content of each file that `paths` mean, cases left out of folders."""
+    """Yield the name and content of each file that `paths` mean, cases left out of folders.
+
+    Raises:
+        click.UsageError: If one cannot be read.
+    """
     for path in paths:
         if path == STANDARD_INPUT:
             yield "stdin", sys.stdin.buffer.read()
             continue
         for file in policy_files([Path(path)]):
-            yield str(file), file.read_bytes()
+            yield str(file), content(file)
+
+
+def content(file: Path) -> bytes:
+    """Read a file.
+
+    Raises:
+        click.UsageError: If it cannot be read.
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file}: {system_reason(error)}") from error
 
 
 def load(paths: Sequence[str]) -> Loaded:

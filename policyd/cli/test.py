@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import click
 
-from policyd.cli.files import load
+from policyd.cli.files import content, load
 from policyd.cli.report import as_json, count, show_all
 from policyd.engine.cases import Outcome, load_cases, run_case
 from policyd.engine.findings import Finding
@@ -67,6 +67,8 @@ def command(
     for policy in _untested(paths, files):
         click.secho(f"{policy}: no {CASES} beside it", fg="yellow", err=True)
     tested = list(_test_all(files, keyword))
+    if keyword and not any(one.outcomes or one.findings for one in tested):
+        raise click.UsageError(f"no case has `{keyword}` in its name")
     if output == "json":
         click.echo(json.dumps(_as_json(tested), indent=2))
     else:
@@ -98,7 +100,7 @@ def _test_all(files: Sequence[Path], keyword: str) -> Iterator[_Tested]:
 
 def _test(path: Path, keyword: str) -> _Tested:
     """Run the cases of one file against the policies beside it."""
-    cases, findings = load_cases(path.read_bytes(), str(path))
+    cases, findings = load_cases(content(path), str(path))
     policies = [
         file
         for file in sorted(path.parent.iterdir())

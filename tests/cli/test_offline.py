@@ -4,12 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from policyd.cli import COMMANDS, main
+from policyd.cli.files import content
 
 LIBRARY = Path(__file__).parents[2] / "policies"
 
@@ -114,6 +116,20 @@ def test_check_of_no_policies_is_a_wrong_call(tmp_path):
 
 def apply(folder, *arguments, text=None):
     return run("apply", "-p", folder / "policy.yaml", *arguments, text=text)
+
+
+def test_apply_without_a_policy_is_a_wrong_call(folder, tmp_path):
+    (tmp_path / "none").mkdir()
+
+    result = run("apply", "-p", tmp_path / "none", "-f", folder / "pod.yaml")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no policy in" in result.stderr
+
+
+def test_what_cannot_be_read_is_a_wrong_call(tmp_path):
+    with pytest.raises(click.UsageError, match="cannot read .*: is a directory"):
+        content(tmp_path)
 
 
 def test_apply_prints_what_the_door_would_make_of_objects(folder):
@@ -302,8 +318,15 @@ def test_test_as_json_is_for_machines(folder):
     assert answer["cases"][0]["case"] == "it is labelled"
 
 
+def test_a_word_that_no_case_has_in_its_name_is_a_wrong_call(folder):
+    result = run("test", folder, "-k", "nonsense")
+
+    assert result.exit_code == 2
+    assert "no case has `nonsense` in its name" in result.stderr
+
+
 def test_cases_are_chosen_by_a_word_in_their_name(folder):
-    assert "0 cases passed" in run("test", "-k", "nothing", folder).stdout
+    assert "1 case passed" in run("test", "-k", "labelled", folder).stdout
     assert "ok: " in run("test", "-v", "-k", "labelled", folder).stdout
 
 
