@@ -25,10 +25,12 @@ test: $(STAMP) ## run the tests that need no cluster; K=words narrows them
 	@$(BIN)/pytest -m "not e2e and not bench" $(if $(K),-k "$(K)")
 
 check: $(STAMP) ## lint, types, layers
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@failed=; \
+	$(BIN)/ruff format --check . || failed+=" format"; \
+	$(BIN)/ruff check . || failed+=" lint"; \
+	$(BIN)/mypy || failed+=" types"; \
+	$(BIN)/lint-imports || failed+=" layers"; \
+	test -z "$$failed" || { echo "does not pass:$$failed"; exit 1; }
 
 fix: $(STAMP) ## format, and mend what can be mended safely
 	@$(BIN)/ruff format .
