@@ -13,8 +13,11 @@ from policyd.serving import Server, server_config, server_context
 from webhooks.files import read_file
 from webhooks.gathering import GatheringProtocol
 
-GRACE_SECONDS = 30
-"""How long reviews in flight may take when the server stops: the longest timeout there is."""
+GRACE_SECONDS = 15
+"""How long reviews in flight, and callers that do not hang up, may hold the server when it stops.
+
+A pod is killed 30 seconds after it was told to end, and by default 5 of them pass before this.
+"""
 
 LINGER_SECONDS = 0.1
 """How long a review that is on its way when the server stops may take to be read."""
