@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from policyd.local.apiserver import metadata
+from policyd.api.meta import rfc3339
 from policyd.local.apiserver.admission.attributes import attributes_of
 from policyd.local.apiserver.checks.options import check_propagation
 from policyd.local.apiserver.conversion import as_item, to_served
@@ -12,6 +12,7 @@ from policyd.local.apiserver.responses import Answer
 from policyd.local.apiserver.selectors import selection
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.status import Object, conflict, named, not_found, success
+from policyd.local.apiserver.store import Store
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -91,10 +92,7 @@ def options_of(body: Object, *, dry_run: bool = False) -> DeleteOptions:
 
 async def delete(state: State, request: Request) -> Answer:
     """Answer DELETE on an object."""
-    served, target, options = request.served, request.target, read_options(request)
-    old = state.store.get(served.storage, target.namespace, target.name)
-    if old is None:
-        raise not_found(served.resource, target.name)
+    served, options, old = request.served, read_options(request), state.find(request)
     final = await _admit_and_delete(state, request, old, options)
     if not is_released(final):
         return Answer(body=to_served(served, final))
@@ -154,9 +152,18 @@ def delete_object(state: State, served: Served, old: Object, options: DeleteOpti
     marked = mark_deleted(old, served.storage, options, now=state.clock.now())
     if options.dry_run:
         return marked
-    if is_released(marked):
-        return state.store.remove(served.storage, old, last=marked)
-    return old if marked == old else state.store.put(served.storage, marked, replacing=old)
+    return settle(state.store, served.storage, old, marked)
+
+
+def settle(store: Store, resource: str, old: Object, new: Object) -> Object:
+    """Store what became of an object, or drop it if its deletion waits for nothing any more.
+
+    Raises:
+        ChangedError: If another object stands there.
+    """
+    if is_released(new):
+        return store.remove(resource, old, last=new)
+    return old if new == old else store.put(resource, new, replacing=old)
 
 
 def check_preconditions(old: Object, options: DeleteOptions) -> None:
@@ -188,7 +195,7 @@ def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: flo
     grace = _grace(old, resource, options)
     before = about.get("deletionGracePeriodSeconds")
     if "deletionTimestamp" not in about or (before is not None and grace < before):
-        about["deletionTimestamp"] = metadata.timestamp(now + grace)
+        about["deletionTimestamp"] = rfc3339(now + grace)
         if resource != "namespaces":
             about["deletionGracePeriodSeconds"] = grace
         if "deletionTimestamp" not in old["metadata"] and "generation" in about:

@@ -9,6 +9,7 @@ from policyd.local.apiserver.deletion import (
     DeleteOptions,
     is_released,
     mark_deleted,
+    settle,
 )
 from policyd.local.apiserver.status import Object
 from policyd.local.apiserver.store import Event, Store
@@ -125,20 +126,12 @@ class GarbageCollector:
             policy = "Background"
         options = DeleteOptions(policy=policy)
         marked = mark_deleted(value, place[0], options, now=self._clock.now())
-        if is_released(marked):
-            self._store.remove(place[0], value, last=marked)
-            return True
-        if marked != value:
-            self._store.put(place[0], marked, replacing=value)
-        return False
+        return is_released(settle(self._store, place[0], value, marked))
 
     def _put(self, place: Place, value: Object, fields: Object) -> None:
         about = {**value["metadata"], **fields}
         new = {**value, "metadata": {name: part for name, part in about.items() if part != []}}
-        if is_released(new):
-            self._store.remove(place[0], value, last=new)
-        else:
-            self._store.put(place[0], new, replacing=value)
+        settle(self._store, place[0], value, new)
 
 
 def _place(resource: str, value: Object) -> Place:

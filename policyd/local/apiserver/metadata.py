@@ -2,10 +2,10 @@
 
 import secrets
 import uuid
-from datetime import UTC, datetime
 
 import msgspec
 
+from policyd.api.meta import rfc3339
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object, StatusError, bad_request, conflict
 
@@ -30,11 +30,6 @@ WITHOUT_GENERATION = frozenset(
 
 FIRST_GENERATION_ONLY = frozenset({"scheduling.k8s.io"})
 """Groups whose objects stay in their first generation."""
-
-
-def timestamp(now: float) -> str:
-    """Write seconds since the epoch as the API does."""
-    return datetime.fromtimestamp(int(now), tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def own_copy(value: Object) -> Object:
@@ -79,7 +74,7 @@ def stamp_created(new: Object, served: Served, now: float) -> None:
     """Write what a new object gets from the server."""
     metadata = new["metadata"]
     metadata["uid"] = str(uuid.uuid4())
-    metadata["creationTimestamp"] = timestamp(now)
+    metadata["creationTimestamp"] = rfc3339(now)
     if counts_generations(served):
         metadata["generation"] = 1
 

@@ -6,6 +6,7 @@ from policyd.local.apiserver.deletion import (
     DeleteOptions,
     is_released,
     mark_deleted,
+    settle,
 )
 from policyd.local.apiserver.metadata import stamp_created
 from policyd.local.apiserver.registry import Registry
@@ -62,22 +63,14 @@ class Namespaces:
     def _delete(self, resource: str, value: Object) -> bool:
         options = DeleteOptions(policy="Background")
         marked = mark_deleted(value, resource, options, now=self._clock.now())
-        if is_released(marked):
-            self._store.remove(resource, value, last=marked)
-            return True
-        if marked != value:
-            self._store.put(resource, marked, replacing=value)
-        return False
+        return is_released(settle(self._store, resource, value, marked))
 
     def _finish(self, namespace: Object) -> None:
         spec = namespace.get("spec", {})
         finalizers = [f for f in spec.get("finalizers", ()) if f != NAMESPACE_FINALIZER]
         rest = {key: value for key, value in spec.items() if key != "finalizers"}
         new = {**namespace, "spec": rest | ({"finalizers": finalizers} if finalizers else {})}
-        if is_released(new):
-            self._store.remove("namespaces", namespace, last=new)
-        elif new != namespace:
-            self._store.put("namespaces", new, replacing=namespace)
+        settle(self._store, "namespaces", namespace, new)
 
 
 def _is_going(namespace: Object) -> bool:

@@ -1,5 +1,6 @@
 """The subresources of pods that are actions: binding, eviction, log."""
 
+from policyd.api.meta import rfc3339
 from policyd.local.apiserver import metadata
 from policyd.local.apiserver.admission.attributes import attributes_of
 from policyd.local.apiserver.deletion import delete_object, options_of
@@ -32,7 +33,7 @@ async def bind(state: State, request: Request) -> Answer:
     pod, node = state.find(request), given.get("target", {}).get("name", "")
     _check_unbound(pod, node)
     if not request.options.dry_run:
-        bound = _bound(pod, node, given, metadata.timestamp(state.clock.now()))
+        bound = _bound(pod, node, given, rfc3339(state.clock.now()))
         state.store.put("pods", bound, replacing=pod)
     return Answer(body={**DONE, "code": 201}, code=201)
 

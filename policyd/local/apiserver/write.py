@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from policyd.api.meta import rfc3339
 from policyd.local.apiserver import metadata, shape
 from policyd.local.apiserver.admission.attributes import Attributes, attributes_of
 from policyd.local.apiserver.checks.options import check_write_options
 from policyd.local.apiserver.conversion import to_served, to_stored
-from policyd.local.apiserver.deletion import is_released
+from policyd.local.apiserver.deletion import settle
 from policyd.local.apiserver.ownership import tracked
 from policyd.local.apiserver.requests import Request, decode
 from policyd.local.apiserver.responses import Answer
@@ -163,7 +164,7 @@ async def create_object(
         why = required("metadata.name", "name or generateName is required")
         raise invalid(served.qualified_kind, "", [why])
     metadata.stamp_created(new, served, now)
-    shape.begin(new, served, metadata.timestamp(now))
+    shape.begin(new, served, rfc3339(now))
     shape.check(new, None, served)
     await state.admission.validate(attributes)
     return _store_new(state, request, new)
@@ -234,9 +235,7 @@ def _store_change(state: State, request: Request, old: Object, new: Object) -> O
         return old
     if request.options.dry_run:
         return new
-    if is_released(new):
-        return state.store.remove(request.served.storage, old, last=new)
-    return state.store.put(request.served.storage, new, replacing=old)
+    return settle(state.store, request.served.storage, old, new)
 
 
 def _keep_other_half(request: Request, old: Object, new: Object) -> None:

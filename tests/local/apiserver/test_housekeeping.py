@@ -1,9 +1,9 @@
 import pytest
 
+from policyd.api.meta import rfc3339
 from policyd.local.apiserver.builtin import EVENTS
 from policyd.local.apiserver.garbage import GarbageCollector
 from policyd.local.apiserver.housekeeping import EVENT_SECONDS, Housekeeping
-from policyd.local.apiserver.metadata import timestamp
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.store import ChangedError, Store, TooOldError
 
@@ -21,7 +21,7 @@ class FrozenClock:
 
 
 def stored(name, *, uid="", seconds_ago=0.0, **metadata):
-    created = timestamp(NOW - seconds_ago)
+    created = rfc3339(NOW - seconds_ago)
     about = {"name": name, "uid": uid or name, "creationTimestamp": created, **metadata}
     return {"kind": "ConfigMap", "metadata": about}
 
