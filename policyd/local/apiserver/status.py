@@ -96,7 +96,7 @@ def method_not_allowed() -> StatusError:
 def not_acceptable() -> StatusError:
     """None of the formats the client takes can be given."""
     message = "only the following media types are accepted: application/json"
-    return StatusError(406, "NotAcceptable", message)
+    return StatusError(406, "NotAcceptable", message, details={})
 
 
 def already_exists(resource: str, name: str) -> StatusError:

@@ -1,0 +1,50 @@
+"""Telling a server a story, and noting what it answers."""
+
+import itertools
+import json
+import time
+from urllib.parse import quote, urlencode
+
+from tests.e2e.likeness.asking import NAMESPACE, Said, blanked, decoded
+from tests.e2e.likeness.objects import make
+from tests.e2e.likeness.servers import WAIT_SECONDS
+
+NUMBERS = itertools.count()
+POLL_SECONDS = 0.05
+
+
+def tell(server, story):
+    """Make the requests of a story in a new namespace; return what was answered, blanked."""
+    namespace = f"likeness-{next(NUMBERS)}"
+    raw(server, "POST", "/api/v1/namespaces", json.dumps(make("Namespace", namespace)).encode())
+    said, last = [], None
+    for ask in story:
+        code, warnings, last = answer(server, ask, namespace, last)
+        sent = ask.accept + ("" if callable(ask.body) else json.dumps(ask.body))
+        warned = [blanked(warning) for warning in warnings]
+        said.append(Said(str(ask), code, warned, blanked(last), sent))
+    return said
+
+
+def answer(server, ask, namespace, last):
+    """Make one request, until it is answered as it wants; return code, warnings and body."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    query = f"?{urlencode(ask.query)}" if ask.query else ""
+    target = quote(ask.path.replace(NAMESPACE, namespace), safe="/:") + query
+    body = ask.body(last) if callable(ask.body) else ask.body
+    body = body if isinstance(body, str) or body is None else json.dumps(body)
+    sent = None if body is None else body.replace(NAMESPACE, namespace).encode()
+    headers = {"Content-Type": ask.content, "Accept": ask.accept}
+    while True:
+        code, warnings, found = raw(server, ask.method, target, sent, headers)
+        if ask.until is None or ask.until(found):
+            return code, warnings, found
+        if time.monotonic() > deadline:
+            return code, warnings, found
+        time.sleep(POLL_SECONDS)
+
+
+def raw(server, method, target, body, headers=None):
+    headers = headers or {"Content-Type": "application/json"}
+    code, found, sent = server.ask(method, target, body, headers)
+    return code, found.get_all("Warning") or [], decoded(sent)
