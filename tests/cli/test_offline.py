@@ -128,7 +128,7 @@ def test_apply_without_a_policy_is_a_wrong_call(folder, tmp_path):
 
 
 def test_what_cannot_be_read_is_a_wrong_call(tmp_path):
-    with pytest.raises(click.UsageError, match="cannot read .*: is a directory"):
+    with pytest.raises(click.UsageError, match=r"cannot read .*: is a directory"):
         content(tmp_path)
 
 
