@@ -51,6 +51,9 @@ log = structlog.get_logger()
 
 TERMINATION_TARGET = "TerminationTarget"
 
+MEMBERS_SECONDS = 5.0
+"""How long a group may be incomplete before that is said: whoever makes it is still at it."""
+
 
 class PodReconciler:
     """Reconciles one group of pods, or one pod that is in none, at a time."""
@@ -108,7 +111,22 @@ class PodReconciler:
         if view is None:
             return FLAVOR_SECONDS
         step = next_step(view, workload, others)
-        return None if step is None else await self._take(group, view, step)
+        if step is not None:
+            return await self._take(group, view, step)
+        return None if workload or view.complete else self._await_members(group)
+
+    def _await_members(self, group: PodGroup) -> float | None:
+        """Say that pods of a group are missing, once nobody has added one for a while."""
+        newest = group.pods[-1].metadata.creation_timestamp
+        if newest is None or not group.gated():
+            return None
+        left = newest.timestamp() + MEMBERS_SECONDS - self._writes.now
+        if left > 0:
+            return left
+        have = f"{len(group.running_or_able_to())} of {group.total}"
+        message = f"'{group.name}' group has fewer runnable pods than expected: {have}"
+        self._tell(group, "ErrWorkloadCompose", message, bad=True)
+        return None
 
     def _match(self, group: PodGroup) -> tuple[Workload | None, list[Workload]]:
         if group.name:

@@ -321,6 +321,18 @@ async def test_a_group_waits_until_all_pods_are_there(world):
     assert len(workload["metadata"]["ownerReferences"]) == 4
 
 
+async def test_a_group_that_stays_incomplete_says_how_many_pods_are_missing(world):
+    for index in range(3):
+        world.pod(f"ring-{index}", group="ring", total=4)
+
+    await world.pass_time(1)
+    assert world.events("ErrWorkloadCompose") == []
+
+    await world.pass_time(10)
+    (event,) = world.events("ErrWorkloadCompose")
+    assert event["message"] == "'ring' group has fewer runnable pods than expected: 3 of 4"
+
+
 async def test_a_group_starts_whole_or_not_at_all(world):
     world.job("holder", gpus=2)
     await world.pass_time(1)
