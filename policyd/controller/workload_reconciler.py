@@ -68,6 +68,7 @@ class WorkloadReconciler:
         self._take = take
         self._metrics = metrics
         self._told_at: dict[str, tuple[str, float]] = {}
+        self._untold: dict[str, Requeue] = {}
         self._unanswered: set[str] = set()
 
     @property
@@ -85,25 +86,36 @@ class WorkloadReconciler:
         action = self._take(key.path)
         if workload is None:
             self._told_at.pop(key.path, None)
+            self._untold.pop(key.path, None)
             if isinstance(action, Admit):
                 self._cache.retract(key.path)
             return None
         if action is not None and workload.metadata.uid == action.workload.uid:
-            await self._carry_out(workload, action)
-            return None
+            return await self._carry_out(workload, action)
+        left = await self._tell_late(workload)
         if await Owners(self._cache.mirrors, self._writes.client).are_gone(workload):
             await self._let_go(workload)
             return None
-        return await self._live(workload)
+        waits = (left, await self._live(workload))
+        return min((seconds for seconds in waits if seconds is not None), default=None)
 
     # What a cycle decided.
 
-    async def _carry_out(self, workload: Workload, action: Action) -> None:
+    async def _carry_out(self, workload: Workload, action: Action) -> float | None:
+        self._untold.pop(workload.metadata.key, None)
         match action:
             case Admit():
                 await self._admit(workload, action)
+                return None
             case Requeue():
-                await self._wait(workload, action)
+                return await self._wait(workload, action)
+
+    async def _tell_late(self, workload: Workload) -> float | None:
+        """Write who holds what is missing, if that was put off; return the seconds until then."""
+        action = self._untold.pop(workload.metadata.key, None)
+        if action is None or action.workload.uid != workload.metadata.uid:
+            return None
+        return await self._wait(workload, action)
 
     async def _admit(self, workload: Workload, action: Admit) -> None:
         now, admission = self._writes.now, admission_object(action.admission)
@@ -179,9 +191,9 @@ class WorkloadReconciler:
             f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s",
         )
 
-    async def _wait(self, workload: Workload, action: Requeue) -> None:
+    async def _wait(self, workload: Workload, action: Requeue) -> float | None:
         if has_quota(workload) or not workload.spec.active or is_finished(workload):
-            return
+            return None
         refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
         found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
         message = refusal.message + held_by(found, self._cache.mirrors.workloads)
@@ -189,15 +201,19 @@ class WorkloadReconciler:
             workload, reason=refusal.reason, message=message, requests=action.requests, now=now
         )
         told, at = self._told_at.get(key, ("", 0.0))
-        if status == workload.status or (
+        if status == workload.status:
+            return None
+        if (
             told == refusal.reason + refusal.message
             and now - at < HOLDERS_SECONDS
             and not condition_true(workload.status.conditions, QUOTA_RESERVED)
         ):
-            return
+            self._untold[key] = action
+            return HOLDERS_SECONDS - (now - at)
         await self._writes.status(self._mirror, workload, status)
         self._told_at[key] = (refusal.reason + refusal.message, now)
         self._writes.tell(WORKLOADS, workload.metadata, refusal.reason, message, bad=True)
+        return None
 
     # What its life is like otherwise.
 

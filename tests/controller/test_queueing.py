@@ -76,6 +76,23 @@ async def test_a_second_job_says_what_is_missing_and_who_holds_it(world):
     assert world.suspended("second")
 
 
+async def test_who_holds_what_is_missing_is_corrected_when_only_that_changes(world):
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    world.job("first")
+    await world.pass_time(1)
+    world.job("waits")
+    await world.pass_time(1)
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(1)
+    assert world.condition("waits", "QuotaReserved")["message"].endswith("held by ns/first (8)")
+
+    world.end_job("first")
+    await world.pass_time(12)
+
+    assert not world.suspended("urgent")
+    assert world.condition("waits", "QuotaReserved")["message"].endswith("held by ns/urgent (8)")
+
+
 async def test_the_next_job_starts_when_quota_is_given_back(world):
     world.job("first")
     await world.pass_time(1)
