@@ -82,9 +82,10 @@ def total(pod: Json, resource: str, side: Side) -> Quantity:
     Raises:
         PodError: If the pod is misshapen, or an amount is not a quantity.
     """
-    whole = value_at(pod, ("spec", "resources", side, resource))
-    if whole is not None:
-        return _quantity(whole)
+    for stated in (side, "limits"):  # a limit without a request counts as the request
+        whole = value_at(pod, ("spec", "resources", stated, resource))
+        if whole is not None:
+            return _quantity(whole) + _quantity(value_at(pod, ("spec", "overhead", resource)) or 0)
     formats: list[Format] = []
 
     def nano(container: Json) -> int:

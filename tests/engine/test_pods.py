@@ -49,6 +49,16 @@ def spec(*containers, init=(), **fields):
         pytest.param(
             spec(asking(cpu="1"), resources={"requests": {"cpu": "4"}}), "4", id="pod-as-a-whole"
         ),
+        pytest.param(
+            spec(asking(cpu="1"), resources={"limits": {"cpu": "4"}}),
+            "4",
+            id="a-limit-of-the-whole",
+        ),
+        pytest.param(
+            spec(asking(cpu="1"), resources={"requests": {"cpu": "4"}}, overhead={"cpu": "250m"}),
+            "4250m",
+            id="overhead-on-the-whole",
+        ),
         pytest.param(spec(), "0", id="nothing"),
         pytest.param({}, "0", id="no-spec"),
     ],
