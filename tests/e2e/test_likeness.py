@@ -4,27 +4,13 @@ A story is a list of requests in a namespace of its own. What differs by nature 
 times) is blanked; what differs knowingly stands in the table of differences, with its reason.
 """
 
-import difflib
-
 import pytest
 
 from tests.e2e.likeness.differences import compared, outdated
-from tests.e2e.likeness.servers import both
 from tests.e2e.likeness.stories import STORIES
-from tests.e2e.likeness.telling import tell
+from tests.e2e.likeness.telling import tell, unlike
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def servers_and_loop(tmp_path_factory):
-    with both(tmp_path_factory.mktemp("likeness")) as running:
-        yield running
-
-
-@pytest.fixture
-def servers(servers_and_loop):
-    return servers_and_loop[0]
 
 
 @pytest.mark.parametrize(
@@ -33,16 +19,6 @@ def servers(servers_and_loop):
 def test_both_servers_answer_the_same(servers, name, story):
     said = {who: tell(server, story) for who, server in servers.items()}
 
-    lines = {
-        who: [line for answer in answers for line in compared(name, answer).lines()]
-        for who, answers in said.items()
-    }
-    assert lines["embedded"] == lines["real"], shown(lines)
+    known = {who: [compared(name, a).shown() for a in answers] for who, answers in said.items()}
+    assert known["embedded"] == known["real"], unlike(known)
     assert outdated(name, said.values()) == []
-
-
-def shown(lines):
-    """Show where answers differ."""
-    return "\n".join(
-        difflib.unified_diff(lines["embedded"], lines["real"], "embedded", "real", lineterm="")
-    )

@@ -152,6 +152,11 @@ def delete_object(state: State, served: Served, old: Object, options: DeleteOpti
     marked = mark_deleted(old, served.storage, options, now=state.clock.now())
     if options.dry_run:
         return marked
+    if is_released(marked) and served.resource in GRACEFUL:
+        # Those who are given time are seen to have none left before they go.
+        marked = state.store.put(served.storage, marked, replacing=old)
+        state.store.remove(served.storage, marked)
+        return marked
     return settle(state.store, served.storage, old, marked)
 
 
@@ -162,7 +167,8 @@ def settle(store: Store, resource: str, old: Object, new: Object) -> Object:
         ChangedError: If another object stands there.
     """
     if is_released(new):
-        return store.remove(resource, old, last=new)
+        store.remove(resource, old)
+        return new
     return old if new == old else store.put(resource, new, replacing=old)
 
 

@@ -90,8 +90,8 @@ class Store:
         self._publish("MODIFIED" if replacing else "ADDED", resource, stored, replacing)
         return stored
 
-    def remove(self, resource: str, old: Object, *, last: Object | None = None) -> Object:
-        """Take an object away; watchers see it once more, as `last` or as it was.
+    def remove(self, resource: str, old: Object) -> Object:
+        """Take an object away; watchers see it once more, as it was.
 
         Raises:
             ChangedError: If another object stands there, or none.
@@ -101,7 +101,7 @@ class Store:
         if objects.get(key) is not old:
             raise ChangedError
         del objects[key]
-        final = self._stamped(last or old)
+        final = self._stamped(old)
         self._publish("DELETED", resource, final, old)
         return final
 

@@ -41,7 +41,7 @@ class Watcher:
         change = seen_as(event, self._selects)
         if change is None or self.closed:
             return
-        self._waiting.append(Notice(change, event.object, event.version))
+        self._waiting.append(notice_of(event, change))
         self.closed = len(self._waiting) > BACKLOG
         self._news.set()
 
@@ -62,6 +62,15 @@ class Watcher:
         taken = list(self._waiting)
         self._waiting.clear()
         return taken
+
+
+def notice_of(event: Event, change: Change) -> Notice:
+    """Write a change down as it is seen: what leaves a selection is shown as it was in it."""
+    shown = event.object
+    if change == "DELETED" and event.type != "DELETED" and event.previous is not None:
+        about = {**event.previous["metadata"], "resourceVersion": str(event.version)}
+        shown = {**event.previous, "metadata": about}
+    return Notice(change, shown, event.version)
 
 
 def seen_as(event: Event, selects: Selects) -> Change | None:
@@ -85,7 +94,7 @@ def seen_as(event: Event, selects: Selects) -> Change | None:
 def changes(events: list[Event], selects: Selects) -> list[Notice]:
     """Return what past changes are to somebody who sees only what `selects` lets through."""
     seen = ((seen_as(event, selects), event) for event in events)
-    return [Notice(change, event.object, event.version) for change, event in seen if change]
+    return [notice_of(event, change) for change, event in seen if change]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from policyd.local.apiserver.checks.options import check_list_options
 from policyd.local.apiserver.conversion import for_table, to_served
 from policyd.local.apiserver.read import form_wanted, metadata_only
 from policyd.local.apiserver.requests import Request
@@ -41,7 +42,7 @@ class Writer:
     def _shown(self, notice: Notice, now: float) -> Object:
         served = self._request.served
         if notice.type == "BOOKMARK" or notice.object is None:
-            about: Object = {"resourceVersion": str(notice.version), "creationTimestamp": None}
+            about: Object = {"resourceVersion": str(notice.version)}
             if notice.object:
                 about["annotations"] = notice.object
             return {"kind": served.kind, "apiVersion": served.api_version, "metadata": about}
@@ -63,6 +64,7 @@ class Writer:
 
 async def watch(state: State, request: Request) -> Stream:
     """Answer GET on a collection with `watch=true`."""
+    check_list_options(request)
     form, selects = form_wanted(request), selection(request)
     watcher = Watcher(selects)
     stop = state.store.listen(watcher.offer, request.served.storage)

@@ -94,9 +94,13 @@ class Said:
     body: Any
     sent: str = ""
 
-    def lines(self):
-        written = json.dumps(self.body, indent=1, sort_keys=True)
-        return [f"--- {self.asked}", f"{self.code} {self.warnings}", *written.splitlines()]
+    def shown(self):
+        return {
+            "asked": self.asked,
+            "code": self.code,
+            "warnings": self.warnings,
+            "body": self.body,
+        }
 
 
 BLANKED = [

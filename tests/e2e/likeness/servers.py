@@ -72,10 +72,10 @@ class Server:
         return answer.status, answer.headers, answer.read()
 
     @contextmanager
-    def watching(self, target):
+    def watching(self, target, headers=None):
         """Open a watch; yield a function that gives its next event."""
         connection = self._connect()
-        connection.request("GET", target, headers=self._headers)
+        connection.request("GET", target, headers=self._headers | (headers or {}))
         answer = connection.getresponse()
         try:
             yield lambda: json.loads(answer.readline())

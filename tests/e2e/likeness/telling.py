@@ -1,5 +1,6 @@
 """Telling a server a story, and noting what it answers."""
 
+import difflib
 import itertools
 import json
 import time
@@ -15,8 +16,7 @@ POLL_SECONDS = 0.05
 
 def tell(server, story):
     """Make the requests of a story in a new namespace; return what was answered, blanked."""
-    namespace = f"likeness-{next(NUMBERS)}"
-    raw(server, "POST", "/api/v1/namespaces", json.dumps(make("Namespace", namespace)).encode())
+    namespace = new_namespace(server)
     said, last = [], None
     for ask in story:
         code, warnings, last = answer(server, ask, namespace, last)
@@ -24,6 +24,23 @@ def tell(server, story):
         warned = [blanked(warning) for warning in warnings]
         said.append(Said(str(ask), code, warned, blanked(last), sent))
     return said
+
+
+def new_namespace(server):
+    """Create a namespace, and return its name."""
+    namespace = f"likeness-{next(NUMBERS)}"
+    raw(server, "POST", "/api/v1/namespaces", json.dumps(make("Namespace", namespace)).encode())
+    return namespace
+
+
+def unlike(said):
+    """Show where what two servers said differs, line by line."""
+    lines = {
+        who: json.dumps(parts, indent=1, sort_keys=True).splitlines() for who, parts in said.items()
+    }
+    return "\n".join(
+        difflib.unified_diff(lines["embedded"], lines["real"], "embedded", "real", lineterm="")
+    )
 
 
 def answer(server, ask, namespace, last):

@@ -80,6 +80,7 @@ class Api:
         """Wait until there is nothing at a path."""
         collection, _, name = path.rpartition("/")
         query = {"fieldSelector": f"metadata.name={name}", "sendInitialEvents": "true"}
+        query["resourceVersionMatch"] = "NotOlderThan"
         async with self.watching(collection, **query) as watch:
             event = await watch.next_event()
             if event["type"] == "ADDED":

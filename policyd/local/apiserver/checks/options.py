@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.status import (
     Cause,
+    StatusError,
     bad_request,
     invalid,
     not_permitted,
@@ -63,13 +64,27 @@ def check_list_options(request: Request) -> None:
     version = request.options.text("resourceVersion")
     match = request.options.text("resourceVersionMatch")
     watches = request.options.flag("watch")
-    for cause in () if watches else _match_causes(version, match):
+    initial = request.options.text("sendInitialEvents")
+    causes = _watch_causes(match, initial) if watches else _match_causes(version, match)
+    for cause in causes:
         raise invalid(f"ListOptions.{GROUP}", "", [cause])
     if version and not version.isdecimal():
         why = wrong("resourceVersion", version, f'{PARSING} "{version}": {SYNTAX}')
-        raise bad_request(f"invalid resource version: {why}" if not watches else str(why))
+        if watches:
+            raise StatusError(500, "", str(why))
+        raise bad_request(f"invalid resource version: {why}")
     for name in ("limit", "timeoutSeconds"):
         request.options.integer(name)
+
+
+def _watch_causes(match: str, initial: str) -> Iterator[Cause]:
+    path = "resourceVersionMatch"
+    if initial and match != "NotOlderThan":
+        what = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        yield not_permitted(path, what)
+    elif match and not initial:
+        what = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        yield not_permitted(path, what)
 
 
 PARSING = "strconv.ParseUint: parsing"
