@@ -19,7 +19,9 @@ from policyd.api.kueue import (
 )
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import Condition, Json, ObjectMeta, timestamp, with_condition
+from policyd.api.quantity import QuantityError
 from policyd.controller.cache import Cache
+from policyd.controller.conversion import queue_spec
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import status_difference
@@ -101,6 +103,11 @@ class QueueStatuses:
         if queue.metadata.deletion_timestamp is not None:
             message = "Can't admit new workloads; clusterQueue is terminating"
             return Condition(ACTIVE, "False", "Terminating", message)
+        try:
+            queue_spec(queue, {})
+        except QuantityError as error:  # so the allocator does not know it
+            message = f"Can't admit new workloads: a quota cannot be read: {error}"
+            return Condition(ACTIVE, "False", "Misconfigured", message)
         active = queue_status(self._cache.state, queue.metadata.name)
         return Condition(
             ACTIVE, "True" if active.active else "False", active.reason, active.message

@@ -323,6 +323,16 @@ async def test_a_pod_alone_is_let_go(world):
     assert world.condition("solo", "Finished")["reason"] == "Succeeded"
 
 
+async def test_a_queue_whose_quota_cannot_be_read_says_so(world):
+    world.queue("odd", gpus="many")
+    await world.pass_time(3)
+
+    status = world.get(r.CLUSTER_QUEUES, "odd")["status"]
+    active = condition({"status": status}, "Active")
+    assert (active["status"], active["reason"]) == ("False", "Misconfigured")
+    assert "a quota cannot be read" in active["message"]
+
+
 async def test_a_group_waits_until_all_pods_are_there(world):
     for index in range(3):
         world.pod(f"ring-{index}", group="ring", total=4)
