@@ -17,7 +17,7 @@ def servers(servers_and_loop):
     return servers_and_loop[0]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def loop(servers_and_loop):
     """An event loop beside the tests, for what they serve themselves."""
     return servers_and_loop[1]

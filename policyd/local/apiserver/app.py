@@ -134,16 +134,21 @@ async def _send_answer(answer: Answer, warnings: Sequence[str], send: Send) -> N
     headers = [
         (b"content-type", answer.content_type.encode()),
         (b"content-length", str(len(body)).encode()),
-        *((b"warning", warning_header(text)) for text in warnings),
+        *((b"warning", warning_header(text)) for text in warnings if is_plain(text)),
     ]
     await send({"type": "http.response.start", "status": answer.code, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
+def is_plain(text: str) -> bool:
+    """Tell whether a warning has no control characters; the real server drops one that has."""
+    return not any(sign < " " or sign == "\x7f" for sign in text)
+
+
 def warning_header(text: str) -> bytes:
-    """Write a warning as RFC 7234 has it, on one line and in what a header can hold."""
-    flat = " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{flat}"'.encode()
+    """Write a warning as RFC 7234 has it."""
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode()
 
 
 async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:

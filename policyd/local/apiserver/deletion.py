@@ -65,6 +65,18 @@ class DeleteOptions:
     version: str = ""
     dry_run: bool = False
 
+    def shown(self) -> Object:
+        """Write the options as webhooks are shown them."""
+        wanted = {"uid": self.uid, "resourceVersion": self.version}
+        preconditions = {name: value for name, value in wanted.items() if value}
+        shown = {
+            "gracePeriodSeconds": self.grace,
+            "preconditions": preconditions or None,
+            "propagationPolicy": self.policy or None,
+            "dryRun": ["All"] if self.dry_run else None,
+        }
+        return {name: value for name, value in shown.items() if value is not None}
+
 
 def read_options(request: Request) -> DeleteOptions:
     """Read the options of a deletion, from the body and the query."""
@@ -129,9 +141,8 @@ async def _admit_and_delete(
         StatusError: If a precondition fails, the object is gone, or admission refuses.
     """
     attributes = attributes_of(request, "DELETE", old=old)
-    attributes.dry_run = options.dry_run
-    if options.dry_run:
-        attributes.options["dryRun"] = ["All"]
+    attributes.dry_run, attributes.name = options.dry_run, request.target.name
+    attributes.options |= options.shown()
     await state.admission.validate(attributes)
     about = old["metadata"]
     # While admission was asked it may have changed: what is there now is what is deleted.

@@ -86,6 +86,7 @@ LEFT_OUT: Mapping[str, Sequence[str]] = {
     ),
     "core/v1.PodStatus": ("hostIP", "message", "nominatedNodeName", "phase", "podIP", "reason"),
     "core/v1.Toleration": ("effect", "key", "operator", "value"),
+    "meta/v1.ObjectMeta": ("generateName", "name"),
 }
 """The fields whose zero value is as good as none."""
 

@@ -163,6 +163,7 @@ async def create_object(
     if not new["metadata"].get("name"):
         why = required("metadata.name", "name or generateName is required")
         raise invalid(served.qualified_kind, "", [why])
+    attributes.name = new["metadata"]["name"]
     metadata.stamp_created(new, served, now)
     shape.begin(new, served, rfc3339(now))
     shape.check(new, None, served)

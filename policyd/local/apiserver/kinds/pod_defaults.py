@@ -26,7 +26,8 @@ def default_pod(pod: Object) -> None:
 
 
 def default_template(template: Object) -> None:
-    """Fill in a pod template's spec."""
+    """Fill in a pod template."""
+    template.setdefault("metadata", {})
     default_pod_spec(template.setdefault("spec", {}))
 
 
