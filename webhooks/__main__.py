@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import click
+import msgspec
 
 from policyd.config import Settings, environment
 from policyd.kube.connection import connection_from
@@ -62,8 +63,24 @@ async def _serve(
         door = Door(settings=settings)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
-            door.client = await stack.enter_async_context(HttpClient(connection))
+            door.client = client = await stack.enter_async_context(HttpClient(connection))
+            await _until_answered(client, stop)
         await run_door(door, listener, stop=stop)
+
+
+async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:
+    """Ask the API server once, so that a wrong kubeconfig is said at once; end early on `stop`.
+
+    Raises:
+        ApiError: If it cannot be reached, or does not want us.
+    """
+    asking = asyncio.ensure_future(client.fetch("/version", into=msgspec.Raw))
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if asking.done():
+        asking.result()
+    asking.cancel()
 
 
 def _check(settings: Settings) -> None:

@@ -189,6 +189,22 @@ def other_key(files):
     return arguments(files)
 
 
+def nobody(files):
+    """A kubeconfig for an API server that is not there."""
+    named = {"name": "none"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{**named, "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{**named, "user": {"token": "secret"}}],
+        "contexts": [{**named, "context": {"cluster": "none", "user": "none"}}],
+        "current-context": "none",
+    }
+    path = files / "kubeconfig"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
 @pytest.mark.parametrize(
     ("given", "message", "hint"),
     [
@@ -224,6 +240,12 @@ def other_key(files):
             "none`",
             "KUBECONFIG",
             id="no-kubeconfig",
+        ),
+        pytest.param(
+            lambda files: ["--secret", "a/b", "--kubeconfig", nobody(files), "--port", "0"],
+            "cannot connect to `https://127.0.0.1:1`",
+            "is the API server running",
+            id="nobody-answers",
         ),
         pytest.param(
             lambda files: [], "no certificate to serve with", "--certificate", id="no-certificate"
