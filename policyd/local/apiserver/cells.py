@@ -200,7 +200,19 @@ def node_fact(name: str, node: Object, _now: float) -> str:
 def node_kernel(node: Object, now: float) -> str:
     """Write a node's kernel, and what it is made for."""
     kernel, made_for = (node_fact(name, node, now) for name in ("kernelVersion", "architecture"))
-    return kernel if "<unknown>" in {kernel, made_for} else f"{kernel} ({made_for})"
+    return kernel if made_for == "<unknown>" else f"{kernel} ({made_for})"
+
+
+def bound_role(binding: Object, _now: float) -> str:
+    """Write which role a binding gives."""
+    return f"{at(binding, 'roleRef.kind', '')}/{at(binding, 'roleRef.name', '')}"
+
+
+def subjects(kind: str, binding: Object, _now: float) -> str:
+    """Write to whom of a kind a binding gives its role."""
+    found = [s for s in binding.get("subjects", ()) if s.get("kind") == kind]
+    own = (f"{s['namespace']}/{s['name']}" if s.get("namespace") else s["name"] for s in found)
+    return ", ".join(own)
 
 
 def service_selector(service: Object, _now: float) -> str:

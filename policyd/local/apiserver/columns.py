@@ -52,6 +52,17 @@ def _count(name: str, path: str) -> Column:
     return Column(name=name, cell=_at(path, default=0), type="integer")
 
 
+CREATED_AT = _at("metadata.creationTimestamp", default="")
+ROLE = (NAME, Column(name="Created At", cell=CREATED_AT, type="date"))
+BINDING = (
+    NAME,
+    Column(name="Role", cell=cells.bound_role),
+    AGE,
+    Column(name="Users", cell=partial(cells.subjects, "User"), priority=1),
+    Column(name="Groups", cell=partial(cells.subjects, "Group"), priority=1),
+    Column(name="ServiceAccounts", cell=partial(cells.subjects, "ServiceAccount"), priority=1),
+)
+
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "pods": (
         NAME,
@@ -169,6 +180,10 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         AGE,
         Column(name="PreemptionPolicy", cell=_at("preemptionPolicy", default="")),
     ),
+    "clusterrolebindings.rbac.authorization.k8s.io": BINDING,
+    "clusterroles.rbac.authorization.k8s.io": ROLE,
+    "rolebindings.rbac.authorization.k8s.io": BINDING,
+    "roles.rbac.authorization.k8s.io": ROLE,
     "leases.coordination.k8s.io": (
         NAME,
         Column(name="Holder", cell=_at("spec.holderIdentity", default="")),

@@ -23,6 +23,12 @@ VERSION = {
 }
 """What the server says it is: the version of Kubernetes whose kinds it has."""
 
+NO_DEFINITIONS = Answer(
+    body=b"\x0a\x032.0",
+    content_type="application/octet-stream",
+)
+"""The older OpenAPI document, with nothing in it: kubectl asks for it where it finds no kind."""
+
 NO_SUCH_PAGE = "404 page not found\n"
 
 
@@ -41,11 +47,15 @@ def document(state: State, path: str, headers: Mapping[str, str]) -> Answer:
     if wants_all and parts in (["api"], ["apis"]):
         return discovery.aggregated(state, core=parts == ["api"])
     found = _found(state, parts, headers.get("host", ""))
+    if isinstance(found, Answer):
+        return found
     return text(NO_SUCH_PAGE, code=404) if found is None else Answer(body=found)
 
 
 def _found(state: State, parts: list[str], address: str) -> object:
     match parts:
+        case ["openapi", "v2"]:
+            return NO_DEFINITIONS
         case ["openapi", "v3"]:
             return state.documents.index()
         case ["openapi", "v3", "api", version]:

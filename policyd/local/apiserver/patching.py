@@ -124,11 +124,12 @@ async def _apply(state: State, request: Request) -> Answer:
         raise bad_request(f"invalid object type: /, Kind={given.get('kind') or ''}")
     check_type(given, request)
     about = given["metadata"]
+    title = f"{about.get('namespace', '')}/{about.get('name', '')}"
     about.setdefault("name", request.target.name)
     if request.served.namespaced:
         about.setdefault("namespace", request.target.namespace)
     check_address(request, about)
-    applied = _declared(given, request)
+    applied = _declared(given, request, title=title)
     found = state.store.get(request.served.storage, request.target.namespace, about["name"])
     if found is None and not request.target.subresource:
         new = _merged(state, request, None, applied)
@@ -139,16 +140,16 @@ async def _apply(state: State, request: Request) -> Answer:
     return Answer(body=to_served(request.served, stored))
 
 
-def _declared(given: Object, request: Request) -> Object:
+def _declared(given: Object, request: Request, *, title: str) -> Object:
     """Read what is applied; a field that its kind does not have is an error, whatever is asked."""
-    served, name = request.served, given["metadata"]["name"]
+    served = request.served
     try:
         applied, unknown = shape.known_part(given, served)
     except MistypedError as error:
         raise bad_request(f"{shape.not_handled(served)}: {error}") from error
     if unknown:
         group, _, version = served.api_version.rpartition("/")
-        what = f"(/{name}; {group}/{version}, Kind={served.kind})"
+        what = f"({title}; {group}/{version}, Kind={served.kind})"
         why = f".{unknown[0]}: field not declared in schema"
         raise StatusError(500, "", f"failed to create typed patch object {what}: {why}")
     return applied

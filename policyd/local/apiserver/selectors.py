@@ -1,5 +1,6 @@
 """Field selectors, and what a list or watch lets through."""
 
+import re
 from collections.abc import Callable
 
 from policyd.api.meta import Json
@@ -41,6 +42,13 @@ SELECTABLE: dict[str, tuple[str, ...]] = {
     "secrets": ("type",),
 }
 
+_KEY = r"[\w./-]+"
+_TERM = re.compile(
+    rf"\s*(!\s*)?{_KEY}\s*|\s*{_KEY}\s*(==?|!=)\s*[\w.-]*\s*"
+    rf"|\s*{_KEY}\s+(in|notin)\s*\([\w., -]*\)\s*"
+)
+_SPLIT = re.compile(r",(?![^()]*\))")
+
 Selects = Callable[[Object], bool]
 
 
@@ -69,6 +77,9 @@ def is_selective(request: Request) -> bool:
 def _labels(text: str) -> list[Selects]:
     if not text:
         return []
+    for term in _SPLIT.split(text):
+        if not _TERM.fullmatch(term):
+            raise bad_request(f"unable to parse requirement: `{term.strip()}` is none")
     try:
         selector = parse_selector(text)
     except SelectorError as error:

@@ -52,7 +52,7 @@ PHRASES = (
         reason=GO_TEXT,
     ),
     Phrase(
-        pattern=re.compile(r'(?s)((?:^|is invalid: patch: )Invalid value: )"(?:{|\[|map\[).*'),
+        pattern=re.compile(r'(?s)((?:^|patch: )Invalid value: )"(?:{|\[|map\[).*'),
         reason="the real one quotes the patched object for some patches and the patch for others",
     ),
     Phrase(
@@ -263,8 +263,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         )
         for code, selector in (
             (0, "n%3E1"),
-            (0, "a+in+x"),
-            (0, "a%3Dx%2C%2Cb"),
+            (1, "a+in+x"),
+            (1, "a%3Dx%2C%2Cb"),
             (1, "%3D"),
             (1, "a%3Dx+y"),
             (1, "a+b%3Dc"),
