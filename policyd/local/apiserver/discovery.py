@@ -11,7 +11,7 @@ from policyd.local.apiserver.status import Object
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 SUBRESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
-    "binding": ("v1", "Binding", ("create",)),
+    "binding": ("", "Binding", ("create",)),
     "eviction": ("policy/v1", "Eviction", ("create",)),
     "finalize": ("", "", ("update",)),
     "log": ("", "", ("get",)),
@@ -124,7 +124,7 @@ def _group_discovery(name: str, found: Mapping[str, Sequence[Served]]) -> Object
 def _discovered(served: Served) -> Object:
     found: Object = {
         "resource": served.plural,
-        "responseKind": _kind(served.group, served.version, served.kind),
+        "responseKind": _kind_of(served, served.kind),
         "scope": "Namespaced" if served.namespaced else "Cluster",
         "singularResource": served.singular,
         "verbs": list(served.verbs),
@@ -140,11 +140,18 @@ def _discovered(served: Served) -> Object:
 
 def _discovered_part(served: Served, name: str) -> Object:
     api_version, kind, verbs = SUBRESOURCES[name]
-    response = _kind(served.group, served.version, served.kind)
+    response = _kind_of(served, kind or served.kind)
     if api_version:
         group_name, _, version = api_version.rpartition("/")
         response = _kind(group_name, version, kind)
     return {"subresource": name, "responseKind": response, "verbs": list(verbs)}
+
+
+def _kind_of(served: Served, kind: str) -> Object:
+    """Name a kind of the group and version it is found in, which only custom ones repeat."""
+    if served.custom is None:
+        return _kind("", "", kind)
+    return _kind(served.group, served.version, kind)
 
 
 def _kind(group_name: str, version: str, kind: str) -> Object:
