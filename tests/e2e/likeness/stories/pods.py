@@ -73,7 +73,9 @@ MISTAKES = {
         create(pod("")),
         create(make("Pod", "web", metadata={"name": None})),
         create(pod("-a")),
-        create(pod("x", metadata={"labels": {"a" * 64: "", "a" * 254 + "/b": ""}})),
+        # One mistake at a time: the real server tells of several labels in any order.
+        create(pod("x", metadata={"labels": {"a" * 64: ""}})),
+        create(pod("x", metadata={"labels": {"a" * 254 + "/b": ""}})),
         create(pod("gen", metadata={"name": "", "generateName": "Gen-"})),
     ],
     "metadata": [
