@@ -223,13 +223,25 @@ class LeaderElection:
         """Let the next candidate take the Lease at its next look, instead of after a term."""
         if self._lease is None:
             return
-        now = _micro_time(self._pace.clock.now())
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
         try:
-            await self._pace.within(self._terms.call_seconds, self._patch(self._lease, spec))
+            await self._pace.within(self._terms.call_seconds, self._give_back(self._lease))
             log.info("lease_released", lease=self._name)
         except (ApiError, TimeoutError) as error:
             log.warning("lease_not_released", lease=self._name, error=str(error))
+
+    async def _give_back(self, lease: Lease) -> None:
+        now = _micro_time(self._pace.clock.now())
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
+        try:
+            await self._patch(lease, spec)
+        except ConflictError:
+            # Perhaps by ourselves: being stopped cut a renewal off that the server carried out.
+            lease = await self._client.get(
+                LEASES, self._name, namespace=self._namespace, into=Lease
+            )
+            if lease.spec.holder_identity != self.identity:
+                raise
+            await self._patch(lease, spec)
 
     def _pause(self) -> float:
         """Return how long until the next try: spread, and never past the end of leading."""

@@ -113,6 +113,17 @@ async def test_a_clean_stop_hands_over_within_two_seconds():
         assert lease(store)["leaseTransitions"] == b.election.transitions == 1
 
 
+async def test_a_stop_in_the_middle_of_a_renewal_hands_over_all_the_same():
+    async with candidates("a", "b") as (a, _, clock, store):
+        await clock.advance(30)
+        a.client.hangs = "after"  # the server renews, and nobody hears of it
+        await clock.advance(2.5)
+        a.client.hangs = ""
+        await a.stop()
+
+        assert lease(store)["holderIdentity"] == ""
+
+
 async def test_a_leader_that_dies_is_followed_after_a_term():
     async with candidates("a", "b") as (a, b, clock, _):
         await clock.advance(30)

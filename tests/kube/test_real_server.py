@@ -233,7 +233,7 @@ async def test_a_lease_is_taken_renewed_and_handed_over(client):
             await asyncio.sleep(1)
             assert (first.leading, first.holder) == (False, "b")
     async with running(first.run()):
-        await until(lambda: first.leading, seconds=2)
+        await until(lambda: first.leading, seconds=10)
 
     lease = await client.get(LEASES, "lock", namespace="ml", into=dict)
     assert lease["spec"]["leaseTransitions"] == first.transitions == 1
