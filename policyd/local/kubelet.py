@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policyd.api.meta import Json, find_condition, rfc3339
+from policyd.cel import CelError
+from policyd.cel.lib.time import parse_duration
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.informer import Informer
@@ -21,8 +23,6 @@ RUN_FOR = "policyd.io/run-for"
 EXIT_CODE = "policyd.io/exit-code"
 DEFAULT_RUN_SECONDS = 20.0
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _RUNNING_CONDITIONS = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
 
 Verb = Literal["wait", "start", "end", "remove"]
@@ -39,9 +39,9 @@ class Step:
 def run_seconds(pod: Pod) -> float | None:
     """Return how long a pod runs, in seconds; None for ever."""
     said = pod.metadata.annotations.get(RUN_FOR, "")
-    parts = _DURATION.findall(said)
-    if parts:
-        return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if said:
+        with suppress(CelError):  # what is no duration counts as not said
+            return parse_duration(said).nanoseconds / 1e9
     slept = [seconds for c in pod.spec.containers if (seconds := _sleep((*c.command, *c.args)))]
     if slept:
         return max(slept)
@@ -70,7 +70,8 @@ def running_status(pod: Pod, now: float) -> dict[str, Json]:
 
 def ended_status(pod: Pod, now: float) -> dict[str, Json]:
     """Return the status of a pod whose containers have just ended."""
-    code = int(pod.metadata.annotations.get(EXIT_CODE, "0") or 0)
+    said = pod.metadata.annotations.get(EXIT_CODE, "") or "0"
+    code = int(said) if re.fullmatch(r"[0-9]{1,3}", said) else 1
     reason = "Error" if code else "Completed"
     ended = {
         "exitCode": code,

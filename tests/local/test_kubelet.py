@@ -34,6 +34,11 @@ def pod(*, annotations=None, status=None, metadata=None, **spec):
         ),
         pytest.param(pod(restartPolicy="Always"), None, id="for-ever-if-restarted"),
         pytest.param(pod(), 20, id="for-a-while-if-nothing-is-said"),
+        pytest.param(
+            pod(annotations={"policyd.io/run-for": "a while"}),
+            20,
+            id="for-a-while-if-it-is-no-length",
+        ),
     ],
 )
 def test_a_pod_runs_for(given, seconds):
@@ -75,6 +80,7 @@ def test_a_started_pod_is_ready():
     [
         pytest.param({}, "Succeeded", id="well"),
         pytest.param({"policyd.io/exit-code": "1"}, "Failed", id="badly-if-it-says-so"),
+        pytest.param({"policyd.io/exit-code": "boom"}, "Failed", id="badly-if-it-says-nonsense"),
     ],
 )
 def test_a_pod_ends(annotations, phase):
