@@ -1,6 +1,6 @@
-"""Run suites, print a table, and write the result as JSON if asked to.
+"""Run suites, print a line for each, and write the result as JSON if asked to.
 
-Exit code 0 if all cases in scope pass, 1 if some fail, 2 if there is nothing to run.
+Exit code 0 if all cases that are run pass, 1 if some fail, 2 if there is nothing to run.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.conformance.suites import run_suites
+from tests.conformance.suites import find_suites
 
 _ROOT = Path(__file__).parents[2]
 
@@ -21,11 +21,12 @@ def main(arguments=None):
         print(f"no cases in {cases}: set POLICYD_CASES to their folder", file=sys.stderr)
         return 2
     results = []
-    for result in run_suites(cases, options.suite):
+    for suite in find_suites(cases, options.suite):
+        result = suite.run()
         _print(result, failures=options.failures)
         results.append(result)
     if not results:
-        print(f"no suite is called `{options.suite}`, or nothing runs it yet", file=sys.stderr)
+        print(f"no suite in {cases} is called `{options.suite}`", file=sys.stderr)
         return 2
     _print_totals(results)
     if options.json:
@@ -36,16 +37,19 @@ def main(arguments=None):
 
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
-    parser.add_argument("--suite", default="", help="a folder of cases, or the stem of a file")
+    parser.add_argument("--suite", default="", help="a group of suites, or the stem of a file")
     parser.add_argument("--json", default="", metavar="FILE", help="write the result to FILE")
     parser.add_argument("--failures", type=int, default=10, help="failures to show per suite")
     return parser
 
 
 def _print(result, *, failures):
-    skipped = sum(result.out_of_scope.values())
+    if result.no_adapter:
+        print(f"{result.suite:64} {result.cases:6} cases     no adapter yet")
+        return
+    skipped = result.cases - result.in_scope
     counts = f"{result.passed:6} passed {len(result.failures):5} failed {skipped:5} out of scope"
-    print(f"{result.suite:40} {result.cases:6} cases {counts}")
+    print(f"{result.suite:64} {result.cases:6} cases {counts}")
     for rule, count in result.out_of_scope.items():
         print(f"    out of scope: {rule} ({count})")
     for failure in result.failures[:failures]:
@@ -53,10 +57,15 @@ def _print(result, *, failures):
 
 
 def _print_totals(results):
-    in_scope = sum(result.cases - sum(result.out_of_scope.values()) for result in results)
-    passed = sum(result.passed for result in results)
+    run = [result for result in results if not result.no_adapter]
+    in_scope = sum(result.in_scope for result in run)
+    passed = sum(result.passed for result in run)
     share = 100 * passed / in_scope if in_scope else 0
     print(f"{passed} of {in_scope} cases in scope pass ({share:.1f} %)")
+    waiting = [result for result in results if result.no_adapter]
+    if waiting:
+        cases = sum(result.cases for result in waiting)
+        print(f"{cases} cases of {len(waiting)} suites have no adapter yet: they count as neither")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import base64
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 from policyd.cel import Budget
 from policyd.cel.checker import check
@@ -14,7 +15,7 @@ from policyd.cel.parser import parse
 from policyd.cel.program import compile_expression, compile_unchecked
 from policyd.cel.types import Type
 from policyd.cel.values import CelMap, Duration, Optional, Timestamp, TypeValue, UInt
-from tests.conformance.outcome import Outcome
+from tests.conformance.outcome import Outcome, judge
 
 
 def run_cel_spec(path):
@@ -24,11 +25,7 @@ def run_cel_spec(path):
         if rule:
             yield Outcome(name, rule=rule)
             continue
-        try:
-            why = _failure(case)
-        except CelInternalError as error:
-            why = str(error)
-        yield Outcome(name, why=why)
+        yield judge(name, partial(_failure, case))
 
 
 def _out_of_scope(case):

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 from policyd.cel import (
     Budget,
@@ -14,7 +15,7 @@ from policyd.cel import (
 from policyd.cel.errors import CelInternalError
 from policyd.cel.lib.authorizer import Attributes, Authorizer, Decision, ResourceCheck
 from policyd.cel.values import Optional, Struct
-from tests.conformance.outcome import Outcome
+from tests.conformance.outcome import judge
 
 _POLICY_BUDGET = 10_000_000
 # The tables refer to a few Go variables by name; these are their values.
@@ -24,7 +25,7 @@ _VARIABLES = {"int6": 6, "int4": 4, "true": True, "false": False}
 def run_library(path):
     environment = admission_environment()
     for case in json.loads(path.read_text()):
-        yield Outcome(case["id"], why=_library_failure(case, environment))
+        yield judge(case["id"], partial(_library_failure, case, environment))
 
 
 def _library_failure(case, environment):
@@ -71,7 +72,7 @@ def run_cost(path):
     # Its environment takes lists of several types, and does not optimise.
     environment = replace(admission_environment(), free_constants=False, same_type_literals=False)
     for case in json.loads(path.read_text()):
-        yield Outcome(case["id"], why=_cost_failure(case, environment))
+        yield judge(case["id"], partial(_cost_failure, case, environment))
 
 
 def _cost_failure(case, environment):
@@ -87,7 +88,7 @@ def _cost_failure(case, environment):
 
 def run_conditions(path):
     for case in json.loads(path.read_text()):
-        yield Outcome(case["id"], why=_condition_failure(case))
+        yield judge(case["id"], partial(_condition_failure, case))
 
 
 def _condition_failure(case):

@@ -1,7 +1,7 @@
 """What became of a case, and of a suite."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 
@@ -14,13 +14,22 @@ class Outcome:
     rule: str = ""
 
 
+def judge(case: str, failure: Callable[[], str]) -> Outcome:
+    """Run one case: `failure` says why it fails, "" if it does not. A crash is a failure too."""
+    try:
+        return Outcome(case, why=failure())
+    except Exception as error:  # noqa: BLE001 - one case that crashes must not hide the others
+        return Outcome(case, why=f"unexpected {type(error).__name__}: {error}")
+
+
 @dataclass
 class SuiteResult:
-    """What became of the cases of one file or table."""
+    """What became of the cases of one file or table; `no_adapter`: nothing runs them yet."""
 
     suite: str
     cases: int = 0
     passed: int = 0
+    no_adapter: bool = False
     out_of_scope: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, str]] = field(default_factory=list)
 
@@ -37,8 +46,12 @@ class SuiteResult:
                 result.passed += 1
         return result
 
+    @property
+    def in_scope(self) -> int:
+        return self.cases - sum(self.out_of_scope.values())
+
     def as_json(self):
-        return {
+        described = {
             "suite": self.suite,
             "cases": self.cases,
             "passed": self.passed,
@@ -46,3 +59,4 @@ class SuiteResult:
             "out_of_scope": dict(self.out_of_scope),
             "failures": self.failures,
         }
+        return {**described, "no_adapter": True} if self.no_adapter else described

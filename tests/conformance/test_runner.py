@@ -5,6 +5,8 @@ import json
 import pytest
 
 from tests.conformance.__main__ import main
+from tests.conformance.outcome import Outcome, judge
+from tests.conformance.suites import ADAPTERS
 
 CASES = [
     {"section": "s", "name": "right", "expression": "1 + 1", "want": {"value": {"int": "2"}}},
@@ -63,4 +65,48 @@ def test_missing_cases_are_said_on_one_line(tmp_path, monkeypatch, capsys):
 
 def test_an_unknown_suite_is_said(cases, capsys):
     assert main(["--suite", "nothing"]) == 2
-    assert "no suite is called `nothing`" in capsys.readouterr().err
+    assert "is called `nothing`" in capsys.readouterr().err
+
+
+@pytest.fixture
+def tables(cases):
+    folder = cases / "kueue"
+    folder.mkdir()
+    (folder / "pkg-none__TestNew.json").write_text(json.dumps({"cases": [{"name": "a"}] * 3}))
+    (folder / "pkg-none__TestMachinery.json").write_text(json.dumps({"cases": [{"name": "a"}]}))
+    (folder / "suites.tsv").write_text("suite\ttable\tcases\nkueue-core\tpkg-none__TestNew\t3\n")
+    return cases
+
+
+@pytest.mark.parametrize(
+    "wanted", ["kueue-core", "kueue", "pkg-none__TestNew", "kueue-core/pkg-none__TestNew"]
+)
+def test_a_table_nothing_runs_yet_is_named_with_its_cases(tables, capsys, wanted):
+    report = tables / "report.json"
+
+    assert main(["--suite", wanted, "--json", str(report)]) == 0
+
+    (suite,) = json.loads(report.read_text())["suites"]
+    assert suite["suite"] == "kueue-core/pkg-none__TestNew"
+    assert (suite["cases"], suite["passed"], suite["no_adapter"]) == (3, 0, True)
+    assert "3 cases of 1 suites have no adapter yet" in capsys.readouterr().out
+
+
+def test_files_of_policies_nothing_runs_yet_are_named_too(cases, capsys):
+    (cases / "policy").mkdir()
+    (cases / "policy" / "new.json").write_text("[{}, {}]")
+
+    main(["--suite", "policy"])
+
+    assert "policy/new" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: f"{adapter.group}-{adapter.stem}")
+def test_every_adapter_has_a_group_and_code(adapter):
+    assert adapter.group
+    assert callable(adapter.runner())
+
+
+def test_a_case_that_crashes_is_a_failure_and_no_end():
+    assert judge("fine", lambda: "") == Outcome("fine")
+    assert judge("bad", lambda: str(1 // 0)).why.startswith("unexpected ZeroDivisionError")
