@@ -11,10 +11,34 @@ RequeueReason = Literal[
     "Generic",
     "NoFit",
     "PreemptionNoCandidates",
+    "PreemptionGated",
+    "PendingPreemption",
+    "PreemptionFailed",
     "FailedAfterNomination",
     "NamespaceMismatch",
 ]
 """How an attempt failed: it decides whether the workload is tried again at once."""
+
+
+PreemptionReason = Literal[
+    "InClusterQueue",
+    "InCohortReclamation",
+    "InCohortFairSharing",
+    "InCohortReclaimWhileBorrowing",
+]
+"""By which right a workload is preempted: the reason of its condition `Preempted`."""
+
+
+class Target(Value, frozen=True):
+    """A victim of a preemption.
+
+    Attributes:
+        workload: Who holds the quota; which, its admission says.
+        reason: By which right it is taken.
+    """
+
+    workload: Workload
+    reason: PreemptionReason
 
 
 class Admit(Value, frozen=True):

@@ -34,6 +34,7 @@ class QuotaTree:
     Attributes:
         hierarchy: Who is below whom. Change it there, then `refresh`.
         node: Whose cell it is.
+        names: Of which flavor and resource.
         parent: The same flavor and resource one level up, NOWHERE for a root.
         nominal: Own quota of each cell.
         borrowing_limit: Most that may be used beyond the subtree quota; None without a limit.
@@ -48,6 +49,7 @@ class QuotaTree:
     def __init__(self) -> None:
         self.hierarchy = Hierarchy()
         self.node: list[Node] = []
+        self.names: list[FlavorResource] = []
         self.parent: list[int] = []
         self.nominal: list[int] = []
         self.borrowing_limit: list[int | None] = []
@@ -258,10 +260,11 @@ class QuotaTree:
     def _make_cell(self, node: Node, flavor_resource: FlavorResource) -> None:
         if self._unused:
             cell = self._unused.pop()
-            self.node[cell] = node
+            self.node[cell], self.names[cell] = node, flavor_resource
         else:
             cell = len(self.usage)
             self.node.append(node)
+            self.names.append(flavor_resource)
             self.parent.append(NOWHERE)
             self.pool.append(NOWHERE)
             self.borrowing_limit.append(None)

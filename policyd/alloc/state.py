@@ -14,6 +14,7 @@ from policyd.alloc.plan import Admit, Plan, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.requests import QueueOptions
+from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.workload import Admission, Workload
 
 
@@ -61,13 +62,15 @@ class State:
     """Flavors, queues, cohorts and workloads.
 
     Attributes:
+        settings: What the administrator set for all queues.
         tree: Quota and usage.
         flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
         revision: Grows with every change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings = DEFAULTS) -> None:
+        self.settings = settings
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}

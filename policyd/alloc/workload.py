@@ -100,6 +100,8 @@ class Workload(Value, frozen=True):
         objection: Why it cannot be considered at all, if so.
         admission: The quota it holds; None while it is pending.
         admitted: Whether it may run, which with admission checks comes after the quota.
+        reserved_at: Since when it holds quota, in seconds since the epoch; None if not known.
+        evicted: Whether it is being stopped already, though it still holds quota.
     """
 
     key: str
@@ -113,3 +115,5 @@ class Workload(Value, frozen=True):
     objection: Objection | None = None
     admission: Admission | None = None
     admitted: bool = False
+    reserved_at: float | None = None
+    evicted: bool = False

@@ -173,6 +173,8 @@ def workload_value(
         objection=objection or _failed_checks(workload) or invalid,
         admission=admission,
         admitted=condition_true(workload.status.conditions, ADMITTED),
+        reserved_at=None if admission is None else _reserved_at(workload),
+        evicted=condition_true(workload.status.conditions, EVICTED),
     )
 
 
@@ -185,6 +187,12 @@ def queued_at(workload: kueue.Workload) -> float:
             return since.timestamp()
     created = workload.metadata.creation_timestamp
     return created.timestamp() if created else 0.0
+
+
+def _reserved_at(workload: kueue.Workload) -> float | None:
+    reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    since = None if reserved is None else reserved.last_transition_time
+    return None if since is None else since.timestamp()
 
 
 def backs_off(workload: kueue.Workload, now: float) -> bool:

@@ -1,0 +1,70 @@
+"""What is decided differently where the administrator says so: feature gates and fair sharing."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from policyd.alloc.value import Value
+
+
+class Gates(Value, frozen=True, rename="pascal"):
+    """Kueue's feature gates that change a decision of the core, with Kueue's defaults."""
+
+    concurrent_admission: bool = False
+    elastic_jobs_via_workload_slices: bool = True
+    fair_sharing_preempt_within_nominal: bool = True
+    fair_sharing_prioritize_non_borrowing: bool = True
+    flavor_fungibility: bool = True
+    flavor_fungibility_preserve_scan_progress: bool = True
+    multi_kueue_orchestrated_preemption: bool = False
+    partial_admission: bool = True
+    prioritize_preemptor_workloads: bool = False
+    priority_boost: bool = False
+    priority_sorting_within_cohort: bool = True
+    quota_check_strategy: bool = True
+    reclaimable_pods: bool = True
+    recompute_assignment_upon_preemption_targets_overlap: bool = True
+    scheduling_equivalence_hashing: bool = True
+    unadmitted_workloads_observability: bool = True
+
+    @classmethod
+    def of(cls, given: Mapping[str, bool]) -> "Gates":
+        """Return the gates as `given` by Kueue's names; those the core does not know are left."""
+        return msgspec.convert(given, cls)
+
+
+Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+"""When a workload may be preempted to share more fairly."""
+
+
+class FairSharing(Value, frozen=True):
+    """Cohorts share what is lent by weight.
+
+    Attributes:
+        strategies: Rules by which shares justify a preemption, in order of trial.
+    """
+
+    strategies: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+
+
+class Settings(Value, frozen=True):
+    """What the administrator set for all queues.
+
+    Attributes:
+        gates: Feature gates.
+        fair_sharing: How cohorts share; None to share by priority and age only.
+        ignores_undeclared: Whether a queue without quota for a resource lets it pass
+            (quotaCheckStrategy `IgnoreUndeclared`).
+        blocks_until_ready: Whether admissions wait until what is admitted runs
+            (waitForPodsReady.blockAdmission).
+    """
+
+    gates: Gates = Gates()
+    fair_sharing: FairSharing | None = None
+    ignores_undeclared: bool = False
+    blocks_until_ready: bool = False
+
+
+DEFAULTS = Settings()
+"""As Kueue decides without a configuration."""
