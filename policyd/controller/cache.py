@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
 from policyd.alloc.workload import Workload as Value
@@ -43,9 +44,9 @@ class Ears:
 class Cache:
     """Keeps the allocator's state equal to what the mirrors show."""
 
-    def __init__(self, mirrors: Mirrors, *, pace: Pace) -> None:
+    def __init__(self, mirrors: Mirrors, *, pace: Pace, settings: Settings = DEFAULTS) -> None:
         self.mirrors = mirrors
-        self.state = State()
+        self.state = State(settings)
         self.ears = Ears()
         self._pace = pace
         self.index = Index()

@@ -1,0 +1,170 @@
+"""Kueue's tables: files, cases and their objects, put into the cache that the controller runs on.
+
+A case's objects are decoded into our API Structs and taken in by the product's own mirrors, cache
+and conversion, so that what an adapter drives is `cluster.state` as the controller would have it.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from policyd.alloc.settings import FairSharing, Gates, Settings
+from policyd.controller.cache import Cache
+from policyd.controller.conversion import workload_value
+from policyd.controller.mirrors import open_mirrors
+from policyd.controller.queue_changes import QueueChanges
+from policyd.testing import FakeClient, FakeClock, ObjectStore
+from tests.conformance.outcome import Outcome, judge
+
+DEFAULT_UID = "uid"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a row of a table: the main one, or a variant under other gates.
+
+    Attributes:
+        name: The row's name, with the gates of a variant.
+        gates: What is set explicitly, by Kueue's names.
+        input: Input columns.
+        want: Expected columns.
+        env: Objects, clients and operations.
+        data: All there is in the file about the row.
+    """
+
+    name: str
+    gates: dict
+    input: dict
+    want: dict
+    env: dict
+    data: dict
+
+    @property
+    def objects(self):
+        return self.env.get("objects", {})
+
+    def resolve(self, value):
+        """Replace references to objects by the objects, at any depth."""
+        match value:
+            case {"$obj": key}:
+                return self.objects[key]
+            case dict():
+                return {name: self.resolve(each) for name, each in value.items()}
+            case list():
+                return [self.resolve(each) for each in value]
+        return value
+
+    def operations(self, *names):
+        """Yield operation, resolved arguments and result of the test's calls, those named only."""
+        for each in self.env.get("ops", ()):
+            if not names or each["op"] in names:
+                yield each["op"], self.resolve(each.get("args") or {}), each.get("result")
+
+
+def read_table(path):
+    return json.loads(path.read_text())
+
+
+def cases_of(table, *, variants=True):
+    """Yield every run of every row of a table."""
+    for row in table["cases"]:
+        name = str(row["name"])
+        main = Case(
+            name=name,
+            gates=row.get("gates") or {},
+            input=row.get("input") or {},
+            want=row.get("want") or {},
+            env=row.get("env") or {},
+            data=row,
+        )
+        yield main
+        for variant in (row.get("variants") or ()) if variants else ():
+            gates = variant.get("gates") or {}
+            yield Case(
+                name=f"{name} {json.dumps(gates)}",
+                gates=gates,
+                input=main.input,
+                want={**main.want, **(variant.get("want") or {})},
+                env=main.env,
+                data={**row, **variant},
+            )
+
+
+def run_table(path, failure, *, rule=lambda _case: "", variants=True):
+    """Yield what becomes of each run: `failure(case)` says why it fails, "" if it does not.
+
+    `rule(case)` names the feature that puts a case out of scope, "" if it is in scope.
+    """
+    table = read_table(path)
+    for case in cases_of(table, variants=variants):
+        out = rule(case)
+        yield Outcome(case.name, rule=out) if out else judge(case.name, lambda c=case: failure(c))
+
+
+def settings_of(case, *, fair_sharing=None, **others):
+    """Return the settings of a case: its gates, and whether cohorts share fairly."""
+    enabled = case.input.get("enableFairSharing") if fair_sharing is None else fair_sharing
+    return Settings(
+        gates=Gates.of(case.gates), fair_sharing=FairSharing() if enabled else None, **others
+    )
+
+
+def seconds(text):
+    """Turn a time of the tables into seconds since the epoch."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+NOW = seconds("2026-01-02T03:04:05Z")
+"""The clock of all tables."""
+
+
+class Cluster:
+    """The mirrors, cache and state of a controller, filled with a case's objects."""
+
+    def __init__(self, settings=None, *, now=NOW):
+        self.clock = FakeClock(now)
+        self.client = FakeClient(store=ObjectStore(clock=self.clock))
+        pace = self.clock.pace()
+        self.mirrors = open_mirrors(self.client, pace)
+        self.cache = Cache(self.mirrors, pace=pace, settings=settings or Settings())
+        self.changes = QueueChanges(self.cache)
+        self._mirror = {m.resource.kind: m for m in self.mirrors.all()}
+        self._version = 0
+
+    @property
+    def state(self):
+        return self.cache.state
+
+    def put(self, *bodies):
+        """Take objects in as the watch would; what has no uid gets one from its name."""
+        for body in bodies:
+            mirror = self._mirror.get(body.get("kind"))
+            if mirror is not None:
+                self._version += 1
+                mirror.wrote(decode(body, mirror.into, version=self._version))
+
+    def put_all(self, case, *kinds):
+        """Take in a case's objects, of some kinds or of all, but for later versions of one."""
+        for key, body in case.objects.items():
+            if "#" not in key and (not kinds or body.get("kind") in kinds):
+                self.put(body)
+
+    def remove(self, kind, key):
+        self._mirror[kind].forget(key)
+
+    def value(self, body, cluster_queue):
+        """Convert a Workload as if it were in `cluster_queue`; it is not put anywhere."""
+        workload = decode(body, self.mirrors.workloads.into)
+        return workload_value(workload, cluster_queue=cluster_queue, now=self.clock.now())
+
+
+def decode(body, into, *, version=0):
+    """Decode an object as the watch would: with a version, and with a uid."""
+    metadata = body.get("metadata") or {}
+    key = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+    stamped = {**metadata, "uid": metadata.get("uid") or f"{DEFAULT_UID}-{key}"}
+    if version:
+        stamped["resourceVersion"] = str(version)
+    return msgspec.json.decode(json.dumps({**body, "metadata": stamped}), type=into)
