@@ -7,27 +7,12 @@ while flavors are still being chosen. Both try things out in the tree and leave 
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal, NamedTuple
 
+from policyd.alloc.plan import Target
 from policyd.alloc.state import Holding, State
-from policyd.alloc.value import Value
 from policyd.alloc.workload import Workload
 
-PreemptionReason = Literal[
-    "InClusterQueue",
-    "InCohortReclamation",
-    "InCohortFairSharing",
-    "InCohortReclaimWhileBorrowing",
-]
-"""Why a workload is preempted: the reason of its condition `Preempted`."""
-
 Possibility = Literal["none", "preempt", "reclaim"]
-"""How a flavor could be had: not by preemption; only with victims of the queue's own; without."""
-
-
-class Target(Value, frozen=True):
-    """A workload to be preempted."""
-
-    workload: Workload
-    reason: PreemptionReason
+"""How a flavor could be had: by no preemption; by one in the queue itself; in others only."""
 
 
 class Claim(NamedTuple):
@@ -49,7 +34,7 @@ class Claim(NamedTuple):
 def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:
     """Choose whom to preempt so that a claim fits.
 
-    By the queue's policies, and by the state's rules with or without fair sharing.
+    By the queue's policies, and by the state's settings with or without fair sharing.
 
     Args:
         state: Left as it was. Usage is as it is when this is called, inside of a trial too.
