@@ -47,6 +47,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("policy", "k8s-cel-library", "kubernetes_cel:run_library", "policy"),
     Adapter("policy", "k8s-cel-conditions", "kubernetes_cel:run_conditions", "policy"),
     Adapter("policy", "k8s-cel-cost", "kubernetes_cel:run_cost", "policy"),
+    Adapter("kueue-config", "apis-kueue-v1beta1__*", "kueue_config:run_objects"),
 )
 """The first adapter that takes a file runs it. Kueue's tables: one line for each table or more."""
 
