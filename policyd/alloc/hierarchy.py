@@ -20,6 +20,7 @@ class Node:
         children: Queues and cohorts below, by kind and name.
         declared: Whether it has an object of its own.
         quotas: Its own quotas.
+        weight: How much it counts against its siblings where they share fairly.
         cells: Numbers of its cells, by flavor and resource.
         height: 0 for a queue or an empty cohort, else one more than its highest child.
         root: The top of its tree, itself if it has no parent. Valid after a refresh.
@@ -37,6 +38,7 @@ class Node:
         "queue",
         "quotas",
         "root",
+        "weight",
     )
 
     def __init__(self, name: str, *, queue: bool) -> None:
@@ -47,6 +49,7 @@ class Node:
         self.declared = queue
         self.quotas: Mapping[FlavorResource, Quota] = {}
         self.cells: dict[FlavorResource, int] = {}
+        self.weight = 1.0
         self.height = 0
         self.root = self
         self.cyclic = False
@@ -93,6 +96,7 @@ class Hierarchy:
         """Remove a Cohort's quotas and parent. It lives on without them while it has children."""
         node = self.cohorts[name]
         node.declared = False
+        node.weight = 1.0
         self._place(node, "", {})
         self._drop_if_idle(node)
 

@@ -61,6 +61,7 @@ class QueueSpec(Value, frozen=True):
         groups: What it has quota for; a resource is in one group, a flavor in one group.
         fungibility: When to try the next flavor.
         preemption: Whom to preempt.
+        weight: How much of what is lent it may take, against its siblings; 0 for the leftovers.
         stopped: Whether it gives out no quota for now.
         missing_checks: Names of admission checks that do not exist.
         inactive_checks: Names of admission checks that nobody carries out.
@@ -72,6 +73,7 @@ class QueueSpec(Value, frozen=True):
     groups: tuple[ResourceGroup, ...] = ()
     fungibility: Fungibility = Fungibility()
     preemption: PreemptionPolicy = PreemptionPolicy()
+    weight: float = 1.0
     stopped: bool = False
     missing_checks: tuple[str, ...] = ()
     inactive_checks: tuple[str, ...] = ()
@@ -83,11 +85,19 @@ class QueueSpec(Value, frozen=True):
 
 
 class CohortSpec(Value, frozen=True):
-    """A Cohort: quota of its own for those below, and the cohort above ("" for none)."""
+    """A Cohort.
+
+    Attributes:
+        name: Unique among Cohorts.
+        parent: The cohort above, "" for none.
+        groups: Quota of its own for those below.
+        weight: As that of a queue.
+    """
 
     name: str
     parent: str = ""
     groups: tuple[ResourceGroup, ...] = ()
+    weight: float = 1.0
 
 
 def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Quota]:

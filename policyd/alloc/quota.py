@@ -44,6 +44,8 @@ class QuotaTree:
         pool: The root's cell, if on the way there nothing is guaranteed or limited; else NOWHERE.
         potential: What could be used if nothing were.
         usage: What is used: of queues directly, of cohorts by what their children overflow.
+        lendable: What others worked out of the quotas: for nodes, what could be lent to those below
+            of each resource. Emptied when quotas change.
     """
 
     def __init__(self) -> None:
@@ -59,6 +61,7 @@ class QuotaTree:
         self.pool: list[int] = []
         self.potential: list[int] = []
         self.usage: list[int] = []
+        self.lendable: dict[Node, dict[str, int]] = {}
         self._unused: list[int] = []
         self._log: list[int] = []
         self._trials = 0
@@ -196,6 +199,7 @@ class QuotaTree:
         if not hierarchy.changed and not hierarchy.dropped:
             return
         assert not self._trials, "the tree does not change during a trial"
+        self.lendable.clear()
         for top in hierarchy.take_changed_roots():
             self._recompute(top)
         for node in hierarchy.dropped:

@@ -96,7 +96,9 @@ class State:
         """Add or change a Cohort."""
         hierarchy = self.tree.hierarchy
         self._stir(hierarchy.cohorts.get(spec.name))
-        self._stir(hierarchy.put_cohort(spec.name, spec.parent, quotas_of(spec.groups)))
+        node = hierarchy.put_cohort(spec.name, spec.parent, quotas_of(spec.groups))
+        node.weight = spec.weight
+        self._stir(node)
 
     def remove_cohort(self, name: str) -> None:
         """Remove a Cohort; it lives on without quota and parent while something names it."""
@@ -114,6 +116,7 @@ class State:
         missing = queue.node is None
         node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
         queue.spec, queue.node = spec, node
+        node.weight = spec.weight
         self._stir(node)
         self._outdate(queue)
         if missing:
@@ -155,8 +158,7 @@ class State:
 
         What is no longer only assumed stays as it is.
         """
-        name = self._queue_of.get(key)
-        holding = None if name is None else self.queues[name].holdings.get(key)
+        holding = self.holding(key)
         if holding is not None and holding.assumed:
             holding.assumed = False
             self.put_workload(holding.workload)
@@ -165,6 +167,11 @@ class State:
         """Let the workloads parked in the tree of ClusterQueue `name` be tried again."""
         if name in self.queues:
             self._stir(self.queues[name].node)
+
+    def holding(self, key: str) -> Holding | None:
+        """Return the quota a workload holds; None if it holds none."""
+        name = self._queue_of.get(key)
+        return None if name is None else self.queues[name].holdings.get(key)
 
     # What is decided.
 

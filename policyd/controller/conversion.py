@@ -30,7 +30,7 @@ from policyd.api.meta import condition_true, find_condition
 from policyd.api.pod_requests import amount
 from policyd.api.pods import PodSpec
 from policyd.api.pods import Toleration as ApiToleration
-from policyd.api.quantity import QuantityError
+from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.jobs.requests import InvalidRequestsError, check_limits, requests_of
 
@@ -58,6 +58,7 @@ def cohort_spec(cohort: kueue.Cohort) -> CohortSpec:
         name=cohort.metadata.name,
         parent=cohort.spec.parent_name,
         groups=_groups(cohort.spec.resource_groups),
+        weight=_weight(cohort.spec.fair_sharing),
     )
 
 
@@ -76,6 +77,7 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         groups=_groups(spec.resource_groups),
         fungibility=_fungibility(spec.flavor_fungibility),
         preemption=_preemption(spec.preemption),
+        weight=_weight(spec.fair_sharing),
         stopped=spec.stop_policy != "None" or queue.metadata.deletion_timestamp is not None,
         missing_checks=tuple(name for name in named if name not in checks),
         inactive_checks=tuple(
@@ -107,6 +109,10 @@ def _preemption(policy: kueue.ClusterQueuePreemption) -> PreemptionPolicy:
         borrow_within_cohort=policy.borrow_within_cohort.policy,
         max_priority_threshold=policy.borrow_within_cohort.max_priority_threshold,
     )
+
+
+def _weight(sharing: kueue.FairSharing | None) -> float:
+    return 1.0 if sharing is None else parse_quantity(str(sharing.weight)).nano / 1e9
 
 
 def _groups(groups: Iterable[kueue.ResourceGroup]) -> tuple[ResourceGroup, ...]:
