@@ -21,9 +21,10 @@ version_of() { # FOLDER MODULE: the required version, without its v
 kubernetes=$(version_of kubernetes k8s.io/kubernetes)
 etcd=$(version_of etcd go.etcd.io/etcd/server/v3)
 kwok=$(version_of kwok sigs.k8s.io/kwok)
+helm=$(version_of helm helm.sh/helm/v3)
 
 cache=${POLICYD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/policyd}/controlplane
-bin=$cache/k8s-$kubernetes-etcd-$etcd-kwok-$kwok/bin
+bin=$cache/k8s-$kubernetes-etcd-$etcd-kwok-$kwok-helm-$helm/bin
 
 # Unless told, the server calls itself v0.0.0-master, and kubectl and feature gates believe it.
 kubernetes_flags=()
@@ -33,9 +34,14 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
   kubernetes_flags+=(-X "$package.gitMinor=$minor" -X "$package.gitTreeState=clean")
 done
 kwok_flags=(-X "sigs.k8s.io/kwok/pkg/consts.Version=v$kwok")
+# Unless told, helm renders for a Kubernetes of its own choice, v1.20.
+helm_flags=(-X "helm.sh/helm/v3/internal/version.version=v$helm")
+for package in pkg/chartutil pkg/lint/rules; do
+  helm_flags+=(-X "helm.sh/helm/v3/$package.k8sVersionMajor=$major")
+  helm_flags+=(-X "helm.sh/helm/v3/$package.k8sVersionMinor=$minor")
+done
 
 # name | folder of the go.mod | package | what the first build takes on two cores
-# One line adds a command, e.g. helm with a folder of its own: helm|helm|helm.sh/helm/v3/cmd/helm|2 min
 commands=(
   "etcd|etcd|go.etcd.io/etcd/server/v3|1 min"
   "kube-apiserver|kubernetes|k8s.io/kubernetes/cmd/kube-apiserver|6 min"
@@ -43,6 +49,7 @@ commands=(
   "kube-scheduler|kubernetes|k8s.io/kubernetes/cmd/kube-scheduler|10 s"
   "kubectl|kubernetes|k8s.io/kubernetes/cmd/kubectl|1 min"
   "kwok|kwok|sigs.k8s.io/kwok/cmd/kwok|2 min"
+  "helm|helm|helm.sh/helm/v3/cmd/helm|2 min"
 )
 
 recent() { # GO: is it new enough?
@@ -69,6 +76,7 @@ build() { # NAME FOLDER PACKAGE ESTIMATE
   case $2 in
     kubernetes) flags+=("${kubernetes_flags[@]}") ;;
     kwok) flags+=("${kwok_flags[@]}") ;;
+    helm) flags+=("${helm_flags[@]}") ;;
   esac
   echo "$1: building (about $4 the first time)"
   (cd "$here/$2" && "$go" build -p "$jobs" -ldflags="${flags[*]}" -o "$unfinished" "$3")

@@ -21,6 +21,9 @@ KWOK = "kwok"
 COMPONENTS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """All components, in the order in which they start."""
 
+CLIENTS = ("kubectl", "helm")
+"""The commands that users of a cluster have."""
+
 GATED = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 """The components that take Kubernetes' feature gates."""
 
@@ -74,7 +77,7 @@ def find_binaries() -> Path:
     script = HERE / "build.sh"
     where = subprocess.run([script, "--where"], check=True, capture_output=True, text=True)
     binaries = Path(where.stdout.strip())
-    missing = [name for name in (*COMPONENTS, "kubectl") if not (binaries / name).exists()]
+    missing = [name for name in (*COMPONENTS, *CLIENTS) if not (binaries / name).exists()]
     if missing:
         raise ControlPlaneError(f"not built yet: {', '.join(missing)}; run `make controlplane`")
     return binaries
