@@ -4,31 +4,20 @@
 while flavors are still being chosen. Both try things out in the tree and leave it as it was.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Literal
 
 from policyd.alloc.plan import Target
+from policyd.alloc.preemption_classical import classical_victims
+from policyd.alloc.preemption_fair import fair_victims
+from policyd.alloc.preemption_search import Claim, Search, Victim
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Workload
 
+__all__ = ["Claim", "Possibility", "find_targets", "holdings_of", "possible"]
+
 Possibility = Literal["none", "preempt", "reclaim"]
 """How a flavor could be had: by no preemption; by one in the queue itself; in others only."""
-
-
-class Claim(NamedTuple):
-    """What somebody is to be preempted for.
-
-    Attributes:
-        workload: Who wants it; its ClusterQueue is in the state, and has a specification.
-        charges: How much it needs, by cell of its queue; all pod sets together.
-        short: The cells of `charges` of which there is not enough: a victim holds some of these.
-        places: Whether the pods could be placed, with the usage the tree has when it is called.
-    """
-
-    workload: Workload
-    charges: Mapping[int, int]
-    short: Collection[int]
-    places: Callable[[], bool] = lambda: True
 
 
 def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:
@@ -44,10 +33,18 @@ def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:
         Targets, in the order in which they were chosen; empty if nobody may be preempted, or if
         that would not be enough.
     """
-    raise NotImplementedError
+    victims = _victims(Search(state, claim))
+    return tuple(Target(workload=each.holding.workload, reason=each.reason) for each in victims)
 
 
-def possible(state: State, workload: Workload, cell: int, amount: int) -> tuple[Possibility, int]:
+def possible(
+    state: State,
+    workload: Workload,
+    cell: int,
+    amount: int,
+    *,
+    removed: Collection[str] = (),
+) -> tuple[Possibility, int]:
     """Tell how `amount` of one cell could be had by preemption, whatever else is needed.
 
     Args:
@@ -55,13 +52,33 @@ def possible(state: State, workload: Workload, cell: int, amount: int) -> tuple[
         workload: Who wants it.
         cell: The flavor and resource, at the workload's ClusterQueue.
         amount: How much it needs in all, that of its other pod sets included.
+        removed: Keys of workloads that are no candidates, since their usage is gone already.
 
     Returns:
         The possibility, and the borrowing level that would be left then.
     """
-    raise NotImplementedError
+    search = Search(state, Claim(workload, {cell: amount}, (cell,), removed))
+    victims = _victims(search)
+    with state.tree.trial():
+        for victim in victims:
+            search.remove(victim.holding)
+        level, _ = state.tree.borrowing_level(cell, amount)
+    if not victims:
+        return "none", level
+    own = any(victim.reason == "InClusterQueue" for victim in victims)
+    return ("preempt" if own else "reclaim"), level
 
 
-def holdings_of(state: State, targets: Collection[Target]) -> list[Holding]:
+def holdings_of(state: State, targets: Iterable[Target]) -> list[Holding]:
     """Return what targets hold; `state.tree.release(holding.charges)` in a trial frees it."""
-    raise NotImplementedError
+    found = (state.holding(target.workload.key) for target in targets)
+    return [holding for holding in found if holding is not None]
+
+
+def _victims(search: Search) -> list[Victim]:
+    if search.hopeless:
+        return []
+    sharing = search.state.settings.fair_sharing
+    if sharing is None:
+        return classical_victims(search)
+    return fair_victims(search, sharing.strategies)

@@ -66,6 +66,8 @@ class State:
         tree: Quota and usage.
         flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
+        local_usage: What LocalQueues used in the past, by `namespace/name`, where that counts when
+            victims are chosen.
         revision: Grows with every change.
     """
 
@@ -74,6 +76,7 @@ class State:
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
+        self.local_usage: dict[str, float] = {}
         self.revision = 0
         self._queue_of: dict[str, str] = {}
         self._outdated: dict[str, ClusterQueue] = {}

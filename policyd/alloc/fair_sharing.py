@@ -1,0 +1,261 @@
+"""Fair sharing: who uses how much of what others lend, and whose turn that makes it.
+
+What a queue or cohort uses beyond its own quota is borrowed. Its *dominant* resource is the one of
+which it borrows the most, as a fraction of what its parent could lend; that fraction, in
+thousandths and divided by the node's weight, is its *share*. Lower shares go first in a cycle, and
+higher ones give first when quota is taken back.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from policyd.alloc.amount import UNLIMITED, add
+from policyd.alloc.hierarchy import Node
+from policyd.alloc.queue import FlavorResource
+from policyd.alloc.quota import QuotaTree
+from policyd.alloc.settings import Gates
+
+_PER_MILLE = 1_000
+
+E = TypeVar("E")
+
+
+class Share:
+    """How much a node borrows, against its siblings.
+
+    Attributes:
+        borrowed: What it borrows of which flavors and resources; empty if it borrows nothing.
+        ratio: What it borrows of the dominant resource, in thousandths of what can be lent; 0 of
+            what nobody lends.
+        dominant: That resource; "" without a ratio.
+        weight: The node's weight.
+        weightless: Whether it borrows with weight 0.
+        rank: For comparison: those that are weightless are above all others, and there by ratio.
+    """
+
+    __slots__ = ("borrowed", "dominant", "rank", "ratio", "weight", "weightless")
+
+    def __init__(
+        self,
+        borrowed: Mapping[FlavorResource, int],
+        ratio: float = 0.0,
+        dominant: str = "",
+        weight: float = 1.0,
+    ) -> None:
+        self.borrowed = borrowed
+        self.ratio = ratio
+        self.dominant = dominant
+        self.weight = weight
+        self.weightless = weight == 0 and ratio > 0
+        self.rank = self.weightless, ratio if self.weightless else self.weighted
+
+    @property
+    def weighted(self) -> float:
+        """The share itself; infinite for who borrows with weight 0."""
+        if self.ratio == 0:
+            return 0.0
+        return math.inf if self.weight == 0 else self.ratio / self.weight
+
+    @property
+    def rounded(self) -> int:
+        """The share as a status tells it: rounded up, the largest amount if infinite."""
+        return UNLIMITED if math.isinf(self.weighted) else min(math.ceil(self.weighted), UNLIMITED)
+
+    @property
+    def text(self) -> str:
+        """The share in full, as short as it can be written."""
+        share = self.weighted
+        if math.isinf(share):
+            return "+Inf"
+        return str(int(share)) if share.is_integer() else str(share)
+
+
+def share_of(tree: QuotaTree, node: Node) -> Share:
+    """Work out the share of a node; the top of a tree has none to speak of."""
+    parent = node.parent
+    if parent is None:
+        return Share({}, weight=node.weight)
+    usage, subtree = tree.usage, tree.subtree
+    borrowed = {
+        names: usage[cell] - subtree[cell]
+        for names, cell in node.cells.items()
+        if usage[cell] > subtree[cell] and (not node.queue or names in node.quotas)
+    }
+    if not borrowed:
+        return Share(borrowed, weight=node.weight)
+    totals: dict[str, int] = {}
+    for (_, resource), amount in borrowed.items():
+        totals[resource] = totals.get(resource, 0) + amount
+    lendable = _lendable(tree, parent)
+    ratio, dominant = 0.0, ""
+    for resource in sorted(totals):
+        most = lendable.get(resource, 0)
+        if most > 0 and totals[resource] * _PER_MILLE / most > ratio:
+            ratio, dominant = totals[resource] * _PER_MILLE / most, resource
+    return Share(borrowed, ratio, dominant, node.weight)
+
+
+def _lendable(tree: QuotaTree, cohort: Node) -> Mapping[str, int]:
+    """Return what the children of a cohort could have at most of each resource, its own included.
+
+    A flavor that is only elsewhere in the tree counts too, by what the next cohort above has of it.
+    """
+    known = tree.lendable.get(cohort)
+    if known is None:
+        known = tree.lendable[cohort] = {}
+        for names in cohort.root.cells:
+            node = cohort
+            while names not in node.cells and node.parent is not None:
+                node = node.parent
+            known[names[1]] = add(known.get(names[1], 0), tree.potential[node.cells[names]])
+    return known
+
+
+class Shares:
+    """The shares of a tree's nodes, each worked out once until its usage changes."""
+
+    __slots__ = ("_known", "tree")
+
+    def __init__(self, tree: QuotaTree) -> None:
+        self.tree = tree
+        self._known: dict[Node, Share] = {}
+
+    def of(self, node: Node) -> Share:
+        """Return the share of a node."""
+        share = self._known.get(node)
+        if share is None:
+            share = self._known[node] = share_of(self.tree, node)
+        return share
+
+    def changed(self, node: Node | None) -> None:
+        """Take notice that usage of a node, and so of those above it, changed."""
+        while node is not None:
+            self._known.pop(node, None)
+            node = node.parent
+
+
+class Contender(NamedTuple):
+    """A nominated workload in the tournament for the next turn.
+
+    Attributes:
+        node: Its ClusterQueue.
+        charges: What it would use, by cell.
+        priority: Its priority.
+        queued_at: Since when it waits, in seconds since the epoch.
+        preemptor: Whether room was made for it in an earlier cycle.
+    """
+
+    node: Node
+    charges: Mapping[int, int]
+    priority: int
+    queued_at: float
+    preemptor: bool = False
+
+
+Standing = tuple[bool, bool, tuple[bool, float], int, float]
+"""How a contender stands in a cohort; the lowest wins."""
+
+
+def standing(
+    contender: Contender, share: Share, wanted: Iterable[FlavorResource], gates: Gates
+) -> Standing:
+    """Rank a contender in a cohort.
+
+    Args:
+        contender: Who.
+        share: Of the cohort's child that the contender is below, with the contender's usage.
+        wanted: What the contender asks for.
+        gates: Feature gates.
+    """
+    borrows = gates.fair_sharing_prioritize_non_borrowing and any(
+        names in share.borrowed for names in wanted
+    )
+    return (
+        gates.prioritize_preemptor_workloads and not contender.preemptor,
+        borrows,
+        share.rank,
+        -contender.priority if gates.priority_sorting_within_cohort else 0,
+        contender.queued_at,
+    )
+
+
+class Tournament(Generic[E]):
+    """Yields contenders, at each turn the one whose share of the cohorts would be lowest.
+
+    In every cohort the best of each child meet, and are compared by the children's shares as they
+    would be then; the best goes on to the cohort above. Between trees, and between equals, names
+    decide.
+
+    Usage may change between two turns as the winner's turn makes it: in its queue and above. So
+    only the cohorts above it have to be decided again, and each keeps its children in a heap.
+    """
+
+    def __init__(
+        self, tree: QuotaTree, entries: Iterable[tuple[Contender, E]], *, gates: Gates
+    ) -> None:
+        """Let entries compete, one of each ClusterQueue; of several the last."""
+        self._tree = tree
+        self._gates = gates
+        self._entries = {contender.node: (contender, entry) for contender, entry in entries}
+        self._heaps: dict[Node, list[tuple[Standing, bool, str, Node]]] = {}
+        self._winner: dict[Node, Node] = {}
+        self._roots = sorted({n.root for n in self._entries}, key=lambda n: (n.queue, n.name))
+
+    def __iter__(self) -> Iterator[E]:
+        for root in self._roots:
+            self._open(root)
+            while root in self._winner:
+                winner = self._winner[root]
+                yield self._entries[winner][1]
+                self._leave(winner)
+
+    def _open(self, root: Node) -> None:
+        queues = [n for n in self._entries if n.root is root]
+        for queue in queues:
+            self._winner[queue] = queue
+        cohorts: dict[Node, int] = {}
+        for queue in queues:
+            for depth, cohort in enumerate(_above(queue)):
+                cohorts[cohort] = max(depth, cohorts.get(cohort, 0))
+        below: dict[Node, list[Node]] = {cohort: [] for cohort in cohorts}
+        for node in [*queues, *cohorts]:
+            if node.parent is not None:
+                below[node.parent].append(node)
+        for cohort in sorted(cohorts, key=cohorts.__getitem__):
+            self._heaps[cohort] = [self._match(child) for child in below[cohort]]
+            heapq.heapify(self._heaps[cohort])
+            self._winner[cohort] = self._winner[self._heaps[cohort][0][-1]]
+
+    def _match(self, child: Node) -> tuple[Standing, bool, str, Node]:
+        """Return how the best below `child` stands in the cohort above, cohorts before queues."""
+        contender, _ = self._entries[self._winner[child]]
+        tree = self._tree
+        with tree.trial():
+            tree.charge(contender.charges)
+            share = share_of(tree, child)
+        wanted = [tree.names[cell] for cell, amount in contender.charges.items() if amount]
+        return standing(contender, share, wanted, self._gates), child.queue, child.name, child
+
+    def _leave(self, winner: Node) -> None:
+        del self._winner[winner]
+        child = winner
+        for cohort in _above(winner):
+            # INVARIANT: on the way up, who won was the first of every heap.
+            heap = self._heaps[cohort]
+            if child in self._winner:
+                heapq.heapreplace(heap, self._match(child))
+            else:
+                heapq.heappop(heap)
+            if heap:
+                self._winner[cohort] = self._winner[heap[0][-1]]
+            else:
+                del self._winner[cohort]
+            child = cohort
+
+
+def _above(node: Node) -> Iterator[Node]:
+    while node.parent is not None:
+        node = node.parent
+        yield node

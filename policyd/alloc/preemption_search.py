@@ -1,0 +1,175 @@
+"""What searches for victims have in common: the claim, who may be a victim, and trying it out."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cmp_to_key
+from typing import NamedTuple
+
+from policyd.alloc.hierarchy import Node
+from policyd.alloc.plan import PreemptionReason
+from policyd.alloc.queue import FlavorResource
+from policyd.alloc.state import Holding, State
+from policyd.alloc.workload import Workload
+
+CandidateRank = tuple[bool, bool, int, float, str]
+"""The lowest is preempted first: evicted already; of another queue; least priority; newest; uid."""
+
+_JUST_NOW = float("inf")
+
+
+class Claim(NamedTuple):
+    """What somebody is to be preempted for.
+
+    Attributes:
+        workload: Who wants it; its ClusterQueue is in the state, and has a specification.
+        charges: How much it needs, by cell of its queue; all pod sets together.
+        short: The cells of `charges` of which there is not enough: a victim holds some of these.
+        removed: Keys of workloads that are no candidates, since their usage is gone already.
+        places: Whether the pods could be placed, with the usage the tree has when it is called.
+    """
+
+    workload: Workload
+    charges: Mapping[int, int]
+    short: Collection[int]
+    removed: Collection[str] = ()
+    places: Callable[[], bool] = lambda: True
+
+
+class Candidate(NamedTuple):
+    """A workload that might be preempted, and its queue."""
+
+    rank: CandidateRank
+    holding: Holding
+    node: Node
+
+
+class Victim(NamedTuple):
+    """A candidate that was chosen, and why."""
+
+    holding: Holding
+    reason: PreemptionReason
+
+
+class Search:
+    """A search for victims, in the tree as it is.
+
+    Attributes:
+        claim: What for.
+        state: Who holds what.
+        tree: The state's quota and usage, changed in trials only.
+        node: The ClusterQueue of the claim.
+        policy: Whom it may preempt.
+        charges: What of the claim is not nothing.
+        names: The flavors and resources of which there is not enough.
+    """
+
+    __slots__ = ("charges", "claim", "names", "node", "policy", "state", "tree")
+
+    def __init__(self, state: State, claim: Claim) -> None:
+        queue = state.queues[claim.workload.cluster_queue]
+        assert queue.spec is not None, "only what has a specification claims anything"
+        assert queue.node is not None, "what has a specification is in the tree"
+        self.claim = claim
+        self.state = state
+        self.tree = state.tree
+        self.node = queue.node
+        self.policy = queue.spec.preemption
+        self.charges = {cell: amount for cell, amount in claim.charges.items() if amount}
+        self.names: set[FlavorResource] = {self.tree.names[cell] for cell in claim.short}
+
+    @property
+    def reclaims(self) -> bool:
+        """Whether workloads of other queues may be victims."""
+        return self.node.parent is not None and self.policy.reclaim_within_cohort != "Never"
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether nobody at all may be a victim."""
+        return not self.reclaims and self.policy.within_cluster_queue == "Never"
+
+    def own(self) -> Iterator[Candidate]:
+        """Yield the candidates of the claim's own queue."""
+        return self._candidates(self.node, self.policy.within_cluster_queue)
+
+    def others(self, node: Node) -> Iterator[Candidate]:
+        """Yield the candidates of another queue."""
+        return self._candidates(node, self.policy.reclaim_within_cohort)
+
+    def _candidates(self, node: Node, policy: str) -> Iterator[Candidate]:
+        if policy == "Never":
+            return
+        cells = frozenset(self.cells(node))
+        preemptor, removed = self.claim.workload, self.claim.removed
+        own = node is self.node
+        for key, holding in self.state.queues[node.name].holdings.items():
+            held = not cells.isdisjoint(holding.charges)
+            if held and key not in removed and may_preempt(policy, preemptor, holding.workload):
+                yield Candidate(candidate_rank(holding.workload, own=own), holding, node)
+
+    def cells(self, node: Node) -> tuple[int, ...]:
+        """Return the cells of a node of which the claim lacks something."""
+        return tuple([node.cells[names] for names in self.names if names in node.cells])
+
+    def within_nominal(self, cells: Iterable[int]) -> bool:
+        """Tell whether of none of the cells more is used than the node has."""
+        usage, subtree = self.tree.usage, self.tree.subtree
+        return all(usage[cell] <= subtree[cell] for cell in cells)
+
+    def fits(self, *, borrowing: bool = True) -> bool:
+        """Tell whether the claim fits now."""
+        return self.tree.fits(self.charges, borrowing=borrowing) and self.claim.places()
+
+    def remove(self, holding: Holding) -> None:
+        """Take away what somebody holds."""
+        self.tree.release(holding.charges)
+
+    def restore(self, holding: Holding) -> None:
+        """Give it back: the reverse of `remove`."""
+        self.tree.charge(holding.charges)
+
+    def fill_back(self, victims: list[Victim], fits: Callable[[], bool]) -> None:
+        """Spare every victim without whom the claim `fits` too, those chosen last first.
+
+        The very last was needed: without it the claim did not fit.
+        """
+        for index in reversed(range(len(victims) - 1)):
+            self.restore(victims[index].holding)
+            if fits():
+                victims[index] = victims[-1]
+                victims.pop()
+            else:
+                self.remove(victims[index].holding)
+
+
+def may_preempt(policy: str, preemptor: Workload, candidate: Workload) -> bool:
+    """Tell whether a policy of preemption lets one workload preempt another."""
+    if policy == "LowerOrNewerEqualPriority" and preemptor.priority == candidate.priority:
+        return preemptor.queued_at < candidate.queued_at
+    return policy == "Any" or (policy != "Never" and preemptor.priority > candidate.priority)
+
+
+def candidate_rank(workload: Workload, *, own: bool) -> CandidateRank:
+    """Rank a workload among candidates; `own` tells that it is of the preemptor's queue."""
+    since = _JUST_NOW if workload.reserved_at is None else workload.reserved_at
+    return not workload.evicted, own, workload.priority, -since, workload.uid
+
+
+def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list[Candidate]:
+    """Sort candidates, those to be preempted first at the front.
+
+    Args:
+        candidates: Of any queues.
+        used: What LocalQueues used in the past, by `namespace/name`, where that counts: of the same
+            ClusterQueue those go first whose LocalQueue used more, whatever their priority.
+    """
+    if not used:
+        return sorted(candidates)
+
+    def compare(a: Candidate, b: Candidate) -> int:
+        if a.node is b.node and a.rank[:2] == b.rank[:2]:
+            left = used.get(a.holding.workload.local_queue)
+            right = used.get(b.holding.workload.local_queue)
+            if left is not None and right is not None and left != right:
+                return -1 if left > right else 1
+        return -1 if a.rank < b.rank else 1
+
+    return sorted(candidates, key=cmp_to_key(compare))
