@@ -11,7 +11,7 @@ all cells are flat lists, so that a decision touches a few integers and walks up
 are made where quota or usage is, and in every ancestor. After changes of the hierarchy `refresh`
 recomputes the trees concerned, once for any number of changes.
 
-What-if questions change usage for real and take it back: `trial` logs what each cell was before.
+What-if questions change usage for real and take it back: a trial notes what each cell was before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,8 +63,7 @@ class QuotaTree:
         self.usage: list[int] = []
         self.lendable: dict[Node, dict[str, int]] = {}
         self._unused: list[int] = []
-        self._log: list[int] = []
-        self._trials = 0
+        self._log: dict[int, int] | None = None
 
     def available(self, cell: int) -> int:
         """Return what the cell could still get; negative if more is used than there is."""
@@ -145,45 +144,42 @@ class QuotaTree:
 
     def charge(self, charges: Mapping[int, int]) -> None:
         """Use more, at least 0 of each cell; what has no guaranteed room goes to the parent."""
-        usage, guaranteed, parent = self.usage, self.guaranteed, self.parent
-        log = self._log if self._trials else None
+        usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
-            while cell >= 0 and rest > 0:
+            while rest > 0 and cell >= 0:
                 before = usage[cell]
+                if log is not None and cell not in log:
+                    log[cell] = before
                 usage[cell] = before + rest
-                if log is not None:
-                    log += (cell, before)
-                if guaranteed[cell] > before:
-                    rest -= guaranteed[cell] - before
+                spare = guaranteed[cell] - before
+                if spare > 0:
+                    rest -= spare
                 cell = parent[cell]
 
     def release(self, charges: Mapping[int, int]) -> None:
         """Use less: the reverse of `charge`."""
-        usage, guaranteed, parent = self.usage, self.guaranteed, self.parent
-        log = self._log if self._trials else None
+        usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
-            while cell >= 0 and rest > 0:
+            while rest > 0 and cell >= 0:
                 before = usage[cell]
+                if log is not None and cell not in log:
+                    log[cell] = before
                 usage[cell] = before - rest
-                if log is not None:
-                    log += (cell, before)
                 rest = min(rest, before - guaranteed[cell])
                 cell = parent[cell]
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Take back, at the end of the block, whatever is charged and released in it."""
-        mark = len(self._log)
-        self._trials += 1
+        outer, self._log = self._log, {}
         try:
             yield
         finally:
-            while len(self._log) > mark:
-                before, cell = self._log.pop(), self._log.pop()
+            for cell, before in self._log.items():
                 self.usage[cell] = before
-            self._trials -= 1
+            self._log = outer
 
     def cell(self, node: Node, flavor_resource: FlavorResource) -> int:
         """Return the cell of a node; if it has none it is made, with those above it."""
@@ -198,7 +194,7 @@ class QuotaTree:
         hierarchy = self.hierarchy
         if not hierarchy.changed and not hierarchy.dropped:
             return
-        assert not self._trials, "the tree does not change during a trial"
+        assert self._log is None, "the tree does not change during a trial"
         self.lendable.clear()
         for top in hierarchy.take_changed_roots():
             self._recompute(top)
