@@ -8,7 +8,7 @@ from policyd.engine.cases import load_cases
 from policyd.engine.load import load_policies
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
-from policyd.local.apiserver.typed import decode_typed
+from policyd.patch.builtin_types import decode_typed
 from tests.docs.pages import LINK, PROJECT, blocks, pages
 
 EVERY_PAGE = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in pages()]

@@ -22,7 +22,6 @@ from policyd.local.apiserver.status import (
     unsupported_media_type,
     wrong,
 )
-from policyd.local.apiserver.typed import MistypedError
 from policyd.local.apiserver.write import (
     Change,
     change_object,
@@ -30,6 +29,7 @@ from policyd.local.apiserver.write import (
     check_type,
     create_object,
 )
+from policyd.patch.builtin_types import MistypedError
 from policyd.patch.conflicts import ApplyConflictError
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.merge_patch import apply_merge_patch

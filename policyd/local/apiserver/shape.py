@@ -7,7 +7,6 @@ from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import NOWHERE, check_custom
 from policyd.local.apiserver.custom.rules import check_rules, has_rules
 from policyd.local.apiserver.duplicates import duplicate_fields
-from policyd.local.apiserver.gotypes import PRESENT
 from policyd.local.apiserver.kinds import table
 from policyd.local.apiserver.kinds.pod_defaults import first_status
 from policyd.local.apiserver.registry import Served
@@ -20,7 +19,8 @@ from policyd.local.apiserver.status import (
     internal_error,
     invalid,
 )
-from policyd.local.apiserver.typed import MistypedError, decode_typed
+from policyd.patch.builtin_types import MistypedError, decode_typed
+from policyd.patch.gotypes import PRESENT
 
 OBJECT_META = "meta/v1.ObjectMeta"
 

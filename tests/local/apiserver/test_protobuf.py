@@ -4,7 +4,7 @@ import pytest
 
 from policyd.local.apiserver.field_numbers import NUMBERS
 from policyd.local.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_protobuf
-from policyd.local.apiserver.typed import decode_typed
+from policyd.patch.builtin_types import decode_typed
 from tests.local.apiserver.client import CONFIG_MAPS
 
 

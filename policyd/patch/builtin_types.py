@@ -10,8 +10,9 @@ from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.local.apiserver.gotypes import LAYOUTS, canonical_time, check_base64, completed
-from policyd.local.apiserver.status import Object
+from policyd.patch.gotypes import LAYOUTS, canonical_time, check_base64, completed
+
+Object = dict[str, Json]
 
 QUANTITY_RULE = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

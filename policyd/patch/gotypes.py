@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from policyd.api.meta import Json
-from policyd.local.apiserver.status import Object
+
+Object = dict[str, Json]
 
 NODE_INFO = dict.fromkeys(
     (
