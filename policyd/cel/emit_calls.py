@@ -211,16 +211,26 @@ def _emit_size(
 
 
 def _emit_or(generator: Generator, node: ast.Call, target: ast.Node) -> Atom:
-    """Write `or` or `orValue`: the alternative is evaluated only if it is needed."""
+    """Write `or` or `orValue`: the alternative is evaluated only if it is needed.
+
+    Before version 0.28, cel-go gives back a receiver that is no optional, whatever it is.
+    """
     generator.charge(1)
     operand = generator.emit_named(target)
     flat = node.function == "or"
+    strict = generator.environment.strict_optionals
     result = generator.temporary()
-    generator.line(f"R_need_optional({operand.code})", node.position)
-    with generator.block(f"if {operand.code}.present:"):
+    if strict:
+        generator.line(f"R_need_optional({operand.code})", node.position)
+        present = f"if {operand.code}.present:"
+    else:
+        with generator.block(f"if type({operand.code}) is not R_Optional:"):
+            generator.line(f"{result} = {operand.code}")
+        present = f"elif {operand.code}.present:"
+    with generator.block(present):
         generator.line(f"{result} = {operand.code if flat else f'{operand.code}.value'}")
     with generator.block("else:"):
         atom = generator.emit(node.arguments[0])
-        code = f"R_need_optional({atom.code})" if flat else atom.code
+        code = f"R_need_optional({atom.code})" if flat and strict else atom.code
         generator.line(f"{result} = {code}", node.position)
-    return Atom(result, "optional_type" if flat else "dyn")
+    return Atom(result, "optional_type" if flat and strict else "dyn")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from policyd.cel.functions import Functions, Overload, Version, collect
 from policyd.cel.macros import ALL_MACROS
@@ -9,6 +10,12 @@ from policyd.cel.types import DYN, Type
 
 Fields = Mapping[str, Type]
 """The fields of a struct type."""
+
+CEL_GO_0_26: Final[Version] = (0, 26)
+"""The dialect of Kubernetes up to 1.36."""
+CEL_GO_0_29: Final[Version] = (0, 29)
+"""The dialect of Kubernetes from 1.37 on, and of cel-spec."""
+_STRICT_OPTIONALS_SINCE: Final[Version] = (0, 28)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +31,7 @@ class Environment:
             is the type of the field it names, as `Object.spec`.
         container: The namespace names are looked up in first.
         version: The version of Kubernetes it stands for.
+        cel_go: The version of cel-go whose dialect is spoken.
         unavailable: For each function or macro this version lacks, the version that has it.
         same_type_literals: Whether lists and maps must have elements of one type.
         validates_literals: Whether literal durations, timestamps and patterns must be valid.
@@ -37,6 +45,7 @@ class Environment:
     open_structs: frozenset[str] = frozenset()
     container: str = ""
     version: Version = (1, 36)
+    cel_go: Version = CEL_GO_0_29
     unavailable: Mapping[str, Version] = field(default_factory=dict)
     same_type_literals: bool = False
     validates_literals: bool = False
@@ -64,9 +73,23 @@ class Environment:
             structs={**self.structs, **(structs or {})},
         )
 
-    def with_mutation(self, patch: Mapping[str, Fields]) -> "Environment":
-        """Return this environment with the types mutations are written in."""
-        return replace(self, structs={**self.structs, **patch}, open_structs=frozenset({"Object"}))
+    def without(self, *names: str) -> "Environment":
+        """Return this environment without the variables of these names."""
+        kept = {name: kind for name, kind in self.variables.items() if name not in names}
+        return replace(self, variables=kept)
+
+    def with_mutation(
+        self, patch: Mapping[str, Fields], functions: Iterable[Overload]
+    ) -> "Environment":
+        """Return this environment with the types and functions mutations are written in."""
+        merged = {**self.functions, **collect([functions])}
+        structs = {**self.structs, **patch}
+        return replace(self, structs=structs, functions=merged, open_structs=frozenset({"Object"}))
+
+    @property
+    def strict_optionals(self) -> bool:
+        """Whether `or` and `orValue` of what is no optional are errors."""
+        return self.cel_go >= _STRICT_OPTIONALS_SINCE
 
     def struct_fields(self, name: str) -> Fields | None:
         """Return the fields of a closed struct type; None if there is no such type."""

@@ -1,10 +1,17 @@
-"""The environments expressions are written for, by version of Kubernetes."""
+"""The environments expressions are written for, by version of Kubernetes.
 
-from collections.abc import Iterable, Mapping
+An API server of version 1.36 evaluates whatever was stored with all it knows, but takes new
+expressions only with what 1.35 has as well, so that an upgrade can be taken back. A version here
+says what there is, not what may be stored in the same hour.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from policyd.cel.environment import Environment, Fields
+from policyd.cel.admission_types import JSON_PATCH, NAMESPACE, REQUEST
+from policyd.cel.environment import CEL_GO_0_26, CEL_GO_0_29, Environment
 from policyd.cel.functions import Overload, Version, collect
 from policyd.cel.lib.authorizer import AUTHORIZERS, JSON_PATCHES
 from policyd.cel.lib.conversions import CONVERSIONS, STANDARD
@@ -29,7 +36,8 @@ from policyd.cel.macros import (
     STANDARD_MACROS,
     TWO_VARIABLE_MACROS,
 )
-from policyd.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of
+from policyd.cel.types import DYN, Type
+from policyd.errors import PolicydError, did_you_mean
 
 DEFAULT_VERSION: Final[Version] = (1, 36)
 """The version of Kubernetes policies are checked for, unless said otherwise."""
@@ -37,67 +45,15 @@ DEFAULT_VERSION: Final[Version] = (1, 36)
 _BASE: Final = (
     *(OPERATORS, CONVERSIONS, STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),
     *(LISTS_EXTENSION, QUANTITIES, URLS, NETWORK, NAMED_FORMATS, SEMVERS, AUTHORIZERS),
-    JSON_PATCHES,
 )
 # The API server has not got these; cel-spec tests them.
-_EXTENSIONS: Final = (*_BASE, REVERSE, MATH, ENCODERS)
+_EXTENSIONS: Final = (*_BASE, JSON_PATCHES, REVERSE, MATH, ENCODERS)
 _TWO_VARIABLES_SINCE: Final[Version] = (1, 32)
+_SORT_BY_SINCE: Final[Version] = (1, 34)
 
-_STRINGS = list_of(STRING)
-_LABELS = map_of(STRING, STRING)
-REQUEST: Final[Mapping[str, Fields]] = {
-    "kubernetes.AdmissionRequest": {
-        "kind": Type("kubernetes.GroupVersionKind"),
-        "resource": Type("kubernetes.GroupVersionResource"),
-        "subResource": STRING,
-        "requestKind": Type("kubernetes.GroupVersionKind"),
-        "requestResource": Type("kubernetes.GroupVersionResource"),
-        "requestSubResource": STRING,
-        "name": STRING,
-        "namespace": STRING,
-        "operation": STRING,
-        "userInfo": Type("kubernetes.UserInfo"),
-        "dryRun": BOOL,
-        "options": DYN,
-    },
-    "kubernetes.GroupVersionKind": {"group": STRING, "version": STRING, "kind": STRING},
-    "kubernetes.GroupVersionResource": {"group": STRING, "version": STRING, "resource": STRING},
-    "kubernetes.UserInfo": {
-        "username": STRING,
-        "uid": STRING,
-        "groups": _STRINGS,
-        "extra": map_of(STRING, _STRINGS),
-    },
-}
-"""The types `request` is made of."""
-NAMESPACE: Final[Mapping[str, Fields]] = {
-    "kubernetes.Namespace": {
-        "metadata": Type("kubernetes.NamespaceMetadata"),
-        "spec": Type("kubernetes.NamespaceSpec"),
-        "status": Type("kubernetes.NamespaceStatus"),
-    },
-    "kubernetes.NamespaceMetadata": {
-        "name": STRING,
-        "generateName": STRING,
-        "namespace": STRING,
-        "labels": _LABELS,
-        "annotations": _LABELS,
-        "UID": STRING,
-        "creationTimestamp": TIMESTAMP,
-        "deletionGracePeriodSeconds": INT,
-        "deletionTimestamp": TIMESTAMP,
-        "generation": INT,
-        "resourceVersion": STRING,
-        "finalizers": _STRINGS,
-    },
-    "kubernetes.NamespaceSpec": {"finalizers": _STRINGS},
-    "kubernetes.NamespaceStatus": {"phase": STRING},
-}
-"""The types `namespaceObject` is made of."""
-JSON_PATCH: Final[Mapping[str, Fields]] = {
-    "JSONPatch": {"op": STRING, "path": STRING, "from": STRING, "value": DYN}
-}
-"""The type of one operation of a JSON patch."""
+VERSIONS: Final = tuple((1, minor) for minor in range(30, 38))
+"""The versions of Kubernetes that are known."""
+_CEL_GO_0_29_SINCE: Final[Version] = (1, 37)
 
 
 @lru_cache(maxsize=1)
@@ -113,14 +69,16 @@ def base_environment(version: Version = DEFAULT_VERSION) -> Environment:
     present = [overload for overload in everything if overload.since <= version]
     missing = {overload.name: overload.since for overload in everything if overload.since > version}
     macros = STANDARD_MACROS | OPTIONAL_MACROS
-    if version >= _TWO_VARIABLES_SINCE:
-        macros |= TWO_VARIABLE_MACROS
-    else:
-        missing.update(dict.fromkeys(TWO_VARIABLE_MACROS, _TWO_VARIABLES_SINCE))
+    for names, since in ((TWO_VARIABLE_MACROS, _TWO_VARIABLES_SINCE), ({"sortBy"}, _SORT_BY_SINCE)):
+        if version >= since:
+            macros |= names
+        else:
+            missing.update(dict.fromkeys(names, since))
     return Environment(
         functions=collect([present]),
         macros=macros,
         version=version,
+        cel_go=CEL_GO_0_29 if version >= _CEL_GO_0_29_SINCE else CEL_GO_0_26,
         unavailable=missing,
         same_type_literals=True,
         validates_literals=True,
@@ -132,7 +90,7 @@ def admission_environment(
     *,
     params: bool = True,
     variables: Mapping[str, Type] | None = None,
-    mutation: bool = True,
+    mutation: bool = False,
     extra: Iterable[Overload] = (),
 ) -> Environment:
     """Return the environment of the expressions of a policy.
@@ -144,19 +102,92 @@ def admission_environment(
         mutation: Whether `Object` and `JSONPatch` may be made.
         extra: Functions that are not Kubernetes' own.
     """
-    declared = {
-        "object": DYN,
-        "oldObject": DYN,
-        "request": Type("kubernetes.AdmissionRequest"),
-        "namespaceObject": Type("kubernetes.Namespace"),
-        "authorizer": Type("kubernetes.authorization.Authorizer"),
-        "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
-        "variables": Type("kubernetes.variables"),
-    }
-    if params:
-        declared["params"] = DYN
-    structs = {**REQUEST, **NAMESPACE, "kubernetes.variables": variables or {}}
-    environment = base_environment(version).extend(
-        variables=declared, functions=extra, structs=structs
+    environment = conditions_environment(version, params=params).extend(
+        variables={"variables": Type("kubernetes.variables")},
+        functions=extra,
+        structs={"kubernetes.variables": variables or {}},
     )
-    return environment.with_mutation(JSON_PATCH) if mutation else environment
+    return environment.with_mutation(JSON_PATCH, JSON_PATCHES) if mutation else environment
+
+
+def message_environment(
+    version: Version = DEFAULT_VERSION,
+    *,
+    params: bool = True,
+    variables: Mapping[str, Type] | None = None,
+) -> Environment:
+    """Return the environment of a messageExpression: that of its policy, less the authorizer."""
+    environment = admission_environment(version, params=params, variables=variables)
+    return environment.without("authorizer", "authorizer.requestResource")
+
+
+def conditions_environment(
+    version: Version = DEFAULT_VERSION, *, params: bool = False
+) -> Environment:
+    """Return the environment of match conditions, of a webhook or (with `params`) a policy.
+
+    They see no variables. `namespaceObject` is there, but null whenever they are evaluated.
+    """
+    declared = {**_DECLARED, "params": DYN} if params else _DECLARED
+    return base_environment(version).extend(variables=declared, structs={**REQUEST, **NAMESPACE})
+
+
+_DECLARED: Final[Mapping[str, Type]] = {
+    "object": DYN,
+    "oldObject": DYN,
+    "request": Type("kubernetes.AdmissionRequest"),
+    "namespaceObject": Type("kubernetes.Namespace"),
+    "authorizer": Type("kubernetes.authorization.Authorizer"),
+    "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
+}
+
+Builder = Callable[[Version], Environment]
+"""Makes the environment of a version of Kubernetes."""
+
+PLACES: Final[Mapping[str, Builder]] = {
+    "vap": admission_environment,
+    "map": lambda version: admission_environment(version, mutation=True),
+    "message": message_environment,
+    "conditions": conditions_environment,
+    "base": base_environment,
+}
+"""Where an expression may stand, by the word for it in names such as `vap-1.36`."""
+
+
+def environment_named(name: str, *, places: Mapping[str, Builder] = PLACES) -> Environment:
+    """Return the environment called `name`: a place, and a version if it is not the default.
+
+    Args:
+        name: As `vap`, `map-1.37`, or `vap-1.36/cel-go-0.29` for the dialect of another version.
+        places: Where expressions may stand.
+
+    Raises:
+        UnknownEnvironmentError: If there is no such place, version or dialect.
+    """
+    rest, slash, dialect = name.partition("/")
+    place, dash, number = rest.partition("-")
+    builder = places.get(place)
+    version = _NUMBERS.get(number) if dash else DEFAULT_VERSION
+    cel_go = DIALECTS.get(dialect)
+    if builder is None:
+        raise UnknownEnvironmentError(name, place, places)
+    if version is None:
+        raise UnknownEnvironmentError(name, number, _NUMBERS)
+    if cel_go is None and slash:
+        raise UnknownEnvironmentError(name, dialect, DIALECTS)
+    environment = builder(version)
+    return replace(environment, cel_go=cel_go) if cel_go else environment
+
+
+_NUMBERS: Final = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
+DIALECTS: Final = {"cel-go-0.26": CEL_GO_0_26, "cel-go-0.29": CEL_GO_0_29}
+"""The dialects by name."""
+
+
+class UnknownEnvironmentError(PolicydError):
+    """An environment is named that does not exist."""
+
+    def __init__(self, name: str, part: str, known: Iterable[str]) -> None:
+        known = tuple(known)
+        hint = did_you_mean(part, known) or f"there are {', '.join(known)}"
+        super().__init__(f"there is no environment `{name}`", hint=hint)

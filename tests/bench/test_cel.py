@@ -129,7 +129,7 @@ ACTIVATION = {
 
 def compiled(source):
     variables = {name: type_ for name, (_, type_) in CHAIN.items()}
-    return compile_expression(source, admission_environment(variables=variables))
+    return compile_expression(source, admission_environment(mutation=True, variables=variables))
 
 
 def evaluations(program):

@@ -11,7 +11,9 @@ from policyd.cel import (
 from policyd.cel.functions import method
 from policyd.cel.types import BOOL, DYN, INT, STRING, Type, list_of
 
-ENVIRONMENT = admission_environment(variables={"limit": INT, "names": list_of(STRING)})
+ENVIRONMENT = admission_environment(
+    mutation=True, variables={"limit": INT, "names": list_of(STRING)}
+)
 
 
 def wrong_with(source, environment=ENVIRONMENT, wants="any"):

@@ -21,7 +21,7 @@ EXAMPLES = re.findall(r"```cel\n(.*?)\n// (.*?)\n```", PAGE, re.DOTALL)
 
 def outcome(source):
     try:
-        program = compile_expression(source, admission_environment())
+        program = compile_expression(source, admission_environment(mutation=True))
     except CelCompileError as error:
         return f"refused: {error.issues[0].message}"
     try:

@@ -42,13 +42,14 @@ def test_cost_is_the_api_servers(source, cost):
     budget = Budget()
     object_ = {"a": {"b": 1}, "text": "abcdefghijkl", "empty": "", "list": [1, 2, 3]}
 
-    compile_expression(source, admission_environment()).evaluate({"object": object_}, budget)
+    program = compile_expression(source, admission_environment(mutation=True))
+    program.evaluate({"object": object_}, budget)
 
     assert budget.spent == cost
 
 
 def test_expressions_of_a_policy_share_a_budget():
-    program = compile_expression("object.a.b == 1", admission_environment())
+    program = compile_expression("object.a.b == 1", admission_environment(mutation=True))
     budget = Budget(7)
     program.evaluate({"object": {"a": {"b": 1}}}, budget)
 
@@ -58,7 +59,7 @@ def test_expressions_of_a_policy_share_a_budget():
 
 def test_an_expression_has_a_limit_of_its_own():
     source = "object.all(a, object.all(b, object.all(c, a + b + c >= 0)))"
-    program = compile_expression(source, admission_environment())
+    program = compile_expression(source, admission_environment(mutation=True))
     budget = Budget()
 
     with pytest.raises(CelCostError):

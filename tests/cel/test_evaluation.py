@@ -33,7 +33,9 @@ def _count(value):
     return value
 
 
-ENVIRONMENT = admission_environment(extra=[function("count", DYN, returns=DYN, run=_count)])
+ENVIRONMENT = admission_environment(
+    mutation=True, extra=[function("count", DYN, returns=DYN, run=_count)]
+)
 
 
 def evaluate(source, variables=None, budget=None, environment=ENVIRONMENT):

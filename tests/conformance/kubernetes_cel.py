@@ -23,7 +23,7 @@ _VARIABLES = {"int6": 6, "int4": 4, "true": True, "false": False}
 
 
 def run_library(path):
-    environment = admission_environment()
+    environment = admission_environment(mutation=True)
     for case in json.loads(path.read_text()):
         yield judge(case["id"], partial(_library_failure, case, environment))
 
