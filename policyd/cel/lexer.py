@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable
+from math import isinf
 from typing import Final, Literal, NamedTuple
 
 from policyd.cel.values import UInt
 
 Kind = Literal["name", "quoted", "operator", "literal", "number", "end"]
-Fail = Callable[[int, str], None]
-"""Reports something wrong at a position; scanning goes on after it."""
+Fail = Callable[[int, str, str | None], None]
+"""Reports something wrong at a position, with a hint; scanning goes on after it."""
 
 RESERVED: Final = frozenset(
     (
@@ -59,8 +60,11 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _SIMPLE: Final = dict(zip("abfnrtv\\?\"'`", "\a\b\f\n\r\t\v\\?\"'`", strict=True))
+_HALVES: Final = {half: f"did you mean `{half}{half}`?" for half in "&|="}
+"""Halves of operators: cel-go's lexer has read one character more when it gives up."""
 # Python refuses to convert longer texts; no 64-bit integer needs them.
 _LONGEST_INTEGER: Final = 100
+_SHOWN: Final = 60
 
 
 def tokenize(source: str, fail: Fail) -> list[Token]:
@@ -70,8 +74,9 @@ def tokenize(source: str, fail: Fail) -> list[Token]:
     while position < len(source):
         found = _TOKEN.match(source, position)
         if found is None:
-            fail(position, f"Syntax error: token recognition error at: '{source[position]}'")
-            position += 1
+            end = position + (2 if source[position] in _HALVES else 1)
+            fail(position, _unrecognised(source[position:end]), _HALVES.get(source[position]))
+            position = end
         elif found.lastgroup == "string":
             token, position = _read_string(source, found[0], position, fail)
             tokens.append(token)
@@ -90,20 +95,27 @@ def _read_token(group: str, text: str, position: int, fail: Fail) -> Token:
         case "quoted":
             return Token("quoted", text[1:-1], position)
         case "double":
-            return Token("number", text, position, float(text))
+            return Token("number", text, position, _read_double(text, position, fail))
         case _:
             return Token("number", text, position, _read_integer(group, text, position, fail))
+
+
+def _read_double(text: str, position: int, fail: Fail) -> float:
+    value = float(text)
+    if isinf(value):
+        fail(position, "invalid double literal", None)
+    return value
 
 
 def _read_integer(group: str, text: str, position: int, fail: Fail) -> int:
     digits = text.rstrip("uU")
     if len(digits) > _LONGEST_INTEGER:
-        fail(position, f"invalid {group} literal")
+        fail(position, f"invalid {group} literal", None)
         return 0
     value = int(digits, 16) if digits.startswith("0x") else int(digits)
     # 2**63 is let through here, since a minus may precede it; the parser looks at that.
     if value > (2**64 - 1 if group == "uint" else 2**63):
-        fail(position, f"invalid {group} literal")
+        fail(position, f"invalid {group} literal", None)
         return 0
     return UInt(value) if group == "uint" else value
 
@@ -117,11 +129,18 @@ def _read_string(source: str, head: str, position: int, fail: Fail) -> tuple[Tok
     end = body.end() + len(quote)
     text = source[position:end]
     if source[body.end() : end] != quote:
-        shown = source[position : position + 20]
-        fail(position, f"Syntax error: token recognition error at: '{shown}'")
-        return Token("literal", text, position, ""), len(source)
-    value = _read_body(body[0], prefix, lambda message: fail(position, message))
+        end = len(source) if len(quote) == 3 else body.end() + 1
+        fail(position, _unrecognised(source[position:end]), "the string does not end")
+        return Token("literal", text, position, ""), end
+    value = _read_body(body[0], prefix, lambda message: fail(position, message, None))
     return Token("literal", text, position, value), end
+
+
+def _unrecognised(text: str) -> str:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    for character, escape in ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"):
+        shown = shown.replace(character, escape)
+    return f"Syntax error: token recognition error at: '{shown}'"
 
 
 def _read_body(body: str, prefix: str, fail: Callable[[str], None]) -> str | bytes:

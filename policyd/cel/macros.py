@@ -87,9 +87,10 @@ def _shape(function: str, arguments: int) -> int | None:
     return 1 if function == "map" else 2
 
 
-def _variable(node: ast.Node) -> str:
+def _variable(node: ast.Node, macro: str = "") -> str:
     if not isinstance(node, ast.Identifier) or node.absolute:
-        raise MacroError(node.position, "argument must be a simple name")
+        wanted = f"{macro} variable name must be a simple identifier"
+        raise MacroError(node.position, wanted if macro else "argument must be a simple name")
     return node.name
 
 
@@ -97,7 +98,7 @@ def _bind(call: ast.Call, target: ast.Node) -> ast.Node:
     if len(call.arguments) != 3 or ast.qualified_name(target) != ("cel",):
         return call
     name, value, body = call.arguments
-    return ast.Bind(call.position, _variable(name), value, body)
+    return ast.Bind(call.position, _variable(name, "cel.bind()"), value, body)
 
 
 def _optional_map(call: ast.Call, target: ast.Node) -> ast.Node:
@@ -105,7 +106,8 @@ def _optional_map(call: ast.Call, target: ast.Node) -> ast.Node:
         return call
     name, body = call.arguments
     flat = call.function == "optFlatMap"
-    return ast.OptionalMap(call.position, target, _variable(name), body, flat)
+    variable = _variable(name, f"{call.function}()")
+    return ast.OptionalMap(call.position, target, variable, body, flat)
 
 
 def _sort_by(call: ast.Call, target: ast.Node) -> ast.Node:

@@ -5,27 +5,20 @@ After a mistake, parsing goes on behind the next comma, bracket or logical opera
 go all that is wrong.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from policyd.cel import ast
+from policyd.cel.brackets import Brackets
 from policyd.cel.errors import CelCompileError
 from policyd.cel.lexer import KEYWORDS, RESERVED, Token
 from policyd.cel.macros import ALL_MACROS, MacroError, expand
+from policyd.cel.nesting import MAX_DEPTH, Chain, Nesting, TooDeepError, is_too_deep
+from policyd.cel.precedence import LEVELS, fold
 from policyd.cel.recursion import deep_recursion
-from policyd.cel.tokens import MAX_DEPTH, Tokens, UnexpectedError
+from policyd.cel.tokens import Tokens, UnexpectedError, begins_operand
 from policyd.cel.values import INT_MAX, UInt
 
-T = TypeVar("T")
-
-_LEVELS: Final = {
-    "||": 1,
-    "&&": 2,
-    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in"), 3),
-    **dict.fromkeys("+-", 4),
-    **dict.fromkeys("*/%", 5),
-}
-_FUNCTIONS: Final = {text: f"_{text}_" for text in _LEVELS} | {"in": "@in"}
+_CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _OPERAND: Final = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, "
     "STRING, BYTES, IDENTIFIER}"
@@ -53,62 +46,77 @@ def parse(source: str, *, macros: frozenset[str] = ALL_MACROS) -> ast.Node:
 class _Parser:
     def __init__(self, source: str, macros: frozenset[str]) -> None:
         self.tokens = Tokens(source)
+        self.nesting = Nesting()
+        self.brackets = Brackets(self.tokens, self.nesting)
         self.macros = macros
-        self.depth = 0
-        self.brackets = {"(": self._group, "[": self._list, "{": self._map, ".": self._absolute}
+        self.openings = {"(": self._group, "[": self._list, "{": self._map, ".": self._absolute}
 
     def parse(self) -> ast.Node | None:
-        if not self.tokens.readable:
-            return None
-        tree = self.tokens.recover(self._whole)
-        while tree is None and self.tokens.behind_logical_operator():
-            self.depth = 0
-            self.tokens.recover(self._whole)
-        if tree is not None and ast.is_deeper(tree, MAX_DEPTH):
-            self.tokens.issue(tree.position, f"expression recursion limit exceeded: {MAX_DEPTH}")
+        try:
+            tree = self._recovering()
+            too_deep = tree is not None and self.tokens.place > MAX_DEPTH and is_too_deep(tree)
+        except TooDeepError:
+            tree, too_deep = None, True
+        if too_deep:
+            message = f"expression recursion limit exceeded: {MAX_DEPTH}"
+            self.tokens.issue(self.tokens.current.position, message)
         self.tokens.issues.sort(key=lambda issue: (issue.line, issue.column))
         return tree
+
+    def _recovering(self) -> ast.Node | None:
+        """Read the expression; behind a mistake, go on at the next logical operator."""
+        while self.tokens.readable:
+            self.nesting.restore((0, 0, 0, 0))
+            try:
+                return self._whole()
+            except UnexpectedError:
+                if not self.tokens.behind_logical_operator():
+                    break
+        return None
 
     def _whole(self) -> ast.Node:
         tree = self.expression()
         if self.tokens.current.kind != "end":
-            self.tokens.unexpected("<EOF>")
+            self.tokens.unexpected("<EOF>", extraneous=self.tokens.following.kind == "end")
         return tree
 
     # --- operators
 
-    def expression(self, *, ternary: bool = True) -> ast.Node:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            message = f"expression recursion limit exceeded: {MAX_DEPTH}"
-            self.tokens.issue(self.tokens.current.position, message)
-            raise UnexpectedError
+    def expression(self) -> ast.Node:
+        self.nesting.enter_expression()
+        tree = self._disjunction()
+        if self.tokens.at("?"):
+            position = self.tokens.expect("?")
+            then = self._disjunction()
+            self.tokens.expect(":")
+            tree = ast.Conditional(position, tree, then, self.expression())
+        self.nesting.expression -= 1
+        return tree
+
+    def _disjunction(self) -> ast.Node:
+        """Read operands with operators other than `? :` between them."""
+        chain = Chain(self.nesting)
         operands = [self._operand()]
         operators: list[tuple[int, Token]] = []
         while True:
             token = self.tokens.current
-            level = _LEVELS.get(token.text, 0) if token.kind in ("operator", "name") else 0
+            level = LEVELS.get(token.text, 0) if token.kind in ("operator", "name") else 0
             while operators and operators[-1][0] >= level:
-                _fold(operands, operators.pop()[1])
+                fold(operands, operators.pop()[1])
             if not level:
                 break
             self.tokens.place += 1
             operators.append((level, token))
+            chain.behind(level)
             operands.append(self._operand())
-        tree = operands[0]
-        if ternary and self.tokens.at("?"):
-            tree = self._conditional(tree)
-        self.depth -= 1
-        return tree
-
-    def _conditional(self, condition: ast.Node) -> ast.Node:
-        position = self.tokens.expect("?")
-        then = self.expression(ternary=False)
-        self.tokens.expect(":")
-        return ast.Conditional(position, condition, then, self.expression())
+        chain.end()
+        return operands[0]
 
     def _operand(self) -> ast.Node:
         token = self.tokens.current
+        if not begins_operand(token):
+            self.tokens.skip_unwanted(_OPERAND, begins_operand)
+            token = self.tokens.current
         if token.kind != "operator" or token.text not in ("!", "-"):
             return self._member(self._primary())
         count = 0
@@ -144,22 +152,25 @@ class _Parser:
     # --- members
 
     def _member(self, operand: ast.Node) -> ast.Node:
+        """Read what is selected from a value, and from what was selected."""
+        outer = self.nesting.member
+        self.nesting.member += 1
         while self.tokens.current.kind == "operator":
             position = self.tokens.current.position
             if self.tokens.accept("."):
+                self.nesting.enter_member()
                 operand = self._selected(operand, position)
             elif self.tokens.accept("["):
+                self.nesting.enter_member()
                 optional = self.tokens.accept("?")
-                operand = ast.Index(position, operand, self.expression(), optional)
-                self.tokens.expect("]")
-            elif self.tokens.current.text == "{":
-                name = ast.qualified_name(operand)
-                if name is None:
-                    break
+                index = self.brackets.enclosed("]", self.expression)
+                operand = ast.Index(position, operand, index, optional)
+            elif self.tokens.at("{") and (name := ast.qualified_name(operand)):
                 self.tokens.place += 1
                 operand = self._struct(".".join(name), position)
             else:
                 break
+        self.nesting.member = outer
         return operand
 
     def _selected(self, operand: ast.Node, position: int) -> ast.Node:
@@ -168,18 +179,28 @@ class _Parser:
         if token.kind == "quoted":
             self.tokens.place += 1
             return ast.Select(position, operand, token.text, optional)
-        if token.kind != "name" or token.text in KEYWORDS:
-            self.tokens.unexpected("IDENTIFIER")
-        self.tokens.place += 1
+        self._expect_name(position)
         opening = self.tokens.current.position
         if not optional and self.tokens.accept("("):
             return self._call(token.text, operand, opening)
         return ast.Select(position, operand, token.text, optional)
 
+    def _expect_name(self, dot: int) -> None:
+        """Go on behind the name that follows a dot."""
+        token = self.tokens.current
+        if token.kind == "name" and token.text not in KEYWORDS:
+            self.tokens.place += 1
+        elif token.text in _CONSTANTS and token.kind == "name":
+            self.tokens.unexpected("IDENTIFIER")
+        else:
+            self.tokens.not_viable(dot)
+
     def _call(self, function: str, target: ast.Node | None, opening: int) -> ast.Node:
-        arguments = tuple(self._elements(")", self.expression))
+        mistakes = len(self.tokens.issues)
+        arguments = tuple(self.brackets.elements(")", self.expression, trailing=False))
         call = ast.Call(opening, function, target, arguments)
-        if function not in self.macros:
+        # Of arguments with a mistake, nothing more needs to be said.
+        if function not in self.macros or len(self.tokens.issues) > mistakes:
             return call
         try:
             return expand(call)
@@ -188,7 +209,7 @@ class _Parser:
             return call
 
     def _struct(self, name: str, position: int) -> ast.Node:
-        return ast.StructLiteral(position, name, tuple(self._elements("}", self._field)))
+        return ast.StructLiteral(position, name, tuple(self.brackets.elements("}", self._field)))
 
     def _field(self) -> ast.Field:
         optional = self.tokens.accept("?")
@@ -202,17 +223,21 @@ class _Parser:
     # --- primaries
 
     def _primary(self) -> ast.Node:
+        self.nesting.enter_member()
         token = self.tokens.current
         self.tokens.place += 1
         if token.kind == "name":
-            return self._name(token)
-        if token.kind in ("number", "literal"):
-            return self._literal(token)
-        read = self.brackets.get(token.text)
-        if token.kind != "operator" or read is None:
-            self.tokens.place -= 1
-            self.tokens.unexpected(_OPERAND)
-        return read(token)
+            tree = self._name(token)
+        elif token.kind in ("number", "literal"):
+            tree = self._literal(token)
+        else:
+            read = self.openings.get(token.text) if token.kind == "operator" else None
+            if read is None:
+                self.tokens.place -= 1
+                self.tokens.unexpected(_OPERAND)
+            tree = read(token)
+        self.nesting.member -= 1
+        return tree
 
     def _literal(self, token: Token) -> ast.Node:
         value = token.value
@@ -224,9 +249,6 @@ class _Parser:
         if token.text in _CONSTANTS:
             return ast.Literal(token.position, _CONSTANTS[token.text])
         opening = self.tokens.current.position
-        if token.text == "in":
-            self.tokens.place -= 1
-            self.tokens.unexpected(_OPERAND)
         if token.text in RESERVED:
             self.tokens.issue(token.position, f"reserved identifier: {token.text}")
         if self.tokens.accept("("):
@@ -235,18 +257,14 @@ class _Parser:
 
     def _absolute(self, dot: Token) -> ast.Node:
         token = self.tokens.current
-        if token.kind != "name" or token.text in KEYWORDS:
-            self.tokens.unexpected("IDENTIFIER")
-        self.tokens.place += 1
+        self._expect_name(dot.position)
         opening = self.tokens.current.position
         if self.tokens.accept("("):
             return self._call(token.text, None, opening)
         return ast.Identifier(dot.position, token.text, absolute=True)
 
     def _group(self, _opening: Token) -> ast.Node:
-        tree = self.expression()
-        self.tokens.expect(")")
-        return tree
+        return self.brackets.enclosed(")", self.expression)
 
     def _list(self, opening: Token) -> ast.Node:
         optionals: set[int] = set()
@@ -257,47 +275,14 @@ class _Parser:
                 optionals.add(len(elements))
             elements.append(self.expression())
 
-        self._elements("]", element)
+        self.brackets.elements("]", element)
         return ast.ListLiteral(opening.position, tuple(elements), frozenset(optionals))
 
     def _map(self, opening: Token) -> ast.Node:
-        return ast.MapLiteral(opening.position, tuple(self._elements("}", self._entry)))
+        return ast.MapLiteral(opening.position, tuple(self.brackets.elements("}", self._entry)))
 
     def _entry(self) -> ast.Entry:
         optional = self.tokens.accept("?")
         key = self.expression()
         position = self.tokens.expect(":")
         return ast.Entry(position, key, self.expression(), optional)
-
-    def _elements(self, close: str, read: Callable[[], T]) -> list[T]:
-        elements: list[T] = []
-        depth = self.depth
-        while not self.tokens.accept(close):
-            try:
-                elements.append(read())
-            except UnexpectedError:
-                self.depth = depth
-                self.tokens.skip_element(close)
-            if not self.tokens.accept(","):
-                self.tokens.expect(close)
-                break
-        return elements
-
-
-_CONSTANTS: Final = {"true": True, "false": False, "null": None}
-
-
-def _fold(operands: list[ast.Node], operator: Token) -> None:
-    """Replace the last two operands by the operation on them."""
-    right = operands.pop()
-    left = operands.pop()
-    if operator.text not in ("&&", "||"):
-        function = _FUNCTIONS[operator.text]
-        operands.append(ast.Call(operator.position, function, None, (left, right)))
-        return
-    conjunction = operator.text == "&&"
-    if isinstance(left, ast.Logic) and left.conjunction == conjunction:
-        left.operands.append(right)
-        operands.append(left)
-    else:
-        operands.append(ast.Logic(operator.position, conjunction, [left, right]))

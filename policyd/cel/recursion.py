@@ -5,16 +5,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# 250 levels, with at most 12 frames each; Python's own frames do not use the C stack.
-_FRAMES: Final = 4_000
+# 250 expressions, with what each adds to the tree, and the frames each node takes; Python's own
+# frames do not use the C stack.
+_FRAMES: Final = 10_000
+_users: Final[list[int]] = []
 
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Raise Python's recursion limit while an expression is compiled; evaluation needs no more."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _FRAMES))
+    """Raise Python's recursion limit while an expression is compiled; evaluation needs no more.
+
+    Several threads may compile: the last one to end puts the limit back.
+    """
+    _users.append(sys.getrecursionlimit())
+    sys.setrecursionlimit(max(max(_users), _FRAMES))
     try:
         yield
     finally:
-        sys.setrecursionlimit(before)
+        before = _users.pop()
+        if not _users:
+            sys.setrecursionlimit(before)

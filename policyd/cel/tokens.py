@@ -1,17 +1,21 @@
 """The tokens of an expression one after the other, and what is wrong with them."""
 
 from collections.abc import Callable
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
 from policyd.cel.errors import MAX_ISSUES, Issue, issue_at
 from policyd.cel.lexer import Token, tokenize
 
-MAX_DEPTH: Final = 250
-"""Levels of nesting cel-go allows."""
 MAX_CODE_POINTS: Final = 100_000
 """Length of the longest expression cel-go reads."""
 
-T = TypeVar("T")
+
+_OPENINGS: Final = frozenset("([{.!-")
+_HINTS: Final = {
+    word: f"did you mean `{operator}`?"
+    for word, operator in (("and", "&&"), ("or", "||"), ("not", "!"))
+}
+"""What is meant by words of other languages."""
 
 
 class UnexpectedError(Exception):
@@ -25,6 +29,7 @@ class Tokens:
         readable: Whether there are tokens at all.
         issues: What is wrong so far.
         place: How many tokens have been read.
+        closing: The brackets that must still come, the innermost last.
     """
 
     def __init__(self, source: str) -> None:
@@ -32,6 +37,7 @@ class Tokens:
         self._source = source
         self.issues: list[Issue] = []
         self.place = 0
+        self.closing: list[str] = []
         self._tokens: list[Token] = []
         self.readable = self._can_be_read()
         if self.readable:
@@ -52,6 +58,11 @@ class Tokens:
         """The token to be read next."""
         return self._tokens[self.place]
 
+    @property
+    def following(self) -> Token:
+        """The token after the current one."""
+        return self._tokens[min(self.place + 1, len(self._tokens) - 1)]
+
     def at(self, text: str) -> bool:
         """Tell whether the current token is this operator."""
         token = self._tokens[self.place]
@@ -64,36 +75,65 @@ class Tokens:
         return found
 
     def expect(self, text: str) -> int:
-        """Go on behind this operator, and return its position."""
-        position = self.current.position
-        if not self.accept(text):
+        """Go on behind this operator, and return its position.
+
+        If only one token too many, or this one, is between here and the text that follows, the
+        mistake is reported, and reading goes on.
+        """
+        token = self.current
+        if self.accept(text):
+            return token.position
+        following = self.following
+        if token.kind != "end" and following.text == text and following.kind == "operator":
+            self.place += 2
+            self._unwanted(token, f"'{text}'")
+            return following.position
+        if not (begins_operand(token) if text == ":" else self._closes_outer(token)):
             self.unexpected(f"'{text}'")
-        return position
+        self.issue(token.position, f"Syntax error: missing '{text}' at '{token.text}'")
+        return token.position
+
+    def _closes_outer(self, token: Token) -> bool:
+        """Tell whether a token ends what is around the innermost brackets."""
+        if len(self.closing) < 2:
+            return bool(self.closing) and token.kind == "end"
+        return token.kind == "operator" and token.text == self.closing[-2]
+
+    def skip_unwanted(self, wanted: str, fits: Callable[[Token], bool]) -> None:
+        """Report the current token, and go on with the next one if that fits.
+
+        Raises:
+            UnexpectedError: If it does not.
+        """
+        if self.current.kind == "end" or not fits(self.following):
+            self.unexpected(wanted)
+        self.place += 1
+        self._unwanted(self._tokens[self.place - 1], wanted)
+
+    def _unwanted(self, token: Token, wanted: str) -> None:
+        message = f"Syntax error: extraneous input '{token.text}' expecting {wanted}"
+        self.issue(token.position, message, _HINTS.get(token.text))
 
     def issue(self, position: int, message: str, hint: str | None = None) -> None:
         """Report what is wrong at a position."""
         if len(self.issues) < MAX_ISSUES:
             self.issues.append(issue_at(self._source, position, message, hint))
 
-    def unexpected(self, wanted: str) -> NoReturn:
+    def unexpected(self, wanted: str, *, extraneous: bool = False) -> NoReturn:
         """Report the current token, and give up the part being read."""
         token = self.current
-        word = "extraneous" if wanted == "<EOF>" else "mismatched"
+        word = "extraneous" if extraneous else "mismatched"
         message = f"Syntax error: {word} input '{token.text}' expecting {wanted}"
-        self.issue(token.position, message)
+        self.issue(token.position, message, _HINTS.get(token.text))
         raise UnexpectedError
 
-    def recover(self, read: Callable[[], T]) -> T | None:
-        """Read a part; None if it has a mistake."""
-        try:
-            return read()
-        except UnexpectedError:
-            return None
-        except RecursionError:
-            message = f"expression recursion limit exceeded: {MAX_DEPTH}"
-            self.issue(self.current.position, message)
-            self.place = len(self._tokens) - 1
-            return None
+    def not_viable(self, start: int) -> NoReturn:
+        """Report the text from `start` to the current token, and give up the part being read."""
+        token = self.current
+        end = token.position if token.kind == "end" else token.position + len(token.text)
+        shown = self._source[start:end].rstrip()
+        self.issue(token.position, f"Syntax error: no viable alternative at input '{shown}'")
+        raise UnexpectedError
 
     def behind_logical_operator(self) -> bool:
         """Go behind the next `&&` or `||`; tell whether there is one."""
@@ -103,13 +143,24 @@ class Tokens:
                 return True
         return False
 
-    def skip_element(self, close: str) -> None:
-        """Go to the comma or the bracket that ends an element with a mistake in it."""
+    def skip_to(self, *ends: str) -> None:
+        """Go to the first of these operators that is in no brackets.
+
+        Raises:
+            UnexpectedError: If there is none.
+        """
         level = 0
         while self.current.kind != "end":
             text = self.current.text if self.current.kind == "operator" else ""
-            if level == 0 and text in (",", close):
+            if level == 0 and text in ends:
                 return
             level = max(0, level + (text in ("(", "[", "{")) - (text in (")", "]", "}")))
             self.place += 1
         raise UnexpectedError
+
+
+def begins_operand(token: Token) -> bool:
+    """Tell whether an operand may begin with a token."""
+    if token.kind == "operator":
+        return token.text in _OPENINGS
+    return token.kind in ("number", "literal") or (token.kind == "name" and token.text != "in")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from policyd.cel import ast
 from policyd.cel.errors import CelCompileError
 from policyd.cel.parser import parse
-from policyd.cel.tokens import MAX_CODE_POINTS, MAX_DEPTH
+from policyd.cel.tokens import MAX_CODE_POINTS
 from policyd.cel.values import UInt
 
 
@@ -45,6 +45,7 @@ def shape(node):
         pytest.param("a.?b[?c]", "(Index (a .? b) c)", id="optional-access"),
         pytest.param("a.`b/c-d`", "(a . b/c-d)", id="quoted-field"),
         pytest.param("[1, 2,]", "(ListLiteral 1 2)", id="trailing-comma"),
+        pytest.param("[[,], {,}]", "(ListLiteral (ListLiteral) (MapLiteral))", id="only-a-comma"),
         pytest.param(".a.b", "(.a . b)", id="absolute-name"),
         pytest.param("a in b", "(@in a b)", id="in"),
         pytest.param("0x1F + 2", "(_+_ 31 2)", id="hexadecimal"),
@@ -76,11 +77,44 @@ def test_unsigned_literals_have_their_own_type():
         pytest.param(
             "f(1,,2) && g(]) || + 1",
             [
-                (1, 5, "mismatched input ','"),
+                (1, 5, "extraneous input ','"),
                 (1, 14, "mismatched input ']'"),
-                (1, 20, "mismatched input '+'"),
+                (1, 20, "extraneous input '+'"),
             ],
             id="several-errors",
+        ),
+        pytest.param(
+            "f(a b, c) && [(d e), g[1 2]] && {'a' 1}.h ||",
+            [
+                (1, 5, "mismatched input 'b' expecting ')'"),
+                (1, 18, "extraneous input 'e' expecting ')'"),
+                (1, 26, "extraneous input '2' expecting ']'"),
+                (1, 38, "missing ':' at '1'"),
+                (1, 45, "mismatched input '<EOF>' expecting {'[', '{', '(', '.'"),
+            ],
+            id="one-error-a-bracket",
+        ),
+        pytest.param("f(a", [(1, 4, "missing ')' at '<EOF>'")], id="bracket-missing"),
+        pytest.param("((a", [(1, 4, "mismatched input '<EOF>' expecting ')'")], id="two-missing"),
+        pytest.param("f([a)", [(1, 5, "missing ']' at ')'")], id="inner-bracket-missing"),
+        pytest.param("f(a,)", [(1, 5, "mismatched input ')'")], id="comma-behind-arguments"),
+        pytest.param("a b c", [(1, 3, "mismatched input 'b' expecting <EOF>")], id="three-names"),
+        pytest.param("a.", [(1, 3, "no viable alternative at input '.'")], id="dot-at-the-end"),
+        pytest.param("a.+b", [(1, 3, "no viable alternative at input '.+'")], id="no-field"),
+        pytest.param("a.true", [(1, 3, "mismatched input 'true' expecting IDENT")], id="constant"),
+        pytest.param("1e999", [(1, 1, "invalid double literal")], id="double-overflow"),
+        pytest.param(
+            "a | b",
+            [
+                (1, 3, "token recognition error at: '| '"),
+                (1, 5, "extraneous input 'b' expecting <EOF>"),
+            ],
+            id="half-an-operator",
+        ),
+        pytest.param(
+            "l.all(c, has(c.x d)) && l.map(1 2, e)",
+            [(1, 18, "extraneous input 'd'"), (1, 33, "mismatched input '2'")],
+            id="mistakes-in-macros-are-said-once",
         ),
         pytest.param("a\n&& @ b", [(2, 4, "token recognition error at: '@'")], id="second-line"),
         pytest.param("'abc", [(1, 1, "token recognition error")], id="unterminated-string"),
@@ -96,7 +130,7 @@ def test_unsigned_literals_have_their_own_type():
             "l.all(x, x, true)", [(1, 10, "duplicate variable")], id="same-variable-twice"
         ),
         pytest.param("for", [(1, 1, "reserved identifier: for")], id="reserved"),
-        pytest.param("a.in", [(1, 3, "mismatched input 'in' expecting IDENTIFIER")], id="keyword"),
+        pytest.param("a.in", [(1, 3, "no viable alternative at input '.in'")], id="keyword"),
         pytest.param("'\ud800'", [(1, 1, "not valid unicode")], id="lone-surrogate"),
         pytest.param("a ? b ? c : d : e", [(1, 7, "expecting ':'")], id="ternary-in-the-middle"),
         pytest.param("", [(1, 1, "mismatched input '<EOF>'")], id="nothing"),
@@ -117,13 +151,30 @@ def test_messages_point_at_the_place():
         parse("object.spec\n  .replicas = 3")
 
     assert str(caught.value) == (
-        "ERROR: <input>:2:13: Syntax error: token recognition error at: '='\n"
+        "ERROR: <input>:2:13: Syntax error: token recognition error at: '= '\n"
         " |   .replicas = 3\n"
         " | ............^\n"
         "ERROR: <input>:2:15: Syntax error: extraneous input '3' expecting <EOF>\n"
         " |   .replicas = 3\n"
         " | ..............^"
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        pytest.param("a = b", "did you mean `==`?", id="equals-sign"),
+        pytest.param("a & b", "did you mean `&&`?", id="ampersand"),
+        pytest.param("a and b", "did you mean `&&`?", id="word-and"),
+        pytest.param("f(a or b)", "did you mean `||`?", id="word-or"),
+        pytest.param("'abc", "the string does not end", id="open-string"),
+    ],
+)
+def test_hints_say_what_was_meant(source, hint):
+    with pytest.raises(CelCompileError) as caught:
+        parse(source)
+
+    assert caught.value.hint == hint
 
 
 def test_long_lines_are_cut_around_the_place():
@@ -134,24 +185,34 @@ def test_long_lines_are_cut_around_the_place():
 
 
 @pytest.mark.parametrize(
-    "nested",
+    ("nested", "deepest"),
     [
-        pytest.param(lambda depth: "(" * depth + "1" + ")" * depth, id="parentheses"),
-        pytest.param(lambda depth: "[" * depth + "]" * depth, id="lists"),
-        pytest.param(lambda depth: "{1:" * depth + "1" + "}" * depth, id="maps"),
-        pytest.param(lambda depth: "f(" * depth + "1" + ")" * depth, id="calls"),
-        pytest.param(lambda depth: "(1+" * depth + "1" + ")" * depth, id="operators"),
-        pytest.param(lambda depth: "a" + "[0]" * depth, id="indices"),
-        pytest.param(lambda depth: "a" + ".b" * depth, id="selections"),
-        pytest.param(lambda depth: "1" + "+1" * depth, id="sums"),
-        pytest.param(lambda depth: "a?b:" * depth + "c", id="conditions"),
+        pytest.param(lambda depth: "(" * depth + "1" + ")" * depth, 249, id="parentheses"),
+        pytest.param(lambda depth: "[" * depth + "]" * depth, 250, id="lists"),
+        pytest.param(lambda depth: "{1:" * depth + "1" + "}" * depth, 249, id="maps"),
+        pytest.param(lambda depth: "f(" * depth + "1" + ")" * depth, 249, id="calls"),
+        pytest.param(lambda depth: "!(" * depth + "a" + ")" * depth, 249, id="negations"),
+        pytest.param(lambda depth: "(1+" * depth + "1" + ")" * depth, 83, id="sums-on-the-right"),
+        pytest.param(lambda depth: "(1*1+" * depth + "1" + ")" * depth, 62, id="both-kinds"),
+        pytest.param(lambda depth: "(1+1*" * depth + "1" + ")" * depth, 49, id="a-product-each"),
+        pytest.param(lambda depth: "(1<" * depth + "1" + ")" * depth, 83, id="relations"),
+        pytest.param(lambda depth: "a" + "[0]" * depth, 248, id="indices"),
+        pytest.param(lambda depth: "a" + ".b" * depth, 249, id="selections"),
+        pytest.param(lambda depth: "a" + ".b()" * depth, 249, id="methods"),
+        pytest.param(lambda depth: "1" + "+1" * depth, 248, id="sums"),
+        pytest.param(lambda depth: "1" + "*1" * depth, 248, id="products"),
+        pytest.param(lambda depth: "a?b:" * depth + "c", 249, id="conditions"),
+        pytest.param(lambda depth: "(a&&(a||" * depth + "a" + "))" * depth, 124, id="logic"),
+        pytest.param(lambda depth: "a.b(" * depth + "a" + ")" * depth, 124, id="methods-inside"),
+        pytest.param(lambda depth: "(a+a).b(" * depth + "c" + ")" * depth, 124, id="both-ways"),
+        pytest.param(lambda depth: "a.all(x," * depth + "a" + ")" * depth, 124, id="macros"),
     ],
 )
-def test_nesting_has_a_limit(nested):
-    parse(nested(MAX_DEPTH - 2))
+def test_nesting_has_cel_gos_limit(nested, deepest):
+    parse(nested(deepest))
 
     with pytest.raises(CelCompileError, match="expression recursion limit exceeded: 250"):
-        parse(nested(MAX_DEPTH + 2))
+        parse(nested(deepest + 1))
 
 
 def test_length_has_a_limit():
