@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cmp_to_key
+from operator import itemgetter
 from typing import NamedTuple
 
 from policyd.alloc.hierarchy import Node
@@ -14,6 +15,7 @@ CandidateRank = tuple[bool, bool, int, float, str]
 """The lowest is preempted first: evicted already; of another queue; least priority; newest; uid."""
 
 _JUST_NOW = float("inf")
+_RANK = itemgetter(0)
 
 
 class Claim(NamedTuple):
@@ -162,7 +164,7 @@ def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list
             ClusterQueue those go first whose LocalQueue used more, whatever their priority.
     """
     if not used:
-        return sorted(candidates)
+        return sorted(candidates, key=_RANK)
 
     def compare(a: Candidate, b: Candidate) -> int:
         if a.node is b.node and a.rank[:2] == b.rank[:2]:

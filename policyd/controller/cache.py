@@ -139,7 +139,13 @@ class Cache:
         reserved = has_quota(workload)
         objection = None if reserved else self._objection(workload, cluster_queue)
         now = self._pace.clock.now()
-        value = workload_value(workload, cluster_queue=cluster_queue, objection=objection, now=now)
+        value = workload_value(
+            workload,
+            cluster_queue=cluster_queue,
+            objection=objection,
+            gates=self.state.settings.gates,
+            now=now,
+        )
         if value.key in self._held_back and not reserved:
             return msgspec.structs.replace(value, backing_off=True)
         return value

@@ -17,6 +17,7 @@ from policyd.alloc.queue import (
     Quota,
     ResourceGroup,
 )
+from policyd.alloc.settings import Gates
 from policyd.alloc.workload import (
     Admission,
     Objection,
@@ -32,6 +33,7 @@ from policyd.api.pods import PodSpec
 from policyd.api.pods import Toleration as ApiToleration
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
+from policyd.controller.priorities import effective_priority
 from policyd.jobs.requests import InvalidRequestsError, check_limits, requests_of
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
@@ -151,6 +153,7 @@ def workload_value(
     *,
     cluster_queue: str,
     objection: Objection | None = None,
+    gates: Gates,
     now: float,
 ) -> Workload:
     """Convert a workload that holds quota, or waits for it.
@@ -159,6 +162,7 @@ def workload_value(
         workload: The workload.
         cluster_queue: Where it queues; what it holds quota of may be another one.
         objection: Why it cannot be considered, apart from what the workload itself says.
+        gates: Feature gates.
         now: Seconds since the epoch, for its back-off.
     """
     metadata = workload.metadata
@@ -172,7 +176,7 @@ def workload_value(
         uid=metadata.uid,
         cluster_queue=cluster_queue if admission is None else admission.cluster_queue,
         local_queue=f"{metadata.namespace}/{workload.spec.queue_name}",
-        priority=workload.spec.priority or 0,
+        priority=effective_priority(workload, gates),
         queued_at=queued_at(workload),
         pod_sets=pod_sets,
         backing_off=admission is None and backs_off(workload, now),

@@ -1,17 +1,27 @@
 """How important a job is: its WorkloadPriorityClass, else the priority class of its pods."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
-from policyd.api.kueue import PodSet, PriorityClassReference
-from policyd.api.kueue.names import PRIORITY_CLASS
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import PodSet, PriorityClassReference, Workload
+from policyd.api.kueue.names import PRIORITY_BOOST, PRIORITY_CLASS
 from policyd.api.meta import ObjectMeta
 from policyd.controller.mirrors import Mirrors
 from policyd.errors import PolicydError
 from policyd.jobs.workload import Priority
 
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT32: Final = range(-(2**31), 2**31)
+
 
 class PriorityClassMissingError(PolicydError):
-    """A job names a WorkloadPriorityClass that does not exist."""
+    """A job names a priority class that does not exist."""
+
+
+class PriorityBoostError(PolicydError):
+    """A workload's boost is not a whole number of 32 bits."""
 
 
 def priority_of(job: ObjectMeta, pod_sets: Sequence[PodSet], mirrors: Mirrors) -> Priority:
@@ -23,7 +33,7 @@ def priority_of(job: ObjectMeta, pod_sets: Sequence[PodSet], mirrors: Mirrors) -
         mirrors: Where the classes are.
 
     Raises:
-        PriorityClassMissingError: If the job names a WorkloadPriorityClass that is not there.
+        PriorityClassMissingError: If the job or its pods name a class that is not there.
     """
     named = job.labels.get(PRIORITY_CLASS)
     if named:
@@ -45,5 +55,30 @@ def priority_of(job: ObjectMeta, pod_sets: Sequence[PodSet], mirrors: Mirrors) -
 
 def _of_pods(name: str, mirrors: Mirrors) -> Priority:
     found = mirrors.priority_classes.get(name)
+    if found is None:
+        raise PriorityClassMissingError(f'priorityclasses.scheduling.k8s.io "{name}" not found')
     reference = PriorityClassReference("scheduling.k8s.io", "PriorityClass", name)
-    return Priority(value=0 if found is None else found.value, reference=reference)
+    return Priority(value=found.value, reference=reference)
+
+
+def priority_boost(workload: Workload, gates: Gates) -> int:
+    """Return what a workload's annotation adds to its priority; 0 without the feature gate.
+
+    Raises:
+        PriorityBoostError: If it is not a whole number of 32 bits.
+    """
+    written = workload.metadata.annotations.get(PRIORITY_BOOST, "")
+    if not gates.priority_boost or not written:
+        return 0
+    if not _INTEGER.fullmatch(written) or int(written) not in _INT32:
+        raise PriorityBoostError(f"`{written}` is not a whole number of 32 bits")
+    return int(written)
+
+
+def effective_priority(workload: Workload, gates: Gates) -> int:
+    """Return the priority by which a workload is ordered; a boost nobody can read counts 0."""
+    try:
+        boost = priority_boost(workload, gates)
+    except PriorityBoostError:
+        boost = 0
+    return (workload.spec.priority or 0) + boost

@@ -157,7 +157,10 @@ class Cluster:
     def value(self, body, cluster_queue):
         """Convert a Workload as if it were in `cluster_queue`; it is not put anywhere."""
         workload = decode(body, self.mirrors.workloads.into)
-        return workload_value(workload, cluster_queue=cluster_queue, now=self.clock.now())
+        gates = self.state.settings.gates
+        return workload_value(
+            workload, cluster_queue=cluster_queue, gates=gates, now=self.clock.now()
+        )
 
 
 def decode(body, into, *, version=0):

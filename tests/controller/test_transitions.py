@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from policyd.alloc.settings import Gates
 from policyd.api.kueue import Admission, PodSetAssignment, Workload
 from policyd.controller import transitions as t
 from policyd.controller.conversion import workload_value
@@ -150,6 +151,8 @@ def test_quota_is_held_for_the_pods_that_are_left(reclaimed, held):
     }
     body["status"]["admission"]["podSetAssignments"][0]["name"] = "main"
 
-    value = workload_value(msgspec.convert(body, Workload), cluster_queue="cq", now=NOW)
+    value = workload_value(
+        msgspec.convert(body, Workload), cluster_queue="cq", gates=Gates(), now=NOW
+    )
 
     assert value.admission.usage() == {("f", "cpu"): held}

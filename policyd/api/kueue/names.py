@@ -8,6 +8,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 MAX_EXEC_TIME_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
