@@ -1,13 +1,20 @@
-"""Settings: what flags and the environment say, read once; the only reader of the environment."""
+"""Settings: what flags, the environment and Kueue's Configuration say, read once.
+
+The only reader of the environment. How a process runs, its flags say; how all queues decide, the
+Configuration that Kueue's users have already.
+"""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import msgspec
+import yaml
 
-from policyd.errors import ConfigurationError, did_you_mean
+from policyd.api.configuration import Configuration, decode_configuration
+from policyd.errors import ConfigurationError, did_you_mean, system_reason
 
 PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
@@ -105,6 +112,34 @@ class Settings:
                 f"a setting does not fit: {_in_words(str(error))}",
                 hint="see `--help` for what each setting takes",
             ) from error
+
+
+def load_configuration(path: str) -> Configuration:
+    """Read the file of a Kueue Configuration, with defaults filled in.
+
+    Raises:
+        ConfigurationError: If it cannot be read, or is no Configuration.
+    """
+    try:
+        return parse_configuration(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigurationError(
+            f"the configuration `{path}` cannot be read: {system_reason(error)}"
+        ) from error
+
+
+def parse_configuration(text: bytes) -> Configuration:
+    """Read a Kueue Configuration from YAML or JSON, with defaults filled in.
+
+    Raises:
+        ConfigurationError: If it is no Configuration, or a field is unknown.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise ConfigurationError(f"the configuration is no YAML: {problem}") from error
+    return decode_configuration(document)
 
 
 def _own(variables: Mapping[str, str], known: set[str]) -> dict[str, str]:

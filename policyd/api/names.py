@@ -55,3 +55,27 @@ def is_label_key(text: str) -> bool:
 def is_label_value(text: str) -> bool:
     """Tell whether a text is the value of a label, which may be empty."""
     return len(text) <= LONGEST_LABEL and re.fullmatch(LABEL_VALUE, text) is not None
+
+
+def label_key_problems(text: str) -> list[str]:
+    """Say in the API server's words what keeps a text from being the key of a label."""
+    prefix, slash, name = text.rpartition("/")
+    problems = []
+    if slash and not prefix:
+        problems.append("prefix part must be non-empty")
+    elif slash:
+        found = _problems(prefix, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN)
+        problems += [f"prefix part {problem}" for problem in found]
+    if not name:
+        return [*problems, "name part must be non-empty", f"name part {KEY_NAME_RULE}"]
+    found = _problems(name, KEY_NAME, KEY_NAME_RULE, LONGEST_LABEL)
+    return problems + [f"name part {problem}" for problem in found]
+
+
+def _problems(text: str, pattern: str, rule: str, longest: int) -> list[str]:
+    problems = []
+    if len(text) > longest:
+        problems.append(f"must be no more than {longest} bytes")
+    if not re.fullmatch(pattern, text):
+        problems.append(rule)
+    return problems

@@ -48,6 +48,16 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("policy", "k8s-cel-conditions", "kubernetes_cel:run_conditions", "policy"),
     Adapter("policy", "k8s-cel-cost", "kubernetes_cel:run_cost", "policy"),
     Adapter("kueue-config", "apis-kueue-v1beta1__*", "kueue_config:run_objects"),
+    Adapter("kueue-config", "apis-config-*__TestSetDefaults_*", "kueue_config:run_defaults"),
+    Adapter("kueue-config", "apis-config-*__TestClusterProfile*", "kueue_config:run_alias"),
+    Adapter("kueue-config", "apis-config-*__*", "kueue_config:run_conversion"),
+    Adapter("kueue-config", "pkg-config__TestEncode", "kueue_config:run_encoding"),
+    Adapter("kueue-config", "pkg-config__TestLoad", "kueue_config:run_load"),
+    Adapter("kueue-config", "pkg-config__TestLoadAndValidate*", "kueue_config:run_gates"),
+    Adapter("kueue-config", "pkg-config__TestValidate", "kueue_config:run_validation"),
+    Adapter("kueue-config", "pkg-config__TestValidateDevice*", "kueue_config:run_validation"),
+    Adapter("kueue-config", "pkg-config__TestValidateCustom*", "kueue_config:run_custom_labels"),
+    Adapter("kueue-config", "pkg-config__TestWaitForPodsReady*", "kueue_config:run_waiting"),
 )
 """The first adapter that takes a file runs it. Kueue's tables: one line for each table or more."""
 

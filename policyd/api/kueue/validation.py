@@ -16,7 +16,16 @@ from policyd.api.pods import Container, Resources
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 
-Problem = Literal["Invalid", "Required", "Duplicate", "NotSupported", "NotFound"]
+Problem = Literal[
+    "Invalid",
+    "Required",
+    "Duplicate",
+    "NotSupported",
+    "NotFound",
+    "Forbidden",
+    "TooLong",
+    "TooMany",
+]
 
 _MOST_FLAVORS = 256
 _MOST_RESOURCES = 256

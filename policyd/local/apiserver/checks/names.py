@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 from policyd.api.meta import Json
 from policyd.api.names import (
-    KEY_NAME,
-    KEY_NAME_RULE,
     LABEL,
     LABEL_1035,
     LABEL_1035_RULE,
@@ -17,6 +15,7 @@ from policyd.api.names import (
     LONGEST_SUBDOMAIN,
     SUBDOMAIN,
     SUBDOMAIN_RULE,
+    label_key_problems,
 )
 from policyd.local.apiserver.status import Cause, wrong
 
@@ -47,23 +46,7 @@ def path_segment(text: str) -> list[str]:
 
 def qualified_name(text: str) -> list[str]:
     """Say what keeps a text from being the key of a label: `prefix/name` or `name`."""
-    prefix, slash, name = text.rpartition("/")
-    found = []
-    if slash:
-        found = (
-            [
-                f"prefix part {line}"
-                for line in _against(prefix, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN)
-            ]
-            if prefix
-            else []
-        )
-        if not prefix:
-            found.append("prefix part must be non-empty")
-    if not name:
-        return [*found, "name part must be non-empty", f"name part {KEY_NAME_RULE}"]
-    wrong_name = _against(name, KEY_NAME, KEY_NAME_RULE, LONGEST_LABEL)
-    return found + [f"name part {line}" for line in wrong_name]
+    return label_key_problems(text)
 
 
 def label_value(text: str) -> list[str]:

@@ -1,0 +1,79 @@
+"""Kueue's Configuration: what the administrator sets for all queues, as Kueue reads it."""
+
+import re
+
+import msgspec
+
+from policyd.api.configuration.defaults import with_defaults
+from policyd.api.configuration.duration import duration_seconds
+from policyd.api.configuration.gates import all_gates, validate_gates
+from policyd.api.configuration.kinds import (
+    API_VERSION,
+    GROUP,
+    OLD_API_VERSION,
+    Configuration,
+)
+from policyd.api.configuration.v1beta1 import upgraded
+from policyd.api.configuration.validation import pods_ready_awaited, validate_configuration
+from policyd.api.kueue.validation import FieldError
+from policyd.api.meta import Json
+from policyd.errors import ConfigurationError
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "Configuration",
+    "all_gates",
+    "check_configuration",
+    "decode_configuration",
+    "duration_seconds",
+    "pods_ready_awaited",
+    "validate_configuration",
+    "validate_gates",
+]
+
+
+def decode_configuration(document: Json) -> Configuration:
+    """Read a Configuration of either version, with defaults filled in.
+
+    Args:
+        document: Decoded JSON or YAML; None, as of an empty file, sets nothing.
+
+    Raises:
+        ConfigurationError: If it is no Configuration, or a field is unknown or of the wrong type.
+    """
+    if document is None:
+        document = {"apiVersion": API_VERSION, "kind": "Configuration"}
+    if not isinstance(document, dict) or document.get("kind") != "Configuration":
+        raise ConfigurationError("a configuration must be a YAML map of kind `Configuration`")
+    version = document.get("apiVersion")
+    if version not in (API_VERSION, OLD_API_VERSION):
+        raise ConfigurationError(
+            f"a Configuration cannot be of version `{version}`", hint=f"write `{API_VERSION}`"
+        )
+    try:
+        return msgspec.convert(upgraded(with_defaults(document)), Configuration, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"the Configuration does not fit: {_words(str(error))}") from error
+
+
+def check_configuration(
+    configuration: Configuration, *, gates: str = ""
+) -> tuple[dict[str, bool], list[FieldError]]:
+    """Return the feature gates that are set, and everything that is wrong.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+    """
+    chosen, errors = validate_gates(gates, configuration.feature_gates)
+    known = {name: on for name, on in chosen.items() if name in all_gates({})}
+    return known, [*errors, *validate_configuration(configuration, known)]
+
+
+def _words(error: str) -> str:
+    """Turn the decoder's `… unknown field `x` - at `$.y`` into `unknown field `x` at `y``."""
+    found = re.fullmatch(r"Object contains unknown field `([^`]*)`( - at `\$\.(.*)`)?", error)
+    if found is None:
+        return error[:1].lower() + error[1:].replace("`$.", "`")
+    return f"unknown field `{found[1]}`" + (f" at `{found[3]}`" if found[3] else "")
