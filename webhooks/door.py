@@ -26,6 +26,7 @@ from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
 from policyd.kube.resources import NAMESPACES, POLICIES
 from webhooks.app import create_app
+from webhooks.calls import door_rules
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.decisions import answer_with, mutate_in_turn, validate_together
 from webhooks.files import fingerprint, follow, read_file
@@ -35,7 +36,7 @@ from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
 from webhooks.policies import Policies
 from webhooks.publication import Publication
-from webhooks.registration import Registration, door_rules
+from webhooks.registration import Registration
 from webhooks.secret import KeptCertificate
 from webhooks.tls import CertificateFiles, LiveContext, serve
 

@@ -1,32 +1,25 @@
-"""The webhook configurations that policyd wants: one pure function from policies to objects.
+"""The webhook configurations that policyd wants: a pure function to the objects.
 
-A call costs the API server some three milliseconds, whatever is answered. So the rules are those
-of the policies and no more, and a request that nobody has a policy for never leaves the server.
+A call costs the API server some three milliseconds, whatever is answered. So what is sent is what
+policies ask for and no more, and a request that nobody has a policy for never leaves the server.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
-from typing import NamedTuple
 
 import msgspec
 
-from policyd.api.admission import FailurePolicy, Rule, Scope
-from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.admission import Rule
 from policyd.api.meta import Json
-from policyd.api.policy import Policy
-from policyd.jobs.kinds import KINDS
+from policyd.api.selectors import Requirement
+from webhooks.calls import Call, DoorRules, in_order
+from webhooks.namespaces import NAME_LABEL
 
 NAME = "door.policyd.io"
 """The name of both configurations. Mutating ones are called in the order of their names: this one
 comes before `kueue-mutating-webhook-configuration`, so that Kueue's defaults, where Kueue is
 installed, find the queue name that a policy gave."""
-
-ALL_OPERATIONS = ("CONNECT", "CREATE", "DELETE", "UPDATE")
-"""What `*` stands for in a rule."""
-
-MUTATING_OPERATIONS = frozenset({"CREATE", "UPDATE"})
-"""What can be changed on its way: not what is deleted, nor a connection."""
 
 EXEMPT_NAMESPACES = ("kube-system", "kube-node-lease", "kube-public")
 """Namespaces that a cluster cannot be repaired without."""
@@ -62,22 +55,6 @@ Endpoint = ServiceEndpoint | UrlEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorRules:
-    """Which requests are sent to the door."""
-
-    mutate: tuple[Rule, ...] = ()
-    validate: tuple[Rule, ...] = ()
-    """Those that are refused if the door does not answer."""
-    validate_if_up: tuple[Rule, ...] = ()
-    """Those that pass if the door does not answer."""
-    mutate_queued: tuple[Rule, ...] = ()
-    """Sent only if the object names a queue, and pass if the door does not answer: the controller
-    finds what slipped past."""
-    validate_queued: tuple[Rule, ...] = ()
-    """The same for validation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
     """Everything that the two configurations depend on."""
 
@@ -89,81 +66,20 @@ class Registration:
     """The authorities to trust; empty for those that the API server's machine trusts."""
 
 
-class _Cell(NamedTuple):
-    """One combination out of a rule's lists."""
-
-    group: str
-    version: str
-    scope: Scope
-    resource: str
-    operation: str
-
-    def covers(self, other: "_Cell") -> bool:
-        return (
-            self.group in {"*", other.group}
-            and self.version in {"*", other.version}
-            and self.scope in {"*", other.scope}
-            and _resource_covers(self.resource, other.resource)
-            and self.operation in {"*", other.operation}
-        )
-
-
-def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
-    """Derive the rules from the policies: what can matter to one of them, and nothing else.
-
-    No request is sent twice: what concerns a policy with `failurePolicy: Fail` is left out of
-    `validate_if_up`, what concerns any policy out of the rules for jobs. Exclude rules, resource
-    names and selectors are left to the engine.
-
-    Args:
-        policies: Those in force.
-        queue: Whether jobs that name a queue are held for it.
-    """
-    mutate: set[_Cell] = set()
-    validate: dict[FailurePolicy, set[_Cell]] = {"Fail": set(), "Ignore": set()}
-    for policy in policies:
-        rules = policy.spec.match_constraints.resource_rules
-        cells = {cell for rule in rules for cell in _cells(rule)}
-        if policy.spec.inject is not None:
-            mutate |= {cell for cell in cells if cell.operation in MUTATING_OPERATIONS}
-        if policy.spec.validations:
-            validate[policy.spec.failure_policy] |= cells
-    if_up = _uncovered(validate["Ignore"], validate["Fail"])
-    new, changed = _job_cells("CREATE"), _job_cells("UPDATE")
-    return DoorRules(
-        mutate=_rules(mutate),
-        validate=_rules(validate["Fail"]),
-        validate_if_up=_rules(if_up),
-        mutate_queued=_rules(_uncovered(new, mutate)) if queue else (),
-        validate_queued=_rules(_uncovered(new | changed, validate["Fail"] | if_up))
-        if queue
-        else (),
-    )
-
-
 def mutating_configuration(wanted: Registration) -> Json:
     """Build the MutatingWebhookConfiguration.
 
     Its failurePolicy is Ignore: a pod that slipped past unchanged is refused by validation or
     found by the controller, and an outage of the door stops nothing by itself.
     """
-    rules = wanted.rules
-    webhooks = [
-        _webhook(wanted, "mutate", rules.mutate),
-        _webhook(wanted, "mutate", rules.mutate_queued, queued=True),
-    ]
+    webhooks = _webhooks(wanted, "mutate", wanted.rules.mutate)
     again = {"reinvocationPolicy": "IfNeeded"}
     return _configuration("MutatingWebhookConfiguration", [w | again for w in webhooks])
 
 
 def validating_configuration(wanted: Registration) -> Json:
-    """Build the ValidatingWebhookConfiguration: one webhook for each failurePolicy in use."""
-    rules = wanted.rules
-    webhooks = [
-        _webhook(wanted, "validate", rules.validate, failure_policy="Fail"),
-        _webhook(wanted, "validate", rules.validate_if_up),
-        _webhook(wanted, "validate", rules.validate_queued, queued=True),
-    ]
+    """Build the ValidatingWebhookConfiguration."""
+    webhooks = _webhooks(wanted, "validate", wanted.rules.validate)
     return _configuration("ValidatingWebhookConfiguration", webhooks)
 
 
@@ -172,39 +88,54 @@ def _configuration(kind: str, webhooks: list[dict[str, Json]]) -> Json:
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "policyd"}},
-        "webhooks": [webhook for webhook in webhooks if webhook["rules"]],
+        "webhooks": webhooks,
     }
 
 
-def _webhook(
-    wanted: Registration,
-    verb: str,
-    rules: tuple[Rule, ...],
-    *,
-    failure_policy: FailurePolicy = "Ignore",
-    queued: bool = False,
-) -> dict[str, Json]:
+def _webhooks(wanted: Registration, verb: str, calls: Iterable[Call]) -> list[dict[str, Json]]:
+    """Build the webhooks, numbered where their failurePolicy is the same."""
+    webhooks = []
+    numbers = Counter[str]()
+    for call in calls:
+        name = f"{verb}-{call.failure_policy.lower()}"
+        numbers[name] += 1
+        number = f"-{numbers[name]}" if numbers[name] > 1 else ""
+        webhooks.append({"name": f"{name}{number}.{NAME}"} | _webhook(wanted, verb, call))
+    return webhooks
+
+
+def _webhook(wanted: Registration, verb: str, call: Call) -> dict[str, Json]:
     """Build one webhook, with every default written out so that a later comparison is plain."""
-    exempt = sorted({*EXEMPT_NAMESPACES, wanted.own_namespace})
-    not_exempt = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt}
-    in_a_queue = {"matchExpressions": [{"key": QUEUE_NAME, "operator": "Exists"}]}
+    exempt = tuple(sorted({*EXEMPT_NAMESPACES, wanted.own_namespace}))
+    exemption = Requirement(key=NAME_LABEL, operator="NotIn", values=exempt)
+    conditions = [
+        _not_in("not-a-node", NODES),
+        # The controller starts what it has admitted: policies saw it when it was created.
+        _not_in("not-policyd-itself", f"system:serviceaccounts:{wanted.own_namespace}"),
+    ]
+    if call.condition:
+        conditions.append({"name": "some-policy-may-match", "expression": call.condition})
     return {
-        "name": f"{verb}-{'queued' if queued else failure_policy.lower()}.{NAME}",
         "clientConfig": _client_config(wanted, f"/{verb}"),
-        "rules": [_rule_object(rule) for rule in rules],
-        "failurePolicy": failure_policy,
+        "rules": [_rule_object(rule) for rule in call.rules],
+        "failurePolicy": call.failure_policy,
         "matchPolicy": "Equivalent",
-        "namespaceSelector": {"matchExpressions": [not_exempt]},
-        "objectSelector": in_a_queue if queued else {},
-        "matchConditions": [
-            _not_in("not-a-node", NODES),
-            # The controller starts what it has admitted: policies saw it when it was created.
-            _not_in("not-policyd-itself", f"system:serviceaccounts:{wanted.own_namespace}"),
-        ],
+        "namespaceSelector": _selector([exemption, *in_order(call.namespaces)]),
+        "objectSelector": _selector(in_order(call.objects)),
+        "matchConditions": conditions,
         "sideEffects": "None",
         "timeoutSeconds": wanted.timeout_seconds,
         "admissionReviewVersions": ["v1"],
     }
+
+
+def _selector(requirements: list[Requirement]) -> Json:
+    """Write a selector as the API server gives it back."""
+    expressions = [
+        {"key": r.key, "operator": r.operator, **({"values": list(r.values)} if r.values else {})}
+        for r in requirements
+    ]
+    return {"matchExpressions": expressions} if expressions else {}
 
 
 def _not_in(name: str, group: str) -> dict[str, Json]:
@@ -233,56 +164,3 @@ def _rule_object(rule: Rule) -> dict[str, Json]:
         "resources": list(rule.resources),
         "scope": rule.scope,
     }
-
-
-def _cells(rule: Rule) -> Iterable[_Cell]:
-    for group, version, resource, operation in product(
-        rule.api_groups, rule.api_versions, rule.resources, rule.operations
-    ):
-        operations = ALL_OPERATIONS if operation == "*" else (operation,)
-        for each in operations:
-            yield _Cell(group, version, rule.scope, resource, each)
-
-
-def _job_cells(operation: str) -> set[_Cell]:
-    jobs = {_Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in KINDS}
-    return jobs | {_Cell("", "v1", "Namespaced", "pods", operation)}
-
-
-def _uncovered(cells: set[_Cell], others: set[_Cell]) -> set[_Cell]:
-    return {cell for cell in cells if not any(other.covers(cell) for other in others)}
-
-
-def _rules(cells: set[_Cell]) -> tuple[Rule, ...]:
-    """Write cells as few rules, in a fixed order; what a wildcard covers is left out."""
-    needed = [c for c in sorted(cells) if not any(o != c and o.covers(c) for o in cells)]
-    operations: dict[tuple[str, str, Scope, str], list[str]] = {}
-    for cell in needed:
-        operations.setdefault(cell[:4], []).append(cell.operation)
-    resources: dict[tuple[str, str, Scope, tuple[str, ...]], list[str]] = {}
-    for (group, version, scope, resource), verbs in operations.items():
-        resources.setdefault((group, version, scope, tuple(verbs)), []).append(resource)
-    return tuple(
-        Rule(
-            api_groups=(group,),
-            api_versions=(version,),
-            scope=scope,
-            operations=verbs,
-            resources=tuple(names),
-        )
-        for (group, version, scope, verbs), names in resources.items()
-    )
-
-
-def _resource_covers(wide: str, narrow: str) -> bool:
-    """Tell whether `pods/*`, `*/status`, `*` or `*/*` covers another resource of a rule.
-
-    `*` names no subresource, `pods/*` not the pods themselves.
-    """
-    if wide in {narrow, "*/*"}:
-        return True
-    if "/" not in wide:
-        return wide == "*" and "/" not in narrow
-    resource, _, part = wide.partition("/")
-    narrow_resource, _, narrow_part = narrow.partition("/")
-    return bool(narrow_part) and resource in {"*", narrow_resource} and part in {"*", narrow_part}

@@ -3,10 +3,8 @@
 import base64
 from dataclasses import replace
 
-import msgspec
 import pytest
 
-from policyd.api.policy import Policy
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.certificates import Authority
 from policyd.kube.errors import AlreadyExistsError, ConflictError
@@ -15,175 +13,19 @@ from policyd.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from policyd.testing import FakeClient
+from tests.webhooks.policies import policy, rule
+from webhooks.calls import DoorRules, door_rules
 from webhooks.publication import Publication
 from webhooks.registration import (
     NAME,
-    DoorRules,
     Registration,
     ServiceEndpoint,
     UrlEndpoint,
-    door_rules,
     mutating_configuration,
     validating_configuration,
 )
 
 SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
-
-
-def rule(resources="pods", operations="CREATE", groups="", versions="v1", **more):
-    names = ("apiGroups", "apiVersions", "operations", "resources")
-    lists = (groups, versions, operations, resources)
-    return {name: text.split(",") for name, text in zip(names, lists, strict=True)} | more
-
-
-def policy(*rules, inject=False, validations=False, failure="Fail"):
-    spec = {"matchConstraints": {"resourceRules": list(rules)}, "failurePolicy": failure}
-    if inject:
-        spec["inject"] = {"queueName": "a"}
-    if validations:
-        spec["validations"] = [{"expression": "true"}]
-    return msgspec.convert(
-        {
-            "apiVersion": "policyd.io/v1alpha1",
-            "kind": "Policy",
-            "metadata": {"name": "p"},
-            "spec": spec,
-        },
-        Policy,
-    )
-
-
-def written(rules):
-    """One line a rule: group/version scope operations resources."""
-    return [
-        f"{'+'.join(r.api_groups)}/{'+'.join(r.api_versions)} {r.scope}"
-        f" {'+'.join(r.operations)} {'+'.join(r.resources)}"
-        for r in rules
-    ]
-
-
-@pytest.mark.parametrize(
-    ("policies", "mutate", "validate", "validate_if_up"),
-    [
-        pytest.param([], [], [], [], id="no-policy-no-call"),
-        pytest.param(
-            [policy(rule(), inject=True)], ["/v1 * CREATE pods"], [], [], id="mutation-only"
-        ),
-        pytest.param(
-            [policy(rule(), validations=True)], [], ["/v1 * CREATE pods"], [], id="validation-only"
-        ),
-        pytest.param(
-            [policy(rule(), validations=True, failure="Ignore")],
-            [],
-            [],
-            ["/v1 * CREATE pods"],
-            id="failure-policy-ignore",
-        ),
-        pytest.param(
-            [policy(rule(operations="*"), inject=True)],
-            ["/v1 * CREATE+UPDATE pods"],
-            [],
-            [],
-            id="deletions-are-not-mutated",
-        ),
-        pytest.param(
-            [policy(rule(operations="DELETE,CONNECT"), inject=True)],
-            [],
-            [],
-            [],
-            id="nothing-left-to-mutate",
-        ),
-        pytest.param(
-            [
-                policy(rule("pods,services"), validations=True),
-                policy(rule("pods", "UPDATE"), validations=True),
-            ],
-            [],
-            ["/v1 * CREATE+UPDATE pods", "/v1 * CREATE services"],
-            [],
-            id="several-policies-are-joined",
-        ),
-        pytest.param(
-            [
-                policy(rule("pods,jobs", groups=",batch", versions="*"), validations=True),
-                policy(rule("*", groups="*", versions="*"), validations=True),
-            ],
-            [],
-            ["*/* * CREATE *"],
-            [],
-            id="a-wildcard-takes-the-rest-in",
-        ),
-        pytest.param(
-            [
-                policy(rule("pods/status,pods/*,pods"), validations=True),
-                policy(rule("*/scale"), validations=True),
-            ],
-            [],
-            ["/v1 * CREATE */scale+pods+pods/*"],
-            [],
-            id="subresources-are-not-their-resource",
-        ),
-        pytest.param(
-            [
-                policy(rule("pods"), validations=True),
-                policy(rule("pods,secrets"), validations=True, failure="Ignore"),
-            ],
-            [],
-            ["/v1 * CREATE pods"],
-            ["/v1 * CREATE secrets"],
-            id="nothing-is-validated-twice",
-        ),
-        pytest.param(
-            [policy(rule("*", groups="*", scope="Namespaced"), validations=True)],
-            [],
-            ["*/v1 Namespaced CREATE *"],
-            [],
-            id="scope-is-kept",
-        ),
-    ],
-)
-def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if_up):
-    rules = door_rules(policies, queue=False)
-
-    assert written(rules.mutate) == mutate
-    assert written(rules.validate) == validate
-    assert written(rules.validate_if_up) == validate_if_up
-
-
-def test_the_order_of_the_policies_makes_no_difference():
-    policies = [policy(rule(name), inject=True) for name in ("pods", "secrets", "services")]
-
-    assert door_rules(policies, queue=True) == door_rules(policies[::-1], queue=True)
-
-
-@pytest.mark.parametrize(
-    ("policies", "mutate_queued", "validate_queued"),
-    [
-        pytest.param(
-            [],
-            ["/v1 Namespaced CREATE pods", "batch/v1 Namespaced CREATE jobs"],
-            ["/v1 Namespaced CREATE+UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
-            id="jobs-and-pods",
-        ),
-        pytest.param(
-            [policy(rule(), inject=True, validations=True)],
-            ["batch/v1 Namespaced CREATE jobs"],
-            ["/v1 Namespaced UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
-            id="what-policies-see-already-is-not-sent-again",
-        ),
-        pytest.param(
-            [policy(rule("*", "*", "*", "*"), inject=True, validations=True, failure="Ignore")],
-            [],
-            [],
-            id="policies-see-everything",
-        ),
-    ],
-)
-def test_jobs_are_sent_where_no_policy_sees_them(policies, mutate_queued, validate_queued):
-    rules = door_rules(policies, queue=True)
-
-    assert written(rules.mutate_queued) == mutate_queued
-    assert written(rules.validate_queued) == validate_queued
 
 
 def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
@@ -194,7 +36,7 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
 
     selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
-    assert mutating["name"] == "mutate-queued.door.policyd.io"
+    assert mutating["name"] == "mutate-ignore.door.policyd.io"
 
 
 def registration(**changes):

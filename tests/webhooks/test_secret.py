@@ -14,8 +14,9 @@ from policyd.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from policyd.testing import FakeClient, FakeClock
+from webhooks.calls import DoorRules
 from webhooks.publication import Publication
-from webhooks.registration import NAME, DoorRules, Registration, ServiceEndpoint
+from webhooks.registration import NAME, Registration, ServiceEndpoint
 from webhooks.secret import ROUND_SECONDS, KeptCertificate, SecretName
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,29 @@
+"""Policies in a line."""
+
+import msgspec
+
+from policyd.api.policy import Policy
+
+
+def rule(resources="pods", operations="CREATE", groups="", versions="v1", **more):
+    names = ("apiGroups", "apiVersions", "operations", "resources")
+    lists = (groups, versions, operations, resources)
+    return {name: text.split(",") for name, text in zip(names, lists, strict=True)} | more
+
+
+def policy(*rules, inject=False, validations=False, failure="Fail", conditions=(), **more):
+    """Build a policy; what is given as `namespaces` and `objects` are its selectors."""
+    selectors = {"namespaces": "namespaceSelector", "objects": "objectSelector"}
+    constraints = {to: more.pop(name) for name, to in selectors.items() if name in more}
+    spec = {"matchConstraints": {"resourceRules": list(rules), **constraints}}
+    spec |= {"failurePolicy": failure, **more}
+    spec["matchConditions"] = [
+        {"name": f"c{number}", "expression": text} for number, text in enumerate(conditions)
+    ]
+    if inject:
+        spec["inject"] = {"queueName": "a"}
+    if validations:
+        spec["validations"] = [{"expression": "true"}]
+    metadata = {"name": "p"}
+    document = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy", "metadata": metadata}
+    return msgspec.convert({**document, "spec": spec}, Policy)

@@ -1,0 +1,456 @@
+"""Which requests are sent to the door: all that a policy may want, and as few others as can be."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policyd.api.selectors import LabelSelector
+from policyd.cel import Budget, admission_environment, compile_expression
+from policyd.engine.match import Attributes, rules_match, selects_object
+from tests.webhooks.policies import policy, rule
+from webhooks.calls import MOST_WEBHOOKS, door_rules
+
+RESEARCH = {"matchLabels": {"tier": "research"}}
+PRODUCTION = {"matchLabels": {"tier": "production"}}
+GPU = {"matchLabels": {"gpu": "yes"}}
+
+
+def written(calls, failure_policy=None):
+    """One line a rule: group/version scope operations resources."""
+    return [
+        f"{'+'.join(r.api_groups)}/{'+'.join(r.api_versions)} {r.scope}"
+        f" {'+'.join(r.operations)} {'+'.join(r.resources)}"
+        for call in calls
+        for r in call.rules
+        if failure_policy in (None, call.failure_policy)
+    ]
+
+
+def shown(calls):
+    """What each webhook asks for: resources, labels of namespaces and of objects, condition."""
+    return [
+        " ".join(
+            [
+                call.failure_policy,
+                "+".join(resource for r in call.rules for resource in r.resources),
+                *(f"in:{selector(call.namespaces)}" for _ in call.namespaces),
+                *(f"of:{selector(call.objects)}" for _ in call.objects),
+                *(["if"] if call.condition else []),
+            ]
+        )
+        for call in calls
+    ]
+
+
+def selector(requirements):
+    return ",".join(sorted(f"{r.key}={'|'.join(r.values)}" for r in requirements))
+
+
+@pytest.mark.parametrize(
+    ("policies", "mutate", "validate", "validate_if_up"),
+    [
+        pytest.param([], [], [], [], id="no-policy-no-call"),
+        pytest.param(
+            [policy(rule(), inject=True)], ["/v1 * CREATE pods"], [], [], id="mutation-only"
+        ),
+        pytest.param(
+            [policy(rule(), validations=True)], [], ["/v1 * CREATE pods"], [], id="validation-only"
+        ),
+        pytest.param(
+            [policy(rule(), validations=True, failure="Ignore")],
+            [],
+            [],
+            ["/v1 * CREATE pods"],
+            id="failure-policy-ignore",
+        ),
+        pytest.param(
+            [policy(rule(operations="*"), inject=True)],
+            ["/v1 * CREATE+UPDATE pods"],
+            [],
+            [],
+            id="deletions-are-not-mutated",
+        ),
+        pytest.param(
+            [policy(rule(operations="DELETE,CONNECT"), inject=True)],
+            [],
+            [],
+            [],
+            id="nothing-left-to-mutate",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods,services"), validations=True),
+                policy(rule("pods", "UPDATE"), validations=True),
+            ],
+            [],
+            ["/v1 * CREATE+UPDATE pods", "/v1 * CREATE services"],
+            [],
+            id="several-policies-are-joined",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods,jobs", groups=",batch", versions="*"), validations=True),
+                policy(rule("*", groups="*", versions="*"), validations=True),
+            ],
+            [],
+            ["*/* * CREATE *"],
+            [],
+            id="a-wildcard-takes-the-rest-in",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods/status,pods/*,pods"), validations=True),
+                policy(rule("*/scale"), validations=True),
+            ],
+            [],
+            ["/v1 * CREATE */scale+pods+pods/*"],
+            [],
+            id="subresources-are-not-their-resource",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods"), validations=True),
+                policy(rule("pods,secrets"), validations=True, failure="Ignore"),
+            ],
+            [],
+            ["/v1 * CREATE pods"],
+            ["/v1 * CREATE secrets"],
+            id="nothing-is-validated-twice",
+        ),
+        pytest.param(
+            [policy(rule("*", groups="*", scope="Namespaced"), validations=True)],
+            [],
+            ["*/v1 Namespaced CREATE *"],
+            [],
+            id="scope-is-kept",
+        ),
+    ],
+)
+def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if_up):
+    rules = door_rules(policies, queue=False)
+
+    assert written(rules.mutate) == mutate
+    assert written(rules.validate, "Fail") == validate
+    assert written(rules.validate, "Ignore") == validate_if_up
+
+
+def test_the_order_of_the_policies_makes_no_difference():
+    policies = [policy(rule(name), inject=True) for name in ("pods", "secrets", "services")]
+
+    assert door_rules(policies, queue=True) == door_rules(policies[::-1], queue=True)
+
+
+@pytest.mark.parametrize(
+    ("policies", "mutate", "validate"),
+    [
+        pytest.param(
+            [],
+            ["/v1 Namespaced CREATE pods", "batch/v1 Namespaced CREATE jobs"],
+            ["/v1 Namespaced CREATE+UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
+            id="jobs-and-pods",
+        ),
+        pytest.param(
+            [policy(rule(), inject=True, validations=True)],
+            ["batch/v1 Namespaced CREATE jobs"],
+            ["/v1 Namespaced UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
+            id="what-policies-see-already-is-not-sent-again",
+        ),
+        pytest.param(
+            [policy(rule("*", "*", "*", "*"), inject=True, validations=True, failure="Ignore")],
+            [],
+            [],
+            id="policies-see-everything",
+        ),
+    ],
+)
+def test_jobs_in_a_queue_are_sent_where_no_policy_sees_them(policies, mutate, validate):
+    rules = door_rules(policies, queue=True)
+
+    assert written(in_a_queue(rules.mutate)) == mutate
+    assert written(in_a_queue(rules.validate)) == validate
+
+
+def in_a_queue(calls):
+    return [call for call in calls if call.objects]
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        pytest.param(
+            [policy(rule(), validations=True, namespaces=RESEARCH)],
+            ["Fail pods in:tier=research"],
+            id="one-with-a-label-stops-no-other-namespace",
+        ),
+        pytest.param(
+            [policy(rule(), validations=True, objects=GPU)],
+            ["Fail pods of:gpu=yes"],
+            id="one-with-a-label-stops-no-other-object",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, namespaces=RESEARCH),
+                policy(rule(), validations=True, namespaces=PRODUCTION),
+            ],
+            ["Fail pods in:tier=production", "Fail pods in:tier=research"],
+            id="namespaces-are-kept-apart",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods,secrets"), validations=True, namespaces=RESEARCH),
+                policy(rule(), validations=True),
+            ],
+            ["Fail pods", "Fail secrets in:tier=research"],
+            id="what-is-sent-anyway-is-not-sent-twice",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, namespaces=RESEARCH),
+                policy(rule(), validations=True, failure="Ignore"),
+            ],
+            ["Fail pods in:tier=research", "Ignore pods"],
+            id="failure-policies-are-kept-apart",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True),
+                policy(
+                    rule(), validations=True, failure="Ignore", namespaces=RESEARCH, objects=GPU
+                ),
+            ],
+            ["Fail pods"],
+            id="what-must-be-asked-may-be-asked-for-others-too",
+        ),
+        pytest.param(
+            [policy(rule(), validations=True, enforcement="Warn")],
+            ["Ignore pods"],
+            id="a-warning-stops-nothing",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, objects=GPU),
+                policy(rule("jobs", groups="batch"), validations=True),
+            ],
+            ["Fail jobs", "Fail pods of:gpu=yes"],
+            id="labels-are-asked-of-the-kinds-they-are-for",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, objects=GPU),
+                policy(rule("*"), validations=True),
+            ],
+            ["Fail *"],
+            id="a-wildcard-takes-in-what-has-labels",
+        ),
+        pytest.param(
+            [
+                policy(rule("pods", versions="v1,v2"), validations=True, objects=GPU),
+                policy(rule("*", versions="v2"), validations=True, objects=RESEARCH),
+            ],
+            ["Fail pods of:gpu=yes", "Fail * if"],
+            id="what-wildcards-share-is-asked-for-both",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, objects=GPU),
+                policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"]),
+            ],
+            ["Fail pods if"],
+            id="one-of-two-by-a-condition",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, objects=GPU, conditions=["true"]),
+                policy(rule(), validations=True, objects=GPU, conditions=["false"]),
+            ],
+            ["Fail pods of:gpu=yes if"],
+            id="what-all-ask-of-labels-is-a-selector",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"]),
+                policy(rule(), validations=True, conditions=["pod.gpus() > 1"]),
+            ],
+            ["Fail pods"],
+            id="a-condition-that-only-the-door-can-ask",
+        ),
+        pytest.param(
+            [policy(rule(resourceNames=["a"]), validations=True)],
+            ["Fail pods if"],
+            id="names-are-a-condition",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, namespaces={"matchLabels": {"team": str(n)}})
+                for n in range(MOST_WEBHOOKS + 1)
+            ],
+            [f"Fail pods in:team={'|'.join(sorted(map(str, range(MOST_WEBHOOKS + 1))))}"],
+            id="too-many-namespaces-are-taken-together",
+        ),
+        pytest.param(
+            [
+                policy(
+                    rule(f"kind{n}"),
+                    validations=True,
+                    objects={"matchLabels": {"n": str(n)}},
+                    namespaces=RESEARCH if n % 2 else PRODUCTION,
+                )
+                for n in range(MOST_WEBHOOKS + 1)
+            ],
+            [
+                "Fail "
+                + "+".join(sorted(f"kind{n}" for n in range(0, MOST_WEBHOOKS + 1, 2)))
+                + " in:tier=production",
+                "Fail "
+                + "+".join(sorted(f"kind{n}" for n in range(1, MOST_WEBHOOKS + 1, 2)))
+                + " in:tier=research",
+            ],
+            id="too-many-labels-are-left-to-the-door",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, objects={"matchLabels": {"team": str(n)}})
+                for n in range(100)
+            ],
+            ["Fail pods"],
+            id="too-many-alternatives-are-left-to-the-door",
+        ),
+    ],
+)
+def test_what_is_sent_is_as_little_as_webhooks_can_say(policies, expected):
+    assert shown(door_rules(policies, queue=False).validate) == expected
+    assert door_rules(policies[::-1], queue=False) == door_rules(policies, queue=False)
+
+
+def test_mutation_stops_nothing():
+    calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=False).mutate
+
+    assert shown(calls) == ["Ignore pods in:tier=research"]
+
+
+TIERS = [{}, RESEARCH, PRODUCTION, {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}]
+TEAM = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}
+CONDITIONS = [
+    "request.operation == 'CREATE'",
+    "request.userInfo.username != 'bob'",
+    "object != null && has(object.metadata.labels) && 'gpu' in object.metadata.labels",
+]
+rules = st.builds(
+    rule,
+    st.sampled_from(["pods", "jobs", "*", "pods/status,jobs", "*/*"]),
+    st.sampled_from(["CREATE", "UPDATE,DELETE", "*"]),
+    st.sampled_from(["", "batch", "*"]),
+    scope=st.sampled_from(["*", "Namespaced"]),
+)
+policies_ = st.builds(
+    policy,
+    rules,
+    validations=st.sampled_from([True]),
+    failure=st.sampled_from(["Fail", "Ignore"]),
+    namespaces=st.sampled_from(TIERS),
+    objects=st.sampled_from([{}, GPU, TEAM]),
+    conditions=st.lists(st.sampled_from(CONDITIONS), max_size=2, unique=True),
+)
+metadata = st.fixed_dictionaries(
+    {}, optional={"labels": st.sampled_from([{}, {"gpu": "yes"}, {"team": "a", "gpu": "no"}])}
+)
+requests = st.fixed_dictionaries(
+    {
+        "resource": st.sampled_from(
+            [("", "pods", ""), ("", "pods", "status"), ("batch", "jobs", "")]
+        ),
+        "operation": st.sampled_from(["CREATE", "UPDATE", "DELETE"]),
+        "user": st.sampled_from(["alice", "bob"]),
+        "namespace": st.sampled_from([{}, {"tier": "research"}, {"tier": "other"}]),
+        "object": metadata,
+        "old": metadata,
+    }
+)
+
+
+@given(st.lists(policies_, max_size=5), requests)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, request_):
+    calls = door_rules(policies, queue=False).validate
+
+    for each in policies:
+        if wants(each, request_):
+            sent_by = [call for call in calls if sends(call, request_)]
+            assert sent_by
+            if each.spec.failure_policy == "Fail":
+                assert any(call.failure_policy == "Fail" for call in sent_by)
+
+
+@given(st.lists(policies_, max_size=5), requests)
+@settings(max_examples=300, deadline=None)
+def test_nothing_is_refused_that_no_such_policy_wants(policies, request_):
+    strict = [p for p in policies if p.spec.failure_policy == "Fail"]
+    calls = door_rules(policies, queue=False).validate
+
+    refused = any(call.failure_policy == "Fail" and sends(call, request_) for call in calls)
+
+    assert refused <= any(may_want(each, request_) for each in strict)
+
+
+def wants(policy, request):
+    """Tell by the policy itself whether it concerns a request."""
+    constraints = policy.spec.match_constraints
+    return (
+        rules_match(constraints.resource_rules, (), attributes(request))
+        and selects(constraints.namespace_selector, constraints.object_selector, request)
+        and all(true(condition.expression, request) for condition in policy.spec.match_conditions)
+    )
+
+
+def may_want(policy, request):
+    """Tell whether a policy concerns a namespace; kinds and labels may be joined with others'."""
+    selector = policy.spec.match_constraints.namespace_selector
+    return selector.matches(request["namespace"])
+
+
+def sends(call, request):
+    """Tell whether the API server sends a request, given one webhook."""
+    return (
+        rules_match(call.rules, (), attributes(request))
+        and selects(
+            LabelSelector(match_expressions=tuple(call.namespaces)),
+            LabelSelector(match_expressions=tuple(call.objects)),
+            request,
+        )
+        and (not call.condition or true(call.condition, request))
+    )
+
+
+def selects(namespaces, objects, request):
+    given = [given_object(request, name) for name in ("object", "oldObject")]
+    return namespaces.matches(request["namespace"]) and selects_object(objects, *given)
+
+
+def attributes(request):
+    group, resource, subresource = request["resource"]
+    return Attributes(
+        group=group,
+        version="v1",
+        resource=resource,
+        subresource=subresource,
+        operation=request["operation"],
+        namespace="ns",
+        name="n",
+    )
+
+
+def given_object(request, name):
+    absent = "DELETE" if name == "object" else "CREATE"
+    if request["operation"] == absent:
+        return None
+    return {"metadata": request["object" if name == "object" else "old"]}
+
+
+def true(expression, request):
+    variables = {name: given_object(request, name) for name in ("object", "oldObject")}
+    variables["request"] = {
+        "operation": request["operation"],
+        "userInfo": {"username": request["user"]},
+    }
+    program = compile_expression(expression, admission_environment(params=False), wants="bool")
+    return program.evaluate(variables, Budget())

@@ -1,0 +1,271 @@
+"""Which requests are sent to the door: derived from the policies, as narrow as webhooks can say.
+
+Every call is decided by all policies, whichever webhook sent it: so mutations keep their order, no
+answer leaves out what another webhook's policy has to say, and replicas that know different
+policies for a moment can answer each other's calls. A webhook only says what is worth a call, and
+what happens to that if nobody answers. A request that two webhooks send is decided twice, with the
+same answer, as mutations are idempotent.
+
+A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
+labels, of names, and by match conditions becomes the object selector if all ask the same, and else
+one match condition: that one of the policies may want the request. What stands in the way of that
+is dropped, not guessed: a condition that only the door can ask is asked there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policyd.api.admission import FailurePolicy, Rule
+from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.policy import Policy
+from policyd.api.selectors import LabelSelector, Operator, Requirement
+from policyd.jobs.kinds import KINDS
+from webhooks.cells import Cell, cells_of, connected, rules_of, uncovered
+from webhooks.conditions import all_of, any_of, exported, label_condition, name_condition
+
+MOST_WEBHOOKS: Final = 16
+"""Webhooks in one configuration. The API server looks at the selectors of all for each request, so
+that beyond this many, calls for nothing are the cheaper evil: first everything is sent that the
+selected namespaces have of the kinds, then whatever has a label in common with these namespaces."""
+
+MOST_ALTERNATIVES: Final = 16
+"""Policies whose conditions are joined into one."""
+
+LONGEST_CONDITION: Final = 8192
+"""Characters of such a condition, so that a configuration stays one that people can read."""
+
+MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
+"""What can be changed on its way: not what is deleted, nor a connection."""
+
+Requirements = frozenset[Requirement]
+"""A label selector: all of it must hold. More requirements select less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One webhook: what it sends to the door, and whether that is refused if nobody answers."""
+
+    failure_policy: FailurePolicy
+    rules: tuple[Rule, ...]
+    namespaces: Requirements = frozenset()
+    objects: Requirements = frozenset()
+    condition: str = ""
+    """CEL of what is sent; empty for all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorRules:
+    """Which requests are sent to the door."""
+
+    mutate: tuple[Call, ...] = ()
+    validate: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """What one rule of a policy asks of the requests of its cells."""
+
+    failure_policy: FailurePolicy
+    namespaces: Requirements = frozenset()
+    objects: Requirements = frozenset()
+    conditions: frozenset[str] = frozenset()
+
+    @property
+    def rank(self) -> tuple[bool, int, str]:
+        """Puts whatever includes others before them, and everything in a fixed order."""
+        size = len(self.namespaces) + len(self.objects) + len(self.conditions)
+        parts = (*map(_text, (self.namespaces, self.objects)), *sorted(self.conditions))
+        return self.failure_policy == "Ignore", size, "\n".join(parts)
+
+    def includes(self, other: "_Demand") -> bool:
+        """Tell whether whatever `other` sends is sent by this as well, given the same cell."""
+        return (
+            self.failure_policy in {"Fail", other.failure_policy}
+            and self.namespaces <= other.namespaces
+            and self.objects <= other.objects
+            and self.conditions <= other.conditions
+        )
+
+
+_Demands = Mapping[_Demand, frozenset[Cell]]
+
+
+def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
+    """Derive what is sent from the policies: what can matter to one of them, and little else.
+
+    Nothing is sent for mutation that must not pass if nobody answers: what slipped past unchanged
+    is refused by validation, or found by the controller. Validation follows the policies that
+    refuse; those that only warn or note stop nothing. Exclude rules are left to the engine.
+
+    Args:
+        policies: Those in force.
+        queue: Whether jobs that name a queue are held for it.
+    """
+    mutate: list[tuple[_Demand, Iterable[Cell]]] = []
+    validate: list[tuple[_Demand, Iterable[Cell]]] = []
+    for policy in policies:
+        if policy.spec.inject is not None:
+            mutate += _demands(policy, "Ignore")
+        if policy.spec.validations:
+            denies = policy.spec.enforcement == "Deny"
+            validate += _demands(policy, policy.spec.failure_policy if denies else "Ignore")
+    if queue:
+        in_a_queue = frozenset({Requirement(key=QUEUE_NAME, operator="Exists")})
+        queued = _Demand("Ignore", objects=in_a_queue)
+        mutate.append((queued, _job_cells("CREATE")))
+        validate.append((queued, _job_cells("CREATE") | _job_cells("UPDATE")))
+    changeable = [
+        (demand, [c for c in cells if c.operation in MUTATING_OPERATIONS])
+        for demand, cells in mutate
+    ]
+    return DoorRules(mutate=_bounded(changeable), validate=_bounded(validate))
+
+
+def _demands(
+    policy: Policy, failure_policy: FailurePolicy
+) -> Iterable[tuple[_Demand, Iterable[Cell]]]:
+    constraints = policy.spec.match_constraints
+    expressions = [condition.expression for condition in policy.spec.match_conditions]
+    for rule in constraints.resource_rules:
+        conditions = set(exported(expressions, rule))
+        if rule.resource_names:
+            conditions.add(name_condition(rule.resource_names))
+        yield (
+            _Demand(
+                failure_policy,
+                namespaces=_requirements(constraints.namespace_selector),
+                objects=_requirements(constraints.object_selector),
+                conditions=frozenset(conditions),
+            ),
+            cells_of(rule),
+        )
+
+
+def _bounded(given: Iterable[tuple[_Demand, Iterable[Cell]]]) -> tuple[Call, ...]:
+    """Return the calls, widened until they are few enough."""
+    demands, sets = [], []
+    for demand, cells in given:
+        demands.append(demand)
+        sets.append(frozenset(cells))
+    calls: tuple[Call, ...] = ()
+    for widen in (_as_they_are, _all_objects, _all_namespaces):
+        demands = widen(demands)
+        calls = _calls(zip(demands, sets, strict=True))
+        if len(calls) <= MOST_WEBHOOKS:
+            break
+    return calls
+
+
+def _as_they_are(demands: list[_Demand]) -> list[_Demand]:
+    return demands
+
+
+def _all_objects(demands: list[_Demand]) -> list[_Demand]:
+    return [replace(d, objects=frozenset(), conditions=frozenset()) for d in demands]
+
+
+def _all_namespaces(demands: list[_Demand]) -> list[_Demand]:
+    selected: dict[FailurePolicy, list[Requirements]] = {}
+    for demand in demands:
+        selected.setdefault(demand.failure_policy, []).append(demand.namespaces)
+    common = {failure_policy: _common(selectors) for failure_policy, selectors in selected.items()}
+    return [replace(demand, namespaces=common[demand.failure_policy]) for demand in demands]
+
+
+def _common(selectors: list[Requirements]) -> Requirements:
+    """Return what all selectors ask for, the values of one label taken together."""
+    kept = set()
+    for requirement in selectors[0]:
+        found = [_agreeing(requirement, other) for other in selectors]
+        if all(found):
+            values = {value for other in found if other for value in other.values}
+            kept.add(_requirement(requirement.key, requirement.operator, values))
+    return frozenset(kept)
+
+
+def _agreeing(requirement: Requirement, selector: Requirements) -> Requirement | None:
+    """Return the requirement of a selector that asks the same, or for other values of the label."""
+    if requirement.operator != "In":
+        return requirement if requirement in selector else None
+    return next((r for r in selector if (r.key, r.operator) == (requirement.key, "In")), None)
+
+
+def _calls(given: Iterable[tuple[_Demand, frozenset[Cell]]]) -> tuple[Call, ...]:
+    """Return the calls, the widest first; what one of them sends is left out of the others."""
+    together: dict[_Demand, frozenset[Cell]] = {}
+    for demand, cells in given:
+        together[demand] = together.get(demand, frozenset()) | cells
+    needed: dict[_Demand, frozenset[Cell]] = {}
+    for demand in sorted(together, key=lambda d: d.rank):
+        sent = [cell for other in needed if other.includes(demand) for cell in needed[other]]
+        needed[demand] = frozenset(uncovered(together[demand], sent))
+    groups: dict[tuple[FailurePolicy, Requirements], dict[_Demand, frozenset[Cell]]] = {}
+    for demand, cells in needed.items():
+        groups.setdefault((demand.failure_policy, demand.namespaces), {})[demand] = cells
+    return tuple(call for group in groups.values() for call in _group_calls(group))
+
+
+def _group_calls(demands: _Demands) -> Iterable[Call]:
+    """Split what is sent of the same namespaces by what is asked of it; nothing is sent twice."""
+    split: dict[tuple[_Demand, ...], frozenset[Cell]] = {}
+    for cells in connected(frozenset().union(*demands.values())):
+        asking = tuple(demand for demand, its in demands.items() if its & cells)
+        split[asking] = split.get(asking, frozenset()) | cells
+    joined: dict[tuple[Requirements, str], frozenset[Cell]] = {}
+    for asking, cells in split.items():
+        narrowed = _narrowed(asking)
+        joined[narrowed] = joined.get(narrowed, frozenset()) | cells
+    first = next(iter(demands))
+    for objects, condition in sorted(joined, key=lambda key: (key[1], _text(key[0]))):
+        yield Call(
+            failure_policy=first.failure_policy,
+            rules=rules_of(joined[objects, condition]),
+            namespaces=first.namespaces,
+            objects=objects,
+            condition=condition,
+        )
+
+
+def _narrowed(asking: tuple[_Demand, ...]) -> tuple[Requirements, str]:
+    """Return the object selector and the condition under which one of the demands is met."""
+    objects = frozenset.intersection(*(demand.objects for demand in asking))
+    alternatives = [_alternative(demand, besides=objects) for demand in asking]
+    if not all(alternatives) or len(alternatives) > MOST_ALTERNATIVES:
+        return objects, ""
+    condition = alternatives[0] if len(alternatives) == 1 else any_of(alternatives)
+    return objects, condition if len(condition) <= LONGEST_CONDITION else ""
+
+
+def _alternative(demand: _Demand, *, besides: Requirements) -> str:
+    """Write a demand as CEL, without what the object selector sees to."""
+    parts = sorted(demand.conditions)
+    if demand.objects != besides:
+        parts = [label_condition(in_order(demand.objects)), *parts]
+    return all_of(parts)
+
+
+def _job_cells(operation: str) -> frozenset[Cell]:
+    jobs = {Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in KINDS}
+    return frozenset(jobs | {Cell("", "v1", "Namespaced", "pods", operation)})
+
+
+def _requirements(selector: LabelSelector) -> Requirements:
+    """Write a selector in one way only, so that equal ones are equal."""
+    labels = {_requirement(k, "In", {v}) for k, v in selector.match_labels.items()}
+    return frozenset(labels) | {
+        _requirement(r.key, r.operator, r.values) for r in selector.match_expressions
+    }
+
+
+def _requirement(key: str, operator: Operator, values: Iterable[str]) -> Requirement:
+    return Requirement(key=key, operator=operator, values=tuple(sorted(set(values))))
+
+
+def in_order(requirements: Requirements) -> list[Requirement]:
+    """Return requirements in a fixed order."""
+    return sorted(requirements, key=lambda r: (r.key, r.operator, r.values))
+
+
+def _text(requirements: Requirements) -> str:
+    return "".join(map(repr, in_order(requirements)))

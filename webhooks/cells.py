@@ -1,0 +1,117 @@
+"""Rules taken apart into cells, and put together again as few rules.
+
+A cell names one group, version, scope, resource and operation, each of which may be a wildcard.
+Cells can be compared one by one, which lists in rules cannot.
+"""
+
+from collections.abc import Iterable
+from itertools import product
+from typing import NamedTuple
+
+from policyd.api.admission import Rule, Scope
+
+ALL_OPERATIONS = ("CONNECT", "CREATE", "DELETE", "UPDATE")
+"""What `*` stands for in a rule."""
+
+
+class Cell(NamedTuple):
+    """One combination out of a rule's lists."""
+
+    group: str
+    version: str
+    scope: Scope
+    resource: str
+    operation: str
+
+    def covers(self, other: "Cell") -> bool:
+        """Tell whether every request of `other` is one of this cell."""
+        return (
+            self.group in {"*", other.group}
+            and self.version in {"*", other.version}
+            and self.scope in {"*", other.scope}
+            and _resource_covers(self.resource, other.resource)
+            and self.operation in {"*", other.operation}
+        )
+
+    def overlaps(self, other: "Cell") -> bool:
+        """Tell whether a request may be of both."""
+        return (
+            _overlap(self.group, other.group)
+            and _overlap(self.version, other.version)
+            and _overlap(self.scope, other.scope)
+            and _resources_overlap(self.resource, other.resource)
+            and _overlap(self.operation, other.operation)
+        )
+
+
+def cells_of(rule: Rule) -> Iterable[Cell]:
+    """Take a rule apart."""
+    for group, version, resource, operation in product(
+        rule.api_groups, rule.api_versions, rule.resources, rule.operations
+    ):
+        operations = ALL_OPERATIONS if operation == "*" else (operation,)
+        for each in operations:
+            yield Cell(group, version, rule.scope, resource, each)
+
+
+def uncovered(cells: Iterable[Cell], others: Iterable[Cell]) -> set[Cell]:
+    """Return the cells that none of `others` covers."""
+    others = tuple(others)
+    return {cell for cell in cells if not any(other.covers(cell) for other in others)}
+
+
+def connected(cells: Iterable[Cell]) -> list[frozenset[Cell]]:
+    """Sort cells into sets such that no request is of two sets."""
+    found: list[frozenset[Cell]] = []
+    for cell in sorted(cells):
+        touched = [other for other in found if any(cell.overlaps(c) for c in other)]
+        rest = [other for other in found if other not in touched]
+        found = [*rest, frozenset({cell}).union(*touched)]
+    return found
+
+
+def rules_of(cells: Iterable[Cell]) -> tuple[Rule, ...]:
+    """Write cells as few rules, in a fixed order; what a wildcard covers is left out."""
+    cells = set(cells)
+    needed = [c for c in sorted(cells) if not any(o != c and o.covers(c) for o in cells)]
+    operations: dict[tuple[str, str, Scope, str], list[str]] = {}
+    for cell in needed:
+        operations.setdefault(cell[:4], []).append(cell.operation)
+    resources: dict[tuple[str, str, Scope, tuple[str, ...]], list[str]] = {}
+    for (group, version, scope, resource), verbs in operations.items():
+        resources.setdefault((group, version, scope, tuple(verbs)), []).append(resource)
+    return tuple(
+        Rule(
+            api_groups=(group,),
+            api_versions=(version,),
+            scope=scope,
+            operations=verbs,
+            resources=tuple(names),
+        )
+        for (group, version, scope, verbs), names in resources.items()
+    )
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or "*" in (one, other)
+
+
+def _resource_covers(wide: str, narrow: str) -> bool:
+    """Tell whether `pods/*`, `*/status`, `*` or `*/*` covers another resource of a rule.
+
+    `*` names no subresource, `pods/*` not the pods themselves.
+    """
+    if wide in {narrow, "*/*"}:
+        return True
+    if "/" not in wide:
+        return wide == "*" and "/" not in narrow
+    resource, _, part = wide.partition("/")
+    narrow_resource, _, narrow_part = narrow.partition("/")
+    return bool(narrow_part) and resource in {"*", narrow_resource} and part in {"*", narrow_part}
+
+
+def _resources_overlap(one: str, other: str) -> bool:
+    """Tell whether two resources of rules share a request; `pods/*` may mean pods too."""
+    resource, _, part = one.partition("/")
+    other_resource, _, other_part = other.partition("/")
+    return _overlap(resource, other_resource) and _overlap(part, other_part)
