@@ -9,6 +9,7 @@ higher ones give first when quota is taken back.
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Generic, NamedTuple, TypeVar
 
 from policyd.alloc.amount import UNLIMITED, add
@@ -69,7 +70,7 @@ class Share:
         share = self.weighted
         if math.isinf(share):
             return "+Inf"
-        return str(int(share)) if share.is_integer() else str(share)
+        return f"{Decimal(repr(share)).normalize():f}"
 
 
 def share_of(tree: QuotaTree, node: Node) -> Share:

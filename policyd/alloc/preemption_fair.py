@@ -26,7 +26,7 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
         return []
     with search.tree.trial():
         search.tree.charge(search.charges)
-        fair = _FairSearch(search)
+        fair = FairSearch(search)
         if fair.first(candidates, strategies[0]) or (
             len(strategies) > 1 and fair.second(fair.passed_over)
         ):
@@ -44,7 +44,7 @@ def _candidates(search: Search) -> Iterable[Candidate]:
             yield from search.others(node)
 
 
-class _FairSearch:
+class FairSearch:
     """One search; the claim is charged to the tree.
 
     Attributes:
@@ -77,8 +77,8 @@ class _FairSearch:
         entitled = gates.fair_sharing_preempt_within_nominal and search.within_nominal(
             search.claim.short
         )
-        waiting = _by_queue(candidates)
-        order = _Order(self, waiting)
+        waiting = by_queue(candidates)
+        order = Order(self, waiting)
         while (node := order.next()) is not None:
             if node is own or entitled:
                 reason: PreemptionReason = (
@@ -92,12 +92,11 @@ class _FairSearch:
 
     def second(self, candidates: Iterable[Candidate]) -> bool:
         """Choose one of each queue, by the shares as they are, until the claim fits."""
-        waiting = _by_queue(candidates)
-        order = _Order(self, waiting)
+        waiting = by_queue(candidates)
+        order = Order(self, waiting)
         while (node := order.next()) is not None:
-            ours, theirs = self._sides(node)
-            justified = self.shares.of(ours).rank < self.shares.of(theirs).rank
             candidate = waiting[node].popleft()
+            justified = self._starts_justified(*self._sides(node))
             if justified and self._take(candidate, "InCohortFairSharing"):
                 return True
             waiting[node].clear()
@@ -108,8 +107,7 @@ class _FairSearch:
         ours, theirs = self._sides(node)
         our_share, their_share = self.shares.of(ours), self.shares.of(theirs)
         if our_share.weightless and not their_share.weightless:
-            self.passed_over += waiting
-            waiting.clear()
+            self._pass_over(waiting)
         while waiting:
             candidate = waiting.popleft()
             if self._justified(strategy, our_share, theirs, candidate):
@@ -127,6 +125,13 @@ class _FairSearch:
         after = share_of(search.tree, theirs)
         search.restore(candidate.holding)
         return ours.rank <= after.rank
+
+    def _starts_justified(self, ours: Node, theirs: Node) -> bool:
+        return self.shares.of(ours).rank < self.shares.of(theirs).rank
+
+    def _pass_over(self, waiting: deque[Candidate]) -> None:
+        self.passed_over += waiting
+        waiting.clear()
 
     def _take(self, candidate: Candidate, reason: PreemptionReason) -> bool:
         self.search.remove(candidate.holding)
@@ -146,13 +151,13 @@ class _FairSearch:
         return node is self.search.node or node in self._below
 
 
-class _Order:
+class Order:
     """Whom to ask next: the queue with the highest share, going down from the top.
 
     Queues without candidates, and nodes that no longer borrow, are left for good.
     """
 
-    def __init__(self, fair: _FairSearch, waiting: _Waiting) -> None:
+    def __init__(self, fair: FairSearch, waiting: _Waiting) -> None:
         self._fair = fair
         self._waiting = waiting
         self._children: dict[Node, list[Node]] = {}
@@ -194,7 +199,8 @@ class _Order:
         return not weightless, -share, child.queue, tie
 
 
-def _by_queue(candidates: Iterable[Candidate]) -> _Waiting:
+def by_queue(candidates: Iterable[Candidate]) -> _Waiting:
+    """Let candidates wait in their queues, in the same order."""
     waiting: _Waiting = {}
     for candidate in candidates:
         waiting.setdefault(candidate.node, deque()).append(candidate)

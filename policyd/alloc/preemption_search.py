@@ -96,6 +96,10 @@ class Search:
         """Yield the candidates of another queue."""
         return self._candidates(node, self.policy.reclaim_within_cohort)
 
+    def any_of(self, node: Node) -> Iterator[Candidate]:
+        """Yield those of a queue that hold what is short, whatever the policies."""
+        return self._candidates(node, "Any")
+
     def _candidates(self, node: Node, policy: str) -> Iterator[Candidate]:
         if policy == "Never":
             return

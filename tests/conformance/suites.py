@@ -58,6 +58,20 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-config", "pkg-config__TestValidateDevice*", "kueue_config:run_validation"),
     Adapter("kueue-config", "pkg-config__TestValidateCustom*", "kueue_config:run_custom_labels"),
     Adapter("kueue-config", "pkg-config__TestWaitForPodsReady*", "kueue_config:run_waiting"),
+    Adapter("kueue-core", "*preemption__TestPreemption", "kueue_preemption:run_targets"),
+    Adapter(
+        "kueue-core", "*preemption__TestHierarchicalPreemptions", "kueue_preemption:run_targets"
+    ),
+    Adapter("kueue-core", "*preemption__TestFairPreemptions", "kueue_preemption:run_targets"),
+    Adapter("kueue-core", "*preemption__TestFairPreemptionSkips*", "kueue_preemption:run_hopeless"),
+    Adapter("kueue-core", "*preemption__TestCandidatesOrdering", "kueue_preemption:run_candidates"),
+    Adapter("kueue-core", "*preemption-common__*", "kueue_preemption:run_policies"),
+    Adapter("kueue-core", "*preemption-fairsharing__*", "kueue_fair_sharing:run_order"),
+    Adapter("kueue-core", "*__TestDominantResourceShare", "kueue_fair_sharing:run_shares"),
+    Adapter("kueue-core", "*__TestIsBorrowingOn", "kueue_fair_sharing:run_borrowing"),
+    Adapter("kueue-core", "*__TestPreciseWeightedShare*", "kueue_fair_sharing:run_texts"),
+    Adapter("kueue-core", "*__TestSnapshotAddRemoveW*", "kueue_preemption:run_what_if"),
+    Adapter("kueue-core", "*__TestEntryComparerLess", "kueue_fair_sharing:run_comparison"),
 )
 """The first adapter that takes a file runs it. Kueue's tables: one line for each table or more."""
 
