@@ -3,8 +3,9 @@
 Every call is decided by all policies, whichever webhook sent it: so mutations keep their order, no
 answer leaves out what another webhook's policy has to say, and replicas that know different
 policies for a moment can answer each other's calls. A webhook only says what is worth a call, and
-what happens to that if nobody answers. A request that two webhooks send is decided twice, with the
-same answer, as mutations are idempotent.
+what happens to that if nobody answers. What two webhooks send for validation is decided twice, with
+the same answer. Nothing is sent twice for mutation: namespaces that may be the same are taken
+together there, as a call too many costs less than a mutation too many.
 
 A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
 labels, of names, and by match conditions becomes the object selector if all ask the same, and else
@@ -19,10 +20,18 @@ from typing import Final
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.policy import Policy
-from policyd.api.selectors import LabelSelector, Operator, Requirement
+from policyd.api.selectors import Requirement
 from policyd.jobs.kinds import KINDS
 from webhooks.cells import Cell, cells_of, connected, rules_of, uncovered
 from webhooks.conditions import all_of, any_of, exported, label_condition, name_condition
+from webhooks.requirements import (
+    Requirements,
+    common,
+    in_order,
+    requirements_of,
+    taken_together,
+    text_of,
+)
 
 MOST_WEBHOOKS: Final = 16
 """Webhooks in one configuration. The API server looks at the selectors of all for each request, so
@@ -37,9 +46,6 @@ LONGEST_CONDITION: Final = 8192
 
 MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 """What can be changed on its way: not what is deleted, nor a connection."""
-
-Requirements = frozenset[Requirement]
-"""A label selector: all of it must hold. More requirements select less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +81,7 @@ class _Demand:
     def rank(self) -> tuple[bool, int, str]:
         """Puts whatever includes others before them, and everything in a fixed order."""
         size = len(self.namespaces) + len(self.objects) + len(self.conditions)
-        parts = (*map(_text, (self.namespaces, self.objects)), *sorted(self.conditions))
+        parts = (*map(text_of, (self.namespaces, self.objects)), *sorted(self.conditions))
         return self.failure_policy == "Ignore", size, "\n".join(parts)
 
     def includes(self, other: "_Demand") -> bool:
@@ -88,6 +94,7 @@ class _Demand:
         )
 
 
+_Given = tuple[_Demand, Iterable[Cell]]
 _Demands = Mapping[_Demand, frozenset[Cell]]
 
 
@@ -102,8 +109,8 @@ def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
         policies: Those in force.
         queue: Whether jobs that name a queue are held for it.
     """
-    mutate: list[tuple[_Demand, Iterable[Cell]]] = []
-    validate: list[tuple[_Demand, Iterable[Cell]]] = []
+    mutate: list[_Given] = []
+    validate: list[_Given] = []
     for policy in policies:
         if policy.spec.inject is not None:
             mutate += _demands(policy, "Ignore")
@@ -115,16 +122,10 @@ def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
         queued = _Demand("Ignore", objects=in_a_queue)
         mutate.append((queued, _job_cells("CREATE")))
         validate.append((queued, _job_cells("CREATE") | _job_cells("UPDATE")))
-    changeable = [
-        (demand, [c for c in cells if c.operation in MUTATING_OPERATIONS])
-        for demand, cells in mutate
-    ]
-    return DoorRules(mutate=_bounded(changeable), validate=_bounded(validate))
+    return DoorRules(mutate=_bounded(_once(mutate)), validate=_bounded(validate))
 
 
-def _demands(
-    policy: Policy, failure_policy: FailurePolicy
-) -> Iterable[tuple[_Demand, Iterable[Cell]]]:
+def _demands(policy: Policy, failure_policy: FailurePolicy) -> Iterable[_Given]:
     constraints = policy.spec.match_constraints
     expressions = [condition.expression for condition in policy.spec.match_conditions]
     for rule in constraints.resource_rules:
@@ -134,15 +135,28 @@ def _demands(
         yield (
             _Demand(
                 failure_policy,
-                namespaces=_requirements(constraints.namespace_selector),
-                objects=_requirements(constraints.object_selector),
+                namespaces=requirements_of(constraints.namespace_selector),
+                objects=requirements_of(constraints.object_selector),
                 conditions=frozenset(conditions),
             ),
             cells_of(rule),
         )
 
 
-def _bounded(given: Iterable[tuple[_Demand, Iterable[Cell]]]) -> tuple[Call, ...]:
+def _once(given: Iterable[_Given]) -> Iterable[_Given]:
+    """Take namespaces together that may be the same, so that nothing is mutated by two calls."""
+    changeable = [
+        (demand, frozenset(c for c in cells if c.operation in MUTATING_OPERATIONS))
+        for demand, cells in given
+    ]
+    for cells in connected(frozenset().union(*(its for _, its in changeable))):
+        asking = [(demand, its & cells) for demand, its in changeable if its & cells]
+        unions = taken_together(demand.namespaces for demand, _ in asking)
+        for demand, its in asking:
+            yield replace(demand, namespaces=unions[demand.namespaces]), its
+
+
+def _bounded(given: Iterable[_Given]) -> tuple[Call, ...]:
     """Return the calls, widened until they are few enough."""
     demands, sets = [], []
     for demand, cells in given:
@@ -169,26 +183,8 @@ def _all_namespaces(demands: list[_Demand]) -> list[_Demand]:
     selected: dict[FailurePolicy, list[Requirements]] = {}
     for demand in demands:
         selected.setdefault(demand.failure_policy, []).append(demand.namespaces)
-    common = {failure_policy: _common(selectors) for failure_policy, selectors in selected.items()}
-    return [replace(demand, namespaces=common[demand.failure_policy]) for demand in demands]
-
-
-def _common(selectors: list[Requirements]) -> Requirements:
-    """Return what all selectors ask for, the values of one label taken together."""
-    kept = set()
-    for requirement in selectors[0]:
-        found = [_agreeing(requirement, other) for other in selectors]
-        if all(found):
-            values = {value for other in found if other for value in other.values}
-            kept.add(_requirement(requirement.key, requirement.operator, values))
-    return frozenset(kept)
-
-
-def _agreeing(requirement: Requirement, selector: Requirements) -> Requirement | None:
-    """Return the requirement of a selector that asks the same, or for other values of the label."""
-    if requirement.operator != "In":
-        return requirement if requirement in selector else None
-    return next((r for r in selector if (r.key, r.operator) == (requirement.key, "In")), None)
+    unions = {failure_policy: common(selectors) for failure_policy, selectors in selected.items()}
+    return [replace(demand, namespaces=unions[demand.failure_policy]) for demand in demands]
 
 
 def _calls(given: Iterable[tuple[_Demand, frozenset[Cell]]]) -> tuple[Call, ...]:
@@ -217,7 +213,7 @@ def _group_calls(demands: _Demands) -> Iterable[Call]:
         narrowed = _narrowed(asking)
         joined[narrowed] = joined.get(narrowed, frozenset()) | cells
     first = next(iter(demands))
-    for objects, condition in sorted(joined, key=lambda key: (key[1], _text(key[0]))):
+    for objects, condition in sorted(joined, key=lambda key: (key[1], text_of(key[0]))):
         yield Call(
             failure_policy=first.failure_policy,
             rules=rules_of(joined[objects, condition]),
@@ -248,24 +244,3 @@ def _alternative(demand: _Demand, *, besides: Requirements) -> str:
 def _job_cells(operation: str) -> frozenset[Cell]:
     jobs = {Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in KINDS}
     return frozenset(jobs | {Cell("", "v1", "Namespaced", "pods", operation)})
-
-
-def _requirements(selector: LabelSelector) -> Requirements:
-    """Write a selector in one way only, so that equal ones are equal."""
-    labels = {_requirement(k, "In", {v}) for k, v in selector.match_labels.items()}
-    return frozenset(labels) | {
-        _requirement(r.key, r.operator, r.values) for r in selector.match_expressions
-    }
-
-
-def _requirement(key: str, operator: Operator, values: Iterable[str]) -> Requirement:
-    return Requirement(key=key, operator=operator, values=tuple(sorted(set(values))))
-
-
-def in_order(requirements: Requirements) -> list[Requirement]:
-    """Return requirements in a fixed order."""
-    return sorted(requirements, key=lambda r: (r.key, r.operator, r.values))
-
-
-def _text(requirements: Requirements) -> str:
-    return "".join(map(repr, in_order(requirements)))

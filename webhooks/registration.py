@@ -13,8 +13,9 @@ import msgspec
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
 from policyd.api.selectors import Requirement
-from webhooks.calls import Call, DoorRules, in_order
+from webhooks.calls import Call, DoorRules
 from webhooks.namespaces import NAME_LABEL
+from webhooks.requirements import in_order
 
 NAME = "door.policyd.io"
 """The name of both configurations. Mutating ones are called in the order of their names: this one

@@ -1,9 +1,11 @@
 """Which requests are sent to the door: all that a policy may want, and as few others as can be."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policyd.api.policy import Inject
 from policyd.api.selectors import LabelSelector
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.match import Attributes, rules_match, selects_object
@@ -328,6 +330,39 @@ def test_mutation_stops_nothing():
     assert shown(calls) == ["Ignore pods in:tier=research"]
 
 
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        pytest.param(
+            [
+                policy(rule(), inject=True, namespaces=RESEARCH),
+                policy(rule(), inject=True, namespaces=PRODUCTION),
+            ],
+            ["Ignore pods in:tier=production", "Ignore pods in:tier=research"],
+            id="namespaces-that-are-never-the-same",
+        ),
+        pytest.param(
+            [
+                policy(rule(), inject=True, namespaces=RESEARCH),
+                policy(rule(), inject=True, namespaces={"matchLabels": {"team": "a"}}),
+            ],
+            ["Ignore pods"],
+            id="namespaces-that-may-be-the-same",
+        ),
+        pytest.param(
+            [
+                policy(rule(), inject=True, namespaces=RESEARCH),
+                policy(rule("secrets"), inject=True, namespaces={"matchLabels": {"team": "a"}}),
+            ],
+            ["Ignore secrets in:team=a", "Ignore pods in:tier=research"],
+            id="objects-that-are-never-the-same",
+        ),
+    ],
+)
+def test_nothing_is_mutated_by_two_calls(policies, expected):
+    assert shown(door_rules(policies, queue=False).mutate) == expected
+
+
 TIERS = [{}, RESEARCH, PRODUCTION, {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}]
 TEAM = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}
 CONDITIONS = [
@@ -379,6 +414,26 @@ def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, req
             assert sent_by
             if each.spec.failure_policy == "Fail":
                 assert any(call.failure_policy == "Fail" for call in sent_by)
+
+
+@given(st.lists(policies_, max_size=5), requests)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_policy_wants_is_sent_once_for_mutation(policies, request_):
+    changing = [mutating(p) for p in policies]
+    calls = door_rules(changing, queue=False).mutate
+    wanted = any(wants(each, request_) for each in changing)
+
+    sent = [call for call in calls if sends(call, request_)]
+
+    if request_["operation"] != "DELETE":
+        assert len(sent) <= 1
+        assert len(sent) == 1 or not wanted
+
+
+def mutating(given):
+    inject = msgspec.convert({"queueName": "a"}, Inject)
+    spec = msgspec.structs.replace(given.spec, inject=inject)
+    return msgspec.structs.replace(given, spec=spec)
 
 
 @given(st.lists(policies_, max_size=5), requests)
