@@ -1,0 +1,23 @@
+{{/*
+What to type for each kind that is installed otherwise than this chart has it. One with other versions
+is Kueue's own, and used as it is. Empty where there is no cluster to look at.
+*/}}
+{{- define "policyd.outdatedKinds" -}}
+{{- range $path, $_ := .Files.Glob "crds/*.yaml" }}
+{{- $ours := $.Files.Get $path | fromYaml }}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $ours.metadata.name }}
+{{- if $found }}
+{{- $foundVersions := dict }}
+{{- range $found.spec.versions }}
+{{- $_ := set $foundVersions .name .schema }}
+{{- end }}
+{{- $versions := dict }}
+{{- range $ours.spec.versions }}
+{{- $_ := set $versions .name .schema }}
+{{- end }}
+{{- if and (eq (keys $versions | sortAlpha | toJson) (keys $foundVersions | sortAlpha | toJson)) (ne (toJson $versions) (toJson $foundVersions)) }}
+  kubectl apply --server-side --force-conflicts -f {{ $path }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

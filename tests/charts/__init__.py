@@ -1,0 +1,1 @@
+"""The chart: what it renders, and that what it installs is enough, and no more than needed."""

@@ -1,0 +1,107 @@
+"""The chart, installed by helm on a real control plane, with policyd's processes beside it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from policyd.local import demo
+from tests.charts import release
+from tests.charts.release import CHART, NAMESPACE, RELEASE
+from tests.charts.rights import audit_flags
+from tests.controlplane.programs import API_SERVER, COMPONENTS, ETCD, KWOK, free_ports
+from tests.controlplane.server import ControlPlane
+from tests.scenarios.api import Api, eventually
+from tests.scenarios.clusters import Process, created, door_is_open
+
+WEBHOOKS, CONTROLLER = f"{RELEASE}-webhooks", f"{RELEASE}-controller"
+
+STRICT = "OwnerReferencesPermissionEnforcement"
+"""What some distributions add: who makes an object that keeps its owner needs rights on that."""
+
+
+@dataclass(kw_only=True)
+class Installation:
+    """A release, and the processes that its pods would run."""
+
+    control_plane: ControlPlane
+    api: Api
+    folder: Path
+    values: dict[str, object]
+    door: Process
+    controller: Process
+
+    def helm(self, *arguments: object) -> str:
+        return release.on(self.control_plane, *arguments)
+
+
+@contextmanager
+def installation(folder: Path, *, components=COMPONENTS) -> Iterator[Installation]:
+    """Install the chart on a new control plane, and run what it describes, as its accounts."""
+    flags = {API_SERVER: [*audit_flags(folder), f"--enable-admission-plugins={STRICT}"]}
+    with ControlPlane(flags=flags, components=components) as control_plane, ExitStack() as stack:
+        api = Api(control_plane.kubeconfig)
+        values = installed(control_plane, api, wait=KWOK in components)
+        release.lead_to_this_machine(control_plane, WEBHOOKS)
+        door, controller = (process(control_plane, name, folder) for name in (WEBHOOKS, CONTROLLER))
+        for each in (door, controller):
+            each.start()
+            stack.callback(each.stop)
+        for item in demo.teams():
+            eventually(lambda item=item: created(api, item), what=f"{item['kind']} is served")
+        eventually(lambda: door_is_open(api, (door, controller)), what="the door is open")
+        yield Installation(
+            control_plane=control_plane,
+            api=api,
+            folder=folder,
+            values=values,
+            door=door,
+            controller=controller,
+        )
+
+
+def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str, object]:
+    """Run `helm install` for a namespace that takes no other pods than restricted ones."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    metadata = {"name": NAMESPACE, "labels": labels}
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    ports = free_ports(["webhooks", "health"])
+    values: dict[str, object] = {
+        "policies.enabled": True,
+        "webhooks.port": ports["webhooks"],
+        "webhooks.service.port": ports["webhooks"],
+        "webhooks.drainSeconds": 0,
+        "controller.healthPort": ports["health"],
+    }
+    if wait:
+        control_plane.add_nodes("system-1", "system-2")
+        for node in demo.nodes():
+            api.create(node)
+    waiting = ["--wait", "--timeout=2m"] if wait else []
+    release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values), *waiting)
+    return values
+
+
+def process(control_plane: ControlPlane, name: str, folder: Path) -> Process:
+    """Return what a Deployment of the release runs, with its account's token."""
+    command = release.deployed_command(control_plane, name)
+    kubeconfig = release.account_kubeconfig(control_plane, name)
+    return Process([*command, "--kubeconfig", str(kubeconfig)], folder / f"{name}.log")
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """The chart installed where pods run."""
+    with installation(tmp_path_factory.mktemp("whole")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory):
+    """An API server that has the chart's kinds, and a namespace for a release."""
+    with ControlPlane(components=(ETCD, API_SERVER)) as control_plane:
+        control_plane.kubectl("apply", "-f", str(CHART / "crds"))
+        control_plane.kubectl("create", "namespace", NAMESPACE)
+        yield control_plane

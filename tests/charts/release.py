@@ -1,0 +1,95 @@
+"""helm as its users run it, and policyd's processes as the installed Deployments describe them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane.process import environment
+from tests.controlplane.programs import find_binaries
+from tests.controlplane.server import ControlPlane
+
+CHART = Path(__file__).parents[2] / "charts" / "policyd"
+NAMESPACE = "policyd-system"
+RELEASE = "policyd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a run of helm ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def helm(*arguments: object, folder: Path, kubeconfig: Path | None = None) -> Done:
+    """Run helm with settings of nobody's, and return how it ended."""
+    to = [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
+    done = subprocess.run(
+        [find_binaries() / "helm", *map(str, arguments), *to],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=environment(folder),
+        cwd=folder,
+    )
+    return Done(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def on(control_plane: ControlPlane, *arguments: object) -> str:
+    """Run helm on a control plane, in policyd's namespace, and return what it prints."""
+    folder = control_plane.site.folder
+    done = helm(
+        *arguments, f"--namespace={NAMESPACE}", folder=folder, kubeconfig=control_plane.kubeconfig
+    )
+    assert done.code == 0, done.err
+    return done.out
+
+
+def set_values(values: dict[str, object]) -> list[str]:
+    """Return the options that set values, of any type."""
+    return [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
+
+
+def objects(control_plane: ControlPlane, *arguments: str) -> list[dict[str, Any]]:
+    """Return what kubectl finds."""
+    return json.loads(control_plane.kubectl("get", *arguments, "-o=json"))["items"]
+
+
+def deployed_command(control_plane: ControlPlane, name: str) -> list[str]:
+    """Return what a Deployment of the release has its container run."""
+    found = control_plane.kubectl("get", "deployment", name, "-n", NAMESPACE, "-o=json")
+    container = json.loads(found)["spec"]["template"]["spec"]["containers"][0]
+    program, *more = container["command"]
+    return [str(Path(sys.executable).parent / program), *more, *container["args"]]
+
+
+def account_kubeconfig(control_plane: ControlPlane, account: str) -> Path:
+    """Write a kubeconfig with a token of one of the release's accounts."""
+    token = control_plane.kubectl("create", "token", account, "-n", NAMESPACE).strip()
+    config = json.loads(control_plane.kubeconfig.read_text())
+    config["users"] = [{"name": account, "user": {"token": token}}]
+    context = {"cluster": config["clusters"][0]["name"], "user": account, "namespace": NAMESPACE}
+    config["contexts"] = [{"name": account, "context": context}]
+    config["current-context"] = account
+    file = control_plane.site.folder / f"{account}.kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def lead_to_this_machine(control_plane: ControlPlane, service: str) -> None:
+    """Have a Service mean this machine, as kube-proxy would have it mean the pods."""
+    here: dict[str, object] = {"type": "ExternalName", "externalName": "localhost"}
+    spec = here | {"clusterIP": None, "clusterIPs": None}
+    patch = json.dumps({"spec": spec})
+    control_plane.kubectl("patch", "service", service, "-n", NAMESPACE, "--patch", patch)
+
+
+def names(items: Sequence[dict[str, Any]]) -> set[str]:
+    """Return the objects' names."""
+    return {item["metadata"]["name"] for item in items}

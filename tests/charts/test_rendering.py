@@ -1,0 +1,293 @@
+"""What helm makes of the chart: objects that a real API server takes, or a sentence."""
+
+import tarfile
+
+import pytest
+import yaml
+
+from policyd.policy_files import policy_files
+from tests.charts import release
+from tests.charts.release import CHART, NAMESPACE, RELEASE
+
+pytestmark = pytest.mark.e2e
+
+LIBRARY = CHART.parents[1] / "policies"
+SERVICE_MONITORS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
+    "spec": {
+        "group": "monitoring.coreos.com",
+        "names": {
+            "kind": "ServiceMonitor",
+            "listKind": "ServiceMonitorList",
+            "plural": "servicemonitors",
+            "singular": "servicemonitor",
+        },
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+"""A stand-in for the Prometheus operator's kind."""
+
+EVERYTHING = {
+    "commonLabels": {"team": "platform"},
+    "controller.affinity": {"nodeAffinity": {}},
+    "controller.extraArgs": ["--no-leader-election"],
+    "controller.podAnnotations": {"a": "b"},
+    "controller.verbose": True,
+    "image.digest": f"sha256:{'0' * 64}",
+    "imagePullSecrets": [{"name": "pull"}],
+    "metrics.enabled": True,
+    "metrics.serviceMonitor.enabled": True,
+    "metrics.serviceMonitor.labels": {"release": "prometheus"},
+    "networkPolicy.enabled": True,
+    "networkPolicy.metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
+    "policies.enabled": True,
+    "policies.enforcement": "Warn",
+    "priorityClassName": "",
+    "webhooks.extraArgs": ["--host=::"],
+    "webhooks.hostNetwork": True,
+    "webhooks.nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+    "webhooks.podDisruptionBudget.maxUnavailable": "50%",
+    "webhooks.podLabels": {"a": "b"},
+    "webhooks.resources": {},
+    "webhooks.service.annotations": {"a": "b"},
+    "webhooks.serviceAccountAnnotations": {"a": "b"},
+    "webhooks.tolerations": [{"operator": "Exists"}],
+    "webhooks.topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+        }
+    ],
+}
+NOTHING = {
+    "controller.enabled": False,
+    "controller.podDisruptionBudget.enabled": False,
+    "userRoles.enabled": False,
+    "webhooks.podDisruptionBudget.enabled": False,
+    "webhooks.certificate.existingSecret": "given",
+}
+
+
+@pytest.fixture(scope="module")
+def server(bare):
+    """An API server that knows every kind of the chart, those of other projects too."""
+    bare.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(SERVICE_MONITORS))
+    bare.wait_for("crd", "--all", condition="condition=Established")
+    return bare
+
+
+def rendered(folder, values=None, *options):
+    """Return the objects that helm makes, by kind and name."""
+    given = release.set_values(values or {})
+    done = release.helm(
+        *("template", RELEASE, CHART, f"--namespace={NAMESPACE}", *given, *options), folder=folder
+    )
+    assert done.code == 0, done.err
+    found = [item for item in yaml.safe_load_all(done.out) if item]
+    by_name = {(item["kind"], item["metadata"]["name"]): item for item in found}
+    assert len(by_name) == len(found), "no object is there twice"
+    return by_name
+
+
+def arguments(objects, component):
+    deployment = objects["Deployment", f"{RELEASE}-{component}"]
+    return deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_the_chart_passes_helms_own_checks(tmp_path):
+    done = release.helm("lint", "--strict", CHART, folder=tmp_path)
+
+    assert done.code == 0, done.out
+    assert "WARNING" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        pytest.param({}, {"Deployment", "PodDisruptionBudget", "Secret", "Lease"}, id="defaults"),
+        pytest.param(EVERYTHING, {"NetworkPolicy", "Policy", "ServiceMonitor"}, id="everything"),
+        pytest.param(NOTHING, {"Deployment", "Service"}, id="nothing-but-the-door"),
+        pytest.param({"fullnameOverride": "gate"}, {"Deployment"}, id="another-name"),
+    ],
+)
+def test_the_api_server_takes_what_is_rendered(server, tmp_path, values, kinds):
+    objects = rendered(tmp_path, values)
+    text = yaml.safe_dump_all(objects.values())
+
+    taken = server.kubectl(
+        *("apply", "--dry-run=server", "--validate=strict", "-f", "-", "-o=name"), stdin=text
+    )
+
+    assert len(taken.split()) == len(objects)
+    assert kinds <= {kind for kind, _ in objects}
+
+
+def test_without_the_queue_the_door_holds_no_jobs(tmp_path):
+    objects = rendered(tmp_path, NOTHING)
+
+    assert "--no-queue" in arguments(objects, "webhooks")
+    assert not [name for kind, name in objects if "controller" in name]
+
+
+def test_a_given_certificate_needs_no_right_to_secrets(tmp_path):
+    objects = rendered(tmp_path, {"webhooks.certificate.existingSecret": "given"})
+
+    assert "--authority=/certificate/ca.crt" in arguments(objects, "webhooks")
+    assert not [1 for kind, name in objects if kind == "Secret"]
+    assert ("Role", f"{RELEASE}-webhooks") not in objects
+
+
+@pytest.mark.parametrize(
+    ("release_name", "values", "expected"),
+    [
+        pytest.param("policyd", {}, "policyd-webhooks", id="the-charts-name"),
+        pytest.param("gpu-policyd", {}, "gpu-policyd-webhooks", id="has-the-charts-name"),
+        pytest.param("gate", {}, "gate-policyd-webhooks", id="another"),
+        pytest.param("gate", {"nameOverride": "x"}, "gate-x-webhooks", id="name-overridden"),
+        pytest.param("gate", {"fullnameOverride": "x"}, "x-webhooks", id="all-overridden"),
+    ],
+)
+def test_objects_are_named_for_the_release(tmp_path, release_name, values, expected):
+    given = release.set_values(values)
+
+    done = release.helm("template", release_name, CHART, *given, folder=tmp_path)
+
+    found = [item for item in yaml.safe_load_all(done.out) if item]
+    assert expected in release.names([item for item in found if item["kind"] == "Deployment"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param({}, "registry.example/policyd:0.1.0", id="the-charts-version"),
+        pytest.param({"image.tag": "main"}, "registry.example/policyd:main", id="a-tag"),
+        pytest.param(
+            {"image.tag": "main", "image.digest": f"sha256:{'a' * 64}"},
+            f"registry.example/policyd@sha256:{'a' * 64}",
+            id="a-digest-wins",
+        ),
+    ],
+)
+def test_the_image_is(tmp_path, values, expected):
+    for component in ("webhooks", "controller"):
+        deployment = rendered(tmp_path, values)["Deployment", f"{RELEASE}-{component}"]
+
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == expected
+
+
+def library():
+    """The library's policies, by name."""
+    found = [yaml.safe_load(file.read_text()) for file in policy_files([LIBRARY])]
+    return {policy["metadata"]["name"]: policy for policy in found}
+
+
+def policies(objects):
+    return {name: item for (kind, name), item in objects.items() if kind == "Policy"}
+
+
+def test_the_library_is_installed_as_it_is(tmp_path):
+    installed = policies(rendered(tmp_path, {"policies.enabled": True}))
+
+    assert {name: item["spec"] for name, item in installed.items()} == {
+        name: item["spec"] for name, item in library().items()
+    }
+
+
+def test_no_policy_is_installed_unless_asked_for(tmp_path):
+    assert policies(rendered(tmp_path)) == {}
+
+
+def test_all_policies_may_begin_with_warnings(tmp_path):
+    values = {"policies.enabled": True, "policies.enforcement": "Warn"}
+
+    installed = policies(rendered(tmp_path, values))
+
+    assert {item["spec"]["enforcement"] for item in installed.values()} == {"Warn"}
+
+
+def test_policies_are_chosen_by_name(tmp_path):
+    some = ["gang-labels", "spot"]
+    values = {"policies.enabled": True, "policies.only": some, "policies.exclude": ["spot"]}
+
+    assert set(policies(rendered(tmp_path, values))) == {"gang-labels"}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        pytest.param({"webhook.replicas": 2}, ["'webhook' not allowed"], id="misspelt"),
+        pytest.param(
+            {"webhooks.replicas": "two"},
+            ["/webhooks/replicas", "got string, want integer"],
+            id="type",
+        ),
+        pytest.param(
+            {"webhooks.timeoutSeconds": 60}, ["/webhooks/timeoutSeconds", "want 30"], id="too-long"
+        ),
+        pytest.param({"webhooks.port": 0}, ["/webhooks/port"], id="no-port"),
+        pytest.param({"image.repository": ""}, ["/image/repository"], id="no-image"),
+        pytest.param(
+            {"policies.enforcement": "deny"},
+            ["/policies/enforcement", "'Deny', 'Warn', 'Audit'"],
+            id="enforcement",
+        ),
+        pytest.param(
+            {"policies.enabled": True, "policies.only": ["gangs"]},
+            ["no policy `gangs` in the library, which has", "gang-labels"],
+            id="unknown-policy",
+        ),
+        pytest.param({"webhooks.extraArgs": ["host"]}, ["/webhooks/extraArgs/0"], id="no-option"),
+        pytest.param({"fullnameOverride": "A_b"}, ["/fullnameOverride"], id="no-name"),
+    ],
+)
+def test_a_bad_value_is_refused_in_words(tmp_path, values, words):
+    given = release.set_values(values)
+
+    done = release.helm("template", RELEASE, CHART, *given, folder=tmp_path)
+
+    assert done.code != 0
+    assert [word for word in words if word not in done.err] == []
+
+
+def test_a_package_has_the_policies_and_not_their_cases(tmp_path):
+    done = release.helm("package", CHART, folder=tmp_path)
+    assert done.code == 0, done.err
+
+    with tarfile.open(next(tmp_path.glob("*.tgz"))) as package:
+        names = {name.removeprefix("policyd/") for name in package.getnames()}
+
+    assert {name for name in names if name.startswith("policies/")} == {
+        f"policies/{file.relative_to(LIBRARY)}" for file in policy_files([LIBRARY])
+    }
+    assert "image/Dockerfile" not in names
+    assert {"README.md", "values.schema.json"} <= names
+
+
+def test_a_package_renders_what_the_folder_renders(tmp_path):
+    values = release.set_values({"policies.enabled": True})
+    release.helm("package", CHART, folder=tmp_path)
+    package = next(tmp_path.glob("*.tgz"))
+
+    texts = [
+        release.helm("template", RELEASE, where, *values, folder=tmp_path).out
+        for where in (CHART, package)
+    ]
+
+    assert texts[0]
+    assert texts[0] == texts[1]
