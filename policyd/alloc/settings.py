@@ -58,12 +58,15 @@ class Settings(Value, frozen=True):
             (quotaCheckStrategy `IgnoreUndeclared`).
         blocks_until_ready: Whether admissions wait until what is admitted runs
             (waitForPodsReady.blockAdmission).
+        requeues_by_creation: Whether a workload whose pods did not get ready keeps its place
+            (waitForPodsReady.requeuingStrategy.timestamp `Creation`).
     """
 
     gates: Gates = Gates()
     fair_sharing: FairSharing | None = None
     ignores_undeclared: bool = False
     blocks_until_ready: bool = False
+    requeues_by_creation: bool = False
 
 
 DEFAULTS = Settings()

@@ -16,10 +16,10 @@ from policyd.alloc.workload import Workload as Value
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
 from policyd.api.meta import condition_true, find_condition
-from policyd.controller.conversion import NAMESPACE_MISMATCH, workload_value
 from policyd.controller.index import Index, local_queue_key
 from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
+from policyd.controller.workload_values import NAMESPACE_MISMATCH, Circumstances, workload_value
 from policyd.jobs.base import JobObject
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import Pod
@@ -138,13 +138,9 @@ class Cache:
     def _value(self, workload: Workload, cluster_queue: str) -> Value:
         reserved = has_quota(workload)
         objection = None if reserved else self._objection(workload, cluster_queue)
-        now = self._pace.clock.now()
+        circumstances = Circumstances(now=self._pace.clock.now(), settings=self.state.settings)
         value = workload_value(
-            workload,
-            cluster_queue=cluster_queue,
-            objection=objection,
-            gates=self.state.settings.gates,
-            now=now,
+            workload, circumstances, cluster_queue=cluster_queue, objection=objection
         )
         if value.key in self._held_back and not reserved:
             return msgspec.structs.replace(value, backing_off=True)

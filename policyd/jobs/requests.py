@@ -1,57 +1,166 @@
 """What a pod set's pods will request, checked: worked out before there is a pod."""
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+
+import msgspec
+
+from policyd.api.configuration.kinds import Resources as ResourceConfiguration
+from policyd.api.configuration.kinds import ResourceTransformation
+from policyd.api.kueue import Workload
+from policyd.api.kueue.validation import FieldError
+from policyd.api.limit_ranges import Summary, limit_errors, with_limits
 from policyd.api.pod_requests import pod_requests
-from policyd.api.pods import PodSpec, Resources
+from policyd.api.pods import Container, PodSpec, Resources
 from policyd.api.quantity import QuantityError, parse_quantity
+from policyd.api.schema import QuantityText
 
 LARGEST = 2**63 - 1
+
+_NANO = 10**9
+_MILLI = 1_000
 
 
 class InvalidRequestsError(ValueError):
     """A pod's requests cannot be used; the text is for the workload's condition."""
 
 
-def requests_of(spec: PodSpec) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class RequestRules:
+    """What others than the pod's author say about its requests."""
+
+    limits: Summary = field(default_factory=dict)
+    """LimitRanges of its namespace."""
+    overheads: Mapping[str, Mapping[str, QuantityText]] = field(default_factory=dict)
+    """What a pod costs beyond its containers, by the name of its RuntimeClass."""
+    resources: ResourceConfiguration = field(default_factory=ResourceConfiguration)
+    """What the administrator does not count, and counts as something else."""
+
+
+NO_RULES = RequestRules()
+
+
+def prepared(spec: PodSpec, rules: RequestRules) -> PodSpec:
+    """Return a pod's specification as the pod will have it: with overhead, limits and requests."""
+    overhead = rules.overheads.get(spec.runtime_class_name)
+    if overhead and not spec.overhead:
+        spec = msgspec.structs.replace(spec, overhead=dict(overhead))
+    if rules.limits:
+        spec = with_limits(spec, rules.limits)
+    return msgspec.structs.replace(
+        spec,
+        containers=tuple(_requesting(each) for each in spec.containers),
+        init_containers=tuple(_requesting(each) for each in spec.init_containers),
+        resources=None if spec.resources is None else _limits_requested(spec.resources),
+    )
+
+
+def _requesting(container: Container) -> Container:
+    resources = _limits_requested(container.resources)
+    return msgspec.structs.replace(container, resources=resources)
+
+
+def _limits_requested(resources: Resources) -> Resources:
+    requests = {**resources.limits, **resources.requests}
+    return msgspec.structs.replace(resources, requests=requests)
+
+
+def requests_of(spec: PodSpec, rules: RequestRules = NO_RULES) -> dict[str, int]:
     """Return what one pod requests in canonical units, at least 0 of each resource.
+
+    Args:
+        spec: The pod's specification, prepared.
+        rules: What is not counted, and what is counted as something else.
 
     Raises:
         InvalidRequestsError: If something is not a quantity.
     """
     try:
         total = pod_requests(spec)
+        counted = rules.resources
+        total = {
+            name: amount
+            for name, amount in total.items()
+            if not name.startswith(counted.exclude_resource_prefixes)
+        }
+        if counted.transformations:
+            total = _transformed(total, counted.transformations)
     except QuantityError as error:
         raise InvalidRequestsError(f"resources validation failed: {error}") from error
     return {name: max(0, min(amount, LARGEST)) for name, amount in total.items()}
 
 
-def check_limits(spec: PodSpec, *, pod_set: int) -> None:
-    """Check that nothing requests more than its limit.
+def _transformed(
+    total: Mapping[str, int], transformations: Iterable[ResourceTransformation]
+) -> dict[str, int]:
+    """Count some resources as others; what comes of it adds to what is requested directly."""
+    exact = {name: Fraction(n, _MILLI if name == "cpu" else 1) for name, n in total.items()}
+    kept, generated = dict(total), dict[str, Fraction]()
+    for each in transformations:
+        if each.input not in exact:
+            continue
+        value = exact[each.input] * exact.get(each.multiply_by, Fraction(1))
+        for name, factor in each.outputs.items():
+            share = value * Fraction(parse_quantity(factor).nano, _NANO)
+            generated[name] = generated.get(name, Fraction(0)) + share
+        if each.strategy == "Replace":
+            del kept[each.input]
+    for name, share in generated.items():
+        amount = max(0, ceil(share * (_MILLI if name == "cpu" else 1)))
+        kept[name] = kept.get(name, 0) + amount
+    return kept
+
+
+def check_requests(workload: Workload, rules: RequestRules = NO_RULES) -> None:
+    """Check that nothing requests more than its limit or its namespace allows.
 
     Raises:
-        InvalidRequestsError: With Kueue's words, naming the container by its place.
+        InvalidRequestsError: With Kueue's words, naming each container by its place.
     """
-    where = f"spec.podSets[{pod_set}].template.spec"
-    lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
-    for field, containers in lists:
-        for index, container in enumerate(containers):
-            _check_resources(container.resources, f"{where}.{field}[{index}]")
-    if spec.resources is not None:
-        _check_resources(spec.resources, where)
-
-
-def _check_resources(resources: Resources, where: str) -> None:
+    specs = [
+        (f"spec.podSets[{index}].template.spec", prepared(pod_set.template.spec, rules))
+        for index, pod_set in enumerate(workload.spec.pod_sets)
+    ]
     try:
-        above = sorted(
-            name
-            for name, asked in resources.requests.items()
-            if name in resources.limits
-            and parse_quantity(asked) > parse_quantity(resources.limits[name])
-        )
+        above = [error for path, spec in specs for error in resource_errors(spec, path)]
+        beyond = [error for path, spec in specs for error in limit_errors(spec, rules.limits, path)]
     except QuantityError as error:
-        raise InvalidRequestsError(f"resources validation failed: {where}: {error}") from error
+        raise InvalidRequestsError(f"resources validation failed: {error}") from error
     if above:
-        names = ", ".join(f'"{name}"' for name in above)
-        raise InvalidRequestsError(
-            f"resources validation failed: {where}: Invalid value: [{names}]: "
-            "requests must not exceed its limits"
-        )
+        raise InvalidRequestsError(f"resources validation failed: {_sentence(above)}")
+    if beyond:
+        message = f"resources didn't satisfy LimitRange constraints: {_sentence(beyond)}"
+        raise InvalidRequestsError(message)
+
+
+def resource_errors(spec: PodSpec, path: str) -> Iterator[FieldError]:
+    """Yield what requests more than its own limit.
+
+    Raises:
+        QuantityError: If a quantity cannot be read.
+    """
+    lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
+    for name, containers in lists:
+        for index, container in enumerate(containers):
+            yield from _above_limit(container.resources, f"{path}.{name}[{index}]")
+    if spec.resources is not None:
+        yield from _above_limit(spec.resources, f"{path}.resources")
+
+
+def _above_limit(resources: Resources, path: str) -> Iterator[FieldError]:
+    above = sorted(
+        name
+        for name, asked in resources.requests.items()
+        if name in resources.limits
+        and parse_quantity(asked) > parse_quantity(resources.limits[name])
+    )
+    if above:
+        yield FieldError(path, above, "requests must not exceed its limits")
+
+
+def _sentence(errors: list[FieldError]) -> str:
+    texts = [f"{e.path}: Invalid value: {json.dumps(e.value)}: {e.message}" for e in errors]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

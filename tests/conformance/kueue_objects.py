@@ -12,9 +12,9 @@ import msgspec
 
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.controller.cache import Cache
-from policyd.controller.conversion import workload_value
 from policyd.controller.mirrors import open_mirrors
 from policyd.controller.queue_changes import QueueChanges
+from policyd.controller.workload_values import Circumstances, workload_value
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from tests.conformance.outcome import Outcome, judge
 
@@ -157,10 +157,8 @@ class Cluster:
     def value(self, body, cluster_queue):
         """Convert a Workload as if it were in `cluster_queue`; it is not put anywhere."""
         workload = decode(body, self.mirrors.workloads.into)
-        gates = self.state.settings.gates
-        return workload_value(
-            workload, cluster_queue=cluster_queue, gates=gates, now=self.clock.now()
-        )
+        circumstances = Circumstances(now=self.clock.now(), settings=self.state.settings)
+        return workload_value(workload, circumstances, cluster_queue=cluster_queue)
 
 
 def decode(body, into, *, version=0):

@@ -3,11 +3,10 @@
 import msgspec
 import pytest
 
-from policyd.alloc.settings import Gates
 from policyd.api.kueue import Admission, PodSetAssignment, Workload
 from policyd.controller import transitions as t
-from policyd.controller.conversion import workload_value
 from policyd.controller.patches import merge_difference, status_patch
+from policyd.controller.workload_values import Circumstances, workload_value
 from policyd.patch.merge_patch import apply_merge_patch
 
 NOW = 1_700_000_000.0
@@ -152,7 +151,7 @@ def test_quota_is_held_for_the_pods_that_are_left(reclaimed, held):
     body["status"]["admission"]["podSetAssignments"][0]["name"] = "main"
 
     value = workload_value(
-        msgspec.convert(body, Workload), cluster_queue="cq", gates=Gates(), now=NOW
+        msgspec.convert(body, Workload), Circumstances(now=NOW), cluster_queue="cq"
     )
 
     assert value.admission.usage() == {("f", "cpu"): held}

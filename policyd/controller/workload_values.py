@@ -1,0 +1,221 @@
+"""Workloads of the API as the allocator sees them: requests become integers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from policyd.alloc.flavor import LabelRequirement, Term
+from policyd.alloc.settings import DEFAULTS, Settings
+from policyd.alloc.workload import Admission, Objection, PodSet, PodSetAssignment, Workload
+from policyd.api import kueue
+from policyd.api.kueue.names import (
+    ADMITTED,
+    EVICTED,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+)
+from policyd.api.meta import Condition, condition_true, find_condition
+from policyd.api.pod_requests import amount
+from policyd.api.pods import PodSpec
+from policyd.api.quantity import QuantityError
+from policyd.controller.conversion import tolerations
+from policyd.controller.priorities import effective_priority
+from policyd.jobs.requests import (
+    NO_RULES,
+    InvalidRequestsError,
+    RequestRules,
+    check_requests,
+    prepared,
+    requests_of,
+)
+
+NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
+FAILED_CHECKS: Final = "The workload has failed admission checks"
+
+_JUST_AFTER: Final = 0.001
+"""Seconds by which who was preempted for a borrower queues behind who was evicted then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What decides about a workload beside itself."""
+
+    now: float
+    """Seconds since the epoch, for its back-off."""
+    settings: Settings = DEFAULTS
+    """What the administrator set."""
+    rules: RequestRules = NO_RULES
+    """What its namespace, its runtime and the administrator make of its requests."""
+
+
+def workload_value(
+    workload: kueue.Workload,
+    circumstances: Circumstances,
+    *,
+    cluster_queue: str,
+    objection: Objection | None = None,
+) -> Workload:
+    """Convert a workload that holds quota, or waits for it.
+
+    Args:
+        workload: The workload.
+        circumstances: What else decides about it.
+        cluster_queue: Where it queues; what it holds quota of may be another one.
+        objection: Why it cannot be considered, apart from what the workload itself says.
+    """
+    metadata, settings = workload.metadata, circumstances.settings
+    given_back = _given_back(workload, settings)
+    admission = _admission(workload, given_back)
+    pod_sets: tuple[PodSet, ...] = ()
+    invalid: Objection | None = None
+    if admission is None:
+        pod_sets, invalid = _pod_sets(workload, given_back, circumstances.rules)
+    return Workload(
+        key=metadata.key,
+        uid=metadata.uid,
+        cluster_queue=cluster_queue if admission is None else admission.cluster_queue,
+        local_queue=f"{metadata.namespace}/{workload.spec.queue_name}",
+        priority=effective_priority(workload, settings.gates),
+        queued_at=queued_at(workload, settings),
+        pod_sets=pod_sets,
+        backing_off=admission is None and backs_off(workload, circumstances.now),
+        objection=objection or _failed_checks(workload) or invalid,
+        admission=admission,
+        admitted=condition_true(workload.status.conditions, ADMITTED),
+        reserved_at=None if admission is None else _since(workload, QUOTA_RESERVED),
+        evicted=condition_true(workload.status.conditions, EVICTED),
+    )
+
+
+def queued_at(workload: kueue.Workload, settings: Settings = DEFAULTS) -> float:
+    """Return since when a workload has its place in the queue: an eviction keeps it, mostly.
+
+    Pods that did not get ready cost the place, unless the administrator lets it be kept; so does an
+    admission check that wants to try again.
+    """
+    conditions = workload.status.conditions
+    evicted = find_condition(conditions, EVICTED)
+    late = {"AdmissionCheck"} if settings.requeues_by_creation else _LATER
+    if evicted is not None and evicted.status == "True" and evicted.reason in late:
+        since = _since(workload, EVICTED)
+        if since is not None:
+            return since
+    preempted = find_condition(conditions, PREEMPTED)
+    if not settings.gates.priority_sorting_within_cohort and _for_borrower(preempted):
+        since = _since(workload, PREEMPTED)
+        if since is not None:
+            return since + _JUST_AFTER
+    created = workload.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0
+
+
+_LATER: Final = frozenset({"PodsReadyTimeout", "AdmissionCheck"})
+
+
+def _for_borrower(preempted: Condition | None) -> bool:
+    reason = "InCohortReclaimWhileBorrowing"
+    return preempted is not None and (preempted.status, preempted.reason) == ("True", reason)
+
+
+def _since(workload: kueue.Workload, condition: str) -> float | None:
+    found = find_condition(workload.status.conditions, condition)
+    since = None if found is None else found.last_transition_time
+    return None if since is None else since.timestamp()
+
+
+def backs_off(workload: kueue.Workload, now: float) -> bool:
+    """Tell whether a workload must not be tried yet."""
+    requeued = find_condition(workload.status.conditions, REQUEUED)
+    if requeued is not None and requeued.status == "False":
+        return True
+    state = workload.status.requeue_state
+    return state is not None and state.requeue_at is not None and state.requeue_at.timestamp() > now
+
+
+def _failed_checks(workload: kueue.Workload) -> Objection | None:
+    if any(check.state in {"Retry", "Rejected"} for check in workload.status.admission_checks):
+        return Objection(reason="PendingEvaluation", message=FAILED_CHECKS)
+    return None
+
+
+def _given_back(workload: kueue.Workload, settings: Settings) -> dict[str, int]:
+    """Return how many pods of each pod set no longer need their quota."""
+    if not settings.gates.reclaimable_pods:
+        return {}
+    return {each.name: each.count for each in workload.status.reclaimable_pods}
+
+
+def _pod_sets(
+    workload: kueue.Workload, given_back: Mapping[str, int], rules: RequestRules
+) -> tuple[tuple[PodSet, ...], Objection | None]:
+    pod_sets = []
+    objection = None
+    try:
+        check_requests(workload, rules)
+    except InvalidRequestsError as error:
+        objection = Objection(reason="Misconfigured", message=str(error))
+    for pod_set in workload.spec.pod_sets:
+        requests: dict[str, int] = {}
+        try:
+            requests = requests_of(prepared(pod_set.template.spec, rules), rules)
+        except InvalidRequestsError as error:
+            objection = objection or Objection(reason="Misconfigured", message=str(error))
+        count = max(0, pod_set.count - given_back.get(pod_set.name, 0))
+        pod_sets.append(_pod_set(pod_set, count, requests))
+    return tuple(pod_sets), objection
+
+
+def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> PodSet:
+    spec = pod_set.template.spec
+    return PodSet(
+        name=pod_set.name,
+        count=count,
+        requests=requests,
+        tolerations=tolerations(spec.tolerations),
+        node_selector=spec.node_selector,
+        affinity=_terms(spec),
+    )
+
+
+def _terms(spec: PodSpec) -> tuple[Term, ...]:
+    node = spec.affinity.node_affinity if spec.affinity else None
+    required = node.required_during_scheduling_ignored_during_execution if node else None
+    if required is None:
+        return ()
+    return tuple(
+        tuple(
+            LabelRequirement(key=r.key, operator=r.operator, values=r.values)
+            for r in term.match_expressions
+        )
+        for term in required.node_selector_terms
+    )
+
+
+def _admission(workload: kueue.Workload, given_back: Mapping[str, int]) -> Admission | None:
+    admission = workload.status.admission
+    if admission is None or not condition_true(workload.status.conditions, QUOTA_RESERVED):
+        return None
+    counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    return Admission(
+        cluster_queue=admission.cluster_queue,
+        pod_sets=tuple(
+            _assignment(each, max(0, counts.get(each.name, 0) - given_back.get(each.name, 0)))
+            for each in admission.pod_set_assignments
+        ),
+    )
+
+
+def _assignment(assignment: kueue.PodSetAssignment, left: int) -> PodSetAssignment:
+    """Convert an assignment; quota is held only for the pods that are left of it."""
+    count = assignment.count or 0
+    usage = {}
+    for resource, quantity in assignment.resource_usage.items():
+        try:
+            total = amount(resource, str(quantity))
+        except QuantityError:
+            total = 0
+        usage[resource] = total // count * left if left < count else total
+    return PodSetAssignment(
+        name=assignment.name, count=min(left, count), flavors=assignment.flavors, usage=usage
+    )
