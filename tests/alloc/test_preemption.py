@@ -1,0 +1,386 @@
+"""Whom a claim preempts: by priority and quota, and by shares."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policyd.alloc.preemption import Claim, find_targets, holdings_of, possible
+from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.settings import FairSharing, Settings
+from tests.alloc.builders import admission, cohort, group, put, queue, quota, state, workload
+
+RATE = settings(deadline=None)
+WITHIN = PreemptionPolicy(within_cluster_queue="LowerPriority")
+BOTH = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
+RECLAIM = PreemptionPolicy(reclaim_within_cohort="Any")
+
+
+def running(key, queue_name, *, at=0, evicted=False, priority=0, **usage):
+    return workload(
+        key,
+        queue_name,
+        priority=priority,
+        admission=admission(queue_name, **usage),
+        reserved_at=float(at),
+        evicted=evicted,
+    )
+
+
+def claim(of, name, *, priority=0, at=0, **requests):
+    """A claim of a new workload for flavor `default`, of which all is short."""
+    of.settle()
+    node = of.queues[name].node
+    charges = {of.tree.cell(node, ("default", r)): amount for r, amount in requests.items()}
+    return Claim(workload("new", name, priority=priority, at=at), charges, tuple(charges))
+
+
+def preempted(of, wanted):
+    return [(target.workload.key, target.reason) for target in find_targets(of, wanted)]
+
+
+IN_QUEUE, RECLAIMED = "InClusterQueue", "InCohortReclamation"
+FAIRLY, BORROWING = "InCohortFairSharing", "InCohortReclaimWhileBorrowing"
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        pytest.param(
+            [running("low", "q", priority=1, gpu=4), running("high", "q", priority=3, gpu=4)],
+            ["low"],
+            id="lower-priority-only",
+        ),
+        pytest.param(
+            [running("old", "q", at=1, gpu=4), running("new", "q", at=2, gpu=4)],
+            ["new"],
+            id="newest-first",
+        ),
+        pytest.param(
+            [running("old", "q", evicted=True, gpu=4), running("new", "q", at=2, gpu=4)],
+            ["old"],
+            id="evicted-already-first",
+        ),
+        pytest.param(
+            [
+                running("a", "q", at=3, gpu=1),
+                running("b", "q", at=2, gpu=4),
+                running("c", "q", gpu=3),
+            ],
+            ["b"],
+            id="small-ones-are-spared-if-a-large-one-is-enough",
+        ),
+        pytest.param([running("a", "q", priority=9, gpu=8)], [], id="nobody-of-higher-priority"),
+        pytest.param(
+            [running("a", "q", gpu=3), running("b", "q", priority=2, gpu=5)],
+            [],
+            id="nobody-if-it-is-not-enough",
+        ),
+        pytest.param(
+            [running("a", "q", cpu=4), running("b", "q", gpu=8)],
+            ["b"],
+            id="nobody-who-holds-nothing-of-it",
+        ),
+    ],
+)
+def test_within_a_queue(others, expected):
+    groups = [group(default={"gpu": 8, "cpu": 8})]
+    of = state(queue("q", groups=groups, preemption=WITHIN), *others)
+
+    found = preempted(of, claim(of, "q", priority=2, gpu=4))
+
+    assert found == [(key, IN_QUEUE) for key in expected]
+
+
+def test_equal_priority_is_preempted_by_who_waits_longer():
+    policy = PreemptionPolicy(within_cluster_queue="LowerOrNewerEqualPriority")
+    older, newer = workload("o", "q", at=1), workload("n", "q", at=9)
+    held = admission("q", gpu=4)
+    of = state(
+        queue("q", gpu=8, preemption=policy),
+        *(msgspec.structs.replace(w, admission=held) for w in (older, newer)),
+    )
+
+    assert preempted(of, claim(of, "q", at=5, gpu=4)) == [("n", IN_QUEUE)]
+
+
+def test_own_quota_is_taken_back_from_who_borrows_it():
+    of = state(
+        queue("a", "x", gpu=4, preemption=RECLAIM),
+        queue("b", "x", gpu=4),
+        queue("c", "x", gpu=4),
+        running("b1", "b", at=1, priority=9, gpu=4),
+        running("b2", "b", at=2, priority=9, gpu=4),
+        running("c1", "c", gpu=4),
+    )
+
+    assert preempted(of, claim(of, "a", gpu=4)) == [("b2", RECLAIMED)]
+    assert preempted(of, claim(of, "a", gpu=8)) == []
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [
+        pytest.param(None, [("b2", BORROWING)], id="any-lower-priority"),
+        pytest.param(0, [("b1", BORROWING)], id="not-above-the-threshold"),
+        pytest.param(-1, [], id="nobody-below-the-threshold"),
+    ],
+)
+def test_while_borrowing_only_the_unimportant_give_way(threshold, expected):
+    policy = PreemptionPolicy(
+        reclaim_within_cohort="LowerPriority",
+        borrow_within_cohort="LowerPriority",
+        max_priority_threshold=threshold,
+    )
+    of = state(
+        queue("a", "x", gpu=2, preemption=policy),
+        queue("b", "x", gpu=0),
+        cohort("x", gpu=6),
+        running("b1", "b", at=1, priority=0, gpu=4),
+        running("b2", "b", at=2, priority=1, gpu=4),
+    )
+    if threshold is None:
+        put(of, running("b2", "b", at=2, priority=0, gpu=4))
+
+    assert preempted(of, claim(of, "a", priority=5, gpu=4)) == expected
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        pytest.param(0, [("c1", RECLAIMED)], id="all-of-it-is-unused-below"),
+        pytest.param(1, [], id="some-of-it-is-used-below"),
+    ],
+)
+def test_quota_of_the_cohort_above_is_taken_back_like_ones_own(used, expected):
+    of = state(
+        cohort("left", "root", gpu=4),
+        queue("a", "left", gpu=0, preemption=RECLAIM),
+        queue("b", "left", gpu=0),
+        queue("c", "root", gpu=4),
+        running("b1", "b", gpu=used),
+        running("c1", "c", priority=9, gpu=8 - used),
+    )
+
+    assert preempted(of, claim(of, "a", gpu=4)) == expected
+
+
+def test_one_flavor_says_how_it_could_be_had():
+    of = state(
+        queue("a", "x", gpu=4, preemption=BOTH),
+        queue("b", "x", gpu=4),
+        running("a1", "a", gpu=2),
+        running("b1", "b", gpu=6),
+    )
+    of.settle()
+    cell = of.queues["a"].node.cells["default", "gpu"]
+
+    def ask(priority, amount):
+        return possible(of, workload("new", "a", priority=priority), cell, amount)
+
+    assert ask(0, 2) == ("reclaim", 0)
+    assert ask(1, 4) == ("preempt", 0)
+    assert ask(0, 4) == ("none", 1)
+
+
+def test_the_share_of_who_gives_stays_above_that_of_who_takes():
+    of = state(
+        queue("a", "x", gpu=0, preemption=RECLAIM),
+        queue("b", "x", gpu=0),
+        queue("c", "x", gpu=0),
+        cohort("x", gpu=9),
+        *(running(f"b{n}", "b", at=n, gpu=1) for n in range(6)),
+        *(running(f"c{n}", "c", at=n, gpu=1) for n in range(3)),
+    )
+    of.settings = Settings(fair_sharing=FairSharing())
+
+    assert preempted(of, claim(of, "a", gpu=3)) == [("b5", FAIRLY), ("b4", FAIRLY), ("b3", FAIRLY)]
+    assert preempted(of, claim(of, "a", gpu=6)) == []
+
+
+def test_within_nominal_quota_shares_do_not_matter():
+    of = state(
+        queue("a", "x", gpu=4, preemption=RECLAIM, weight=0.1),
+        queue("b", "x", gpu=4, weight=100),
+        running("b1", "b", at=1, gpu=3),
+        running("b2", "b", at=2, gpu=5),
+    )
+    of.settings = Settings(fair_sharing=FairSharing())
+
+    assert preempted(of, claim(of, "a", gpu=4)) == [("b2", RECLAIMED)]
+
+
+# What holds for all claims.
+
+AMOUNTS = st.integers(0, 6)
+QUOTAS = st.builds(quota, AMOUNTS, st.none() | AMOUNTS, st.none() | AMOUNTS)
+NAMES = ("a", "b", "c", "d")
+POLICIES = st.builds(
+    PreemptionPolicy,
+    within_cluster_queue=st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
+    reclaim_within_cohort=st.sampled_from(["Never", "LowerPriority", "Any"]),
+    borrow_within_cohort=st.sampled_from(["Never", "LowerPriority"]),
+    max_priority_threshold=st.none() | st.integers(0, 2),
+)
+
+
+@st.composite
+def worlds(draw):
+    """Queues in a tree of cohorts, and what runs in them; more than there is quota for, maybe."""
+    quotas = st.fixed_dictionaries({"gpu": QUOTAS, "cpu": QUOTAS})
+    cohorts = [
+        cohort("x", draw(st.sampled_from(["", "y"])), draw(AMOUNTS)),
+        cohort("y", "", draw(AMOUNTS)),
+    ]
+    queues = [
+        queue(
+            name,
+            draw(st.sampled_from(["", "x", "x", "y"])),
+            groups=[group(default=draw(quotas))],
+            preemption=draw(POLICIES),
+            weight=draw(st.sampled_from([0, 0.5, 1, 3])),
+        )
+        for name in NAMES
+    ]
+    others = [
+        running(
+            f"w{n}",
+            draw(st.sampled_from(NAMES)),
+            at=draw(st.integers(0, 3)),
+            priority=draw(st.integers(0, 3)),
+            evicted=draw(st.integers(0, 5)) == 0,
+            gpu=draw(st.integers(0, 3)),
+            cpu=draw(st.integers(0, 3)),
+        )
+        for n in range(draw(st.integers(0, 8)))
+    ]
+    return [*cohorts, *queues, *others]
+
+
+CLAIMS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(NAMES),
+        "priority": st.integers(0, 3),
+        "gpu": st.integers(1, 6),
+        "cpu": st.integers(0, 3),
+    }
+)
+SHARING = st.sampled_from(
+    [
+        None,
+        FairSharing(),
+        FairSharing(strategies=("LessThanInitialShare",)),
+        FairSharing(strategies=("LessThanOrEqualToFinalShare",)),
+    ]
+)
+
+
+def made(things, sharing):
+    of = state(*things)
+    of.settings = Settings(fair_sharing=sharing)
+    return of
+
+
+def without(of, holdings, wanted, *, borrowing):
+    """Whether a claim fits once some holdings are gone."""
+    with of.tree.trial():
+        for holding in holdings:
+            of.tree.release(holding.charges)
+        return of.tree.fits({c: a for c, a in wanted.charges.items() if a}, borrowing=borrowing)
+
+
+@RATE
+@given(worlds(), CLAIMS, SHARING)
+def test_victims_are_enough_and_none_of_them_could_be_spared(things, asked, sharing):
+    of = made(things, sharing)
+    wanted = claim(of, **asked)
+    victims = holdings_of(of, find_targets(of, wanted))
+
+    if victims and not without(of, [], wanted, borrowing=True):
+        assert any(
+            without(of, victims, wanted, borrowing=borrowing)
+            and not any(
+                without(of, [v for v in victims if v is not one], wanted, borrowing=borrowing)
+                for one in victims
+            )
+            for borrowing in (True, False)
+        )
+
+
+@RATE
+@given(worlds(), CLAIMS, SHARING)
+def test_nobody_is_preempted_against_the_policies(things, asked, sharing):
+    of = made(things, sharing)
+    wanted = claim(of, **asked)
+    queue_, policy = asked["name"], of.queues[asked["name"]].spec.preemption
+    cells = {name: of.queues[name].node.cells["default", "gpu"] for name in NAMES}
+    other = {name: of.queues[name].node.cells["default", "cpu"] for name in NAMES}
+
+    for target in find_targets(of, wanted):
+        theirs = target.workload.admission.cluster_queue
+        rule = policy.within_cluster_queue if theirs == queue_ else policy.reclaim_within_cohort
+        assert rule != "Never"
+        if rule == "LowerPriority":
+            assert target.workload.priority < asked["priority"]
+        if theirs != queue_:
+            assert any(
+                of.tree.usage[c[theirs]] > of.tree.nominal[c[theirs]] for c in (cells, other)
+            )
+
+
+@RATE
+@given(worlds(), CLAIMS, SHARING)
+def test_a_search_leaves_everything_as_it_was(things, asked, sharing):
+    of = made(things, sharing)
+    wanted = claim(of, **asked)
+    before = list(of.tree.usage)
+
+    find_targets(of, wanted)
+    possible(of, wanted.workload, *next(iter(wanted.charges.items())))
+
+    assert of.tree.usage == before
+
+
+@RATE
+@given(worlds(), CLAIMS, SHARING, st.randoms(use_true_random=False))
+def test_victims_do_not_depend_on_the_order_in_which_things_came(things, asked, sharing, random):
+    first, second = made(things, sharing), made(random.sample(things, len(things)), sharing)
+
+    assert preempted(first, claim(first, **asked)) == preempted(second, claim(second, **asked))
+
+
+@RATE
+@given(
+    st.lists(st.sampled_from([0.5, 1, 2, 3]), min_size=2, max_size=4),
+    st.lists(st.integers(0, 3), min_size=12, max_size=12),
+    SHARING.filter(bool),
+)
+def test_shares_get_as_equal_as_they_can(weights, owners, sharing):
+    """However quota is spread at first, in the end nobody has a step more than it should."""
+    names = NAMES[: len(weights)]
+    of = made(
+        [
+            cohort("x", gpu=len(owners)),
+            *(
+                queue(n, "x", gpu=0, weight=w, preemption=RECLAIM)
+                for n, w in zip(names, weights, strict=True)
+            ),
+            *(running(f"w{i}", names[o % len(names)], gpu=1) for i, o in enumerate(owners)),
+        ],
+        sharing,
+    )
+    moved = True
+    while moved:
+        moved = False
+        for name in names:
+            for target in find_targets(of, claim(of, name, gpu=1)):
+                of.remove_workload(target.workload.key)
+                put(of, running(target.workload.key, name, gpu=1))
+                moved = True
+
+    held = {name: len(of.queues[name].holdings) for name in names}
+    share = dict(zip(names, weights, strict=True))
+    allowed = 1 if sharing.strategies[-1] == "LessThanInitialShare" else 2
+    for a in names:
+        for b in names:
+            assert held[a] / share[a] <= (held[b] + 1) / share[b] + (allowed - 1) / share[a]
