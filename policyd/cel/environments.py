@@ -42,12 +42,13 @@ from policyd.errors import PolicydError, did_you_mean
 DEFAULT_VERSION: Final[Version] = (1, 36)
 """The version of Kubernetes policies are checked for, unless said otherwise."""
 
-_BASE: Final = (
+LIBRARIES: Final = (
     *(OPERATORS, CONVERSIONS, STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),
     *(LISTS_EXTENSION, QUANTITIES, URLS, NETWORK, NAMED_FORMATS, SEMVERS, AUTHORIZERS),
 )
+"""The API server's own libraries."""
 # The API server has not got these; cel-spec tests them.
-_EXTENSIONS: Final = (*_BASE, JSON_PATCHES, REVERSE, MATH, ENCODERS)
+_EXTENSIONS: Final = (*LIBRARIES, JSON_PATCHES, REVERSE, MATH, ENCODERS)
 _TWO_VARIABLES_SINCE: Final[Version] = (1, 32)
 _SORT_BY_SINCE: Final[Version] = (1, 34)
 
@@ -65,7 +66,7 @@ def extended_environment() -> Environment:
 @lru_cache(maxsize=16)
 def base_environment(version: Version = DEFAULT_VERSION) -> Environment:
     """Return the API server's environment of a version, without variables."""
-    everything = [overload for library in _BASE for overload in library]
+    everything = [overload for library in LIBRARIES for overload in library]
     present = [overload for overload in everything if overload.since <= version]
     missing = {overload.name: overload.since for overload in everything if overload.since > version}
     macros = STANDARD_MACROS | OPTIONAL_MACROS
@@ -141,6 +142,14 @@ _DECLARED: Final[Mapping[str, Type]] = {
     "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
 }
 
+
+def _kyverno(version: Version) -> Environment:
+    # Kyverno's libraries take long to import, and few policies are Kyverno's.
+    from policyd.cel.kyverno import kyverno_environment  # noqa: PLC0415
+
+    return kyverno_environment(version, mutation=True)
+
+
 Builder = Callable[[Version], Environment]
 """Makes the environment of a version of Kubernetes."""
 
@@ -149,6 +158,7 @@ PLACES: Final[Mapping[str, Builder]] = {
     "map": lambda version: admission_environment(version, mutation=True),
     "message": message_environment,
     "conditions": conditions_environment,
+    "kyverno": _kyverno,
     "base": base_environment,
 }
 """Where an expression may stand, by the word for it in names such as `vap-1.36`."""

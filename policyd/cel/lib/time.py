@@ -151,6 +151,13 @@ _PARTS: Final[dict[str, Callable[[datetime], int]]] = {
     "getSeconds": lambda moment: moment.second,
     "getMilliseconds": lambda moment: moment.microsecond // 1_000,
 }
+
+
+def part_of_time(name: str, moment: Timestamp) -> int:
+    """Return a part of a moment in UTC, by the name of its method, as `getHours`."""
+    return _PARTS[name](_local(moment, "UTC"))
+
+
 _LENGTHS: Final = {
     "getHours": _part_of_duration(3_600 * _SECOND),
     "getMinutes": _part_of_duration(60 * _SECOND),

@@ -1,0 +1,148 @@
+"""The environment of Kyverno's policies: the API server's libraries, cel-go's, and Kyverno's own.
+
+What such a policy asks the world outside for is provided by the caller: the clock and the dice when
+the environment is made, the rest as values of variables when an expression is evaluated.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from policyd.cel.admission_types import JSON_PATCH, NAMESPACE, REQUEST
+from policyd.cel.environment import Environment
+from policyd.cel.environments import DEFAULT_VERSION, LIBRARIES, base_environment
+from policyd.cel.functions import Version, collect
+from policyd.cel.lib.authorizer import JSON_PATCHES
+from policyd.cel.lib.encoders import ENCODERS
+from policyd.cel.lib.kyverno.certificates import CERTIFICATES
+from policyd.cel.lib.kyverno.encoding import CODECS, ENCODING, JSON, YAML
+from policyd.cel.lib.kyverno.images import IMAGES
+from policyd.cel.lib.kyverno.moments import moments
+from policyd.cel.lib.kyverno.objects import OBJECTS, SERVICE_ACCOUNT, SERVICE_ACCOUNT_FIELDS
+from policyd.cel.lib.kyverno.outside import (
+    OUTSIDE,
+    OUTSIDE_STRUCTS,
+    OUTSIDE_VARIABLES,
+    GlobalContext,
+    Http,
+    ImageData,
+    Resources,
+    outside_values,
+)
+from policyd.cel.lib.kyverno.patterns import PATTERNS
+from policyd.cel.lib.kyverno.random_text import random_texts
+from policyd.cel.lib.math import MATH
+from policyd.cel.lib.strings import REVERSE
+from policyd.cel.macros import ALL_MACROS
+from policyd.cel.types import DYN, STRING, Type, list_of, map_of
+
+_OWN: Final = (
+    *(REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, OBJECTS, OUTSIDE, PATTERNS),
+)
+_EXCEPTIONS: Final = {
+    "kyverno.Exceptions": {"allowedImages": list_of(STRING), "allowedValues": list_of(STRING)}
+}
+_DECLARED: Final[Mapping[str, Type]] = {
+    "object": DYN,
+    "oldObject": DYN,
+    "request": Type("kubernetes.AdmissionRequest"),
+    "namespaceObject": Type("kubernetes.Namespace"),
+    "variables": Type("kubernetes.variables"),
+    "images": map_of(STRING, list_of(STRING)),
+    "exceptions": Type("kyverno.Exceptions"),
+    "json": JSON,
+    "yaml": YAML,
+    **OUTSIDE_VARIABLES,
+}
+__all__ = [
+    "DICELESS",
+    "Chance",
+    "GlobalContext",
+    "Http",
+    "ImageData",
+    "Resources",
+    "kyverno_environment",
+    "kyverno_values",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chance:
+    """What differs each time it is asked for; without them, functions that ask fail.
+
+    Attributes:
+        now: Returns nanoseconds since the epoch, for `time.now`.
+        dice: Returns a number from 0 to below its argument, for `random`.
+    """
+
+    now: Callable[[], int] | None = None
+    dice: Callable[[int], int] | None = None
+
+
+DICELESS: Final = Chance()
+"""Neither clock nor dice."""
+
+
+@lru_cache(maxsize=16)
+def _base(version: Version, chance: Chance, *, mutation: bool) -> Environment:
+    libraries = (*LIBRARIES, *_OWN, moments(chance.now), random_texts(chance.dice))
+    environment = base_environment(version)
+    structs = {
+        **REQUEST,
+        **NAMESPACE,
+        **OUTSIDE_STRUCTS,
+        **_EXCEPTIONS,
+        SERVICE_ACCOUNT.name: SERVICE_ACCOUNT_FIELDS,
+    }
+    made = Environment(
+        variables=_DECLARED,
+        functions=collect(libraries),
+        macros=ALL_MACROS,
+        structs=structs,
+        version=version,
+        cel_go=environment.cel_go,
+        same_type_literals=True,
+    )
+    return made.with_mutation(JSON_PATCH, JSON_PATCHES) if mutation else made
+
+
+def kyverno_environment(
+    version: Version = DEFAULT_VERSION,
+    *,
+    variables: Mapping[str, Type] | None = None,
+    mutation: bool = False,
+    chance: Chance = DICELESS,
+) -> Environment:
+    """Return the environment of the expressions of a Kyverno policy.
+
+    Kyverno brings its own cel-go, so that every function is there whatever the cluster's version;
+    the version decides on the dialect.
+
+    Args:
+        version: The version of Kubernetes the policy is written for.
+        variables: Types of the policy's own variables by name, those declared so far.
+        mutation: Whether `Object` and `JSONPatch` may be made.
+        chance: The clock and the dice.
+    """
+    environment = _base(version, chance, mutation=mutation)
+    return environment.extend(structs={"kubernetes.variables": variables or {}})
+
+
+def kyverno_values(
+    *,
+    resources: Resources | None = None,
+    http: Http | None = None,
+    global_context: GlobalContext | None = None,
+    images: ImageData | None = None,
+) -> dict[str, Any]:
+    """Return the values of Kyverno's own variables, for an evaluation.
+
+    What is None is refused with a word when an expression asks for it. `images` and `exceptions`
+    are of the object and its policy: they are the caller's to add.
+    """
+    outside = outside_values(
+        resources=resources, http=http, global_context=global_context, images=images
+    )
+    nothing: dict[str, list[str]] = {"allowedImages": [], "allowedValues": []}
+    return {**outside, **CODECS, "images": {}, "exceptions": nothing}

@@ -1,0 +1,146 @@
+"""Hashes, JSON, YAML and gzip."""
+
+import hashlib
+import zlib
+from collections.abc import Callable
+from datetime import date
+from typing import Any, Final
+
+import msgspec
+
+from policyd.cel.cost import WORK_LIMIT, deep_size, size_of, traverse
+from policyd.cel.errors import CelError
+from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.lib.time import duration_text, timestamp_text
+from policyd.cel.types import BYTES, DYN, STRING, Type
+from policyd.cel.values import Duration, Timestamp, no_such_overload
+
+JSON = Type("json.Json")
+YAML = Type("yaml.Yaml")
+# Parsing a character of YAML takes about as long as copying ten elements.
+_YAML_WORK: Final = 10
+_LARGEST: Final = 1 << 20
+
+
+class Codec:
+    """The value of the variable `json` or `yaml`."""
+
+    __slots__ = ("cel_type_name",)
+
+    def __init__(self, kind: Type) -> None:
+        self.cel_type_name = kind.name
+
+
+def _hashing(name: str) -> Callable[[str], str]:
+    def digest(text: str) -> str:
+        return hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
+
+    return digest
+
+
+def _parse_json(_codec: Codec, text: object) -> Any:  # noqa: ANN401 - whatever it says
+    if not isinstance(text, str | bytes):
+        raise no_such_overload("unmarshal", text)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise CelError(f"invalid JSON: {error}") from None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Timestamp):
+        return timestamp_text(value)
+    if isinstance(value, Duration):
+        return duration_text(value)
+    raise CelError(f"no JSON for {type(value).__name__}")
+
+
+def _write_json(_codec: Codec, value: object) -> str:
+    return msgspec.json.encode(value, enc_hook=_plain, order="sorted").decode()
+
+
+def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - whatever it says
+    try:
+        value = msgspec.yaml.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CelError(f"invalid YAML: {error}") from None
+    if deep_size(value) > WORK_LIMIT:  # aliases make much of little
+        raise CelError("the YAML is too large")
+    return _as_json(value)
+
+
+def _as_json(value: object) -> object:
+    """Return what JSON would say of a value of YAML: keys and dates are strings."""
+    if isinstance(value, dict):
+        return {_key(key): _as_json(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_as_json(part) for part in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _key(key: object) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _yaml_work(_codec: Codec, text: str) -> int:
+    return _YAML_WORK * len(text)
+
+
+def _json_work(_codec: Codec, value: object) -> int:
+    return deep_size(value)
+
+
+def _decompress(value: bytes) -> str:
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacking.decompress(value, _LARGEST)
+    except zlib.error as error:
+        raise CelError(f"invalid gzip: {error}") from None
+    if unpacking.unconsumed_tail or not unpacking.eof:
+        raise CelError(f"the gzip is broken off, or larger than {_LARGEST} bytes")
+    try:
+        return unpacked.decode()
+    except UnicodeDecodeError:
+        raise CelError("the gzip holds no text") from None
+
+
+def _compress(value: object) -> bytes:
+    if not isinstance(value, str | bytes):
+        raise no_such_overload("gzip.compress", value)
+    packing = zlib.compressobj(wbits=31)
+    content = value.encode() if isinstance(value, str) else value
+    return packing.compress(content) + packing.flush()
+
+
+def _gzip_work(value: object) -> int:
+    return size_of(value)
+
+
+_READ = Size(cost=traverse)
+_GZIP = Size(cost=traverse, work=_gzip_work)
+_JSON = Size(work=_json_work)
+_YAML = Size(work=_yaml_work)
+
+ENCODING: tuple[Overload, ...] = (
+    *(
+        function(f"{prefix}{name}", STRING, returns=STRING, run=_hashing(name), size=_READ)
+        for name in ("md5", "sha1", "sha256")
+        for prefix in ("", "hash.")
+    ),
+    *(
+        method(name, JSON, DYN, returns=DYN, run=_parse_json, size=_JSON)
+        for name in ("unmarshal", "Unmarshal")
+    ),
+    *(
+        method(name, JSON, DYN, returns=STRING, run=_write_json, size=_JSON)
+        for name in ("marshal", "Marshal")
+    ),
+    *(
+        method(name, YAML, STRING, returns=DYN, run=_parse_yaml, size=_YAML)
+        for name in ("parse", "Parse", "Unmarshal")
+    ),
+    function("gzip.decompress", BYTES, returns=STRING, run=_decompress, size=_GZIP),
+    function("gzip.compress", DYN, returns=BYTES, run=_compress, size=_GZIP),
+)
+CODECS: Final = {"json": Codec(JSON), "yaml": Codec(YAML)}
+"""The values of the variables `json` and `yaml`."""

@@ -1,0 +1,232 @@
+"""What Kyverno's policies ask the world outside for: the cluster, HTTP, registries.
+
+The variables `resource`, `http`, `globalContext` and `image` are what the caller provides; what it
+does not provide is refused when it is asked for.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from policyd.cel.errors import CelError
+from policyd.cel.functions import Overload, Size, method
+from policyd.cel.types import DYN, STRING, Type, map_of
+from policyd.cel.values import Struct
+from policyd.errors import PolicydError
+
+RESOURCE = Type("resource.Context")
+HTTP = Type("http.Context")
+GLOBAL_CONTEXT = Type("globalcontext.Context")
+IMAGE_DATA = Type("imagedata.Context")
+GVR = Type("kyverno.GroupVersionResource")
+
+Json = Any
+"""A decoded JSON value."""
+
+
+class Resources(Protocol):
+    """Reads the cluster's objects."""
+
+    def get(self, api_version: str, resource: str, namespace: str, name: str) -> Json | None:
+        """Return an object; None if it is not there."""
+        ...
+
+    def list(
+        self, api_version: str, resource: str, namespace: str, labels: Mapping[str, str]
+    ) -> Json:
+        """Return a list object, with `items`."""
+        ...
+
+    def post(self, api_version: str, resource: str, namespace: str, body: Json) -> Json:
+        """Ask a question by creating an object, as a SubjectAccessReview; return the answer."""
+        ...
+
+
+class Http(Protocol):
+    """Sends requests."""
+
+    def send(self, method: str, url: str, body: Json | None, headers: Mapping[str, str]) -> Json:
+        """Return the decoded answer."""
+        ...
+
+    def trusting(self, certificates: str) -> "Http":
+        """Return a client that trusts the authorities of a PEM bundle."""
+        ...
+
+
+class GlobalContext(Protocol):
+    """Reads GlobalContextEntries."""
+
+    def get(self, name: str, projection: str) -> Json:
+        """Return what an entry holds; None if there is none."""
+        ...
+
+
+class ImageData(Protocol):
+    """Reads registries."""
+
+    def metadata(self, image: str) -> Json:
+        """Return an image's manifest and configuration."""
+        ...
+
+
+class Outside:
+    """The value of one of the variables: a provider, or None where there is none."""
+
+    __slots__ = ("cel_type_name", "name", "provider")
+
+    def __init__(self, name: str, kind: Type, provider: object | None) -> None:
+        self.name = name
+        self.cel_type_name = kind.name
+        self.provider = provider
+
+    def ask(self, question: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever it answers
+        """Ask the provider.
+
+        Raises:
+            CelError: If there is none, or it cannot answer.
+        """
+        if self.provider is None:
+            reads = _NEEDS[self.name]
+            raise CelError(f"`{self.name}` is not available here: it needs {reads}")
+        try:
+            return getattr(self.provider, question)(*arguments)
+        except PolicydError as error:
+            raise CelError(f"failed to {question} {self.name}: {error}") from error
+
+
+_NEEDS = {
+    "resource": "a cluster to read from",
+    "http": "leave to send requests",
+    "globalContext": "GlobalContextEntries",
+    "image": "a registry to read from",
+}
+
+
+def outside_values(
+    *,
+    resources: Resources | None = None,
+    http: Http | None = None,
+    global_context: GlobalContext | None = None,
+    images: ImageData | None = None,
+) -> dict[str, Outside]:
+    """Return the values of the variables by name, for an evaluation."""
+    return {
+        "resource": Outside("resource", RESOURCE, resources),
+        "http": Outside("http", HTTP, http),
+        "globalContext": Outside("globalContext", GLOBAL_CONTEXT, global_context),
+        "image": Outside("image", IMAGE_DATA, images),
+    }
+
+
+OUTSIDE_VARIABLES: Mapping[str, Type] = {
+    "resource": RESOURCE,
+    "http": HTTP,
+    "globalContext": GLOBAL_CONTEXT,
+    "image": IMAGE_DATA,
+}
+"""The types of the variables."""
+OUTSIDE_STRUCTS: Mapping[str, Mapping[str, Type]] = {
+    GVR.name: {"Group": STRING, "Version": STRING, "Resource": STRING}
+}
+"""The fields of what they answer with."""
+
+
+def _get(context: Outside, version: str, resource: str, namespace: str, name: str) -> Json:
+    return context.ask("get", version, resource, namespace, name)
+
+
+def _list(
+    context: Outside, version: str, resource: str, namespace: str, labels: Json = None
+) -> Json:
+    return context.ask("list", version, resource, namespace, labels or {})
+
+
+def _post(context: Outside, version: str, resource: str, namespace: str, body: Json) -> Json:
+    return context.ask("post", version, resource, namespace, body)
+
+
+def _post_cluster(context: Outside, version: str, resource: str, body: Json) -> Json:
+    return context.ask("post", version, resource, "", body)
+
+
+def _to_gvr(_context: Outside, version: str, resource: str) -> Json:
+    group, slash, number = version.rpartition("/")
+    parts = {"Group": group if slash else "", "Version": number, "Resource": resource}
+    return Struct(GVR.name, parts)
+
+
+def _by_gvr(run: Callable[..., Json]) -> Callable[..., Json]:
+    def call(context: Outside, gvr: Json, *rest: object) -> Json:
+        group, version = gvr["Group"], gvr["Version"]
+        return run(context, f"{group}/{version}" if group else version, gvr["Resource"], *rest)
+
+    return call
+
+
+def _sending(verb: str) -> Callable[..., Json]:
+    def send(context: Outside, url: str, body: Json = None, headers: Json = None) -> Json:
+        return context.ask("send", verb, url, body, headers or {})
+
+    return send
+
+
+def _http_get(context: Outside, url: str, headers: Json = None) -> Json:
+    return context.ask("send", "GET", url, None, headers or {})
+
+
+def _client(context: Outside, certificates: str) -> Outside:
+    return Outside("http", HTTP, context.ask("trusting", certificates))
+
+
+def _entry(context: Outside, name: str, projection: str = "") -> Json:
+    return context.ask("get", name, projection)
+
+
+def _metadata(context: Outside, image: str) -> Json:
+    return context.ask("metadata", image)
+
+
+# An answer from outside costs about as much as a hundred selections, even from a cache.
+_ASKING = Size(cost=100)
+
+
+def _both(name: str, *parameters: Type, run: Callable[..., Json]) -> tuple[Overload, ...]:
+    """Declare a method by its older name and by its newer one."""
+    newer = name[0].lower() + name[1:]
+    return tuple(
+        method(each, *parameters, returns=DYN, run=run, size=_ASKING) for each in (name, newer)
+    )
+
+
+def _typed(name: str, *parameters: Type, returns: Type, run: object) -> tuple[Overload, ...]:
+    assert callable(run), "a method has code"
+    newer = name[0].lower() + name[1:]
+    return tuple(method(each, *parameters, returns=returns, run=run) for each in (name, newer))
+
+
+_LABELS = map_of(STRING, STRING)
+_BODY = map_of(STRING, DYN)
+_THREE = (STRING, STRING, STRING)
+_GVR = (RESOURCE, GVR, STRING)
+
+OUTSIDE: tuple[Overload, ...] = (
+    *_both("Get", RESOURCE, *_THREE, STRING, run=_get),
+    *_both("Get", *_GVR, STRING, run=_by_gvr(_get)),
+    *_both("List", RESOURCE, *_THREE, run=_list),
+    *_both("List", RESOURCE, *_THREE, _LABELS, run=_list),
+    *_both("List", *_GVR, run=_by_gvr(_list)),
+    *_both("List", *_GVR, _LABELS, run=_by_gvr(_list)),
+    *_both("Post", RESOURCE, *_THREE, _BODY, run=_post),
+    *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_cluster),
+    *_typed("ToGVR", RESOURCE, STRING, STRING, returns=GVR, run=_to_gvr),
+    *_both("Get", HTTP, STRING, run=_http_get),
+    *_both("Get", HTTP, STRING, _LABELS, run=_http_get),
+    *_both("Post", HTTP, STRING, DYN, run=_sending("POST")),
+    *_both("Post", HTTP, STRING, DYN, _LABELS, run=_sending("POST")),
+    *_both("Put", HTTP, STRING, DYN, run=_sending("PUT")),
+    *_both("Put", HTTP, STRING, DYN, _LABELS, run=_sending("PUT")),
+    *_typed("Client", HTTP, STRING, returns=HTTP, run=_client),
+    *_both("Get", GLOBAL_CONTEXT, STRING, run=_entry),
+    *_both("Get", GLOBAL_CONTEXT, STRING, STRING, run=_entry),
+    *_both("GetMetadata", IMAGE_DATA, STRING, run=_metadata),
+)

@@ -1,0 +1,92 @@
+"""Regular expressions beyond the API server's: replacing, extracting, and text at random."""
+
+import re
+from typing import Any
+
+from policyd.cel.cost import search_pattern, traversal
+from policyd.cel.errors import CelError
+from policyd.cel.functions import Overload, Size, function
+from policyd.cel.lib.regex import compiled
+from policyd.cel.types import INT, STRING, list_of, optional_of
+from policyd.cel.values import NONE, Optional
+
+_REFERENCE = re.compile(r"\\(.?)", re.DOTALL)
+# The wrapper of a match takes about as long as copying so many elements.
+_MATCH_WORK = 20
+
+
+def _expanded(template: str, match: Any) -> str:  # noqa: ANN401 - re2 has no types
+    r"""Put the groups of a match in the place of `\1` to `\9`, and a backslash for two."""
+
+    def part(found: re.Match[str]) -> str:
+        if found[1] == "\\":
+            return "\\"
+        if not (found[1].isascii() and found[1].isdigit()):
+            raise CelError(f"invalid replacement: `{found[0]}` is no group")
+        group = int(found[1])
+        if group > match.re.groups:
+            raise CelError(f"replacement names group {group}, the pattern has {match.re.groups}")
+        return match[group] or ""
+
+    return _REFERENCE.sub(part, template)
+
+
+def _replace(text: str, pattern: str, template: str, limit: int = -1) -> str:
+    written: list[str] = []
+    end, replaced = 0, 0
+    for match in compiled(pattern).finditer(text):
+        if 0 <= limit <= replaced:
+            break
+        written += (text[end : match.start()], _expanded(template, match))
+        end, replaced = match.end(), replaced + 1
+    return "".join((*written, text[end:]))
+
+
+def _captured(match: Any) -> str | None:  # noqa: ANN401 - re2 has no types
+    if match.re.groups > 1:
+        raise CelError(f"the pattern has {match.re.groups} groups, and may have one")
+    found: str | None = match[match.re.groups]
+    return found
+
+
+def _extract(text: str, pattern: str) -> Optional:
+    match = compiled(pattern).search(text)
+    found = _captured(match) if match else None
+    return NONE if found is None else Optional(found)
+
+
+def _extract_all(text: str, pattern: str) -> list[str]:
+    found = (_captured(match) for match in compiled(pattern).finditer(text))
+    return [part for part in found if part]
+
+
+def _replace_cost(text: str, pattern: str, template: str, *_limit: int) -> int:
+    """Cost of the search, and of the longest text it may make."""
+    made = traversal((len(text) + 1) * len(template))
+    return search_pattern(text, pattern) + made
+
+
+def _each_match(text: str, *_rest: object) -> int:
+    return _MATCH_WORK * (len(text) + 1)
+
+
+_SEARCH = Size(cost=search_pattern)
+_SEARCH_ALL = Size(cost=search_pattern, work=_each_match)
+_REPLACE = Size(cost=_replace_cost, work=_each_match)
+_THREE = (STRING, STRING, STRING)
+
+PATTERNS: tuple[Overload, ...] = (
+    function("regex.replace", *_THREE, returns=STRING, run=_replace, size=_REPLACE),
+    function("regex.replace", *_THREE, INT, returns=STRING, run=_replace, size=_REPLACE),
+    function(
+        "regex.extract", STRING, STRING, returns=optional_of(STRING), run=_extract, size=_SEARCH
+    ),
+    function(
+        "regex.extractAll",
+        STRING,
+        STRING,
+        returns=list_of(STRING),
+        run=_extract_all,
+        size=_SEARCH_ALL,
+    ),
+)
