@@ -147,7 +147,9 @@ def _version(kind: Kind) -> dict[str, Json]:
     whole = schema(kind.type)
     known = {"apiVersion": dict(_STRING), "kind": dict(_STRING), "metadata": {"type": "object"}}
     whole["properties"] |= known
-    whole["required"] = [name for name in whole.get("required", ()) if name not in known]
+    required = [name for name in whole.pop("required", ()) if name not in known]
+    if required:
+        whole["required"] = required
     version: dict[str, Json] = {
         "name": kind.version,
         "served": True,
