@@ -1,0 +1,132 @@
+"""Installed by helm, policyd works with the rights that the chart gives, and needs them all."""
+
+import pytest
+
+from tests.charts import release, rights
+from tests.charts.conftest import CONTROLLER, WEBHOOKS
+from tests.charts.release import NAMESPACE
+from tests.charts.rights import Right
+from tests.scenarios.api import Refused, condition, eventually
+from tests.scenarios.objects import job, pod
+from tests.scenarios.test_queue import (
+    admitted,
+    finished,
+    gang,
+    phases,
+    waiting,
+    workload_of,
+)
+
+pytestmark = pytest.mark.e2e
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def test_both_deployments_are_available(whole):
+    found = release.objects(whole.control_plane, "deployments", "-n", NAMESPACE)
+
+    assert {d["metadata"]["name"]: d["status"]["availableReplicas"] for d in found} == {
+        WEBHOOKS: 2,
+        CONTROLLER: 2,
+    }
+
+
+def test_replicas_run_on_different_nodes(whole):
+    pods = release.objects(whole.control_plane, "pods", "-n", NAMESPACE)
+
+    places = {(p["metadata"]["generateName"], p["spec"]["nodeName"]) for p in pods}
+
+    assert len(places) == len(pods) == 4
+
+
+def test_the_library_is_ready(whole):
+    def ready():
+        found = release.objects(whole.control_plane, "policies")
+        return found and all(condition(p, "Ready").get("status") == "True" for p in found)
+
+    eventually(ready, what="every policy of the library is ready")
+
+
+def test_a_pod_gets_what_the_policies_inject(whole):
+    shown = whole.api.create(pod("shown"), dry_run=True)
+
+    assert shown["metadata"]["labels"][QUEUE] == "team-a"
+
+
+def test_what_the_policies_forbid_is_refused(whole):
+    with pytest.raises(Refused, match="GPU"):
+        whole.api.create(pod("greedy", gpus=64))
+
+
+@pytest.mark.parametrize("account", [WEBHOOKS, CONTROLLER])
+def test_every_right_is_needed_and_none_is_lacking(whole, deeds, account):
+    given = rights.given(whole.control_plane, account)
+    refused = rights.used(whole.folder, account, allowed=False)
+    unused = given - rights.used(whole.folder, account)
+
+    assert refused == set()
+    assert unused - set(SELDOM[account]) == set()
+    assert set(SELDOM[account]) <= given
+
+
+SELDOM = {
+    WEBHOOKS: {
+        Right("", "namespaces", "get"): "if the first pod is faster than the watch of namespaces",
+    },
+    CONTROLLER: {
+        Right("kueue.x-k8s.io", "workloads", "get"): "after a conflict",
+        Right("batch", "jobs/finalizers", "update"): "checked where owners of workloads are",
+        Right("", "pods/finalizers", "update"): "checked where owners of workloads are",
+    },
+}
+"""Rights that are needed, though what is done below does not show it, and for what."""
+
+
+@pytest.fixture(scope="session")
+def deeds(whole):
+    """The controller has done all that it ever does to objects."""
+    api = whole.api
+    api.create(job("first", run_for="60s"))
+    eventually(lambda: admitted(api, "first"), what="the first job is admitted")
+    api.create(job("second", run_for="1s"))
+    eventually(lambda: waiting(api, "second"), what="the second job waits")
+    for member in gang("ring", 2, of=2):
+        member["metadata"]["annotations"]["policyd.io/run-for"] = "60s"
+        api.create(member)
+    eventually(lambda: phases(api, "ring") == ["Running"] * 2, what="the group runs")
+    for _ in range(2):  # what happens again is the same event, counted
+        stop_and_go(api)
+    eventually(lambda: not phases(api, "ring"), what="the group is stopped")
+    api.create(stray(workload_of(api, "first")))
+    eventually(lambda: not api.exists("Workload", "stray", "team-a"), what="the stray is deleted")
+    api.delete("Job", "first", "team-a")
+    eventually(lambda: finished(api, "second"), what="the second job is complete")
+    eventually(lambda: counted(api), what="an event is counted")
+
+
+def stop_and_go(api):
+    """Have the first job stopped, and admitted again."""
+    api.patch("ClusterQueue", "team-a", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    eventually(lambda: not admitted(api, "first"), what="the job is evicted")
+    eventually(lambda: api.get("Job", "first", "team-a")["spec"]["suspend"], what="it is stopped")
+    api.patch("ClusterQueue", "team-a", {"spec": {"stopPolicy": "None"}})
+    eventually(lambda: admitted(api, "first"), what="the job is admitted again")
+
+
+def stray(workload):
+    """A workload of the same job that does not fit it."""
+    metadata = {
+        "name": "stray",
+        "namespace": "team-a",
+        "ownerReferences": workload["metadata"]["ownerReferences"],
+    }
+    pod_sets = [pod_set | {"count": 7} for pod_set in workload["spec"]["podSets"]]
+    spec = workload["spec"] | {"podSets": pod_sets}
+    return {key: workload[key] for key in ("apiVersion", "kind")} | {
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def counted(api):
+    return [event for event in api.find("Event", "team-a") if event.get("count", 1) > 1]
