@@ -6,7 +6,6 @@ thousandths and divided by the node's weight, is its *share*. Lower shares go fi
 higher ones give first when quota is taken back.
 """
 
-import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -14,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from policyd.alloc.amount import UNLIMITED, add
 from policyd.alloc.hierarchy import Node
+from policyd.alloc.ladder import Key, Ladder
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.settings import Gates
@@ -189,8 +189,7 @@ class Tournament(Generic[E]):
     would be then; the best goes on to the cohort above. Between trees, and between equals, names
     decide.
 
-    Usage may change between two turns as the winner's turn makes it: in its queue and above. So
-    only the cohorts above it have to be decided again, and each keeps its children in a heap.
+    Usage may change between two turns as the winner's turn makes it: in its queue and above.
     """
 
     def __init__(
@@ -200,63 +199,24 @@ class Tournament(Generic[E]):
         self._tree = tree
         self._gates = gates
         self._entries = {contender.node: (contender, entry) for contender, entry in entries}
-        self._heaps: dict[Node, list[tuple[Standing, bool, str, Node]]] = {}
-        self._winner: dict[Node, Node] = {}
         self._roots = sorted({n.root for n in self._entries}, key=lambda n: (n.queue, n.name))
 
     def __iter__(self) -> Iterator[E]:
         for root in self._roots:
-            self._open(root)
-            while root in self._winner:
-                winner = self._winner[root]
+            ladder = Ladder([n for n in self._entries if n.root is root], self._match)
+            while (winner := ladder.best(root)) is not None and winner in self._entries:
                 yield self._entries[winner][1]
-                self._leave(winner)
+                del self._entries[winner]
+                ladder.changed(winner)
 
-    def _open(self, root: Node) -> None:
-        queues = [n for n in self._entries if n.root is root]
-        for queue in queues:
-            self._winner[queue] = queue
-        cohorts: dict[Node, int] = {}
-        for queue in queues:
-            for depth, cohort in enumerate(_above(queue)):
-                cohorts[cohort] = max(depth, cohorts.get(cohort, 0))
-        below: dict[Node, list[Node]] = {cohort: [] for cohort in cohorts}
-        for node in [*queues, *cohorts]:
-            if node.parent is not None:
-                below[node.parent].append(node)
-        for cohort in sorted(cohorts, key=cohorts.__getitem__):
-            self._heaps[cohort] = [self._match(child) for child in below[cohort]]
-            heapq.heapify(self._heaps[cohort])
-            self._winner[cohort] = self._winner[self._heaps[cohort][0][-1]]
-
-    def _match(self, child: Node) -> tuple[Standing, bool, str, Node]:
-        """Return how the best below `child` stands in the cohort above, cohorts before queues."""
-        contender, _ = self._entries[self._winner[child]]
+    def _match(self, child: Node, best: Node) -> Key | None:
+        """Say how the best below `child` stands in the cohort above."""
+        if best not in self._entries:
+            return None
+        contender, _ = self._entries[best]
         tree = self._tree
         with tree.trial():
             tree.charge(contender.charges)
             share = share_of(tree, child)
         wanted = [tree.names[cell] for cell, amount in contender.charges.items() if amount]
-        return standing(contender, share, wanted, self._gates), child.queue, child.name, child
-
-    def _leave(self, winner: Node) -> None:
-        del self._winner[winner]
-        child = winner
-        for cohort in _above(winner):
-            # INVARIANT: on the way up, who won was the first of every heap.
-            heap = self._heaps[cohort]
-            if child in self._winner:
-                heapq.heapreplace(heap, self._match(child))
-            else:
-                heapq.heappop(heap)
-            if heap:
-                self._winner[cohort] = self._winner[heap[0][-1]]
-            else:
-                del self._winner[cohort]
-            child = cohort
-
-
-def _above(node: Node) -> Iterator[Node]:
-    while node.parent is not None:
-        node = node.parent
-        yield node
+        return standing(contender, share, wanted, self._gates)

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 from policyd.alloc.fair_sharing import Share, Shares, share_of
 from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.ladder import Key, Ladder
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption_search import Candidate, CandidateRank, Search, Victim, in_order
+from policyd.alloc.preemption_search import Candidate, Search, Victim, in_order
 from policyd.alloc.settings import Strategy
 
 _Waiting = dict[Node, deque[Candidate]]
@@ -160,43 +161,25 @@ class Order:
     def __init__(self, fair: FairSearch, waiting: _Waiting) -> None:
         self._fair = fair
         self._waiting = waiting
-        self._children: dict[Node, list[Node]] = {}
         self._root = fair.search.node.root
-        seen = {self._root}
-        for queue in sorted(waiting, key=lambda node: node.name):
-            node: Node = queue
-            while node not in seen and node.parent is not None:
-                seen.add(node)
-                self._children.setdefault(node.parent, []).append(node)
-                node = node.parent
+        self._last: Node | None = None
+        self._ladder = Ladder(waiting, self._key)
 
     def next(self) -> Node | None:
         """Return the next queue; None if there are no more."""
-        if self._root.queue:
-            return self._root if self._waiting.get(self._root) else None
-        while self._children.get(self._root):
-            node: Node | None = self._root
-            while node is not None and not node.queue:
-                node = self._best(node)
-            if node is not None:
-                return node
-        return None
+        if self._last is not None:
+            self._ladder.changed(self._last)
+        found = self._ladder.best(self._root)
+        self._last = found if found is not None and self._waiting.get(found) else None
+        return self._last
 
-    def _best(self, cohort: Node) -> Node | None:
-        children = self._children[cohort]
-        children[:] = [child for child in children if self._stays(child)]
-        return min(children, key=self._precedence, default=None)
-
-    def _stays(self, child: Node) -> bool:
-        left = self._waiting[child] if child.queue else self._children[child]
-        return bool(left) and (
-            self._fair.holds(child) or bool(self._fair.shares.of(child).borrowed)
-        )
-
-    def _precedence(self, child: Node) -> tuple[bool, float, bool, CandidateRank | str]:
-        weightless, share = self._fair.shares.of(child).rank
-        tie = self._waiting[child][0].rank if child.queue else child.name
-        return not weightless, -share, child.queue, tie
+    def _key(self, child: Node, best: Node) -> Key | None:
+        share = self._fair.shares.of(child)
+        if not self._waiting[best] or not (share.borrowed or self._fair.holds(child)):
+            return None
+        weightless, value = share.rank
+        tie = self._waiting[child][0].rank if child.queue else ()
+        return not weightless, -value, child.queue, tie
 
 
 def by_queue(candidates: Iterable[Candidate]) -> _Waiting:

@@ -1,0 +1,138 @@
+"""How long it takes to choose victims, and to order a cycle by shares."""
+
+import statistics
+import time
+
+import pytest
+
+from policyd.alloc.fair_sharing import Contender, Tournament
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.preemption import Claim, find_targets
+from policyd.alloc.queue import (
+    CohortSpec,
+    FlavorQuotas,
+    PreemptionPolicy,
+    QueueSpec,
+    Quota,
+    ResourceGroup,
+)
+from policyd.alloc.settings import FairSharing, Gates, Settings
+from policyd.alloc.state import State
+from policyd.alloc.workload import Admission, PodSetAssignment, Workload
+from tests.bench.report import report
+
+pytestmark = pytest.mark.bench
+
+CANDIDATES = 700
+RUNS = 21
+RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
+POLICY = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
+
+
+def groups(amount: int) -> tuple[ResourceGroup, ...]:
+    quotas = {resource: Quota(nominal=amount) for resource in RESOURCES}
+    flavors = (FlavorQuotas(name="default", quotas=quotas),)
+    return (ResourceGroup(resources=RESOURCES, flavors=flavors),)
+
+
+def running(name: str, queue: str, number: int) -> Workload:
+    """A workload that holds one of each resource; half of them are important."""
+    held = PodSetAssignment(
+        name="main",
+        count=1,
+        flavors=dict.fromkeys(RESOURCES, "default"),
+        usage=dict.fromkeys(RESOURCES, 1),
+    )
+    return Workload(
+        key=f"team/{name}",
+        uid=f"{number:09}",
+        cluster_queue=queue,
+        queued_at=float(number),
+        priority=number % 2,
+        pod_sets=(),
+        admission=Admission(cluster_queue=queue, pod_sets=(held,)),
+        reserved_at=float(number),
+    )
+
+
+def cluster(queues: int, *, each: int, fair: bool) -> State:
+    """A cohort of `queues` queues that borrow all they use, from one that uses nothing."""
+    state = State(Settings(fair_sharing=FairSharing() if fair else None))
+    state.put_flavor(FlavorSpec(name="default"))
+    state.put_cohort(CohortSpec(name="all"))
+    total = queues * each
+    state.put_queue(
+        QueueSpec(name="lender", cohort="all", groups=groups(total), preemption=POLICY)
+    )
+    for n in range(queues):
+        name = f"queue-{n}"
+        state.put_queue(QueueSpec(name=name, cohort="all", groups=groups(0), preemption=POLICY))
+        for m in range(each):
+            state.put_workload(running(f"{name}-{m}", name, n * each + m))
+    state.settle()
+    return state
+
+
+def claim(state: State, queue: str, amount: int) -> Claim:
+    cells = state.queues[queue].node.cells
+    charges = {cells["default", resource]: amount for resource in RESOURCES}
+    workload = Workload(
+        key="team/new", uid="new", cluster_queue=queue, queued_at=0.0, priority=5, pod_sets=()
+    )
+    return Claim(workload, charges, frozenset(charges))
+
+
+def search_time(state: State, wanted: Claim) -> tuple[float, int]:
+    """CPU milliseconds of a search, the median of some; and how many targets it finds."""
+    times, found = [], ()
+    for _ in range(RUNS):
+        start = time.process_time()
+        found = find_targets(state, wanted)
+        times.append((time.process_time() - start) * 1e3)
+    return statistics.median(times), len(found)
+
+
+@pytest.mark.parametrize("victims", [1, 64, CANDIDATES])
+@pytest.mark.parametrize(
+    ("queue", "queues", "fair"),
+    [
+        pytest.param("queue-0", 1, False, id="within-the-queue"),
+        pytest.param("lender", 70, False, id="reclaimed-from-70-queues"),
+        pytest.param("lender", 70, True, id="by-shares-from-70-queues"),
+    ],
+)
+def test_victims_are_found_in_milliseconds(queue, queues, fair, victims):
+    state = cluster(queues, each=CANDIDATES // queues, fair=fair)
+
+    spent, found = search_time(state, claim(state, queue, victims))
+
+    assert found == victims
+    how = "by shares" if fair else "reclaimed" if queue == "lender" else "own queue"
+    report(f"preemption, {CANDIDATES} candidates, {how}, {victims} victims", spent, "ms", goal=5)
+
+
+@pytest.mark.parametrize("queues", [10, 100, 1_000])
+def test_a_tournament_takes_milliseconds(queues):
+    state = cluster(queues, each=1, fair=True)
+    tree = state.tree
+    first, all_turns = [], []
+    for _ in range(7):
+        entries = []
+        for n in range(queues):
+            node = state.queues[f"queue-{n}"].node
+            charges = {node.cells["default", resource]: n % 7 + 1 for resource in RESOURCES}
+            entries.append((Contender(node, charges, n % 3, float(n)), n))
+        start = time.process_time()
+        with tree.trial():
+            turns = iter(Tournament(tree, entries, gates=Gates()))
+            winner = next(turns)
+            first.append((time.process_time() - start) * 1e3)
+            tree.charge(entries[winner][0].charges)
+            for winner in turns:
+                tree.charge(entries[winner][0].charges)
+            all_turns.append((time.process_time() - start) * 1e3)
+
+    goal = 20 if queues == 1_000 else None
+    name = f"fair-sharing tournament, {queues} queues"
+    report(f"{name}, first turn", statistics.median(first), "ms", goal)
+    report(f"{name}, all turns", statistics.median(all_turns), "ms", goal)
