@@ -1,37 +1,80 @@
 """One scheduling cycle: the next workload of every queue, and what to do with each.
 
-1. *Nominate*: for each of them, choose flavors as if it were alone.
-2. *Order*: those that borrow least first; then by priority, then by age.
+1. *Nominate*: for each of them, choose flavors, and victims if need be, as if it were alone.
+2. *Order*: those that borrow least first; then by priority, then by age. With fair sharing, who
+   would have the lowest share of its cohort is next.
 3. *Process* one after the other, each with the usage of those before it. What had room when it was
-   nominated may have lost it, and waits for the next cycle. What waits for quota of its own queue
-   keeps others from borrowing that quota away in the same cycle.
+   nominated may have lost it, and waits for the next cycle. Nobody is preempted for two workloads:
+   who counted on victims that are already taken chooses again as if they were gone, but keeps its
+   flavors. What waits for quota of its own queue keeps others from borrowing that quota away in
+   the same cycle.
 
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
-from policyd.alloc.assignment import Assignment, Mode
+from policyd.alloc.assignment import Assignment, Mode, Progress
+from policyd.alloc.fair_sharing import Contender, Tournament
+from policyd.alloc.hierarchy import Node
+from policyd.alloc.nominate import Choice, Chooser, still_valid
+from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
-from policyd.alloc.plan import Action, Admit, Plan, Requeue, RequeueReason
-from policyd.alloc.queue import QueueSpec
+from policyd.alloc.plan import (
+    Action,
+    Admit,
+    Plan,
+    Preempt,
+    Recomputation,
+    Requeue,
+    RequeueReason,
+    Target,
+)
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.reasons import NO_LONGER_FITS, Refusal
+from policyd.alloc.reasons import (
+    NO_LONGER_FITS,
+    TARGETS_TAKEN,
+    WILL_FIT_AFTER_OTHERS,
+    Refusal,
+)
 from policyd.alloc.requests import Requests
-from policyd.alloc.search import assign_flavors
-from policyd.alloc.state import State
+from policyd.alloc.search import EVERYWHERE, Scan
+from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Objection
 
-_RETRIED: frozenset[RequeueReason] = frozenset({"FailedAfterNomination"})
+_RETRIED: frozenset[RequeueReason] = frozenset(
+    {"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"}
+)
 
 
-class Entry(NamedTuple):
-    """A nominated workload."""
+class Entry:
+    """A nominated workload.
 
-    ticket: Ticket
-    queue: QueueSpec
-    requests: Requests
-    assignment: Assignment
+    Attributes:
+        ticket: Its place in its queue.
+        node: The queue in the tree.
+        chooser: Chooses for it.
+        requests: What it asks.
+        assignment: What it would get.
+        targets: Whom it would preempt.
+    """
+
+    __slots__ = ("assignment", "chooser", "node", "requests", "targets", "ticket")
+
+    def __init__(self, ticket: Ticket, node: Node, chooser: Chooser, choice: Choice) -> None:
+        self.ticket = ticket
+        self.node = node
+        self.chooser = chooser
+        self.take(choice)
+
+    def take(self, choice: Choice) -> None:
+        """Have what was chosen."""
+        self.requests, self.assignment, self.targets = choice
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.node.name
 
 
 def plan_cycle(state: State) -> Plan:
@@ -40,83 +83,272 @@ def plan_cycle(state: State) -> Plan:
     Args:
         state: Left as it was; `state.commit(plan)` carries the plan out in it.
     """
-    actions: list[Action] = []
-    entries: list[Entry] = []
-    tree = state.tree
-    for options, ticket in state.heads():
-        requests = ticket.requests(options)
-        objection = ticket.workload.objection
-        if objection is not None:
-            actions.append(_set_aside(options.spec, ticket, requests, objection))
-            continue
-        assignment = assign_flavors(tree, options.spec, ticket.workload, requests)
-        entries.append(Entry(ticket, options.spec, requests, assignment))
-    entries.sort(key=_order)
-    with tree.trial():
-        actions.extend(_process(tree, entry) for entry in entries)
-    return Plan(actions=tuple(actions), revision=state.revision)
-
-
-def _order(entry: Entry) -> tuple[int, tuple[int, float, str, str]]:
-    return entry.assignment.level, entry.ticket.rank
-
-
-def _process(tree: QuotaTree, entry: Entry) -> Action:
-    assignment = entry.assignment
-    if assignment.mode is Mode.NO_FIT:
-        return _requeue(entry, "NoFit", _refusal(assignment))
-    if assignment.mode is Mode.BLOCKED:
-        _reserve(tree, entry)
-        return _requeue(entry, "PreemptionNoCandidates", _refusal(assignment))
-    if not tree.fits(assignment.charges):
-        missing = assignment.shortfall(tree)
-        refusal = Refusal("WaitingForQuota", note=NO_LONGER_FITS, explain=lambda: missing)
-        return _requeue(entry, "FailedAfterNomination", refusal)
-    tree.charge(assignment.charges)
-    return Admit(
-        workload=entry.ticket.workload,
-        admission=assignment.admission(entry.queue.name),
-        level=assignment.level,
-        charges=assignment.charges,
+    cycle = _Cycle(state)
+    cycle.nominate()
+    with state.tree.trial():
+        for entry in cycle.ordered():
+            cycle.process(entry)
+    return Plan(
+        actions=tuple(cycle.actions),
+        revision=state.revision,
+        skipped=tuple(cycle.skipped),
+        recomputed=tuple(cycle.recomputed),
     )
 
 
-def _reserve(tree: QuotaTree, entry: Entry) -> None:
-    # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go to
-    # those that come later in the cycle.
-    if entry.queue.preemption.reclaim_within_cohort == "Any":
-        return
+def in_turn(entries: Iterable[Entry], *, by_priority: bool) -> list[Entry]:
+    """Return entries in the order in which they have their turn without fair sharing."""
+
+    def turn(entry: Entry) -> tuple[int, int, float, str, str]:
+        workload = entry.ticket.workload
+        priority = -workload.priority if by_priority else 0
+        return entry.assignment.level, priority, workload.queued_at, workload.uid, workload.key
+
+    return sorted(entries, key=turn)
+
+
+class _Cycle:
+    """A cycle on its way.
+
+    Attributes:
+        actions: What was decided so far.
+        skipped: Queues whose workloads could have preempted, had another not come before.
+        recomputed: Queues whose victims were chosen again, and what came of it.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.actions: list[Action] = []
+        self.skipped: list[str] = []
+        self.recomputed: list[tuple[str, Recomputation]] = []
+        self._state = state
+        self._tree = state.tree
+        self._gates = state.settings.gates
+        self._number = state.cycle + 1
+        self._entries: list[Entry] = []
+        self._victims: dict[str, Holding] = {}
+
+    # Nominate.
+
+    def nominate(self) -> None:
+        """Choose for the next workload of every queue."""
+        state = self._state
+        for options, ticket in state.heads():
+            workload = ticket.workload
+            requests = ticket.requests(options)
+            if workload.objection is not None:
+                self.actions.append(_set_aside(options, ticket, requests, workload.objection))
+                continue
+            chooser = Chooser(state, options, workload, requests)
+            node = self._tree.hierarchy.queues[options.spec.name]
+            scan = EVERYWHERE if ticket.progress is None else self._resume(ticket, node, requests)
+            self._entries.append(Entry(ticket, node, chooser, chooser.choose(scan)))
+
+    def _resume(self, ticket: Ticket, node: Node, requests: Requests) -> Scan:
+        progress = ticket.progress
+        preserves = self._gates.flavor_fungibility_preserve_scan_progress
+        now = self._progress((), ticket, node, requests)
+        if progress is None or not still_valid(progress, now, preserves=preserves):
+            return EVERYWHERE
+        return Scan(progress)
+
+    def _progress(
+        self, tried: tuple[tuple[int, ...], ...], ticket: Ticket, node: Node, requests: Requests
+    ) -> Progress:
+        demand = (ticket.workload.priority, requests.demand)
+        return Progress(tried=tried, demand=demand, generation=node.generation, cycle=self._number)
+
+    # Order.
+
+    def ordered(self) -> Iterator[Entry]:
+        """Yield the nominated in the order of their turns, which processing may still change."""
+        if self._state.settings.fair_sharing is None:
+            yield from in_turn(
+                self._entries, by_priority=self._gates.priority_sorting_within_cohort
+            )
+            return
+        contenders = ((_contender(entry), entry) for entry in self._entries)
+        yield from Tournament(self._tree, contenders, gates=self._gates)
+
+    # Process.
+
+    def process(self, entry: Entry) -> None:
+        """Decide about one of the nominated."""
+        recomputes = self._gates.recompute_assignment_upon_preemption_targets_overlap
+        deferred = recomputes and self._overlaps(entry) and self._choose_again(entry)
+        assignment = entry.assignment
+        if assignment.mode is Mode.NO_FIT:
+            self._requeue(entry, "NoFit", _refusal(assignment))
+        elif deferred:
+            self._defer(entry)
+        elif assignment.mode is Mode.FIT:
+            self._admit_if_it_fits(entry)
+        else:
+            self._preempt_if_it_helps(entry)
+
+    def _admit_if_it_fits(self, entry: Entry) -> None:
+        if not self._fits(entry):
+            self._lose(entry)
+            return
+        assignment = entry.assignment
+        self._tree.charge(assignment.charges)
+        self.actions.append(
+            Admit(
+                workload=entry.ticket.workload,
+                admission=assignment.admission(entry.queue),
+                level=assignment.level,
+                charges=assignment.charges,
+                considered=assignment.considered() if assignment.hindered else "",
+            )
+        )
+
+    def _preempt_if_it_helps(self, entry: Entry) -> None:
+        assignment = entry.assignment
+        if not entry.targets:
+            self._reserve(entry)
+            self._requeue(entry, "PreemptionNoCandidates", _refusal(assignment))
+        elif self._gated(entry):
+            self._requeue(entry, "PreemptionGated", _refusal(assignment), goes_on=False)
+        elif self._overlaps(entry):
+            self.skipped.append(entry.queue)
+            self._skip(entry, Refusal("WaitingForQuota", note=TARGETS_TAKEN))
+        elif not self._fits(entry):
+            self.skipped.append(entry.queue)
+            self._lose(entry)
+        else:
+            self._preempt(entry)
+
+    def _overlaps(self, entry: Entry) -> bool:
+        return any(target.workload.key in self._victims for target in entry.targets)
+
+    def _fits(self, entry: Entry) -> bool:
+        """Tell whether there is room, those that are or would be preempted being gone."""
+        tree, charges = self._tree, entry.assignment.charges
+        if not self._victims and not entry.targets:
+            return tree.fits(charges)
+        gone = self._victims | self._holdings(entry.targets)
+        with tree.trial():
+            for holding in gone.values():
+                tree.release(holding.charges)
+            return tree.fits(charges)
+
+    def _holdings(self, targets: Iterable[Target]) -> dict[str, Holding]:
+        found = {t.workload.key: self._state.holding(t.workload.key) for t in targets}
+        return {key: holding for key, holding in found.items() if holding is not None}
+
+    def _choose_again(self, entry: Entry) -> bool:
+        """Choose as if this cycle's victims were gone; tell whether it fits once they are."""
+        with self._tree.trial():
+            for holding in self._victims.values():
+                self._tree.release(holding.charges)
+            pins = Scan(pins=entry.assignment.flavors)
+            entry.take(entry.chooser.choose(pins, tuple(self._victims)))
+        deferred = entry.assignment.mode is Mode.FIT
+        result: Recomputation = "new_targets" if entry.targets else "skipped"
+        self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
+        return deferred
+
+    def _defer(self, entry: Entry) -> None:
+        self._tree.charge(entry.assignment.charges)
+        refusal = Refusal("WaitingForPreemptedWorkloads", note=WILL_FIT_AFTER_OTHERS)
+        self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
+
+    def _gated(self, entry: Entry) -> bool:
+        gates = self._gates
+        heeded = gates.concurrent_admission or gates.multi_kueue_orchestrated_preemption
+        return heeded and entry.ticket.workload.gated
+
+    def _lose(self, entry: Entry) -> None:
+        missing = entry.assignment.shortfall(self._tree)
+        refusal = Refusal("WaitingForQuota", note=NO_LONGER_FITS, explain=lambda: missing)
+        self._skip(entry, refusal)
+
+    def _preempt(self, entry: Entry) -> None:
+        self._tree.charge(entry.assignment.charges)
+        self._victims |= self._holdings(entry.targets)
+        self.actions.extend(self._preemptions(entry))
+        refusal = Refusal(
+            "WaitingForPreemptedWorkloads",
+            explain=entry.assignment.refusals,
+            pending=len(entry.targets),
+        )
+        self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
+
+    def _preemptions(self, entry: Entry) -> Iterator[Preempt]:
+        for target in entry.targets:
+            holding = self._state.holding(target.workload.key)
+            if holding is None or holding.preempted or target.workload.evicted:
+                continue
+            queue = self._tree.hierarchy.queues[holding.admission.cluster_queue]
+            yield Preempt(
+                workload=target.workload,
+                reason=target.reason,
+                preemptor=entry.ticket.workload,
+                path=queue.path,
+                preemptor_path=entry.node.path,
+            )
+
+    def _reserve(self, entry: Entry) -> None:
+        # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
+        # to those that come later in the cycle.
+        if entry.chooser.options.spec.preemption.reclaim_within_cohort != "Any":
+            self._tree.charge(reserved_charges(self._tree, entry.assignment))
+
+    def _skip(self, entry: Entry, refusal: Refusal) -> None:
+        goes_on = self._gates.flavor_fungibility_preserve_scan_progress
+        self._requeue(entry, "FailedAfterNomination", refusal, goes_on=goes_on)
+
+    def _requeue(
+        self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
+    ) -> None:
+        ticket = entry.ticket
+        tried = entry.assignment.tried if goes_on else ()
+        progress = None
+        if any(place != -1 for places in tried for place in places):
+            progress = self._progress(tried, ticket, entry.node, entry.requests)
+        strict = entry.chooser.options.spec.strict
+        self.actions.append(
+            Requeue(
+                workload=ticket.workload,
+                reason=reason,
+                refusal=refusal,
+                requests=entry.requests.totals,
+                parked=not strict and reason not in _RETRIED and progress is None,
+                progress=progress,
+            )
+        )
+
+
+def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
+    """Return what of an assignment is kept free for who has to wait for it.
+
+    Without borrowing that is its own queue's unused quota; else what it may borrow.
+    """
     kept: dict[int, int] = {}
-    for cell, amount in entry.assignment.charges.items():
+    for cell, amount in assignment.charges.items():
         most = tree.nominal[cell] - tree.usage[cell]
-        if entry.assignment.level:
+        if assignment.level:
             limit = tree.borrowing_limit[cell]
             most = amount if limit is None else most + limit
-        kept[cell] = min(amount, most)
-    tree.charge(kept)
+        kept[cell] = min(amount, most) if assignment.level else max(0, min(amount, most))
+    return kept
+
+
+def _contender(entry: Entry) -> Contender:
+    workload = entry.ticket.workload
+    return Contender(entry.node, entry.assignment.charges, workload.priority, workload.queued_at)
 
 
 def _refusal(assignment: Assignment) -> Refusal:
     return Refusal(assignment.reason(), explain=assignment.refusals)
 
 
-def _requeue(entry: Entry, reason: RequeueReason, refusal: Refusal) -> Requeue:
-    return Requeue(
-        workload=entry.ticket.workload,
-        reason=reason,
-        refusal=refusal,
-        requests=entry.requests.totals,
-        parked=not entry.queue.strict and reason not in _RETRIED,
-    )
-
-
 def _set_aside(
-    queue: QueueSpec, ticket: Ticket, requests: Requests, objection: Objection
+    options: QueueOptions, ticket: Ticket, requests: Requests, objection: Objection
 ) -> Requeue:
     return Requeue(
         workload=ticket.workload,
         reason="NamespaceMismatch" if objection.misplaced else "Generic",
         refusal=Refusal(objection.reason, note=objection.message),
         requests=requests.totals,
-        parked=objection.misplaced or not queue.strict,
+        parked=objection.misplaced or not options.spec.strict,
     )

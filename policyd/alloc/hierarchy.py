@@ -25,6 +25,7 @@ class Node:
         height: 0 for a queue or an empty cohort, else one more than its highest child.
         root: The top of its tree, itself if it has no parent. Valid after a refresh.
         cyclic: Whether following the parents never ends. Valid after a refresh.
+        generation: Grows whenever workloads below may find more quota than before.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Node:
         "children",
         "cyclic",
         "declared",
+        "generation",
         "height",
         "name",
         "parent",
@@ -53,6 +55,13 @@ class Node:
         self.height = 0
         self.root = self
         self.cyclic = False
+        self.generation = 0
+
+    @property
+    def path(self) -> str:
+        """The names from the top of the tree down to it: `/root/team/queue`."""
+        above = "" if self.parent is None else self.parent.path
+        return f"{above}/{self.name}"
 
 
 class Hierarchy:

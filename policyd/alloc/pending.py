@@ -7,7 +7,9 @@ success, or backing off, until something changes that could help it.
 import heapq
 from collections.abc import Iterator
 
-from policyd.alloc.requests import QueueOptions, Requests
+from policyd.alloc.assignment import Progress
+from policyd.alloc.options import QueueOptions
+from policyd.alloc.requests import Requests
 from policyd.alloc.workload import Workload
 
 Rank = tuple[int, float, str, str]
@@ -24,14 +26,16 @@ class Ticket:
         workload: Who waits.
         rank: The lowest is next.
         parked: Whether it waits aside.
+        progress: Where the search for its flavors is to go on; None from the start.
     """
 
-    __slots__ = ("_options", "_requests", "parked", "rank", "workload")
+    __slots__ = ("_options", "_requests", "parked", "progress", "rank", "workload")
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.rank: Rank = (-workload.priority, workload.queued_at, workload.uid, workload.key)
         self.parked = workload.backing_off
+        self.progress: Progress | None = None
         self._options: QueueOptions | None = None
         self._requests: Requests | None = None
 
@@ -75,6 +79,7 @@ class PendingQueue:
         if old is not None and old.workload == workload:
             return
         ticket = Ticket(workload)
+        ticket.progress = None if old is None else old.progress
         self._parked.pop(workload.key, None)
         self._tickets[workload.key] = ticket
         if ticket.parked:
@@ -97,6 +102,12 @@ class PendingQueue:
                 return ticket
             heapq.heappop(heap)
         return None
+
+    def requeue(self, key: str, progress: Progress | None, *, parked: bool) -> None:
+        """Let a workload wait after an attempt; if parked, aside until the queue is woken up."""
+        self._tickets[key].progress = progress
+        if parked:
+            self.park(key)
 
     def park(self, key: str) -> None:
         """Set a workload aside until the queue is woken up."""

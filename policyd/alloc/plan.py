@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
+from policyd.alloc.assignment import Progress
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Admission, Workload
@@ -45,16 +46,36 @@ class Admit(Value, frozen=True):
     """Reserve quota for a workload.
 
     Attributes:
-        workload: Who, as it was while pending.
+        workload: Who, as it was while pending. The one it replaces loses what it has.
         admission: What it gets.
         level: How far up the cohort tree it borrows; 0 without borrowing.
         charges: The admission's usage by cell, for the state the plan was made for.
+        considered: Flavors that did not simply fit, as Kueue tells it; "" for none.
     """
 
     workload: Workload
     admission: Admission
     level: int = 0
     charges: Mapping[int, int] = {}
+    considered: str = ""
+
+
+class Preempt(Value, frozen=True):
+    """Stop a workload, so that another gets its quota.
+
+    Attributes:
+        workload: The victim.
+        reason: By which right.
+        preemptor: Who will get the quota.
+        path: Where the victim is in the tree: cohorts and queue, from the top.
+        preemptor_path: Where the preemptor is.
+    """
+
+    workload: Workload
+    reason: PreemptionReason
+    preemptor: Workload
+    path: str
+    preemptor_path: str
 
 
 class Requeue(Value, frozen=True):
@@ -66,6 +87,7 @@ class Requeue(Value, frozen=True):
         refusal: What stands in the way, for its condition.
         requests: What each pod set requested in total, by name and resource, in canonical units.
         parked: Whether it waits aside until something changes, so that the next one is tried.
+        progress: Where the search for flavors is to go on; None from the start.
     """
 
     workload: Workload
@@ -73,18 +95,26 @@ class Requeue(Value, frozen=True):
     refusal: Refusal
     requests: Mapping[str, Mapping[str, int]]
     parked: bool
+    progress: Progress | None = None
 
 
-Action = Admit | Requeue
+Action = Admit | Preempt | Requeue
+
+Recomputation = Literal["new_targets", "deferred_fit", "skipped"]
+"""What became of a preemptor whose victims another one took in the same cycle."""
 
 
 class Plan(Value, frozen=True):
     """What to do, in this order.
 
     Attributes:
-        actions: One for each workload that was considered.
+        actions: One for each workload that was considered, and one for each victim.
         revision: The state it was made for; it holds for no other.
+        skipped: Queues whose workloads could have preempted, had another not come before.
+        recomputed: Queues whose victims were chosen again, and what came of it.
     """
 
     actions: tuple[Action, ...]
     revision: int
+    skipped: tuple[str, ...] = ()
+    recomputed: tuple[tuple[str, Recomputation], ...] = ()

@@ -5,19 +5,16 @@ while flavors are still being chosen. Both try things out in the tree and leave 
 """
 
 from collections.abc import Collection, Iterable
-from typing import Literal
 
 from policyd.alloc.plan import Target
 from policyd.alloc.preemption_classical import classical_victims
 from policyd.alloc.preemption_fair import fair_victims
 from policyd.alloc.preemption_search import Claim, Search, Victim
+from policyd.alloc.search import Possibility
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Workload
 
 __all__ = ["Claim", "Possibility", "find_targets", "holdings_of", "possible"]
-
-Possibility = Literal["none", "preempt", "reclaim"]
-"""How a flavor could be had: by no preemption; by one in the queue itself; in others only."""
 
 
 def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:

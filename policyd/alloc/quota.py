@@ -102,27 +102,29 @@ class QuotaTree:
             if up < 0 or usage[cell] + amount <= subtree[cell]:
                 return self.node[cell].height, up >= 0
 
-    def standings(
+    def strained(
         self, charges: Mapping[int, int], assumed: Mapping[int, int]
-    ) -> Iterator[tuple[int, int, int, int, bool]]:
-        """Yield how each cell of `charges` stands, as if `assumed` were to be used before.
+    ) -> list[tuple[int, int, int]]:
+        """Return what does not simply fit, as if `assumed` were to be used before.
 
-        Yields:
-            The cell, what it needs in all, what is available, and the borrowing level of the need
-            with whether some of it could be reclaimed.
+        Returns:
+            The place in `charges`, the cell, and what it needs in all, of every cell that would
+            borrow or has too little.
         """
-        usage, subtree, parent, pools = self.usage, self.subtree, self.parent, self.pool
+        usage, subtree, pools = self.usage, self.subtree, self.pool
+        found = []
+        place = 0
         for cell, amount in charges.items():
-            needed = amount + assumed.get(cell, 0)
-            pool = pools[cell]
-            if pool >= 0 and subtree[pool] < UNLIMITED:
-                available = subtree[pool] - usage[pool]
+            needed = amount + assumed[cell] if cell in assumed else amount
+            if usage[cell] + needed > subtree[cell]:
+                found.append((place, cell, needed))
             else:
-                available = self.available(cell)
-            if usage[cell] + needed <= subtree[cell]:
-                yield cell, needed, available, 0, parent[cell] >= 0
-            else:
-                yield cell, needed, available, *self.borrowing_level(cell, needed)
+                pool = pools[cell]
+                open_ = pool >= 0 and usage[pool] + needed <= subtree[pool]
+                if not open_ and needed and needed > self.available(cell):
+                    found.append((place, cell, needed))
+            place += 1  # noqa: SIM113 - enumerate would make a pair of every pair
+        return found
 
     def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
         """Tell whether the cells of `charges` could all get their amounts.
@@ -207,6 +209,7 @@ class QuotaTree:
         cyclic = top.parent is not None
         for node in reversed(nodes):
             node.root, node.cyclic = top, cyclic
+            node.generation += 1
             self._recompute_node(node, () if cyclic else node.children.values())
         for node in nodes:
             for cell in node.cells.values():

@@ -16,6 +16,13 @@ NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 """Kueue's message for a workload that had room until an earlier one of the same cycle took it."""
 
 
+TARGETS_TAKEN = "Workload has overlapping preemption targets with another workload"
+"""Kueue's message for a workload whose victims another one preempts in the same cycle."""
+
+WILL_FIT_AFTER_OTHERS = f"{TARGETS_TAKEN}, but will fit after these preemptions complete"
+"""Kueue's message for one that will have room thanks to the other's victims."""
+
+
 class MissingQuota(Value, frozen=True):
     """There is such quota, but others use it: `missing` of it would have to become free."""
 
@@ -104,6 +111,50 @@ class NotProvided(Value, frozen=True):
         return f"flavor {self.flavor} does not provide resource {self.resource}"
 
 
+class NotNominated(Value, frozen=True):
+    """The flavor was not chosen before, and it is too late in the cycle to choose another."""
+
+    flavor: str
+    resource: str
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        return (
+            f"skipping flavor {self.flavor} as it is not found in the nomination mapping for"
+            f" resource {self.resource}"
+        )
+
+
+class NotAllowed(Value, frozen=True):
+    """The workload may not have this flavor, it says."""
+
+    flavor: str
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        return (
+            f"skipping flavor {self.flavor} due to WorkloadAllowedResourceFlavorAnnotation"
+            " annotation"
+        )
+
+
+class OtherFlavor(Value, frozen=True):
+    """The workload that this one replaces has another flavor, and so must this one."""
+
+    flavor: str
+    has: str
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        return (
+            f"could not assign {self.flavor} flavor since the original workload is assigned: "
+            f"{self.has}"
+        )
+
+
 class NotCovered(Value, frozen=True):
     """The queue has no quota at all for a resource that is requested."""
 
@@ -122,6 +173,9 @@ Obstacle = (
     | AffinityMismatch
     | UnknownFlavor
     | NotProvided
+    | NotNominated
+    | NotAllowed
+    | OtherFlavor
     | NotCovered
 )
 
@@ -145,9 +199,10 @@ class Refusal:
     Attributes:
         reason: What its condition says.
         note: A sentence that stands in the place of the pod sets' obstacles; "" for none.
+        pending: How many workloads are preempted for it.
     """
 
-    __slots__ = ("_explain", "_pod_sets", "note", "reason")
+    __slots__ = ("_explain", "_pod_sets", "note", "pending", "reason")
 
     def __init__(
         self,
@@ -155,10 +210,12 @@ class Refusal:
         *,
         note: str = "",
         explain: Callable[[], tuple[PodSetRefusal, ...]] = tuple,
+        pending: int = 0,
     ) -> None:
         """Refuse for `reason`; `explain` names the obstacles, and is called if somebody asks."""
         self.reason = reason
         self.note = note
+        self.pending = pending
         self._explain = explain
         self._pod_sets: tuple[PodSetRefusal, ...] | None = None
 
@@ -183,7 +240,10 @@ class Refusal:
     @property
     def message(self) -> str:
         """What Kueue's condition would say, word for word."""
-        return self.note or "; ".join(pod_set.text for pod_set in self.pod_sets)
+        text = self.note or "; ".join(pod_set.text for pod_set in self.pod_sets)
+        if not self.pending:
+            return text
+        return f"{text}. Pending the preemption of {self.pending} workload(s)"
 
     @property
     def missing(self) -> tuple[MissingQuota, ...]:

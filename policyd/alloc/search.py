@@ -1,173 +1,265 @@
 """The search for flavors: which one each pod set gets for each resource, if any.
 
-For every resource group a pod set needs, the flavors are tried in the queue's order. A flavor is as
-good as its worst resource. The queue's fungibility says when to stop looking; if none simply fits,
-the best one seen is kept, because quota may be waited for in it.
+For every resource group that pod sets need, the flavors are tried in the queue's order. A flavor is
+as good as its worst resource. The queue's fungibility says when to stop looking; if none simply
+fits, the best one seen is kept, because quota may be waited for in it, or taken by preemption.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
 
 from policyd.alloc.assignment import (
     Assignment,
     Attempt,
     GroupResult,
     Mode,
-    PodSetResult,
+    Progress,
+    SearchResult,
     missing_quota,
 )
-from policyd.alloc.flavor import matches_affinity, untolerated_taint
-from policyd.alloc.offers import Offer, PodSetRequests
+from policyd.alloc.offers import GroupRequests, Offer
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.reasons import (
-    AffinityMismatch,
-    NotProvided,
-    Obstacle,
-    OverCapacity,
-    UnknownFlavor,
-    Untolerated,
-)
+from policyd.alloc.reasons import NotNominated, OverCapacity
 from policyd.alloc.requests import Requests
-from policyd.alloc.workload import PodSet, Workload
+from policyd.alloc.settings import Settings
 
-_FITS = (Mode.FIT, 0)
-_NO_FIT = (Mode.NO_FIT, 0)
+Found = tuple[Mode, int]
+"""How something would be had, and how far up the tree it would borrow."""
+
+Possibility = Literal["none", "preempt", "reclaim"]
+"""How a flavor could be had: by no preemption; by one in the queue itself; in others only."""
+
+Oracle = Callable[[int, int], tuple[Possibility, int]]
+"""Tells how an amount of a cell could be had by preemption, and the borrowing level then."""
+
+_FITS: Found = (Mode.FIT, 0)
 _VIABLE = 2
+_MODES: dict[Possibility, Mode] = {
+    "none": Mode.BLOCKED,
+    "preempt": Mode.PREEMPT,
+    "reclaim": Mode.RECLAIM,
+}
 
 
-def assign_flavors(
-    tree: QuotaTree, queue: QueueSpec, workload: Workload, requests: Requests
-) -> Assignment:
-    """Choose flavors for a workload, given what the queue's tree uses now.
+class Scan(NamedTuple):
+    """Which flavors to try.
 
-    Args:
-        tree: Quota and usage; left as it was.
-        queue: The workload's queue.
-        workload: Who asks; decides which flavors are suitable.
-        requests: What it asks of that queue.
+    Attributes:
+        progress: How far the last search came.
+        pins: The only flavors to try, by group of pod sets and of resources; None for all.
     """
-    plain = requests.plain
-    if plain is not None and tree.fits(plain.charges, borrowing=False):
-        return plain
-    search = _Search(tree, queue)
-    for pod_set, asked in zip(workload.pod_sets, requests.pod_sets, strict=True):
-        result = search.assign(pod_set, asked)
-        search.assignment.add(result)
-        if result.mode is Mode.NO_FIT:
-            break
-    return search.assignment
+
+    progress: Progress | None = None
+    pins: tuple[tuple[str, ...], ...] | None = None
+
+    def start(self, group: int, search: int) -> int:
+        """Return the place of the first flavor to try."""
+        if self.progress is None:
+            return 0
+        tried = self.progress.tried
+        if group >= len(tried) or search >= len(tried[group]):
+            return 0
+        return tried[group][search] + 1
+
+    def pin(self, group: int, search: int) -> str | None:
+        """Return the only flavor to try, None if all are, "" if none is."""
+        if self.pins is None:
+            return None
+        if group >= len(self.pins) or search >= len(self.pins[group]):
+            return ""
+        return self.pins[group][search]
 
 
-class _Search:
-    """The search for one workload; `assignment` is what the pod sets so far would get."""
+EVERYWHERE = Scan()
+"""All flavors, from the first."""
 
-    __slots__ = ("assignment", "preempts_borrowing", "queue", "tree")
 
-    def __init__(self, tree: QuotaTree, queue: QueueSpec) -> None:
+class FlavorSearch:
+    """The search by the rules of one queue."""
+
+    __slots__ = ("_by_mode_only", "_fungibility", "_preempts_borrowing", "tree")
+
+    def __init__(self, tree: QuotaTree, queue: QueueSpec, settings: Settings) -> None:
+        policy = queue.preemption
         self.tree = tree
-        self.queue = queue
-        self.preempts_borrowing = queue.preemption.borrow_within_cohort != "Never"
-        self.assignment = Assignment()
+        self._fungibility = queue.fungibility
+        self._by_mode_only = not settings.gates.flavor_fungibility
+        self._preempts_borrowing = policy.borrow_within_cohort != "Never" or (
+            settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
+        )
 
-    def assign(self, pod_set: PodSet, requests: PodSetRequests) -> PodSetResult:
-        """Find flavors for a pod set; the search ends with the first group without one."""
-        result = PodSetResult(requests)
-        for offers in requests.groups:
-            group = self.search(offers, pod_set)
-            result.add(group)
-            if group.offer is None:
+    def assign(
+        self, requests: Requests, oracle: Oracle | None = None, scan: Scan = EVERYWHERE
+    ) -> Assignment:
+        """Choose flavors for a workload, given what the queue's tree uses now.
+
+        Args:
+            requests: What it asks of the queue.
+            oracle: Told of what preemption could do; None if the workload may preempt nobody.
+            scan: Which flavors to try.
+        """
+        plain = requests.plain
+        if plain and scan is EVERYWHERE and self.tree.fits(plain.charges, borrowing=False):
+            return plain
+        assignment = Assignment()
+        for number, group in enumerate(requests.groups):
+            result = self._assign_group(group, number, assignment.charges, (oracle, scan))
+            assignment.add(result)
+            if result.mode is Mode.NO_FIT:
                 break
+        return assignment
+
+    def _assign_group(
+        self,
+        group: GroupRequests,
+        number: int,
+        assumed: Mapping[int, int],
+        how: tuple[Oracle | None, Scan],
+    ) -> GroupResult:
+        result = GroupResult(group)
+        oracle, scan = how
+        for place, offers in enumerate(group.searches):
+            start, pin = scan.start(number, place), scan.pin(number, place)
+            found = self._search(_pinned(offers, pin), start, assumed, oracle)
+            result.searches.append(found)
+            result.mode = min(result.mode, found.mode)
+            if found.offer is None:
+                return result
+        if group.uncovered:
+            result.mode = Mode.NO_FIT
         return result
 
-    def search(self, offers: Iterable[Offer], pod_set: PodSet) -> GroupResult:
-        """Find the best flavor for a group."""
-        result = GroupResult()
-        fungibility = self.queue.fungibility
-        for offer in offers:
-            found = self.attempt(offer, pod_set, result.attempts)
-            stop = not _tries_next(fungibility, found)
-            if stop or _better(fungibility, found, (result.mode, result.level)):
-                result.offer = offer
+    def _search(
+        self,
+        offers: tuple[Offer, ...],
+        start: int,
+        assumed: Mapping[int, int],
+        oracle: Oracle | None,
+    ) -> SearchResult:
+        """Find the best flavor for a group of resources."""
+        result = SearchResult()
+        place = -1
+        for place in range(start, len(offers)):
+            offer = offers[place]
+            if offer.barred and offer.obstacle is not None:
+                result.barred.append(offer.obstacle)
+                continue
+            attempt = self._try(offer, assumed, oracle)
+            found = _FITS if attempt is None else (attempt.mode, attempt.level)
+            if attempt is not None:
+                result.attempts.append(attempt)
+            stop = self._stops(found)
+            if stop or self._better(found, (result.mode, result.level)):
+                result.offer, result.attempt = offer, attempt
                 result.mode, result.level = found
             if stop:
                 break
+        result.tried = -1 if place == len(offers) - 1 else place
         return result
 
-    def attempt(self, offer: Offer, pod_set: PodSet, attempts: list[Attempt]) -> tuple[Mode, int]:
-        """Try one flavor: how it would be had, and with what borrowing level."""
-        unsuitable = _unsuitable(offer, pod_set) if offer.restricts else None
-        if unsuitable is not None:
-            attempts.append(Attempt(offer.name, Mode.NO_FIT, 0, [unsuitable]))
-            return _NO_FIT
-        obstacles: list[Obstacle] = []
-        found = self.worst(offer, obstacles)
-        if found != _FITS:
-            attempts.append(Attempt(offer.name, *found, obstacles))
-        return found
-
-    def worst(self, offer: Offer, obstacles: list[Obstacle]) -> tuple[Mode, int]:
-        """Return how the hardest to get of the requested resources would be had."""
-        worst, tree = _FITS, self.tree
-        standings = tree.standings(offer.charges, self.assignment.charges)
-        for index, (cell, needed, available, level, reclaimable) in enumerate(standings):
-            if needed <= available or not needed:
-                if not level:
-                    continue
-                found = (Mode.FIT, level)
-            elif needed > tree.potential[cell]:
-                obstacles.append(self.over_capacity(offer, index, cell))
-                return _NO_FIT
-            else:
-                obstacles.append(missing_quota(offer, index, needed, available))
-                waits = reclaimable or tree.nominal[cell] >= needed or self.preempts_borrowing
-                found = (Mode.BLOCKED if waits else Mode.NO_FIT), level
-            if found != worst and _better(self.queue.fungibility, worst, found):
+    def _try(
+        self, offer: Offer, assumed: Mapping[int, int], oracle: Oracle | None
+    ) -> Attempt | None:
+        """Try one flavor; None if it simply fits."""
+        if offer.obstacle is not None:
+            attempt = Attempt(offer)
+            attempt.mode = Mode.NO_FIT
+            attempt.obstacles.append(offer.obstacle)
+            return attempt
+        strained = self.tree.strained(offer.charges, assumed)
+        if not strained:
+            return None
+        attempt, worst = Attempt(offer), _FITS
+        for index, cell, needed in strained:
+            found = self._weigh(attempt, index, (cell, needed), oracle)
+            attempt.borrowing = max(attempt.borrowing, found[1])
+            if found != worst and self._better(worst, found):
                 worst = found
             if found[0] is Mode.NO_FIT:
                 break
-        return worst
+        attempt.mode, attempt.level = worst
+        return attempt
 
-    def over_capacity(self, offer: Offer, index: int, cell: int) -> OverCapacity:
-        """Say how far resource number `index` of an offer is beyond what could ever be had."""
+    def _weigh(
+        self, attempt: Attempt, index: int, need: tuple[int, int], oracle: Oracle | None
+    ) -> Found:
+        """Say how resource number `index` would be had, and note what is in the way."""
+        (cell, needed), tree = need, self.tree
+        if needed > tree.potential[cell]:
+            attempt.obstacles.append(self._over_capacity(attempt.offer, index, need))
+            return Mode.NO_FIT, 0
+        level, reclaimable = tree.borrowing_level(cell, needed)
+        available = tree.available(cell)
+        if needed <= max(0, available):
+            return Mode.FIT, level
+        attempt.short.append(cell)
+        attempt.obstacles.append(missing_quota(attempt.offer, index, needed, available))
+        if not (reclaimable or self._preempts_borrowing or tree.nominal[cell] >= needed):
+            return Mode.NO_FIT, level
+        if oracle is None:
+            return Mode.BLOCKED, level
+        possibility, left = oracle(cell, needed)
+        return (Mode.BLOCKED, level) if possibility == "none" else (_MODES[possibility], left)
+
+    def _over_capacity(self, offer: Offer, index: int, need: tuple[int, int]) -> OverCapacity:
+        cell, needed = need
+        requested = offer.charges[cell]
         return OverCapacity(
             flavor=offer.name,
             resource=offer.resources[index],
-            assumed=self.assignment.charges.get(cell, 0),
-            requested=offer.charges[cell],
+            assumed=needed - requested,
+            requested=requested,
             capacity=self.tree.potential[cell],
         )
 
+    def _stops(self, found: Found) -> bool:
+        """Tell whether a flavor is so good that no further one is tried."""
+        mode, level = found
+        if mode is Mode.FIT and (not level or self._by_mode_only):
+            return True
+        if mode < Mode.PREEMPT or self._by_mode_only:
+            return False
+        fungibility = self._fungibility
+        if mode is not Mode.FIT and fungibility.when_can_preempt == "TryNextFlavor":
+            return False
+        return not level or fungibility.when_can_borrow != "TryNextFlavor"
 
-def _unsuitable(offer: Offer, pod_set: PodSet) -> Obstacle | None:
-    flavor = offer.spec
-    if flavor is None:
-        return UnknownFlavor(flavor=offer.name)
-    taint = untolerated_taint(flavor, pod_set.tolerations)
-    if taint is not None:
-        return Untolerated(flavor=flavor.name, taint=taint)
-    if not matches_affinity(flavor, pod_set.node_selector, pod_set.affinity):
-        return AffinityMismatch(flavor=flavor.name)
-    if offer.lacks:
-        return NotProvided(flavor=flavor.name, resource=offer.lacks)
-    return None
-
-
-def _tries_next(fungibility: Fungibility, found: tuple[Mode, int]) -> bool:
-    mode, level = found
-    if mode is not Mode.FIT:
-        return True
-    return level > 0 and fungibility.when_can_borrow == "TryNextFlavor"
+    def _better(self, a: Found, b: Found) -> bool:
+        """Tell whether `a` is to be preferred to `b`."""
+        if self._by_mode_only:
+            return a[0] > b[0]
+        return better(self._fungibility, a, b)
 
 
-def _better(fungibility: Fungibility, a: tuple[Mode, int], b: tuple[Mode, int]) -> bool:
+def better(fungibility: Fungibility, a: Found, b: Found) -> bool:
+    """Tell whether `a` is to be preferred to `b`, by a queue's fungibility."""
     if a[0] is b[0]:
         return a[1] < b[1]
     return _rank(fungibility, a) > _rank(fungibility, b)
 
 
-def _rank(fungibility: Fungibility, found: tuple[Mode, int]) -> tuple[int, int, int]:
+def _rank(fungibility: Fungibility, found: Found) -> tuple[int, int, int]:
     mode, level = found
     viable = min(mode, _VIABLE)
     if fungibility.preference == "PreemptionOverBorrowing":
         return viable, -level, mode
     return viable, mode, -level
+
+
+def _pinned(offers: tuple[Offer, ...], pin: str | None) -> tuple[Offer, ...]:
+    """Bar all flavors but the one that was nominated."""
+    if pin is None:
+        return offers
+    return tuple(
+        offer
+        if offer.name == pin
+        else Offer(
+            offer.name,
+            offer.resources,
+            offer.charges,
+            obstacle=NotNominated(flavor=offer.name, resource=offer.resources[0]),
+            barred=True,
+        )
+        for offer in offers
+    )

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import PendingQueue, Ticket
-from policyd.alloc.plan import Admit, Plan, Requeue
+from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.requests import QueueOptions
+from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.workload import Admission, Workload
 
@@ -26,15 +27,17 @@ class Holding:
         admission: What it is.
         charges: How much, by cell; empty while its queue is not there.
         assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
+        preempted: Whether a plan took it, and nobody has yet reported what became of that.
     """
 
-    __slots__ = ("admission", "assumed", "charges", "workload")
+    __slots__ = ("admission", "assumed", "charges", "preempted", "workload")
 
     def __init__(self, workload: Workload, admission: Admission, *, assumed: bool) -> None:
         self.workload = workload
         self.admission = admission
         self.charges: Mapping[int, int] = {}
         self.assumed = assumed
+        self.preempted = False
 
 
 class ClusterQueue:
@@ -69,6 +72,7 @@ class State:
         local_usage: What LocalQueues used in the past, by `namespace/name`, where that counts when
             victims are chosen.
         revision: Grows with every change.
+        cycle: How many plans were carried out.
     """
 
     def __init__(self, settings: Settings = DEFAULTS) -> None:
@@ -78,6 +82,7 @@ class State:
         self.queues: dict[str, ClusterQueue] = {}
         self.local_usage: dict[str, float] = {}
         self.revision = 0
+        self.cycle = 0
         self._queue_of: dict[str, str] = {}
         self._outdated: dict[str, ClusterQueue] = {}
         self._stirred: dict[int, Node] = {}
@@ -195,27 +200,30 @@ class State:
         if plan.revision != self.revision:
             raise ValueError("the plan was made for another revision of the state")
         self.revision += 1
+        self.cycle += 1
         for action in plan.actions:
-            workload = action.workload
-            queue = self.queues[workload.cluster_queue]
             match action:
                 case Admit():
-                    queue.pending.remove(workload.key)
-                    holding = Holding(workload, action.admission, assumed=True)
-                    holding.charges = action.charges
-                    queue.holdings[workload.key] = holding
-                    self.tree.charge(action.charges)
-                case Requeue(parked=True):
-                    queue.pending.park(workload.key)
+                    self._assume(action)
+                case Preempt():
+                    self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
-                    pass
+                    pending = self.queues[action.workload.cluster_queue].pending
+                    pending.requeue(action.workload.key, action.progress, parked=action.parked)
+
+    def spare(self, key: str) -> None:
+        """Take notice that a preemption could not be written down: it may be tried again."""
+        self._note_preempted(key, preempted=False)
 
     def settle(self) -> None:
         """Do what changes left to do: recompute quota, and wake up whom they may help."""
         self.tree.refresh()
         for queue in self._outdated.values():
             if queue.spec is not None and queue.node is not None:
-                queue.options = QueueOptions(queue.spec, queue.node, self.flavors)
+                search = FlavorSearch(self.tree, queue.spec, self.settings)
+                queue.options = QueueOptions(
+                    queue.spec, queue.node, self.flavors, search, settings=self.settings
+                )
         self._outdated.clear()
         roots = {id(node.root): node.root for node in self._stirred.values()}
         self._stirred.clear()
@@ -225,6 +233,24 @@ class State:
                     self.queues[node.name].pending.wake()
 
     # How it is done.
+
+    def _note_preempted(self, key: str, *, preempted: bool) -> None:
+        holding = self.holding(key)
+        if holding is not None:
+            holding.preempted = preempted
+
+    def _assume(self, action: Admit) -> None:
+        workload = action.workload
+        queue = self.queues[workload.cluster_queue]
+        queue.pending.remove(workload.key)
+        holding = Holding(workload, action.admission, assumed=True)
+        queue.holdings[workload.key] = holding
+        if workload.replaces and self.holding(workload.replaces) and queue.node is not None:
+            self._leave(workload.replaces)
+            self._charge(queue.node, holding)
+            return
+        holding.charges = action.charges
+        self.tree.charge(action.charges)
 
     def _put_pending(self, workload: Workload) -> None:
         key, name = workload.key, workload.cluster_queue
@@ -244,7 +270,7 @@ class State:
         if known is not None:
             old = self.queues[known].holdings.get(key)
             if old is not None and old.admission == admission:
-                old.workload, old.assumed = workload, False
+                old.workload, old.assumed, old.preempted = workload, False, False
                 return
             self._leave(key)
         queue = self._queue(name)
@@ -260,6 +286,7 @@ class State:
         if holding is not None and queue.node is not None:
             self.tree.refresh()
             self.tree.release(holding.charges)
+            queue.node.generation += 1
             self._stir(queue.node)
         self._drop_if_idle(queue)
 

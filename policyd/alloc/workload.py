@@ -11,6 +11,7 @@ ConditionReason = Literal[
     "NoMatchingFlavor",
     "ExceedsMaxQuota",
     "WaitingForQuota",
+    "WaitingForPreemptedWorkloads",
     "Misconfigured",
     "PendingEvaluation",
     "Suspended",
@@ -28,6 +29,8 @@ class PodSet(Value, frozen=True):
         tolerations: Taints the pods accept.
         node_selector: Node labels the pods insist on.
         affinity: Terms of which a node must meet one; without terms, any node will do.
+        minimum: With how few pods it can run, None for no fewer.
+        group: Pod sets of the same group get the same flavors; "" for none.
     """
 
     name: str
@@ -36,6 +39,8 @@ class PodSet(Value, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     node_selector: Mapping[str, str] = {}
     affinity: tuple[Term, ...] = ()
+    minimum: int | None = None
+    group: str = ""
 
     def totals(self) -> dict[str, int]:
         """Return what all pods of the set need together."""
@@ -102,6 +107,9 @@ class Workload(Value, frozen=True):
         admitted: Whether it may run, which with admission checks comes after the quota.
         reserved_at: Since when it holds quota, in seconds since the epoch; None if not known.
         evicted: Whether it is being stopped already, though it still holds quota.
+        replaces: The workload it replaces, a smaller slice of the same job; "" for none.
+        gated: Whether it must not preempt yet.
+        allowed_flavors: The only flavors it may get; None for all.
     """
 
     key: str
@@ -117,3 +125,6 @@ class Workload(Value, frozen=True):
     admitted: bool = False
     reserved_at: float | None = None
     evicted: bool = False
+    replaces: str = ""
+    gated: bool = False
+    allowed_flavors: tuple[str, ...] | None = None

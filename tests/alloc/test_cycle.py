@@ -116,6 +116,7 @@ def test_who_may_reclaim_from_anybody_reserves_nothing():
     of = state(
         queue("owner", "all", gpu=4, preemption=preemption), queue("guest", "all", gpu=0),
         workload("held", "guest", admission=admission("guest", gpu=2)),
+        workload("own", "owner", admission=admission("owner", gpu=1)),
         workload("owners", "owner", gpu=4), workload("guests", "guest", gpu=1),
     )  # fmt: skip
 

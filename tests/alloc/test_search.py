@@ -5,8 +5,7 @@ import pytest
 from policyd.alloc.assignment import Mode
 from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
-from policyd.alloc.requests import search_order
-from policyd.alloc.search import assign_flavors
+from policyd.alloc.options import search_order
 from tests.alloc.builders import admission, group, pod_set, queue, quota, state, workload
 
 SPOT = FlavorSpec(
@@ -20,7 +19,7 @@ TOLERANT = (Toleration(key="spot", operator="Exists"),)
 def assign(of, asked):
     of.settle()
     options = of.queues[asked.cluster_queue].options
-    return assign_flavors(of.tree, options.spec, asked, options.requests(asked))
+    return options.search.assign(options.requests(asked))
 
 
 def flavors(assignment):
@@ -228,7 +227,7 @@ def test_flavors_that_could_be_waited_for_are_better_than_those_that_cannot():
     assignment = assign(cluster(two(), held), asked)
 
     assert assignment.mode is Mode.BLOCKED
-    assert [offer.name for offer in assignment.pod_sets[0].offers] == ["spot"]
+    assert [offer.name for offer in assignment.groups[0].offers] == ["spot"]
 
 
 def test_workloads_with_the_same_requests_share_what_was_worked_out():

@@ -1,0 +1,144 @@
+"""What a workload would get if it were alone: flavors, and victims if there is no room.
+
+If not all of its pods fit, and it can run with fewer, the most pods that do are searched for.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from policyd.alloc.assignment import Assignment, Mode, Progress
+from policyd.alloc.options import QueueOptions, replacing
+from policyd.alloc.plan import Target
+from policyd.alloc.preemption import Claim, find_targets, possible
+from policyd.alloc.requests import Requests
+from policyd.alloc.search import EVERYWHERE, Oracle, Scan
+from policyd.alloc.state import State
+from policyd.alloc.workload import Workload
+
+T = TypeVar("T")
+
+
+class Choice(NamedTuple):
+    """What a workload would get.
+
+    Attributes:
+        requests: What it asks.
+        assignment: Flavors for it.
+        targets: Whom it would preempt; none if it fits, or if nobody can be preempted.
+    """
+
+    requests: Requests
+    assignment: Assignment
+    targets: tuple[Target, ...] = ()
+
+
+class Chooser:
+    """Chooses for one workload, with the usage the state's tree has when it is asked.
+
+    Attributes:
+        workload: Who asks.
+        options: What its queue has to offer.
+    """
+
+    __slots__ = ("_requests", "_state", "options", "workload")
+
+    def __init__(
+        self, state: State, options: QueueOptions, workload: Workload, requests: Requests
+    ) -> None:
+        self.workload = workload
+        self.options = options
+        self._state = state
+        self._requests = requests
+
+    def choose(self, scan: Scan = EVERYWHERE, removed: Collection[str] = ()) -> Choice:
+        """Choose flavors and victims.
+
+        Args:
+            scan: Which flavors to try.
+            removed: Keys of workloads whose usage is gone already.
+        """
+        replaced = self.workload.replaces
+        removed = (*removed, replaced) if replaced else removed
+        full = self._choose(self._requests, scan, removed)
+        if full.assignment.mode is Mode.FIT or full.targets:
+            return full
+        pod_sets = self.workload.pod_sets
+        if not self._state.settings.gates.partial_admission or all(
+            p.minimum is None or p.minimum >= p.count for p in pod_sets
+        ):
+            return full
+
+        def attempt(counts: Sequence[int]) -> Choice | None:
+            requests = self.options.requests(self.workload, counts)
+            choice = self._choose(requests, scan, removed)
+            return choice if choice.assignment.mode is Mode.FIT or choice.targets else None
+
+        wanted = [pod_set.count for pod_set in pod_sets]
+        least = [p.count if p.minimum is None else p.minimum for p in pod_sets]
+        return most_pods(wanted, least, attempt) or full
+
+    def _choose(self, requests: Requests, scan: Scan, removed: Collection[str]) -> Choice:
+        requests = self._beyond_replaced(requests)
+        preempts = self.options.preempts
+        oracle: Oracle | None = None
+        if preempts:
+            oracle = partial(possible, self._state, self.workload, removed=removed)
+        assignment = self.options.search.assign(requests, oracle, scan)
+        if not preempts or not assignment.preempts:
+            return Choice(requests, assignment)
+        claim = Claim(self.workload, assignment.charges, assignment.short, removed)
+        return Choice(requests, assignment, find_targets(self._state, claim))
+
+    def _beyond_replaced(self, requests: Requests) -> Requests:
+        if not self.workload.replaces:
+            return requests
+        holding = self._state.holding(self.workload.replaces)
+        if holding is None or holding.admission.cluster_queue != self.options.spec.name:
+            return requests
+        return replacing(requests, holding.admission)
+
+
+def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:
+    """Tell whether a search may go on where an earlier one stopped.
+
+    Args:
+        progress: The earlier one's.
+        now: What is searched for, of what generation, in which cycle; what it tried is ignored.
+        preserves: Whether progress is kept in the cycle that follows, whatever changed meanwhile.
+    """
+    if preserves:
+        if progress.demand != now.demand:
+            return False
+        if now.cycle - progress.cycle <= 1:
+            return True
+    return now.generation <= progress.generation
+
+
+def most_pods(
+    wanted: Sequence[int], least: Sequence[int], attempt: Callable[[list[int]], T | None]
+) -> T | None:
+    """Find the most pods for which an attempt succeeds; None if it never does.
+
+    The counts go down evenly from `wanted` to `least`. Fewer pods are supposed to fit where more
+    do, so that half of the possibilities are ruled out at a time.
+
+    Args:
+        wanted: How many pods of each pod set there should be.
+        least: How few there may be.
+        attempt: Tries counts; None is a failure.
+    """
+    spread = sum(wanted) - sum(least)
+    if not spread:
+        return None
+    best: T | None = None
+    low, high, good = 0, spread + 1, -1
+    while low < high:
+        step = (low + high) // 2
+        counts = [w - (w - few) * step // spread for w, few in zip(wanted, least, strict=True)]
+        found = attempt(counts)
+        if found is None:
+            low = step + 1
+        else:
+            best, high, good = found, step, step
+    return best if good == low else None

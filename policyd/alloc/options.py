@@ -1,0 +1,238 @@
+"""What a queue has to offer, with names turned into cells, and what of it would suit a workload.
+
+Turning names into cell numbers, and comparing labels with taints, costs more than deciding. It is
+done once for all workloads that ask the same, and again only when the queue changes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from policyd.alloc.amount import request_amount
+from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
+from policyd.alloc.hierarchy import Node
+from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
+from policyd.alloc.queue import FlavorQuotas, QueueSpec
+from policyd.alloc.reasons import (
+    AffinityMismatch,
+    NotAllowed,
+    NotProvided,
+    Obstacle,
+    OtherFlavor,
+    UnknownFlavor,
+    Untolerated,
+)
+from policyd.alloc.requests import Requests
+from policyd.alloc.search import FlavorSearch
+from policyd.alloc.settings import DEFAULTS, Settings
+from policyd.alloc.workload import Admission, PodSet, Workload
+
+PODS = "pods"
+"""The resource that counts pods, where a queue has quota for it."""
+
+_MOST_REQUESTS = 1_000
+
+
+class QueueOptions:
+    """Everything a queue has to offer.
+
+    Attributes:
+        spec: The queue.
+        search: How flavors are chosen in it.
+        missing: Flavors it names that do not exist.
+        open: Whether nothing of its own keeps it from giving out quota.
+        preempts: Whether its workloads may preempt anybody.
+    """
+
+    __slots__ = (
+        "_cells",
+        "_flavors",
+        "_group_of",
+        "_ignores_undeclared",
+        "_requests",
+        "missing",
+        "open",
+        "preempts",
+        "search",
+        "spec",
+    )
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        node: Node,
+        flavors: Mapping[str, FlavorSpec],
+        search: FlavorSearch,
+        *,
+        settings: Settings = DEFAULTS,
+    ) -> None:
+        self.spec = spec
+        self.search = search
+        self.missing = tuple(name for name in spec.flavors if name not in flavors)
+        blocked = spec.stopped or spec.missing_checks or spec.inactive_checks
+        self.open = not blocked and not self.missing
+        policy = spec.preemption
+        self.preempts = policy.within_cluster_queue != "Never" or (
+            bool(spec.cohort) and policy.reclaim_within_cohort != "Never"
+        )
+        self._ignores_undeclared = (
+            settings.ignores_undeclared and settings.gates.quota_check_strategy
+        )
+        self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
+        self._cells = node.cells
+        self._group_of = {r: group for group in spec.groups for r in group.resources}
+        self._requests: dict[object, Requests] = {}
+
+    def requests(self, workload: Workload, counts: Sequence[int] = ()) -> Requests:
+        """Work out what a workload asks of the queue.
+
+        Args:
+            workload: Who asks.
+            counts: How many pods of each pod set; as many as it wants if not given.
+        """
+        key = _demand(workload, counts)
+        requests = self._requests.get(key)
+        if requests is None:
+            if len(self._requests) >= _MOST_REQUESTS:
+                self._requests.clear()
+            groups = self._groups(workload, counts)
+            requests = self._requests[key] = Requests(groups, key)
+        return requests
+
+    def _groups(self, workload: Workload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
+        asked = [
+            self._pod_set_requests(pod_set, counts[place] if counts else pod_set.count)
+            for place, pod_set in enumerate(workload.pod_sets)
+        ]
+        members: dict[object, list[int]] = {}
+        for place, pod_set in enumerate(workload.pod_sets):
+            members.setdefault(pod_set.group or place, []).append(place)
+        return tuple(
+            self._group(
+                [workload.pod_sets[place] for place in places],
+                tuple(asked[place] for place in places),
+                workload.allowed_flavors,
+            )
+            for places in members.values()
+        )
+
+    def _pod_set_requests(self, pod_set: PodSet, count: int) -> PodSetRequests:
+        totals = {name: request_amount(n * count) for name, n in pod_set.requests.items()}
+        if PODS in self._group_of:
+            totals[PODS] = count
+        return PodSetRequests(pod_set.name, count, totals)
+
+    def _group(
+        self,
+        pod_sets: Sequence[PodSet],
+        asked: tuple[PodSetRequests, ...],
+        allowed: tuple[str, ...] | None,
+    ) -> GroupRequests:
+        totals: dict[str, int] = {}
+        for each in asked:
+            for resource, amount in each.totals.items():
+                totals[resource] = request_amount(totals.get(resource, 0) + amount)
+        uncovered = ""
+        searches: dict[tuple[str, ...], tuple[Offer, ...]] = {}
+        for resource in sorted(totals, key=search_order):
+            group = self._group_of.get(resource)
+            if group is not None and group.resources not in searches:
+                wanted = sorted((r for r in group.resources if r in totals), key=search_order)
+                searches[group.resources] = tuple(
+                    self._offer(flavor, {r: totals[r] for r in wanted}, pod_sets, allowed)
+                    for flavor in group.flavors
+                )
+            if group is None and totals[resource] and not self._ignores_undeclared:
+                uncovered = resource
+                break
+        return GroupRequests(asked, tuple(searches.values()), uncovered)
+
+    def _offer(
+        self,
+        flavor: FlavorQuotas,
+        wanted: Mapping[str, int],
+        pod_sets: Sequence[PodSet],
+        allowed: tuple[str, ...] | None,
+    ) -> Offer:
+        given = tuple(r for r in wanted if r in flavor.quotas)
+        charges = {self._cells[flavor.name, r]: wanted[r] for r in given}
+        if allowed is not None and flavor.name not in allowed:
+            obstacle: Obstacle = NotAllowed(flavor=flavor.name)
+            return Offer(flavor.name, given, charges, obstacle=obstacle, barred=True)
+        unsuitable = self._unsuitable(flavor.name, pod_sets)
+        if unsuitable is None and len(given) < len(wanted):
+            lacks = next(r for r in wanted if r not in flavor.quotas)
+            unsuitable = NotProvided(flavor=flavor.name, resource=lacks)
+        return Offer(flavor.name, given, charges, obstacle=unsuitable)
+
+    def _unsuitable(self, name: str, pod_sets: Iterable[PodSet]) -> Obstacle | None:
+        flavor = self._flavors.get(name)
+        if flavor is None:
+            return UnknownFlavor(flavor=name)
+        for pod_set in pod_sets:
+            taint = untolerated_taint(flavor, pod_set.tolerations)
+            if taint is not None:
+                return Untolerated(flavor=name, taint=taint)
+            if not matches_affinity(flavor, pod_set.node_selector, pod_set.affinity):
+                return AffinityMismatch(flavor=name)
+        return None
+
+
+def _demand(workload: Workload, counts: Sequence[int]) -> object:
+    return (
+        tuple(counts),
+        workload.allowed_flavors,
+        tuple(
+            [
+                (
+                    p.name,
+                    p.count,
+                    p.group,
+                    p.tolerations,
+                    p.affinity,
+                    *p.requests.items(),
+                    *p.node_selector.items(),
+                )
+                for p in workload.pod_sets
+            ]
+        ),
+    )
+
+
+def replacing(requests: Requests, admission: Admission) -> Requests:
+    """Return what a workload asks in addition to what the one has that it replaces.
+
+    Each resource must come from the flavor that it comes from now.
+    """
+    had = {each.name: each for each in admission.pod_sets}
+
+    def less(group: GroupRequests, offer: Offer) -> Offer:
+        olds = [had[p.name] for p in group.pod_sets if p.name in had]
+        charges = {
+            cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
+            for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
+        }
+        others = (
+            old.flavors[resource]
+            for old in olds
+            for resource in offer.resources
+            if old.flavors.get(resource, offer.name) != offer.name
+        )
+        other = next(others, None)
+        obstacle = offer.obstacle
+        if obstacle is None and other is not None:
+            obstacle = OtherFlavor(flavor=offer.name, has=other)
+        return Offer(offer.name, offer.resources, charges, obstacle=obstacle, barred=offer.barred)
+
+    return requests.with_offers(less)
+
+
+@lru_cache(maxsize=1024)
+def search_order(resource: str) -> int:
+    """Return the 64-bit FNV-1a hash of a resource's name: the order in which Kueue visits them.
+
+    It decides nothing but which of several obstacles is met, and so named, first.
+    """
+    order = 0xCBF29CE484222325
+    for byte in resource.encode():
+        order = (order ^ byte) * 0x100000001B3 % 2**64
+    return order
