@@ -4,10 +4,8 @@ The cost of an iteration is that of cel-go's expansion: reading the accumulator,
 go on, and the step itself.
 """
 
-from collections.abc import Callable
-
 from policyd.cel import ast, cost
-from policyd.cel.generator import Atom, Generator
+from policyd.cel.generator import Atom, Generator, Local, local
 
 _ACCUMULATOR = cost.IDENTIFIER
 
@@ -38,13 +36,9 @@ class _Range:
         self.names = [generator.temporary() for _ in variables]
         self.header = f"for {', '.join(self.names)} in {items.code}:"
         self.variables = {
-            variable: _same(Atom(name))
+            variable: local(Atom(name))
             for variable, name in zip(variables, self.names, strict=True)
         }
-
-
-def _same(atom: Atom) -> Callable[[], Atom]:
-    return lambda: atom
 
 
 def _emit_quantifier(generator: Generator, node: ast.Comprehension) -> Atom:
@@ -110,7 +104,7 @@ def _append(generator: Generator, node: ast.Comprehension, made: Atom) -> None:
     generator.charge(_ACCUMULATOR + cost.LIST + 1)
     if node.kind == "filter":
         generator.charge(cost.IDENTIFIER)
-        atom = generator.scope[node.variables[0]]()
+        atom = generator.read(node.variables[0])
     else:
         atom = generator.emit(node.result)
     generator.line(f"{made.code}.append({atom.code})")
@@ -139,7 +133,7 @@ def _insert(generator: Generator, node: ast.Comprehension, made: Atom) -> None:
         generator.line(f"R_merge({made.code}, {atom.code})", node.position)
         return
     generator.charge(_ACCUMULATOR + cost.IDENTIFIER + 1)
-    key = generator.scope[node.variables[0]]()
+    key = generator.read(node.variables[0])
     generator.line(f"R_insert({made.code}, {key.code}, {atom.code})", node.position)
 
 
@@ -159,7 +153,7 @@ def emit_bind(generator: Generator, node: ast.Bind) -> Atom:
             generator.line(f"if {error} is not None: raise {error}", node.position)
         return Atom(value, atom.kind)
 
-    with generator.bound({node.name: read}):
+    with generator.bound({node.name: Local(read, (value, error))}):
         return generator.emit(node.body)
 
 
@@ -172,7 +166,7 @@ def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
     generator.line(f"R_need_optional({operand.code})", node.position)
     with (
         generator.block(f"if {operand.code}.present:"),
-        generator.bound({node.name: _same(value)}),
+        generator.bound({node.name: local(value)}),
     ):
         generator.charge(2)
         generator.line(f"{value.code} = {operand.code}.value")

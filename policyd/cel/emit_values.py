@@ -19,7 +19,7 @@ def emit_identifier(generator: Generator, node: ast.Identifier) -> Atom:
     """Write a variable, a type, or an error for a name nobody knows."""
     generator.charge(cost.IDENTIFIER)
     if not node.absolute and node.name in generator.scope:
-        return generator.scope[node.name]()
+        return generator.read(node.name)
     return _referenced(generator, node)
 
 

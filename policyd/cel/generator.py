@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 from policyd.cel import ast
 from policyd.cel.checked import Checked
 from policyd.cel.environment import Environment
-from policyd.cel.errors import CelCompileError, issue_at
 from policyd.cel.types import DYN, Type
 from policyd.cel.values import type_name
 
-# CPython nests 20 loops and try blocks, and 100 indents; deeper parts become inner functions.
+# CPython nests 20 loops and try blocks, and 100 indents; deeper parts become functions beside.
 _BLOCKS_INLINE = 12
-_DEEPEST_INDENT = 90
+_INDENTS_INLINE = 40
 
 
 class Atom(NamedTuple):
@@ -59,6 +58,18 @@ class Line:
     probe: Probe | None = None
 
 
+class Local(NamedTuple):
+    """A variable of a macro: how to read it, and the names of generated code that takes."""
+
+    read: Callable[[], Atom]
+    names: tuple[str, ...]
+
+
+def local(atom: Atom) -> Local:
+    """Return a variable that is in one of generated code."""
+    return Local(lambda: atom, (atom.code,))
+
+
 @dataclass(slots=True)
 class _Block:
     line: Line
@@ -89,9 +100,11 @@ class Generator:
     lines: list[Line] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
-    scope: dict[str, Callable[[], Atom]] = field(default_factory=dict)
+    scope: dict[str, Local] = field(default_factory=dict)
     raising: bool = False
     """Whether a line that may raise was written since a guard last cleared this."""
+    _functions: list[Line] = field(default_factory=list)
+    _used: set[str] = field(default_factory=set)
     _temporaries: int = 0
     _indent: int = 2
     _nesting: int = 0
@@ -107,11 +120,7 @@ class Generator:
 
     def emit(self, node: ast.Node) -> Atom:
         """Write what evaluates `node`."""
-        if self._indent > _DEEPEST_INDENT:
-            raise CelCompileError(
-                [issue_at(self.source, node.position, "expression nests too deep")]
-            )
-        if self._nesting > _BLOCKS_INLINE:
+        if self._nesting > _BLOCKS_INLINE or self._indent > _INDENTS_INLINE:
             return self._emit_outlined(node)
         return self.emitters[type(node)](self, node)
 
@@ -170,6 +179,12 @@ class Generator:
         """Return the variable that holds a variable of the environment."""
         code = self.roots.setdefault(name, f"g{len(self.roots)}")
         return Atom(code)
+
+    def read(self, name: str) -> Atom:
+        """Write what reads a variable of a macro."""
+        variable = self.scope[name]
+        self._used.update(variable.names)
+        return variable.read()
 
     def kind_of(self, node: ast.Node) -> Type:
         """Return the type the checker found."""
@@ -236,7 +251,7 @@ class Generator:
         self.raising = self.raising or before
 
     @contextmanager
-    def bound(self, variables: dict[str, Callable[[], Atom]]) -> Iterator[None]:
+    def bound(self, variables: dict[str, Local]) -> Iterator[None]:
         """Let names stand for local variables while the body is written."""
         before = self.scope
         self.scope = {**before, **variables}
@@ -244,16 +259,20 @@ class Generator:
         self.scope = before
 
     def _emit_outlined(self, node: ast.Node) -> Atom:
-        nesting, self._nesting = self._nesting, 0
-        name = self.temporary()
-        self.line(f"def {name}():")
-        self._indent += 1
-        self.line("nonlocal c")
-        result = self.emitters[type(node)](self, node)
+        """Write what evaluates `node` as a function, which gets the variables it reads."""
+        outer = self.lines, self._indent, self._nesting, self._used
+        self.lines, self._indent, self._nesting, self._used = [], 2, 0, set()
+        with self.block():
+            result = self.emitters[type(node)](self, node)
         self.line(f"return {result.code}")
-        self._indent -= 1
-        self._nesting = nesting
-        return self.assign(f"{name}()", result.kind, node.position)
+        body, used = self.lines, self._used
+        self.lines, self._indent, self._nesting, self._used = outer
+        known = {name for variable in self.scope.values() for name in variable.names}
+        parameters = ", ".join(sorted(used & known))
+        self._used |= used & known
+        name = self.temporary()
+        self._functions += (Line(1, f"def {name}({parameters}):"), Line(2, "nonlocal c"), *body)
+        return self.assign(f"{name}({parameters})", result.kind, node.position)
 
     def _finished(self) -> Generated:
         head = [
@@ -261,6 +280,7 @@ class Generator:
             Line(1, "c = 0"),
             Line(1, "m = B.limit - B.spent"),
             Line(1, "if m > LIMIT: m = LIMIT"),
+            *self._functions,
             Line(1, "try:"),
         ]
         for name, code in self.roots.items():

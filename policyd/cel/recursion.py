@@ -18,7 +18,7 @@ def deep_recursion() -> Iterator[None]:
     Several threads may compile: the last one to end puts the limit back.
     """
     _users.append(sys.getrecursionlimit())
-    sys.setrecursionlimit(max(max(_users), _FRAMES))
+    sys.setrecursionlimit(max(*_users, _FRAMES))
     try:
         yield
     finally:
