@@ -48,12 +48,27 @@ class FairSharing(Value, frozen=True):
     strategies: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 
 
+class AdmissionFairSharing(Value, frozen=True):
+    """LocalQueues that used least lately go first.
+
+    Attributes:
+        half_life_seconds: After how long usage counts half; 0 forgets it at once.
+        sampling_seconds: How often usage is looked at.
+        weights: How much resources count; 1 where it does not say.
+    """
+
+    half_life_seconds: float = 0.0
+    sampling_seconds: float = 300.0
+    weights: Mapping[str, float] = {}
+
+
 class Settings(Value, frozen=True):
     """What the administrator set for all queues.
 
     Attributes:
         gates: Feature gates.
         fair_sharing: How cohorts share; None to share by priority and age only.
+        admission_fair_sharing: How past usage orders LocalQueues; None if it does not.
         ignores_undeclared: Whether a queue without quota for a resource lets it pass
             (quotaCheckStrategy `IgnoreUndeclared`).
         blocks_until_ready: Whether admissions wait until what is admitted runs
@@ -64,6 +79,7 @@ class Settings(Value, frozen=True):
 
     gates: Gates = Gates()
     fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
     ignores_undeclared: bool = False
     blocks_until_ready: bool = False
     requeues_by_creation: bool = False

@@ -1,5 +1,6 @@
 """Steps that are the same for jobs of every kind: those that concern the workload."""
 
+import msgspec
 import structlog
 
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
@@ -12,7 +13,7 @@ from policyd.controller.transitions import after_eviction, finish, holding_queue
 from policyd.controller.workload_reconciler import drop_finalizer
 from policyd.controller.writes import Writes
 from policyd.jobs.base import Outcome
-from policyd.jobs.workload import Priority
+from policyd.jobs.workload import Priority, within_sizes
 from policyd.kube.errors import AlreadyExistsError
 from policyd.kube.resources import Resource
 
@@ -116,7 +117,7 @@ class WorkloadSteps:
 
     async def report(self, workload: Workload, pods: tuple[ReclaimablePod, ...]) -> None:
         """Say which pods of a workload need their quota no longer."""
-        listed = [{"name": each.name, "count": each.count} for each in pods]
+        listed = msgspec.to_builtins(within_sizes(pods, workload.spec.pod_sets))
         patch = merge_patch(workload.metadata, status={"reclaimablePods": listed})
         await self._writes.patch(self._mirror, workload, patch, subresource="status")
 

@@ -1,10 +1,17 @@
 """The Workload that stands for a job: its name, its body, and whether it still fits the job."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
-from policyd.api.kueue import PodSet, PriorityClassReference, Workload, WorkloadSpec, workload_body
+from policyd.api.kueue import (
+    PodSet,
+    PriorityClassReference,
+    ReclaimablePod,
+    Workload,
+    WorkloadSpec,
+    workload_body,
+)
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
     JOB_UID,
@@ -120,3 +127,14 @@ def _same_pods(left: PodSet, right: PodSet, *, admitted: bool) -> bool:
 
 def _containers(template: PodTemplate) -> tuple[tuple[Container, ...], ...]:
     return template.spec.init_containers, template.spec.containers
+
+
+def within_sizes(
+    reclaimable: Iterable[ReclaimablePod], pod_sets: Iterable[PodSet]
+) -> tuple[ReclaimablePod, ...]:
+    """Return what is given back, of no pod set more than it has."""
+    sizes = {pod_set.name: pod_set.count for pod_set in pod_sets}
+    return tuple(
+        ReclaimablePod(name=each.name, count=min(each.count, sizes.get(each.name, each.count)))
+        for each in reclaimable
+    )

@@ -1,0 +1,143 @@
+"""What LocalQueues used lately, so that those that used least go first: admission fair sharing.
+
+Usage counts by halves: what was used one half-life ago counts half of what is used now. Between two
+samples it moves towards what is used; an admission counts from the moment it is decided, by a
+penalty, until the workload is admitted and the penalty becomes usage.
+
+Amounts are whole numbers of 10⁻⁹ units (cores, bytes, devices), so that many small steps neither
+round away nor add up to more; what is smaller is cut off, as Kueue's decimals are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from math import inf
+
+from policyd.alloc.settings import AdmissionFairSharing
+
+Nanos = Mapping[str, int]
+"""Resource to 10⁻⁹ units of it."""
+
+_NANO = 10**9
+_NANO_PER_MILLI = 10**6
+
+
+def nanos(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Turn amounts in canonical units into 10⁻⁹ units."""
+    return {
+        name: amount * (_NANO_PER_MILLI if name == "cpu" else _NANO)
+        for name, amount in amounts.items()
+    }
+
+
+def weight_of_now(seconds: float, half_life: float) -> float:
+    """Return how much of a mean that forgets by `half_life` the last `seconds` make up."""
+    return 0.0 if half_life == 0 else 1.0 - 0.5 ** (seconds / half_life)
+
+
+def decayed(consumed: Nanos, usage: Nanos, share: float) -> dict[str, int]:
+    """Return history moved towards `usage`, of which it is made up to `share` afterwards."""
+    return _sum(_scaled(consumed, 1.0 - share), _scaled(usage, share))
+
+
+def _scaled(amounts: Nanos, factor: float) -> dict[str, int]:
+    # By the shortest decimal that means the number, as Kueue's decimals are made.
+    exact = Fraction(Decimal(repr(factor)))
+    return {name: int(amount * exact) for name, amount in amounts.items()}
+
+
+def _sum(*parts: Nanos) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+@dataclass(slots=True)
+class Entry:
+    """What one LocalQueue used.
+
+    Attributes:
+        consumed: Its history.
+        penalties: What its workloads count that are decided and not yet admitted, by key.
+        updated_at: When the history was last moved on, in seconds since the epoch.
+    """
+
+    updated_at: float
+    consumed: Nanos = field(default_factory=dict)
+    penalties: dict[str, Nanos] = field(default_factory=dict)
+
+    @property
+    def penalty(self) -> dict[str, int]:
+        """What all penalties come to."""
+        return _sum(*self.penalties.values())
+
+
+class UsageLedger:
+    """What each LocalQueue used, by `namespace/name`."""
+
+    def __init__(self, rules: AdmissionFairSharing) -> None:
+        self.rules = rules
+        self.entries: dict[str, Entry] = {}
+
+    def seed(self, queue: str, consumed: Nanos, at: float) -> None:
+        """Take over history from before this process; what is known already stays."""
+        self.entries.setdefault(queue, Entry(at, consumed))
+
+    def push(self, queue: str, workload: str, requests: Nanos, now: float) -> None:
+        """Let a workload count that was just decided, instead of what it counted before."""
+        entry = self.entries.setdefault(queue, Entry(now))
+        share = weight_of_now(self.rules.sampling_seconds, self.rules.half_life_seconds)
+        entry.penalties[workload] = _scaled(requests, share)
+
+    def drop(self, queue: str, workload: str) -> None:
+        """Forget what a workload counts that is not admitted after all."""
+        if queue in self.entries:
+            self.entries[queue].penalties.pop(workload, None)
+
+    def settle(self, queue: str, workload: str, usage: Nanos, now: float) -> None:
+        """Make history of what a workload counts: it is admitted now.
+
+        Args:
+            queue: Its LocalQueue.
+            workload: Its key.
+            usage: What the LocalQueue's admitted workloads use.
+            now: Seconds since the epoch.
+        """
+        entry = self.entries.get(queue)
+        penalty = entry.penalties.pop(workload, None) if entry is not None else None
+        if entry is not None and penalty is not None:
+            self._move(entry, usage, now)
+            entry.consumed = _sum(entry.consumed, penalty)
+
+    def sample(self, queue: str, usage: Nanos, now: float) -> Entry:
+        """Move the history of a LocalQueue on to now, and return it."""
+        entry = self.entries.setdefault(queue, Entry(now))
+        self._move(entry, usage, now)
+        if self.rules.half_life_seconds == 0:
+            entry.consumed = {}
+        return entry
+
+    def _move(self, entry: Entry, usage: Nanos, now: float) -> None:
+        elapsed = max(0.0, now - entry.updated_at)
+        share = weight_of_now(elapsed, self.rules.half_life_seconds)
+        entry.consumed = decayed(entry.consumed, usage, share)
+        entry.updated_at = now
+
+    def usage(self, queue: str, weight: float) -> float:
+        """Return what orders the LocalQueue: what it used, by the weights of resources and its own.
+
+        Args:
+            queue: The LocalQueue.
+            weight: Its weight; one of weight 0 has always used too much.
+        """
+        if weight <= 0:
+            return inf
+        entry = self.entries.get(queue)
+        if entry is None:
+            return 0.0
+        weights = self.rules.weights
+        total = _sum(entry.consumed, entry.penalty)
+        return sum(weights.get(n, 1.0) * amount / _NANO for n, amount in total.items()) / weight

@@ -1,0 +1,109 @@
+"""What LocalQueues used lately counts by halves, and what was just decided counts at once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policyd.alloc.settings import AdmissionFairSharing
+from policyd.alloc.usage_ledger import UsageLedger, nanos
+
+RULES = AdmissionFairSharing(half_life_seconds=600, sampling_seconds=300, weights={"memory": 0})
+CORE = nanos({"cpu": 1_000})
+
+
+def ledger(rules=RULES):
+    return UsageLedger(rules)
+
+
+def test_after_a_half_life_a_queue_that_uses_nothing_has_used_half():
+    book = ledger()
+    book.seed("lq", nanos({"cpu": 8_000}), at=0)
+
+    book.sample("lq", {}, 600)
+
+    assert book.usage("lq", 1) == pytest.approx(4)
+
+
+def test_history_moves_towards_what_is_used():
+    book = ledger()
+
+    for now in range(0, 60_000, 300):
+        book.sample("lq", nanos({"cpu": 2_000}), now)
+
+    assert book.usage("lq", 1) == pytest.approx(2)
+
+
+def test_a_decision_counts_until_it_is_settled_and_then_is_history():
+    book = ledger()
+
+    book.push("lq", "a", CORE, now=0)
+    pending = book.usage("lq", 1)
+    book.settle("lq", "a", {}, now=0)
+
+    assert pending == book.usage("lq", 1) == pytest.approx(1 - 0.5**0.5)
+    assert not book.entries["lq"].penalties
+
+
+def test_a_decision_that_comes_to_nothing_is_forgotten():
+    book = ledger()
+
+    book.push("lq", "a", CORE, now=0)
+    book.drop("lq", "a")
+    book.settle("lq", "a", CORE, now=600)
+
+    assert book.usage("lq", 1) == 0
+
+
+def test_a_half_life_of_zero_forgets_at_every_sample():
+    book = ledger(AdmissionFairSharing())
+    book.seed("lq", CORE, at=0)
+
+    book.settle("lq", "a", {}, now=5)
+    kept = book.usage("lq", 1)
+    book.sample("lq", CORE, now=5)
+
+    assert (kept, book.usage("lq", 1)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("weight", "usage"),
+    [
+        pytest.param(1, 2, id="as-it-is"),
+        pytest.param(4, 0.5, id="by-its-weight"),
+        pytest.param(0, float("inf"), id="no-weight-goes-last"),
+    ],
+)
+def test_a_queue_is_ordered_by_its_usage_and_its_weight(weight, usage):
+    book = ledger()
+    book.seed("lq", nanos({"cpu": 2_000, "memory": 5}), at=0)
+
+    assert book.usage("lq", weight) == usage
+
+
+def test_a_seed_does_not_replace_what_is_known():
+    book = ledger()
+    book.seed("lq", CORE, at=0)
+
+    book.seed("lq", {}, at=5)
+
+    assert book.usage("lq", 1) == 1
+
+
+names = st.sampled_from("abc")
+steps = st.lists(st.tuples(st.sampled_from(["push", "drop"]), names, st.integers(0, 5)))
+
+
+@given(steps)
+def test_penalties_are_those_of_the_workloads_that_still_count(actions):
+    book = ledger(AdmissionFairSharing(half_life_seconds=1e-9))
+    book.seed("lq", {}, at=0)
+    counted = {}
+    for action, name, cores in actions:
+        if action == "push":
+            book.push("lq", name, nanos({"cpu": 1_000 * cores}), now=0)
+            counted[name] = cores
+        else:
+            book.drop("lq", name)
+            counted.pop(name, None)
+
+    assert book.usage("lq", 1) == sum(counted.values())
