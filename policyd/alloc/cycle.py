@@ -329,7 +329,7 @@ def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
         if assignment.level:
             limit = tree.borrowing_limit[cell]
             most = amount if limit is None else most + limit
-        kept[cell] = min(amount, most) if assignment.level else max(0, min(amount, most))
+        kept[cell] = max(0, min(amount, most))
     return kept
 
 

@@ -91,23 +91,24 @@ class Tree:
 def plan(queues, cohorts, heads, used):
     """What one cycle does with the heads: `(key, flavors by pod set and resource)` or `(key, why)`.
 
-    For one group of resources a queue, flavors without taints and labels, and no preemption.
+    For one group of resources a queue, flavors without taints and labels, and no preemption. With
+    each head comes how many flavors are left out, by pod set, since they were tried before.
     """
     tree = Tree(queues, cohorts, dict(used))
     specs = {queue.name: queue for queue in queues}
     entries = []
-    for head in heads:
-        found = nominate(tree, specs[head.cluster_queue], head)
+    for head, left_out in heads:
+        found = nominate(tree, specs[head.cluster_queue], head, left_out)
         rank = (-head.priority, head.queued_at, head.uid, head.key)
         entries.append(((found["level"], rank), head, found))
     entries.sort(key=lambda entry: entry[0])
     return [process(tree, specs[head.cluster_queue], head, found) for _, head, found in entries]
 
 
-def nominate(tree, queue, head):
+def nominate(tree, queue, head, left_out):
     assumed, chosen, levels, blocked = {}, {}, [0], False
     for pod_set in head.pod_sets:
-        best = best_flavor(tree, queue, pod_set, assumed)
+        best = best_flavor(tree, queue, pod_set, assumed, left_out.get(pod_set.name, 0))
         if best is None:
             return {"mode": "NoFit", "level": max(levels)}
         flavor, mode, level = best
@@ -122,7 +123,7 @@ def nominate(tree, queue, head):
     return {"mode": mode, "level": max(levels), "flavors": chosen, "charges": assumed}
 
 
-def best_flavor(tree, queue, pod_set, assumed):
+def best_flavor(tree, queue, pod_set, assumed, left_out):
     covered = set(queue.groups[0].resources) if queue.groups else set()
     totals = {resource: one * pod_set.count for resource, one in pod_set.requests.items()}
     if any(total for resource, total in totals.items() if resource not in covered):
@@ -131,7 +132,7 @@ def best_flavor(tree, queue, pod_set, assumed):
     if not asked:
         return "", "Fit", 0
     best = None
-    for flavor in queue.groups[0].flavors:
+    for flavor in queue.groups[0].flavors[left_out:]:
         names = [(flavor.name, resource) for resource in asked]
         modes = [mode_of(tree, queue, fr, asked[fr[1]] + assumed.get(fr, 0)) for fr in names]
         worst = min(modes, key=rank_of)
