@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.plan import Action, Admit, Requeue
+from policyd.alloc.plan import Action, Admit, Preempt, Requeue
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
@@ -44,8 +44,14 @@ class CycleLoop:
 
     def drop(self) -> None:
         """Forget what was decided and is not written: this process no longer leads."""
-        for key in [key for key, action in self._actions.items() if isinstance(action, Admit)]:
-            self._cache.retract(key)
+        for key, action in list(self._actions.items()):
+            match action:
+                case Admit():
+                    self._cache.retract(key)
+                case Preempt():
+                    self._cache.state.spare(key)
+                case Requeue():
+                    pass
         self._actions.clear()
 
     async def run(self) -> NoReturn:

@@ -29,6 +29,12 @@ class Metrics:
             (*_LABEL, "reason"),
             registry=self.registry,
         )
+        self._preempted = Counter(
+            "policyd_preempted_workloads_total",
+            "Workloads preempted for those of a queue",
+            ("preempting_cluster_queue", "reason"),
+            registry=self.registry,
+        )
         self._waited = Histogram(
             "policyd_quota_reserved_wait_seconds",
             "From being queued to having quota",
@@ -67,6 +73,10 @@ class Metrics:
     def evicted(self, cluster_queue: str, reason: str) -> None:
         """Count an eviction."""
         self._evicted.labels(cluster_queue, reason).inc()
+
+    def preempted(self, preempting_cluster_queue: str, reason: str) -> None:
+        """Count a preemption."""
+        self._preempted.labels(preempting_cluster_queue, reason).inc()
 
     def figures(self, cluster_queue: str, **numbers: int) -> None:
         """Set how many workloads of a queue have each status."""

@@ -15,6 +15,7 @@ from policyd.api.kueue import (
     AdmissionCheckState,
     EvictionCount,
     PodSetRequest,
+    PreemptionGateState,
     SchedulingStats,
     Workload,
     WorkloadStatus,
@@ -173,7 +174,14 @@ def evict(
         cluster_name=None,
         nominated_cluster_names=(),
         unhealthy_nodes=(),
+        preemption_gates=tuple(_closed(gate, now) for gate in status.preemption_gates),
     )
+
+
+def _closed(gate: PreemptionGateState, now: float) -> PreemptionGateState:
+    if gate.position == "Closed":
+        return gate
+    return PreemptionGateState(gate.name, "Closed", timestamp(now))
 
 
 def _reset(check: AdmissionCheckState, now: float) -> AdmissionCheckState:

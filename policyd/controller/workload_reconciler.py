@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from policyd.alloc.plan import Action, Admit, Requeue
+from policyd.alloc.plan import Action, Admit, Preempt, Requeue
 from policyd.alloc.status import queue_status, shortages
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import (
@@ -28,6 +28,7 @@ from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.owners import Owners
 from policyd.controller.patches import merge_patch
+from policyd.controller.preemptions import message_of, preempt, tell_preempted
 from policyd.controller.shortage import held_by
 from policyd.controller.transitions import (
     finish,
@@ -107,6 +108,9 @@ class WorkloadReconciler:
             case Admit():
                 await self._admit(workload, action)
                 return None
+            case Preempt():
+                await self._preempt(workload, action)
+                return None
             case Requeue():
                 return await self._wait(workload, action)
 
@@ -135,6 +139,29 @@ class WorkloadReconciler:
             self._cache.retract(workload.metadata.key)
             raise
         self._tell_reserved(workload, now)
+
+    async def _preempt(self, workload: Workload, action: Preempt) -> None:
+        key, now = workload.metadata.key, self._writes.now
+        if not has_quota(workload):  # what it has was only assumed, and nothing runs
+            self._cache.retract(key)
+            return
+        if condition_true(workload.status.conditions, EVICTED):
+            return
+        preemptor = self._mirror.get(action.preemptor.key)
+        message = message_of(action, preemptor)
+        status = preempt(workload, reason=action.reason, message=message, now=now)
+        try:
+            stored = await self._writes.status(self._mirror, workload, status)
+        except BaseException:  # nobody knows whether it happened: the next cycle may ask again
+            self._cache.state.spare(key)
+            self._cache.ears.schedule()
+            raise
+        queue = action.preemptor.cluster_queue
+        self._metrics.preempted(queue, action.reason)
+        self._tell_changes(workload, stored)
+        if preemptor is not None:
+            gates = self._cache.state.settings.gates
+            tell_preempted(self._writes, stored, preemptor, message=message, gates=gates)
 
     def _failed(self, key: str, error: ApiError) -> None:
         """Take an admission back that was refused; one that was not answered may have happened.

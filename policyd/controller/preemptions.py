@@ -1,0 +1,94 @@
+"""Preemptions: what becomes of the victim's status, and what both sides are told."""
+
+from typing import Final
+
+from policyd.alloc.plan import Preempt, PreemptionReason
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.api.kueue.names import JOB_UID, PREEMPTED
+from policyd.api.meta import Condition
+from policyd.controller.priorities import effective_priority
+from policyd.controller.transitions import evict, holding_queue, set_condition, with_status
+from policyd.controller.writes import Writes
+from policyd.kube.resources import WORKLOADS
+
+_RIGHTS: Final[dict[PreemptionReason, str]] = {
+    "InClusterQueue": "prioritization in the ClusterQueue",
+    "InCohortReclamation": "reclamation within the cohort",
+    "InCohortFairSharing": "Fair Sharing within the cohort",
+    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+}
+_UNKNOWN: Final = "UNKNOWN"
+
+
+def preempt(
+    workload: Workload, *, reason: PreemptionReason, message: str, now: float
+) -> WorkloadStatus:
+    """Begin to stop a workload for another; it keeps its quota until its job has stopped."""
+    preempted = Condition(PREEMPTED, "True", reason, message)
+    status = evict(workload, reason="Preempted", message=message, now=now)
+    return set_condition(with_status(workload, status), preempted, now=now)
+
+
+def preemption_message(
+    *, uid: str, job_uid: str, reason: str, preemptor_path: str, path: str
+) -> str:
+    """Say for whom a workload is preempted, and by which right; in Kueue's words.
+
+    Args:
+        uid: The preemptor's.
+        job_uid: Of the preemptor's job.
+        reason: By which right.
+        preemptor_path: Where the preemptor queues, from the top of its tree.
+        path: Where the victim holds quota.
+    """
+    right = {str(name): text for name, text in _RIGHTS.items()}.get(reason)
+    named = (uid, job_uid, right, preemptor_path, path)
+    uid, job_uid, right, preemptor_path, path = (each or _UNKNOWN for each in named)
+    return (
+        f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to {right};"
+        f" preemptor path: {preemptor_path}; preemptee path: {path}"
+    )
+
+
+def message_of(action: Preempt, preemptor: Workload | None) -> str:
+    """Say what a planned preemption is for; the preemptor is None if it is gone by now."""
+    labels = {} if preemptor is None else preemptor.metadata.labels
+    return preemption_message(
+        uid=action.preemptor.uid,
+        job_uid=labels.get(JOB_UID, ""),
+        reason=action.reason,
+        preemptor_path=action.preemptor_path,
+        path=action.path,
+    )
+
+
+def priorities_text(preemptor: Workload, victim: Workload, gates: Gates) -> str:
+    """Say how important both are, and what of it a boost is."""
+    return "; ".join(
+        f"{who} effective priority: {effective} (base: {base}, boost: {boost})"
+        for who, workload in (("preemptor", preemptor), ("preemptee", victim))
+        for effective, base, boost in (priority_parts(workload, gates),)
+    )
+
+
+def priority_parts(workload: Workload, gates: Gates) -> tuple[int, int, int]:
+    """Return a workload's effective priority, and the priority and boost that make it up."""
+    effective, base = effective_priority(workload, gates), workload.spec.priority or 0
+    return effective, base, effective - base
+
+
+def tell_preempted(
+    writes: Writes, victim: Workload, preemptor: Workload, *, message: str, gates: Gates
+) -> None:
+    """Write the events of a preemption: one for the victim, one for the preemptor."""
+    important, metadata = priorities_text(preemptor, victim, gates), victim.metadata
+    writes.tell(WORKLOADS, metadata, "Preempted", f"{message}; {important}")
+    what = f"Preempted workload {metadata.key} (UID: {metadata.uid})"
+    queue = holding_queue(victim)
+    writes.tell(
+        WORKLOADS,
+        preemptor.metadata,
+        "PreemptedWorkload",
+        f"{what} in ClusterQueue {queue}; {important}",
+    )
