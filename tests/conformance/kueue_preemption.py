@@ -2,13 +2,18 @@
 
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from policyd.alloc.preemption import Claim, find_targets
 from policyd.alloc.preemption_fair import FairSearch
 from policyd.alloc.preemption_search import Candidate, candidate_rank, in_order, may_preempt
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.alloc.state import Holding
 from policyd.alloc.workload import Admission
-from tests.conformance.kueue_objects import Case, Cluster, read_table, run_table
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import JOB_UID
+from policyd.controller.preemptions import preempt, preemption_message
+from tests.conformance.kueue_objects import NOW, Case, Cluster, decode, read_table, run_table
 
 _SETUP = ("ResourceFlavor", "ClusterQueue", "Cohort")
 
@@ -62,15 +67,67 @@ def targets_of(case):
 
 
 def run_targets(path):
-    """Search victims, and compare them with those that Kueue found."""
+    """Search victims, and compare them with those that Kueue found, and what they are told."""
     return run_table(path, _targets)
 
 
 def _targets(case):
-    _, _, targets, wanted = targets_of(case)
+    cluster, claim, targets, wanted = targets_of(case)
     found = sorted((target.workload.key, target.reason) for target in targets)
     wanted = sorted((key_of(each["WorkloadInfo"]["Obj"]), each["Reason"]) for each in wanted)
-    return "" if found == wanted else f"expected {wanted}, got {found}"
+    if found != wanted:
+        return f"expected {wanted}, got {found}"
+    return _statuses(case, cluster, claim, targets) if "wantWorkloads" in case.want else ""
+
+
+def _statuses(case, cluster, claim, targets):
+    """Compare what the status of every workload says once the targets are preempted."""
+    workloads = cluster.mirrors.workloads
+    labels = case.input["incoming"]["metadata"].get("labels", {})
+    path = cluster.state.tree.hierarchy.queues[claim.workload.cluster_queue].path
+    victims = {target.workload.key: target for target in targets}
+    for body in case.want["wantWorkloads"]:
+        workload = workloads.get(key_of(body))
+        target = victims.get(key_of(body))
+        status = workload.status
+        if target is not None and not target.workload.evicted:
+            queue = target.workload.admission.cluster_queue
+            message = preemption_message(
+                uid=case.input["incoming"]["metadata"].get("uid", ""),
+                job_uid=labels.get(JOB_UID, ""),
+                reason=target.reason,
+                preemptor_path=path,
+                path=cluster.state.tree.hierarchy.queues[queue].path,
+            )
+            status = preempt(workload, reason=target.reason, message=message, now=NOW)
+        wanted = decode(body, Workload).status
+        if _sorted(status) != _sorted(wanted):
+            return f"{key_of(body)}: expected {wanted}, got {status}"
+    return ""
+
+
+def _sorted(status):
+    conditions = sorted(
+        (replace(c, observed_generation=0) for c in status.conditions), key=lambda c: c.type
+    )
+    return replace(status, conditions=tuple(conditions))
+
+
+def run_messages(path):
+    """Write the message of a preemption."""
+    return run_table(path, _message)
+
+
+def _message(case):
+    preemptor = case.input["preemptor"]["metadata"]
+    found = preemption_message(
+        uid=preemptor.get("uid", ""),
+        job_uid=(preemptor.get("labels") or {}).get(JOB_UID, ""),
+        reason=case.input["reason"],
+        preemptor_path=case.input["preemptorPath"],
+        path=case.input["preempteePath"],
+    )
+    return "" if found == case.want["want"] else f"expected {case.want['want']}, got {found}"
 
 
 def run_hopeless(path):
