@@ -43,12 +43,17 @@ def index(container: Value, key: Value) -> Value:
 
 
 def has(container: Value, field: str) -> bool:
-    """Tell whether a map has a key, looking into optionals."""
+    """Tell whether a map has a key, looking into optionals; null and scalars have none.
+
+    So it is in cel-go, and published policies rely on it for null.
+    """
     if isinstance(container, dict):
         return field in container
     if type(container) is Optional:
         return container.present and has(container.value, field)
-    raise unselectable(container, field)
+    if type(container) is list:
+        raise unselectable(container, field)
+    return False
 
 
 def make_map(pairs: Iterable[tuple[Value, Value]]) -> dict[Any, Value]:
@@ -106,9 +111,20 @@ def pairs(container: Value) -> Iterable[tuple[Value, Value]]:
 
 
 def _no_range(container: Value) -> CelError:
-    wanted = "(must be list, map, or dynamic)"
-    kind = type_name(container)
-    return CelError(f"expression of type '{kind}' cannot be range of a comprehension {wanted}")
+    kind = _GO_TYPES.get(type(container), type_name(container))
+    return CelError(f"got '{kind}', expected iterable type")
+
+
+_GO_TYPES: Final = {
+    type(None): "types.Null",
+    bool: "types.Bool",
+    int: "types.Int",
+    UInt: "types.Uint",
+    float: "types.Double",
+    str: "types.String",
+    bytes: "types.Bytes",
+}
+"""What cel-go's message calls what cannot be looped over."""
 
 
 def need_optional(value: Value) -> Optional:
