@@ -1,5 +1,6 @@
 """What helm makes of the chart: objects that a real API server takes, or a sentence."""
 
+import itertools
 import tarfile
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from policyd.policy_files import policy_files
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
+from tests.docs.pages import blocks
 
 pytestmark = pytest.mark.e2e
 
@@ -189,6 +191,34 @@ def test_the_image_is(tmp_path, values, expected):
         deployment = rendered(tmp_path, values)["Deployment", f"{RELEASE}-{component}"]
 
         assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == expected
+
+
+def test_the_guide_gives_the_same_rights_and_those_to_create(tmp_path):
+    guide = CHART.parents[1] / "docs" / "guides" / "run-on-a-cluster.md"
+    accounts = next(block.text for block in blocks(guide) if block.remark == "accounts.yaml")
+
+    by_hand = rights_of(item for item in yaml.safe_load_all(accounts) if item)
+    by_chart = rights_of(rendered(tmp_path, {"userRoles.enabled": False}).values())
+
+    assert by_chart <= by_hand
+    assert {(resource, verb) for _, _, resource, verb in by_hand - by_chart} == {
+        ("leases", "create"),
+        ("mutatingwebhookconfigurations", "create"),
+        ("secrets", "create"),
+        ("validatingwebhookconfigurations", "create"),
+    }
+
+
+def rights_of(objects):
+    """Return every right that roles give, with the role's name."""
+    return {
+        (item["metadata"]["name"], group, resource, verb)
+        for item in objects
+        for rule in item.get("rules", [])
+        for group, resource, verb in itertools.product(
+            rule["apiGroups"], rule["resources"], rule["verbs"]
+        )
+    }
 
 
 def library():

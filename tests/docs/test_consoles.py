@@ -21,6 +21,9 @@ NOT_RUN = "no-run"
 REAL = "real cluster"
 NOT_RUN_AT_MOST = 12
 PATIENCE_SECONDS = 20.0
+WITHOUT_GPUS = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+"""What a node offers that is there for everything else."""
+
 READING = ("kubectl get", "kubectl describe", "kubectl events", "curl")
 """Commands that are repeated until they print what is shown: readers are slower than tests."""
 
@@ -84,12 +87,13 @@ def cluster(page, folder) -> Iterator[tuple[list, dict[str, str]]]:
     from tests.controlplane.server import ControlPlane  # noqa: PLC0415
     from tests.scenarios import clusters  # noqa: PLC0415
 
-    kubectl = find_binaries() / "kubectl"
+    kubectl, helm = (find_binaries() / name for name in ("kubectl", "helm"))
     if any(block.remark.startswith(REAL) for block in consoles(page)):
         with ControlPlane() as control_plane:
             for node in demo.nodes():
                 clusters.Api(control_plane.kubeconfig).create(node)
-            yield [kubectl], {"KUBECONFIG": str(control_plane.kubeconfig)}
+            control_plane.add_nodes("cpu-1", "cpu-2", allocatable=WITHOUT_GPUS)
+            yield [kubectl, helm], {"KUBECONFIG": str(control_plane.kubeconfig)}
         return
     with clusters.embedded(folder) as embedded:
         yield [kubectl], {"KUBECONFIG": str(embedded.kubeconfig)}
