@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from policyd.api.admission import FailurePolicy, Rule
-from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.admission import FailurePolicy, Rule, Scope
+from policyd.api.kueue.names import GROUP, QUEUE_NAME, VERSION
 from policyd.api.policy import Policy
 from policyd.api.selectors import Requirement
 from policyd.jobs.kinds import KINDS
@@ -46,6 +46,25 @@ LONGEST_CONDITION: Final = 8192
 
 MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 """What can be changed on its way: not what is deleted, nor a connection."""
+
+
+_QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
+    ("admissionchecks", "Cluster"),
+    ("clusterqueues", "Cluster"),
+    ("cohorts", "Cluster"),
+    ("localqueues", "Namespaced"),
+    ("resourceflavors", "Cluster"),
+    ("topologies", "Cluster"),
+    ("workloads", "Namespaced"),
+    ("workloads/status", "Namespaced"),
+)
+"""What is checked of Kueue's kinds."""
+
+_QUEUE_CELLS: Final = frozenset(
+    Cell(GROUP, VERSION, scope, resource, operation)
+    for resource, scope in _QUEUE_KINDS
+    for operation in ("CREATE", "UPDATE")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +126,7 @@ def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
 
     Args:
         policies: Those in force.
-        queue: Whether jobs that name a queue are held for it.
+        queue: Whether jobs that name a queue are held for it, and Kueue's objects checked.
     """
     mutate: list[_Given] = []
     validate: list[_Given] = []
@@ -122,6 +141,7 @@ def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
         queued = _Demand("Ignore", objects=in_a_queue)
         mutate.append((queued, _job_cells("CREATE")))
         validate.append((queued, _job_cells("CREATE") | _job_cells("UPDATE")))
+        validate.append((_Demand("Ignore"), _QUEUE_CELLS))
     return DoorRules(mutate=_bounded(_once(mutate)), validate=_bounded(validate))
 
 

@@ -72,6 +72,11 @@ def label_key_problems(text: str) -> list[str]:
     return problems + [f"name part {problem}" for problem in found]
 
 
+def label_value_problems(text: str) -> list[str]:
+    """Say in the API server's words what keeps a text from being the value of a label."""
+    return _problems(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
+
+
 def _problems(text: str, pattern: str, rule: str, longest: int) -> list[str]:
     problems = []
     if len(text) > longest:

@@ -14,14 +14,16 @@ from policyd.api.kueue import (
     WorkloadSpec,
     workload_body,
 )
-from policyd.api.kueue.validation import (
+from policyd.api.kueue.queue_validation import (
     validate_cluster_queue,
     validate_cohort,
     validate_local_queue,
+)
+from policyd.api.kueue.validation import (
     validate_resource_flavor,
     validate_topology,
-    validate_workload,
 )
+from policyd.api.kueue.workload_validation import validate_workload
 
 TEMPLATE = {
     "metadata": {"labels": {"app": "train"}},
@@ -322,7 +324,9 @@ RESERVED = [{"type": "QuotaReserved", "status": "True"}]
             id="reserved-without-admission",
         ),
         pytest.param(
-            workload(pod_set(), status={"admission": {"clusterQueue": "q"}}),
+            workload(
+                pod_set(), status={"admission": {"clusterQueue": "q"}, "conditions": RESERVED}
+            ),
             [("status.admission.podSetAssignments", "Invalid")],
             id="admission-without-pod-sets",
         ),
@@ -330,7 +334,8 @@ RESERVED = [{"type": "QuotaReserved", "status": "True"}]
             workload(
                 pod_set(),
                 status={
-                    "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "other"}]}
+                    "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "other"}]},
+                    "conditions": RESERVED,
                 },
             ),
             [("status.admission.podSetAssignments[0].name", "NotFound")],
@@ -345,4 +350,6 @@ def test_workloads_are_checked(workload_, expected):
 def test_an_error_says_where_what_and_why():
     error = validate_cluster_queue(cluster_queue(group(flavor("a", cpu={"nominalQuota": "-1"}))))[0]
 
-    assert str(error) == f"{QUOTA}.nominalQuota: must be greater than or equal to 0: `-1`"
+    assert str(error) == (
+        f'{QUOTA}.nominalQuota: Invalid value: "-1": must be greater than or equal to 0'
+    )

@@ -47,6 +47,12 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("policy", "k8s-cel-library", "kubernetes_cel:run_library", "policy"),
     Adapter("policy", "k8s-cel-conditions", "kubernetes_cel:run_conditions", "policy"),
     Adapter("policy", "k8s-cel-cost", "kubernetes_cel:run_cost", "policy"),
+    Adapter("policy", "k8s-match", "policy_match:run_match", "policy"),
+    Adapter("policy", "k8s-map", "policy_native:run_native", "policy"),
+    Adapter("policy", "gatekeeper-library-cel", "policy_native:run_native", "policy"),
+    Adapter("policy", "kubescape-vap", "policy_native:run_native", "policy"),
+    Adapter("policy", "kyverno-cli-vap", "policy_native:run_native", "policy"),
+    Adapter("policy", "kyverno-cli-map", "policy_native:run_native", "policy"),
     Adapter("kueue-config", "apis-kueue-v1beta1__*", "kueue_config:run_objects"),
     Adapter("kueue-config", "apis-config-*__TestSetDefaults_*", "kueue_config:run_defaults"),
     Adapter("kueue-config", "apis-config-*__TestClusterProfile*", "kueue_config:run_alias"),
@@ -58,6 +64,11 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-config", "pkg-config__TestValidateDevice*", "kueue_config:run_validation"),
     Adapter("kueue-config", "pkg-config__TestValidateCustom*", "kueue_config:run_custom_labels"),
     Adapter("kueue-config", "pkg-config__TestWaitForPodsReady*", "kueue_config:run_waiting"),
+    Adapter("kueue-core", "pkg-scheduler__TestSchedule", "kueue_scheduler:run_schedule"),
+    Adapter(
+        "kueue-core", "pkg-scheduler__TestScheduleForFairSharing", "kueue_scheduler:run_schedule"
+    ),
+    Adapter("kueue-core", "pkg-scheduler__TestScheduleRecompute*", "kueue_scheduler:run_schedule"),
     Adapter("kueue-core", "*preemption__TestPreemption", "kueue_preemption:run_targets"),
     Adapter(
         "kueue-core", "*preemption__TestHierarchicalPreemptions", "kueue_preemption:run_targets"

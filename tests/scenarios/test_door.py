@@ -43,6 +43,49 @@ def test_gpus_without_a_queue_are_denied(api):
         api.create(pod("stray", "default"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "path", "words"),
+    [
+        pytest.param(
+            "ClusterQueue",
+            {
+                "resourceGroups": [
+                    {
+                        "coveredResources": ["cpu"],
+                        "flavors": [
+                            {"name": "a", "resources": [{"name": "cpu", "nominalQuota": "-1"}]}
+                        ],
+                    }
+                ]
+            },
+            "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
+            'Invalid value: "-1": must be greater than or equal to 0',
+            id="queue-with-less-than-nothing",
+        ),
+        pytest.param(
+            "ResourceFlavor",
+            {"topologyName": "racks"},
+            "spec.nodeLabels",
+            "Required value: at least one nodeLabel is required when topology is set",
+            id="flavor-of-no-nodes",
+        ),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused(api, kind, spec, path, words):
+    wrong = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": {"name": "wrong"},
+        "spec": spec,
+    }
+
+    with pytest.raises(Refused) as refusal:
+        api.create(wrong)
+
+    assert f"queue: {path}: {words}" in refusal.value.message
+    assert not api.exists(kind, "wrong")
+
+
 def test_a_dry_run_shows_the_result_and_stores_nothing(api):
     shown = api.create(pod("ghost"), dry_run=True)
 

@@ -32,11 +32,12 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     wanted = registration(rules=door_rules([], queue=True))
 
     [mutating] = mutating_configuration(wanted)["webhooks"]
-    [validating] = validating_configuration(wanted)["webhooks"]
+    queues, validating = validating_configuration(wanted)["webhooks"]
 
     selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
     assert mutating["name"] == "mutate-ignore.door.policyd.io"
+    assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
 
 
 def registration(**changes):

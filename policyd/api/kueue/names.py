@@ -20,6 +20,7 @@ RETRIABLE_IN_GROUP: Final = "kueue.x-k8s.io/retriable-in-group"
 ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
 WORKLOAD: Final = "kueue.x-k8s.io/workload"
+ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
 ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 
 PODSET_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"

@@ -1,0 +1,120 @@
+"""Kueue's objects at the door: all kinds, created and changed."""
+
+import pytest
+
+from policyd.api.admission import parse_review
+from policyd.engine.decision import ALLOWED
+from tests.webhooks.reviews import review
+from webhooks.queues import validate_queues
+
+
+def item(kind, spec, version="v1beta2", **more):
+    metadata = {"name": "one", **more.pop("metadata", {})}
+    return {
+        "apiVersion": f"kueue.x-k8s.io/{version}",
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+        **more,
+    }
+
+
+def decide(obj, old=None, *, operation=None):
+    operation = operation or ("UPDATE" if old else "CREATE")
+    body = review(obj, operation=operation, old=old, resource=f"{obj['kind'].lower()}s")
+    return validate_queues(parse_review(body), ALLOWED)
+
+
+NEGATIVE = {
+    "resourceGroups": [
+        {
+            "coveredResources": ["cpu"],
+            "flavors": [{"name": "a", "resources": [{"name": "cpu", "nominalQuota": "-1"}]}],
+        }
+    ]
+}
+RESERVED = {
+    "conditions": [{"type": "QuotaReserved", "status": "True"}],
+    "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main"}]},
+}
+CHECK = {"controllerName": "a.com/check"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "old", "path"),
+    [
+        pytest.param(
+            item("ClusterQueue", NEGATIVE),
+            None,
+            "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
+            id="cluster-queue",
+        ),
+        pytest.param(
+            item("Cohort", NEGATIVE),
+            None,
+            "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
+            id="cohort",
+        ),
+        pytest.param(
+            item("LocalQueue", {"clusterQueue": "b"}),
+            item("LocalQueue", {"clusterQueue": "a"}),
+            "spec.clusterQueue",
+            id="local-queue",
+        ),
+        pytest.param(
+            item("ResourceFlavor", {"nodeLabels": {"a": "b"}, "topologyName": "other"}),
+            item("ResourceFlavor", {"nodeLabels": {"a": "b"}, "topologyName": "racks"}),
+            "spec.topologyName",
+            id="resource-flavor",
+        ),
+        pytest.param(
+            item("Topology", {"levels": [{"nodeLabel": "a"}, {"nodeLabel": "a"}]}),
+            None,
+            "spec.levels[1].nodeLabel",
+            id="topology",
+        ),
+        pytest.param(
+            item("AdmissionCheck", {"controllerName": "a.com/other"}),
+            item("AdmissionCheck", CHECK),
+            "spec.controllerName",
+            id="admission-check",
+        ),
+        pytest.param(
+            item("Workload", {"podSets": [{"name": "main", "count": 2}]}, status=RESERVED),
+            item("Workload", {"podSets": [{"name": "main", "count": 1}]}, status=RESERVED),
+            "spec.podSets.0",
+            id="workload",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(obj, old, path):
+    decision = decide(obj, old)
+
+    assert [denial.path for denial in decision.denials] == [path]
+
+
+@pytest.mark.parametrize(
+    ("obj", "operation"),
+    [
+        pytest.param(item("ClusterQueue", {}), "CREATE", id="right"),
+        pytest.param(item("ClusterQueue", NEGATIVE), "DELETE", id="deleted"),
+        pytest.param(
+            item("ClusterQueue", NEGATIVE, metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}),
+            "UPDATE",
+            id="on-its-way-out",
+        ),
+        pytest.param(item("ClusterQueue", NEGATIVE, "v1beta1"), "CREATE", id="another-version"),
+        pytest.param(item("WorkloadPriorityClass", {}), "CREATE", id="nothing-to-check"),
+    ],
+)
+def test_the_rest_passes(obj, operation):
+    assert decide(obj, operation=operation) is ALLOWED
+
+
+def test_what_the_api_server_does_not_look_at_may_be_unreadable():
+    odd = item("Workload", {"podSets": [{"name": "main", "template": {"spec": "none"}}]})
+
+    [denial] = decide(odd).denials
+
+    assert "cannot be read" in denial.message
+    assert "template.spec" in denial.message

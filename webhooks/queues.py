@@ -1,0 +1,70 @@
+"""Queues and what belongs to them at the door: refused as Kueue refuses them."""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from policyd.api.admission import AdmissionRequest
+from policyd.api.kueue import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    Workload,
+)
+from policyd.api.kueue.names import GROUP, VERSION
+from policyd.api.kueue.queue_validation import (
+    validate_cluster_queue,
+    validate_cohort,
+    validate_local_queue,
+)
+from policyd.api.kueue.validation import (
+    FieldError,
+    validate_admission_check,
+    validate_resource_flavor,
+    validate_topology,
+)
+from policyd.api.kueue.workload_validation import validate_workload
+from policyd.engine.decision import ALLOWED, Decision, Denial
+from webhooks.jobs import SPEAKER
+
+
+class _Kind(NamedTuple):
+    """A kind that is checked; `check` takes the object and, if it is changed, what it was."""
+
+    type: type[Any]
+    check: Callable[[Any, Any], list[FieldError]]
+
+
+_KINDS: Final = {
+    "AdmissionCheck": _Kind(AdmissionCheck, validate_admission_check),
+    "ClusterQueue": _Kind(ClusterQueue, validate_cluster_queue),
+    "Cohort": _Kind(Cohort, lambda new, _: validate_cohort(new)),
+    "LocalQueue": _Kind(LocalQueue, validate_local_queue),
+    "ResourceFlavor": _Kind(ResourceFlavor, validate_resource_flavor),
+    "Topology": _Kind(Topology, validate_topology),
+    "Workload": _Kind(Workload, validate_workload),
+}
+
+
+def validate_queues(request: AdmissionRequest, _policies: Decision) -> Decision:
+    """Say what speaks against an object of Kueue's that is created or changed."""
+    known = _KINDS.get(request.kind.kind) if request.kind.group == GROUP else None
+    if known is None or request.kind.version != VERSION or request.operation == "DELETE":
+        return ALLOWED
+    try:
+        new = msgspec.json.decode(request.object, type=known.type)
+        old = msgspec.json.decode(request.old_object, type=known.type | None)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
+    if new.metadata.deletion_timestamp is not None:
+        return ALLOWED  # what is wrong with it must not keep it from going
+    errors = known.check(new, old)
+    return _refused(*(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors))
+
+
+def _refused(*denials: Denial) -> Decision:
+    return Decision(denials=denials) if denials else ALLOWED
