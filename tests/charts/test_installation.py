@@ -1,11 +1,18 @@
 """Installed by helm, policyd works with the rights that the chart gives, and needs them all."""
 
+import base64
+import json
+import socket
+import ssl
+
 import pytest
 
 from tests.charts import release, rights
 from tests.charts.conftest import CONTROLLER, WEBHOOKS
 from tests.charts.release import NAMESPACE
 from tests.charts.rights import Right
+from tests.controlplane.process import Program, probe
+from tests.controlplane.programs import HOST
 from tests.scenarios.api import Refused, condition, eventually
 from tests.scenarios.objects import job, pod
 from tests.scenarios.test_queue import (
@@ -37,6 +44,40 @@ def test_replicas_run_on_different_nodes(whole):
     places = {(p["metadata"]["generateName"], p["spec"]["nodeName"]) for p in pods}
 
     assert len(places) == len(pods) == 4
+
+
+@pytest.mark.parametrize("name", [WEBHOOKS, CONTROLLER])
+def test_what_the_kubelet_asks_is_answered(whole, name):
+    found = whole.control_plane.kubectl("get", "deployment", name, "-n", NAMESPACE, "-o=json")
+    container = json.loads(found)["spec"]["template"]["spec"]["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    asked = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
+
+    answers = [
+        probe(Program(name=name, command=(), health=address(get, ports[get["port"]])))
+        for get in asked
+    ]
+
+    assert answers == ["ok"] * 3
+
+
+def address(get, port):
+    return f"{get['scheme'].lower()}://{HOST}:{port}{get['path']}"
+
+
+def test_a_scrape_of_the_webhooks_trusts_their_own_authority(whole):
+    found = whole.control_plane.kubectl("get", "secret", WEBHOOKS, "-n", NAMESPACE, "-o=json")
+    authority = base64.b64decode(json.loads(found)["data"]["ca.crt"]).decode()
+    trusted = ssl.create_default_context(cadata=authority)
+
+    with (
+        socket.create_connection((HOST, whole.values["webhooks.port"]), timeout=10) as connection,
+        trusted.wrap_socket(connection, server_hostname=f"{WEBHOOKS}.{NAMESPACE}.svc") as scrape,
+    ):
+        scrape.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answer = scrape.makefile("rb").read()
+
+    assert b"policyd_" in answer
 
 
 def test_the_library_is_ready(whole):
