@@ -17,6 +17,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 Enforcement = Literal["Deny", "Warn", "Audit"]
+ReinvocationPolicy = Literal["Never", "IfNeeded"]
 Reason = Literal["Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"]
 InjectField = Literal[
     "queueName",
@@ -64,7 +65,7 @@ Amount = str | int | Expression
 class MatchConstraints(Closed, frozen=True):
     """Which requests a policy concerns, by kind, operation and labels."""
 
-    resource_rules: Annotated[tuple[Rule, ...], msgspec.Meta(min_length=1)]
+    resource_rules: Annotated[tuple[Rule, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
     """What the policy concerns; one rule that matches is enough."""
     exclude_resource_rules: tuple[Rule, ...] = ()
     """What it leaves out of that."""
@@ -74,6 +75,43 @@ class MatchConstraints(Closed, frozen=True):
     """Labels of the object, as it is or as it was."""
     match_policy: MatchPolicy = "Equivalent"
     """`Equivalent`: other versions of a resource match too. `Exact`: only the one named."""
+
+
+class MatchResources(Closed, frozen=True):
+    """Which requests a binding narrows its policy to; all that is left out narrows nothing."""
+
+    resource_rules: tuple[Rule, ...] = ()
+    """One rule that matches is enough; without any, every resource matches."""
+    exclude_resource_rules: tuple[Rule, ...] = ()
+    """What is left out of that."""
+    namespace_selector: LabelSelector = MATCH_ALL
+    """Labels of the object's namespace, or of the namespace itself if that is the object."""
+    object_selector: LabelSelector = MATCH_ALL
+    """Labels of the object, as it is or as it was."""
+    match_policy: MatchPolicy = "Equivalent"
+    """`Equivalent`: other versions of a resource match too. `Exact`: only the one named."""
+
+
+class ParamKind(Closed, frozen=True):
+    """The kind of a policy's params."""
+
+    api_version: str
+    """Group and version, such as `v1` or `example.com/v1`."""
+    kind: str
+    """Such as `ConfigMap`."""
+
+
+class ParamRef(Closed, frozen=True):
+    """Which objects are the params: one by name, or all that a selector picks."""
+
+    name: str = ""
+    """The name of one object; a selector stands in its place, never beside it."""
+    namespace: str = ""
+    """Where to look; empty for the namespace of the request, or of a kind without namespaces."""
+    selector: LabelSelector | None = None
+    """Picks objects by their labels; the policy is evaluated with each of them."""
+    parameter_not_found_action: Literal["Allow", "Deny"] = "Deny"
+    """What happens when there is no such object."""
 
 
 class NamedExpression(Closed, frozen=True):
@@ -103,6 +141,26 @@ class Validation(Closed, frozen=True):
     """What to do about it."""
     reason: Reason = "Invalid"
     """Decides the HTTP status of the refusal."""
+
+
+class Mutation(Closed, frozen=True):
+    """One change of the object, computed by CEL; each sees what the ones before made of it."""
+
+    patch_type: Literal["ApplyConfiguration", "JSONPatch"]
+    """Which of the two ways it is written in."""
+    apply_configuration: Expression | None = None
+    """Gives an `Object{…}` that is merged into the object, as server-side apply does."""
+    json_patch: Expression | None = None
+    """Gives a list of `JSONPatch{…}` operations."""
+
+
+class AuditAnnotation(Closed, frozen=True):
+    """What the audit log is told of a request that the policy concerned."""
+
+    key: str
+    """Unique within the policy."""
+    value_expression: str
+    """CEL that gives a text, or null for no annotation."""
 
 
 class Toleration(Closed, frozen=True):
@@ -262,10 +320,20 @@ class PolicySpec(Closed, frozen=True):
     """Which of those it concerns, by CEL: all must be true."""
     variables: tuple[NamedExpression, ...] = ()
     """Named expressions, computed when they are first used; later ones may use earlier ones."""
+    param_kind: ParamKind | None = None
+    """The kind of the objects that expressions see as `params`."""
+    param_ref: ParamRef | None = None
+    """Which objects those are, unless a PolicyBinding says."""
     inject: Inject | None = None
     """What is set on the objects."""
+    mutations: tuple[Mutation, ...] = ()
+    """What is changed besides, after `inject`, by CEL."""
+    reinvocation_policy: ReinvocationPolicy = "IfNeeded"
+    """Whether mutations run again when another policy changed the object after them."""
     validations: tuple[Validation, ...] = ()
     """What must be true of them, after all policies have set what they set."""
+    audit_annotations: Annotated[tuple[AuditAnnotation, ...], msgspec.Meta(max_length=20)] = ()
+    """What the audit log is told."""
     enforcement: Enforcement = "Deny"
     """What a validation that is not true leads to: a refusal, a warning, or an audit annotation."""
     failure_policy: FailurePolicy = "Fail"
@@ -294,3 +362,25 @@ class Policy(Closed, frozen=True):
     def name(self) -> str:
         """The policy's name."""
         return self.metadata.name
+
+
+class PolicyBindingSpec(Closed, frozen=True):
+    """Where a policy applies, with which params, and how strictly."""
+
+    policy_name: str
+    """The policy that is bound. A policy that has bindings applies by them alone."""
+    param_ref: ParamRef | None = None
+    """The params it is evaluated with."""
+    match_resources: MatchResources | None = None
+    """Narrows what the policy concerns."""
+    enforcement: Enforcement | None = None
+    """What a validation that is not true leads to; the policy's own word if left out."""
+
+
+class PolicyBinding(Closed, frozen=True):
+    """Binds a policy to params and places: the same policy may have several bindings."""
+
+    api_version: Literal["policyd.io/v1alpha1"]
+    kind: Literal["PolicyBinding"]
+    metadata: ObjectMeta
+    spec: PolicyBindingSpec

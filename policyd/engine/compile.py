@@ -4,109 +4,127 @@ What is wrong with an expression becomes a finding at its place in the file. A p
 is not used at all, and stands in no other's way.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from policyd.api.policy import (
+    AuditAnnotation,
     Expression,
     MatchConstraints,
+    Mutation,
     NamedExpression,
     Policy,
-    Reason,
     Text,
     Validation,
 )
 from policyd.cel import (
     CelCompileError,
-    Environment,
     Issue,
     Program,
     compile_expression,
 )
 from policyd.cel.types import DYN, Type
+from policyd.engine.compiled import (
+    OWN,
+    CompiledBinding,
+    CompiledMutation,
+    CompiledPolicy,
+    CompiledValidation,
+)
+from policyd.engine.dialects import DEFAULT_DIALECT, Dialect, Place, Places, own_places
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
-from policyd.engine.functions import expression_environment, with_variables
 from policyd.engine.inject import READ_BY_MERGING, Step, compile_inject
 from policyd.engine.match import is_named_only, selects_all
 from policyd.engine.reads import EVERYTHING, reads_of
 from policyd.engine.templates import KIND_NAMES, Kind, Template, build_template, type_fits
 from policyd.patch.operations import Path
 
+__all__ = ["CompiledPolicy", "Layout", "compile_policy"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledValidation:
-    """One validation; `place` is its name, or where it stands."""
-
-    place: str
-    program: Program
-    message: str
-    message_program: Program | None
-    remedy: Template
-    reason: Reason
+MUTATION_RESULTS = {"ApplyConfiguration": "object", "JSONPatch": "patches"}
+"""What the expression of a mutation must evaluate to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledPolicy:
-    """A policy that can be evaluated.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where in its document a policy has what.
 
     Attributes:
-        policy: What the author wrote.
-        name: Its name.
-        place: Where it was read: `file:line:column`, or the name of the object.
-        conditions: The match conditions, by name.
-        variables: The variables' programs, in order.
-        steps: What it injects.
-        validations: What it demands.
-        uses: The variables that its expressions name, `pod` and `request` among them.
-        reads: The names of the object's fields that decide what it changes.
-        writes: The names of the object's fields that it changes.
-        named_only: Whether it concerns everything of the resources and operations it names, as far
-            as its rules go.
+        root: The path of the specification.
+        names: What a field is called there, if not as in policyd's own kind.
     """
 
-    policy: Policy
-    name: str
-    place: str
-    conditions: tuple[tuple[str, Program], ...]
-    variables: dict[str, Program]
-    steps: tuple[Step, ...]
-    validations: tuple[CompiledValidation, ...]
-    uses: frozenset[str]
-    reads: frozenset[str]
-    writes: frozenset[str]
-    named_only: bool
+    root: Path = ("spec",)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, name: str, *steps: str | int) -> Path:
+        """Return the path of a field, or of what is in it."""
+        return (*self.root, self.names.get(name, name), *steps)
 
 
-def compile_policy(policy: Policy, document: Document) -> CompiledPolicy | list[Finding]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a kind of policies is written.
+
+    Attributes:
+        kind: The kind's name.
+        places: Returns the environments of its expressions.
+        layout: Where in the document its fields are.
+    """
+
+    kind: str = OWN
+    places: Callable[[Dialect, bool], Places] = own_places
+    layout: Layout = Layout()
+
+
+OWN_FORM: Final = Form()
+
+
+def compile_policy(
+    policy: Policy,
+    document: Document,
+    form: Form = OWN_FORM,
+    dialect: Dialect = DEFAULT_DIALECT,
+) -> CompiledPolicy | list[Finding]:
     """Compile a policy, or say everything that keeps it from being compiled.
 
-    `document` is what the policy was read from: findings point into it.
+    Args:
+        policy: The policy, in the words of policyd's own kind.
+        document: What it was read from: findings point into it.
+        form: How it was written there.
+        dialect: The version of Kubernetes it is written for.
     """
-    compiler = _Compiler(document, expression_environment())
-    spec = policy.spec
+    spec, layout = policy.spec, form.layout
+    places = form.places(dialect, spec.param_kind is not None)
+    compiler = _Compiler(document, places, layout)
     conditions = compiler.conditions(spec.match_conditions)
     variables = compiler.variables(spec.variables)
-    steps = compile_inject(spec.inject, ("spec", "inject"), compiler.hole) if spec.inject else ()
+    steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
+    mutations = compiler.mutations(spec.mutations)
     shaping = tuple(compiler.sources)  # what validations look at does not change the object
-    validations = tuple(
-        compiler.validation(validation, ("spec", "validations", index))
-        for index, validation in enumerate(spec.validations)
-    )
+    validations = compiler.validations(spec.validations)
+    annotations = compiler.annotations(spec.audit_annotations)
     if compiler.findings:
         return compiler.findings
     return CompiledPolicy(
         policy=policy,
+        kind=form.kind,
         name=policy.metadata.name,
         place=document.finding("").place,
+        constraints=spec.match_constraints,
         conditions=conditions,
         variables=variables,
         steps=steps,
-        validations=tuple(v for v in validations if v is not None),
+        mutations=mutations,
+        validations=validations,
+        annotations=annotations,
         uses=frozenset(compiler.uses),
         reads=_reads(policy, steps, shaping),
-        writes=frozenset().union(*(step.writes for step in steps)),
+        writes=EVERYTHING if mutations else frozenset().union(*(step.writes for step in steps)),
         named_only=_is_named_only(spec.match_constraints),
+        bindings=(CompiledBinding(param_ref=spec.param_ref, actions=(spec.enforcement,)),),
     )
 
 
@@ -120,6 +138,8 @@ def _is_named_only(constraints: MatchConstraints) -> bool:
 
 def _reads(policy: Policy, steps: tuple[Step, ...], sources: Iterable[str]) -> frozenset[str]:
     """Return what decides how a policy changes the object: expressions, its selector, merging."""
+    if policy.spec.mutations:
+        return EVERYTHING
     reads = reads_of(sources)
     if reads is EVERYTHING:
         return reads
@@ -133,7 +153,8 @@ class _Compiler:
     """Compiles the expressions of one policy, and gathers what is wrong with them."""
 
     document: Document
-    environment: Environment
+    places: Places
+    layout: Layout
     findings: list[Finding] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
     sources: list[str] = field(default_factory=list)
@@ -146,9 +167,10 @@ class _Compiler:
         """Compile the match conditions, which see no variables."""
         compiled = []
         for index, condition in enumerate(conditions):
-            path = ("spec", "matchConditions", index)
+            path = self.layout.at("matchConditions", index)
             self._unique(condition.name, conditions[:index], path)
-            program = self.compile(condition.expression, (*path, "expression"), "bool")
+            where = (*path, "expression")
+            program = self.compile(condition.expression, where, "bool", "conditions")
             if program is not None:
                 compiled.append((condition.name, program))
         return tuple(compiled)
@@ -157,32 +179,71 @@ class _Compiler:
         """Compile the variables, each of which may use the ones before."""
         compiled: dict[str, Program] = {}
         for index, variable in enumerate(variables):
-            path = ("spec", "variables", index)
+            path = self.layout.at("variables", index)
             self._unique(variable.name, variables[:index], path)
             program = self.compile(variable.expression, (*path, "expression"), "any")
             # A variable that is wrong itself is no reason to call its uses wrong too.
             self.broken = self.broken or program is None
             self.types[variable.name] = DYN if program is None else program.result_type
-            self.environment = with_variables(self.environment, self.types)
+            self.places = self.places.with_variables(self.types)
             if program is not None:
                 compiled[variable.name] = program
         return compiled
 
-    def validation(self, validation: Validation, path: Path) -> CompiledValidation | None:
-        """Compile one validation with its messages."""
+    def mutations(self, mutations: tuple[Mutation, ...]) -> tuple[CompiledMutation, ...]:
+        """Compile the mutations."""
+        compiled = []
+        for index, mutation in enumerate(mutations):
+            apply = mutation.patch_type == "ApplyConfiguration"
+            given = mutation.apply_configuration if apply else mutation.json_patch
+            field_name = "applyConfiguration" if apply else "jsonPatch"
+            path = self.layout.at("mutations", index)
+            if given is None:
+                message = f"`patchType: {mutation.patch_type}` needs `{field_name}`"
+                self.findings.append(self.document.finding(message, path))
+                continue
+            where, wants = (*path, field_name, "expression"), MUTATION_RESULTS[mutation.patch_type]
+            program = self.compile(given.expression, where, wants, "mutations")
+            if program is not None:
+                place = f"mutations[{index}]"
+                compiled.append(
+                    CompiledMutation(place=place, program=program, patch_type=mutation.patch_type)
+                )
+        return tuple(compiled)
+
+    def validations(self, validations: tuple[Validation, ...]) -> tuple[CompiledValidation, ...]:
+        """Compile the validations with their messages."""
+        compiled = (
+            self._validation(validation, self.layout.at("validations", index))
+            for index, validation in enumerate(validations)
+        )
+        return tuple(validation for validation in compiled if validation is not None)
+
+    def annotations(
+        self, annotations: tuple[AuditAnnotation, ...]
+    ) -> tuple[tuple[str, Program], ...]:
+        """Compile the audit annotations."""
+        compiled = []
+        for index, annotation in enumerate(annotations):
+            path = self.layout.at("auditAnnotations", index, "valueExpression")
+            program = self.compile(annotation.value_expression, path, "any")
+            if program is not None:
+                compiled.append((annotation.key, program))
+        return tuple(compiled)
+
+    def _validation(self, validation: Validation, path: Path) -> CompiledValidation | None:
         program = self.compile(validation.expression, (*path, "expression"), "bool")
         message = None
         if validation.message_expression:
             where = (*path, "messageExpression")
-            message = self.compile(validation.message_expression, where, "string")
+            message = self.compile(validation.message_expression, where, "string", "messages")
         remedy = self._text(validation.remedy, (*path, "remedy"))
         if program is None:
             return None
-        expression = " ".join(validation.expression.split())
         return CompiledValidation(
             place=validation.name or f"validations[{path[-1]}]",
             program=program,
-            message=validation.message or f"failed expression: {expression}",
+            message=validation.message.strip() or self.places.failed_message(validation.expression),
             message_program=message,
             remedy=remedy,
             reason=validation.reason,
@@ -196,11 +257,13 @@ class _Compiler:
             self.findings.append(self.document.finding(message, path))
         return program
 
-    def compile(self, source: str, path: Path, wants: str) -> Program | None:
+    def compile(
+        self, source: str, path: Path, wants: str, place: Place = "expressions"
+    ) -> Program | None:
         """Compile an expression; None if there are findings."""
         wants = "any" if self.broken else wants
         try:
-            program = compile_expression(source, self.environment, wants=wants)
+            program = compile_expression(source, self.places.environment(place), wants=wants)
         except CelCompileError as error:
             self.findings += [self._finding(issue, path) for issue in error.issues]
             return None

@@ -23,6 +23,10 @@ class Denial:
         reason: The API server's word for it.
         path: Path of the field it is about, such as one of several pod templates; empty if it is
             about the object as a whole.
+        lead: Who refuses, in the API server's words, if the policy is of its kinds or Kyverno's.
+        kind: The kind of the policy.
+        status: The HTTP status of the refusal, if it does not follow from the reason.
+        failed: Whether the policy could not be evaluated, so that this is not what it says.
     """
 
     policy: str
@@ -31,11 +35,15 @@ class Denial:
     remedy: str = ""
     reason: Reason = "Invalid"
     path: str = ""
+    lead: str = ""
+    kind: str = "Policy"
+    status: int = 0
+    failed: bool = False
 
     @property
     def code(self) -> int:
         """The HTTP status of the refusal."""
-        return STATUS_CODES[self.reason]
+        return self.status or STATUS_CODES[self.reason]
 
     @property
     def advice(self) -> str:
@@ -43,6 +51,8 @@ class Denial:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     def __str__(self) -> str:
+        if self.lead:
+            return f"{self.lead}: {self.message}"
         place = f"{self.path}: " if self.path else ""
         return f"{self.policy}: {place}{self.advice}"
 

@@ -1,14 +1,26 @@
 """One policy on one request: does it concern it, and what do its expressions see."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
+from policyd.api.meta import Json
+from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.engine.compile import CompiledPolicy
+from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.equivalents import equivalent_match
 from policyd.engine.facts import Facts, View
-from policyd.engine.match import rules_match, selects_all, selects_namespace, selects_object
+from policyd.engine.match import (
+    Attributes,
+    rules_match,
+    selects_all,
+    selects_namespace,
+    selects_object,
+)
+from policyd.engine.params import find_params
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -17,7 +29,30 @@ class EvaluationError(PolicydError):
     """A policy cannot be evaluated on this request."""
 
 
-class Match(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
+class OutOfBudgetError(EvaluationError):
+    """The expressions of a policy cost more together than they may."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "validation failed due to running out of cost budget, "
+            "no further validation rules will be run"
+        )
+
+
+class Invocation(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
+    """One policy by one of its bindings, with one of its params.
+
+    `matched` is the request in the version that the policy's rule names; None if that is the one
+    the request came in.
+    """
+
+    policy: CompiledPolicy
+    binding: CompiledBinding
+    param: Json
+    matched: Attributes | None
+
+
+class Match(msgspec.Struct, frozen=True):
     """Pods that a policy concerns, the variables its expressions see, and what they may cost."""
 
     view: View
@@ -25,23 +60,101 @@ class Match(msgspec.Struct, frozen=True):  # made for each policy, three times a
     budget: Budget
 
 
-def concerns(policy: CompiledPolicy, facts: Facts) -> bool:
-    """Tell whether rules and selectors of a policy pick the request.
+class ConfigurationError(PolicydError):
+    """A policy cannot be asked at all: `binding` is the one that is wrong, if one is."""
+
+    def __init__(self, error: PolicydError, binding: CompiledBinding | None = None) -> None:
+        what = "policy" if binding is None else "binding"
+        super().__init__(f"failed to configure {what}: {error}", hint=error.hint)
+        self.binding = binding
+
+    @classmethod
+    def of(
+        cls, policy: CompiledPolicy, error: PolicydError, binding: CompiledBinding | None = None
+    ) -> PolicydError:
+        """Return an error that refuses by itself; policyd's own kind is refused as it says."""
+        return error if policy.own else cls(error, binding)
+
+
+def invocations(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
+    """Yield what is to be asked of a policy: nothing if it does not concern the request.
 
     The policy must be one that names the request's resource and operation.
 
     Raises:
+        ConfigurationError: If a selector cannot be decided, or params cannot be had.
+    """
+    if policy.namespace and facts.attributes.namespace != policy.namespace:
+        return
+    constraints = policy.constraints
+    try:
+        if policy.named_only:
+            matched = facts.attributes if _selected(constraints, facts) else None
+        else:
+            matched = seen_by(constraints, facts)
+    except PolicydError as error:
+        raise ConfigurationError.of(policy, error) from error
+    if matched is None:
+        return
+    seen = None if matched is facts.attributes else matched
+    for binding in policy.bindings:
+        yield from _bound(policy, binding, facts, seen)
+
+
+def _bound(
+    policy: CompiledPolicy, binding: CompiledBinding, facts: Facts, matched: Attributes | None
+) -> Iterator[Invocation]:
+    """Yield what is to be asked by one binding: once for each of its params."""
+    kind = policy.policy.spec.param_kind
+    if binding.constraints is None and kind is None:
+        yield Invocation(policy, binding, None, matched)
+        return
+    try:
+        if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
+            return
+        attributes = facts.attributes
+        namespace = attributes.namespace if attributes.namespaced else ""
+        source = facts.surroundings.params
+        params = find_params(kind, binding.param_ref, source, namespace=namespace)
+    except PolicydError as error:
+        raise ConfigurationError.of(policy, error, binding) from error
+    for param in params:
+        yield Invocation(policy, binding, param, matched)
+
+
+def seen_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
+    """Return the request as rules see it that pick it; None if they or the selectors do not.
+
+    Raises:
         PolicydError: If a selector cannot be decided.
     """
-    constraints = policy.policy.spec.match_constraints
+    matched = _named(constraints, facts)
+    return matched if matched is not None and _selected(constraints, facts) else None
+
+
+def _named(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
+    """Return the request as rules see it that pick it; None if none does.
+
+    Exclude rules pick what is left out in the same way. Without any rules, everything is picked.
+    """
     exact = constraints.match_policy == "Exact"
     attributes = facts.original_attributes if exact else facts.attributes
-    if not policy.named_only and not rules_match(
-        constraints.resource_rules, constraints.exclude_resource_rules, attributes
-    ):
-        return False
+    rules, exclude = constraints.resource_rules, constraints.exclude_resource_rules
+    served = facts.surroundings.served
+    if rules_match(exclude, (), attributes):
+        return None
+    if not exact and exclude and equivalent_match(exclude, attributes, served) is not None:
+        return None
+    if not rules or rules_match(rules, (), attributes):
+        return facts.attributes
+    return None if exact else equivalent_match(rules, attributes, served)
+
+
+def _selected(constraints: MatchConstraints | MatchResources, facts: Facts) -> bool:
+    """Tell whether the selectors pick the request."""
     selector = constraints.namespace_selector
     if not selects_all(selector):
+        attributes = facts.attributes
         obj = facts.object if attributes.for_namespace else None
         if not selects_namespace(selector, attributes, obj, namespaces=facts.namespaces):
             return False
@@ -49,7 +162,7 @@ def concerns(policy: CompiledPolicy, facts: Facts) -> bool:
     return selects_all(selector) or selects_object(selector, facts.object, facts.old_object)
 
 
-def matches(policy: CompiledPolicy, facts: Facts) -> list[Match]:
+def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     """Return the pods for which the match conditions hold, or the object as a whole.
 
     A policy whose expressions look at `pod` is asked for each pod template of the object.
@@ -57,46 +170,91 @@ def matches(policy: CompiledPolicy, facts: Facts) -> list[Match]:
     Raises:
         PolicydError: If a condition fails, and none says no; if there is no time left.
     """
+    policy = invocation.policy
     views = facts.views if "pod" in policy.uses else (facts.whole,)
     found = []
     for view in views:
         facts.check_time()
-        variables = _variables(policy, facts, view)
+        variables = variables_of(invocation, facts, view)
+        if policy.exempt is not None and policy.exempt(variables):
+            continue
         if not policy.conditions or _conditions_hold(policy, variables):
-            budget = Budget()
-            if policy.variables:
-                variables["variables"] = LazyVariables(policy.variables, variables, budget)
-            found.append(Match(view, variables, budget))
+            found.append(make_match(policy, view, variables))
     return found
 
 
-def _variables(policy: CompiledPolicy, facts: Facts, view: View) -> dict[str, object]:
-    uses = policy.uses
+def make_match(policy: CompiledPolicy, view: View, variables: dict[str, object]) -> Match:
+    """Add the policy's own variables to those of a request, and a budget for all of them."""
+    budget = Budget()
+    if policy.variables:
+        variables["variables"] = LazyVariables(policy.variables, variables, budget)
+    return Match(view, variables, budget)
+
+
+def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, object]:
+    """Return what the expressions of a policy see of a request, as far as they name it."""
+    uses = invocation.policy.uses
     if not uses:
         return {}
     variables: dict[str, object] = {"object": facts.object, "workload": facts.subject}
+    for name in uses:
+        look_up = _VARIABLES.get(name)
+        if look_up is not None:
+            variables[name] = look_up(facts)
     if "pod" in uses:
         there = view.template is not None
         variables["pod"] = value_at(facts.subject, view.template or ()) if there else {}
-    if "oldObject" in uses:
-        variables["oldObject"] = facts.old_object
-    if "request" in uses:
-        variables["request"] = facts.request_variable
-    if "namespaceObject" in uses:
-        variables["namespaceObject"] = facts.namespace_object
+    if "params" in uses:
+        variables["params"] = invocation.param
+    if invocation.matched is not None:
+        seen = facts.seen_as(invocation.matched)
+        variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
+    if facts.surroundings.extra:
+        variables |= facts.surroundings.extra
     return variables
 
 
-def _conditions_hold(policy: CompiledPolicy, variables: Mapping[str, object]) -> bool:
+_VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {
+    "oldObject": lambda facts: facts.old_object,
+    "request": lambda facts: facts.request_variable,
+    "namespaceObject": lambda facts: facts.namespace_object,
+    "authorizer": lambda facts: facts.authorizer,
+    "authorizer.requestResource": lambda facts: facts.request_resource_check,
+}
+"""What is looked up only if an expression names it."""
+
+
+def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bool:
     """Tell whether all match conditions are true; one that is false outweighs any error."""
-    failed: EvaluationError | None = None
+    failed: list[str] = []
     budget = Budget(MATCH_CONDITIONS_LIMIT)
+    if not policy.own and "namespaceObject" in variables:
+        variables = variables | {"namespaceObject": None}  # as the API server asks them
     for name, program in policy.conditions:
         try:
             if program.evaluate(variables, budget) is False:
                 return False
         except CelError as error:
-            failed = failed or EvaluationError(f"match condition `{name}` failed: {error}")
-    if failed is not None:
-        raise failed
+            if budget.remaining < 0:
+                raise OutOfBudgetError from None
+            own = f"match condition `{name}` failed: {error}"
+            failed.append(own if policy.own else failed_expression(program.source, error))
+    if failed:
+        shown = failed[0] if policy.own or len(failed) == 1 else f"[{', '.join(failed)}]"
+        raise EvaluationError(shown)
     return True
+
+
+def failed_expression(source: str, error: CelError) -> str:
+    """Say in the API server's words that an expression failed."""
+    message = error.message
+    for pattern, words in _GO_WORDS:
+        message = pattern.sub(words, message)
+    return f"expression '{source}' resulted in error: {message}"
+
+
+_GO_WORDS: Final = (
+    (re.compile(r"(no such overload: \S+) applied to '\([^']*\)'"), r"\1"),
+    (re.compile(r"no such overload: \S+ has no field '([^']*)'"), r"no such key: \1"),
+)
+"""What our errors say more than cel-go's: a refusal begins as the API server's own does."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 import msgspec
 
@@ -13,14 +13,18 @@ from policyd.api.admission import (
     decode_object,
 )
 from policyd.api.meta import Json
+from policyd.cel.lib.authorizer import Attributes as Permission
+from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
+from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.deadline import OutOfTime, OutOfTimeError, never
+from policyd.engine.equivalents import convert, matched_kind
 from policyd.engine.match import (
     Attributes,
-    NamespaceLookup,
     UnknownNamespaceError,
     attributes_of,
     original_attributes_of,
 )
+from policyd.engine.surroundings import Surroundings
 from policyd.engine.workloads import PodTemplate, WorkloadKind, find_kind, pod_templates
 from policyd.patch.operations import Path
 
@@ -71,11 +75,12 @@ class Facts:
     def __init__(
         self,
         request: AdmissionRequest,
-        namespaces: NamespaceLookup,
+        surroundings: Surroundings,
         out_of_time: OutOfTime = never,
     ) -> None:
         self.request = request
-        self.namespaces = namespaces
+        self.surroundings = surroundings
+        self.namespaces = surroundings.namespaces
         self.attributes = attributes_of(request)
         self._out_of_time = out_of_time
 
@@ -172,9 +177,9 @@ class Facts:
             "kind": _named(request.kind),
             "resource": _named(request.resource),
             "subResource": request.sub_resource,
-            "requestKind": request.request_kind and _named(request.request_kind),
-            "requestResource": request.request_resource and _named(request.request_resource),
-            "requestSubResource": request.request_sub_resource,
+            "requestKind": _named(request.request_kind or request.kind),
+            "requestResource": _named(request.request_resource or request.resource),
+            "requestSubResource": request.request_sub_resource or request.sub_resource,
             "name": request.name,
             "namespace": request.namespace,
             "operation": request.operation,
@@ -184,6 +189,56 @@ class Facts:
         given["userInfo"] = {key: value for key, value in user.items() if value}
         given["dryRun"] = request.dry_run
         return given
+
+    @_Once
+    def authorizer(self) -> Authorizer:
+        """What answers questions about the permissions of who asks."""
+        authorize, user = self.surroundings.authorize, self.request.user_info
+
+        def decide(permission: Permission) -> PermissionDecision:
+            return authorize(user, permission)
+
+        return Authorizer(decide)
+
+    @_Once
+    def request_resource_check(self) -> ResourceCheck:
+        """A question about the resource of the request itself."""
+        request = self.request
+        permission = Permission(
+            group=request.resource.group,
+            resource=request.resource.resource,
+            subresource=request.sub_resource,
+            namespace=request.namespace,
+            name=request.name,
+        )
+        return ResourceCheck(self.authorizer.authorize, permission)
+
+    def seen_as(self, matched: Attributes) -> "Seen":
+        """Return the request as a policy sees it whose rule names another version of it.
+
+        Raises:
+            ConversionError: If its object cannot be put in that version.
+        """
+        if matched is self.attributes or matched is self.original_attributes:
+            return Seen(self.object, self.old_object, self.request_variable)
+        kind = matched_kind(self.request.kind, self.attributes, matched)
+        resource = GroupVersionResource(
+            group=matched.group, version=matched.version, resource=matched.resource
+        )
+        named = {"kind": _named(kind), "resource": _named(resource)}
+        return Seen(
+            convert(self.object, kind),
+            convert(self.old_object, kind),
+            {**self.request_variable, **named},
+        )
+
+
+class Seen(NamedTuple):
+    """What a policy sees of a request."""
+
+    object: Json
+    old_object: Json
+    request: dict[str, Json]
 
 
 def _named(name: GroupVersionKind | GroupVersionResource) -> dict[str, str]:

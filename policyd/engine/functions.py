@@ -17,7 +17,8 @@ from typing import TypeVar
 
 from policyd.api.meta import Json
 from policyd.cel import CelError, Environment, admission_environment
-from policyd.cel.functions import Overload, Size, method
+from policyd.cel.environments import DEFAULT_VERSION
+from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
 from policyd.engine.pods import PodError, count_pods, gpus, total
 
@@ -100,9 +101,11 @@ FUNCTIONS: tuple[Overload, ...] = (
 
 
 @cache
-def expression_environment() -> Environment:
+def expression_environment(
+    version: Version = DEFAULT_VERSION, *, params: bool = False, mutation: bool = False
+) -> Environment:
     """Return the environment of a Policy's expressions, before its own variables."""
-    environment = admission_environment(params=False, mutation=False, extra=FUNCTIONS)
+    environment = admission_environment(version, params=params, mutation=mutation, extra=FUNCTIONS)
     return environment.extend(variables={"pod": POD, "workload": POD})
 
 

@@ -1,5 +1,6 @@
 """Policies from text: read, checked, compiled; one that is wrong leaves the others alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -7,9 +8,12 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.api.policy import API_VERSION, GROUP, Policy
 from policyd.engine.check import check_policy
-from policyd.engine.compile import CompiledPolicy, compile_policy
+from policyd.engine.compile import OWN_FORM, Form, compile_policy
+from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
+from policyd.engine.native import FORMS, is_binding, is_native, read_binding, read_policy
 from policyd.engine.schema import policy_shape
 from policyd.errors import did_you_mean
 
@@ -18,33 +22,62 @@ KIND = "Policy"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Policies that can be used, and what is wrong with the others."""
+    """Policies that can be used, and what is wrong with the others.
 
-    policies: tuple[CompiledPolicy, ...]
-    findings: tuple[Finding, ...]
+    Attributes:
+        policies: The policies, of all kinds.
+        findings: What is wrong, or doubtful.
+        bindings: Where policies apply.
+        objects: What is neither, such as params and namespaces.
+    """
+
+    policies: tuple[CompiledPolicy, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    bindings: tuple[CompiledBinding, ...] = ()
+    objects: tuple[Json, ...] = ()
 
 
-def load_policies(text: str | bytes, source: str) -> Loaded:
-    """Load every policy of a text; documents of other kinds are passed over.
+def load_policies(text: str | bytes, source: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+    """Load every policy and binding of a text; documents of other kinds are kept as they are.
 
     Args:
         text: YAML or JSON, any number of documents.
         source: What findings call the text: a path.
+        dialect: The version of Kubernetes the policies are written for.
     """
     documents, findings = read_documents(text, source)
-    policies: list[CompiledPolicy] = []
-    for document in documents:
-        if is_policy(document.value):
-            loaded = load_document(document)
-            findings += loaded.findings
-            policies += loaded.policies
-        else:
-            findings += check_other(document)
-    return Loaded(tuple(policies), tuple(findings))
+    return gather(
+        [Loaded(findings=tuple(findings)), *(load_document(d, dialect) for d in documents)]
+    )
 
 
-def load_document(document: Document) -> Loaded:
-    """Load one policy."""
+def gather(parts: Iterable[Loaded]) -> Loaded:
+    """Put what was loaded from several texts together."""
+    parts = tuple(parts)
+    return Loaded(
+        tuple(policy for part in parts for policy in part.policies),
+        tuple(finding for part in parts for finding in part.findings),
+        tuple(binding for part in parts for binding in part.bindings),
+        tuple(obj for part in parts for obj in part.objects),
+    )
+
+
+def load_document(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+    """Load one document: a policy of any kind, a binding, or something else."""
+    value = document.value
+    if is_policy(value):
+        return _load_own(document, dialect)
+    if is_native(value):
+        policy, findings = read_policy(document)
+        form = FORMS[value["kind"]]
+        return _compiled(policy, document, findings, form, dialect)
+    if is_binding(value):
+        binding, findings = read_binding(document)
+        return Loaded((), tuple(findings), () if binding is None else (binding,))
+    return Loaded(findings=tuple(check_other(document)), objects=(value,))
+
+
+def _load_own(document: Document, dialect: Dialect) -> Loaded:
     findings = policy_shape().check(document)
     if findings:
         return Loaded((), tuple(findings))
@@ -52,10 +85,23 @@ def load_document(document: Document) -> Loaded:
         policy = msgspec.convert(document.value, Policy)
     except msgspec.ValidationError as error:  # what the schema cannot say, if there is anything
         return Loaded((), (document.finding(str(error)),))
-    findings = check_policy(policy, document)
-    compiled = compile_policy(policy, document)
+    return _compiled(policy, document, check_policy(policy, document), OWN_FORM, dialect)
+
+
+def _compiled(
+    policy: Policy | None,
+    document: Document,
+    findings: list[Finding],
+    form: Form,
+    dialect: Dialect,
+) -> Loaded:
+    """Compile a policy; what is wrong with it anywhere keeps it from being used."""
+    if policy is None:
+        return Loaded((), tuple(findings))
+    compiled = compile_policy(policy, document, form, dialect)
     if isinstance(compiled, CompiledPolicy):
-        return Loaded((), tuple(findings)) if findings else Loaded((compiled,), ())
+        usable = all(finding.severity == "warning" for finding in findings)
+        return Loaded((compiled,) if usable else (), tuple(findings))
     return Loaded((), tuple(sorted([*findings, *compiled], key=lambda f: (f.line, f.column))))
 
 

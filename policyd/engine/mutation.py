@@ -4,10 +4,23 @@ from collections.abc import Sequence
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.engine.compile import CompiledPolicy
-from policyd.engine.evaluate import Match, concerns, matches
+from policyd.cel import CelError
+from policyd.engine.compiled import CompiledMutation, CompiledPolicy
+from policyd.engine.equivalents import restore
+from policyd.engine.evaluate import (
+    ConfigurationError,
+    EvaluationError,
+    Invocation,
+    Match,
+    failed_expression,
+    invocations,
+    make_match,
+    matches,
+    variables_of,
+)
 from policyd.engine.facts import Facts
 from policyd.engine.inject import Step, Target, apply_step
+from policyd.engine.patches import mutated
 from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
@@ -25,6 +38,7 @@ def mutate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -
     A policy that cannot be applied changes nothing.
     """
     mutation = _Mutation(facts, verdict)
+    mutation.choose(policies)
     for policy in policies:
         mutation.apply(policy)
     for _ in range(ROUNDS - 1):
@@ -41,6 +55,7 @@ class _Mutation:
         self._changes: list[frozenset[str]] = []
         self._changed: set[str] = set()
         self._seen: dict[str, int] = {}
+        self._chosen: dict[str, list[Invocation]] = {}
         self._facts = facts
         self._verdict = verdict
         self._settled: list[Operation] = []
@@ -52,39 +67,135 @@ class _Mutation:
         """All that was done, in order."""
         return self._settled + (self._draft.operations if self._draft else [])
 
+    def choose(self, policies: Sequence[CompiledPolicy]) -> None:
+        """Choose by the object as it came which foreign policies concern it.
+
+        So does the API server; its conditions are asked of the object as it is by then.
+        """
+        for policy in policies:
+            if not policy.own:
+                try:
+                    self._chosen[policy.id] = list(invocations(policy, self._facts))
+                except ConfigurationError as error:
+                    self._verdict.fail(policy, error, error.binding, configuration=True)
+
     def may_change(self, policy: CompiledPolicy) -> bool:
         """Tell whether another policy changed what this one looks at, after it ran."""
+        if policy.policy.spec.reinvocation_policy == "Never":
+            return False
+        if not policy.own:
+            # As in the API server: any change at all, be it its own.
+            return policy.id in self._seen and bool(self._changes)
         # Most policies look at nothing that any other changed.
-        if policy.reads is not EVERYTHING and self._changed.isdisjoint(policy.reads):
+        reads = policy.reads
+        if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
             return False
         if self._verdict.has_failed(policy):
             return False
-        later = self._changes[self._seen.get(policy.name, 0) :]
-        return any(meet(changed, policy.reads) for changed in later)
+        later = self._changes[self._seen.get(policy.id, 0) :]
+        return any(meet(changed, reads) for changed in later)
 
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails."""
-        self._apply(policy)
-        self._seen[policy.name] = len(self._changes)
+        if policy.own:
+            self._apply(policy)
+            self._seen[policy.id] = len(self._changes)
+        else:
+            for invocation in self._chosen.get(policy.id, ()):
+                self._invoke(invocation)
 
     def _apply(self, policy: CompiledPolicy) -> None:
         facts = self._facts
         try:
-            if not concerns(policy, facts) or facts.object is None or facts.request.sub_resource:
-                return
-            found = matches(policy, facts)
+            found = [
+                (invocation, match)
+                for invocation in self._own_invocations(policy)
+                for match in matches(invocation, facts)
+            ]
             if not found:
                 return
             self._verdict.matched(policy)
             edits = [
                 edit
-                for i, match in enumerate(found)
+                for i, (_, match) in enumerate(found)
                 for edit in self._edits(policy, match, first=i == 0)
             ]
         except CATCHABLE as error:
             self._verdict.fail(policy, error)
             return
-        self._merge(policy, edits)
+        before = facts.object
+        try:
+            changed = self._merge(edits)
+            for invocation, match in found if policy.mutations else ():
+                for mutation in policy.mutations:
+                    changed = self._change(invocation, mutation, match) or changed
+        except CATCHABLE as error:
+            self._verdict.fail(policy, error)
+            self._undo(before)
+            return
+        if changed:
+            self._note(policy)
+
+    def _own_invocations(self, policy: CompiledPolicy) -> list[Invocation]:
+        """Return what to ask of a policy of policyd's own, which leaves subresources alone."""
+        facts = self._facts
+        found = list(invocations(policy, facts))
+        return [] if facts.request.sub_resource or facts.object is None else found
+
+    def _invoke(self, invocation: Invocation) -> None:
+        """Let one policy of the API server's kinds change the object.
+
+        A mutation that fails leaves the others of its policy alone.
+        """
+        policy, facts = invocation.policy, self._facts
+        try:
+            found = matches(invocation, facts)
+        except CATCHABLE as error:
+            self._verdict.fail(policy, error, invocation.binding)
+            return
+        if not found:
+            return
+        self._verdict.matched(policy)
+        changed = False
+        for mutation in policy.mutations if facts.object is not None else ():
+            try:
+                changed = self._change(invocation, mutation, found[0]) or changed
+            except CATCHABLE as error:
+                self._verdict.fail(policy, error, invocation.binding)
+        self._seen[policy.id] = len(self._changes)
+        if changed:
+            self._note(policy)
+
+    def _change(self, invocation: Invocation, mutation: CompiledMutation, match: Match) -> bool:
+        """Apply one mutation by CEL to the object as it is now; tell whether it changed it.
+
+        Raises:
+            PolicydError: If it fails.
+        """
+        facts = self._facts
+        facts.check_time()
+        match = make_match(
+            invocation.policy, match.view, variables_of(invocation, facts, match.view)
+        )
+        try:
+            value = mutation.program.evaluate(match.variables, match.budget)
+        except CelError as error:
+            raise EvaluationError(failed_expression(mutation.program.source, error)) from error
+        before = facts.object
+        seen = before if invocation.matched is None else facts.seen_as(invocation.matched).object
+        after = mutated(seen, mutation, value, typed=facts.surroundings.typed)
+        if after is seen:
+            return False
+        return self._replace(before, restore(after, before))
+
+    def _replace(self, before: Json, after: Json) -> bool:
+        """Put another object in the place of the one there was."""
+        operations = difference(before, after)
+        self._original = before if self._original is None else self._original
+        self._settled = [*self.operations, *operations]
+        self._draft = None
+        self._facts.object = after
+        return bool(operations)
 
     def _edits(
         self, policy: CompiledPolicy, match: Match, *, first: bool
@@ -103,28 +214,26 @@ class _Mutation:
                     edits.append((step, target, value))
         return edits
 
-    def _merge(self, policy: CompiledPolicy, edits: list[tuple[Step, Target, Json]]) -> None:
+    def _merge(self, edits: list[tuple[Step, Target, Json]]) -> bool:
+        """Set what is injected; tell whether that changed anything."""
         facts = self._facts
         before = facts.object
         if self._draft is None:
             self._draft = Draft(before)
             self._original = before if self._original is None else self._original
         draft = self._draft
-        try:
-            for step, target, value in edits:
-                apply_step(step, value, target, draft)
-        except CATCHABLE as error:
-            self._verdict.fail(policy, error)
-            self._undo(before)
-            return
-        after = draft.object
-        if after is not before:
-            self._changes.append(policy.writes)
-            self._changed |= policy.writes
-            facts.object = after
-            self._verdict.mutated(policy)
+        for step, target, value in edits:
+            apply_step(step, value, target, draft)
+        facts.object = draft.object
+        return facts.object is not before
+
+    def _note(self, policy: CompiledPolicy) -> None:
+        self._changes.append(policy.writes)
+        self._changed |= policy.writes
+        self._verdict.mutated(policy)
 
     def _undo(self, before: Json) -> None:
         """Forget what a policy did before it failed; rare, so that a comparison is cheap enough."""
         self._settled = difference(self._original, before)
         self._draft = None
+        self._facts.object = before

@@ -6,20 +6,37 @@ result of the one before; those that ran before the last change run once more on
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from policyd.api.admission import AdmissionRequest
-from policyd.engine.compile import CompiledPolicy
+from policyd.engine.bindings import bind
+from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision
+from policyd.engine.equivalents import ServedVersions, equivalents
 from policyd.engine.facts import Facts
 from policyd.engine.match import Attributes, NamespaceLookup, attributes_of, rule_names
 from policyd.engine.mutation import mutate
+from policyd.engine.surroundings import Surroundings
 from policyd.engine.validation import validate
 from policyd.engine.verdict import Verdict
 
 _MOST_RESOURCES: Final = 10_000
 """Resources whose policies are remembered: more than any cluster has, so that none can flood it."""
+
+_EXEMPT: Final = frozenset(
+    ("admissionregistration.k8s.io", resource)
+    for resource in (
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    )
+)
+"""What the API server's own policies never concern, so that they can always be repaired."""
 
 _Key = tuple[str, str, str, str, str]
 
@@ -28,21 +45,39 @@ class PolicySet:
     """Compiled policies, ready to decide. It never changes, so that threads may share it."""
 
     def __init__(
-        self, policies: Iterable[CompiledPolicy] = (), *, namespaces: NamespaceLookup
+        self,
+        policies: Iterable[CompiledPolicy] = (),
+        *,
+        namespaces: NamespaceLookup | None = None,
+        bindings: Iterable[CompiledBinding] = (),
+        surroundings: Surroundings | None = None,
     ) -> None:
         """Take policies in any order.
 
         Args:
             policies: Compiled policies with different names.
-            namespaces: Finds the Namespace object of a request's namespace.
+            namespaces: Finds the Namespace object of a request's namespace; that of
+                `surroundings` if left out.
+            bindings: Where they apply. Policies of the API server's kinds do nothing without.
+            surroundings: What policies may ask about besides.
         """
-        by_name = sorted(policies, key=lambda policy: policy.name)
+        by_name = sorted(bind(policies, bindings), key=lambda policy: (policy.name, policy.id))
         self.policies: tuple[CompiledPolicy, ...] = tuple(by_name)
-        self._namespaces = namespaces
+        if surroundings is None:
+            assert namespaces is not None, "namespaces are looked up somewhere"
+            surroundings = Surroundings(namespaces=namespaces)
+        self._surroundings = surroundings
         self._mutating = _Index(
-            sorted((p for p in by_name if p.steps), key=lambda p: -p.policy.spec.priority)
+            sorted(
+                (p for p in by_name if p.steps or p.mutations),
+                key=lambda p: -p.policy.spec.priority,
+            ),
+            surroundings.served,
         )
-        self._validating = _Index(policy for policy in by_name if policy.validations)
+        self._validating = _Index(
+            (policy for policy in by_name if policy.validations or policy.annotations),
+            surroundings.served,
+        )
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed; refuses only if a policy cannot be evaluated.
@@ -52,7 +87,7 @@ class PolicySet:
         concerned = self._mutating.find(request)
         if not concerned:
             return ALLOWED
-        facts, verdict = Facts(request, self._namespaces, out_of_time), Verdict()
+        facts, verdict = Facts(request, self._surroundings, out_of_time), Verdict()
         operations = mutate(concerned, facts, verdict)
         return verdict.decision(operations, obj=facts.decoded_object)
 
@@ -61,13 +96,13 @@ class PolicySet:
         concerned = self._validating.find(request)
         if not concerned:
             return ALLOWED
-        facts, verdict = Facts(request, self._namespaces, out_of_time), Verdict()
+        facts, verdict = Facts(request, self._surroundings, out_of_time), Verdict()
         validate(concerned, facts, verdict)
         return verdict.decision(obj=facts.decoded_object)
 
     def review(self, request: AdmissionRequest) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
-        facts, verdict = Facts(request, self._namespaces), Verdict()
+        facts, verdict = Facts(request, self._surroundings), Verdict()
         operations = mutate(self._mutating.find(request), facts, verdict)
         validate(self._validating.find(request), facts, verdict)
         return verdict.decision(operations, obj=facts.decoded_object)
@@ -76,8 +111,9 @@ class PolicySet:
 class _Index:
     """Finds the policies whose rules may concern a request, by what it is about."""
 
-    def __init__(self, policies: Iterable[CompiledPolicy]) -> None:
+    def __init__(self, policies: Iterable[CompiledPolicy], served: ServedVersions) -> None:
         self._policies = tuple(policies)
+        self._served = served
         self._found: dict[_Key, tuple[CompiledPolicy, ...]] = {}
 
     def find(self, request: AdmissionRequest) -> tuple[CompiledPolicy, ...]:
@@ -91,19 +127,37 @@ class _Index:
         )
         found = self._found.get(key)
         if found is None:
-            attributes = attributes_of(request)
-            found = tuple(policy for policy in self._policies if _may_concern(policy, attributes))
+            found = self._search(attributes_of(request))
             if len(self._found) < _MOST_RESOURCES:
                 self._found[key] = found
         return found
 
+    def _search(self, attributes: Attributes) -> tuple[CompiledPolicy, ...]:
+        if (attributes.group, attributes.resource) in _EXEMPT:
+            return tuple(policy for policy in self._policies if policy.own)
+        concerned = (_as_concerned(p, attributes, self._served) for p in self._policies)
+        return tuple(policy for policy in concerned if policy is not None)
 
-def _may_concern(policy: CompiledPolicy, attributes: Attributes) -> bool:
-    """Tell whether a rule names the resource and operation.
+
+def _as_concerned(
+    policy: CompiledPolicy, attributes: Attributes, served: ServedVersions
+) -> CompiledPolicy | None:
+    """Return a policy if a rule names the resource and operation, be it under another version.
 
     A policy that matches exactly looks at the resource the client named, which may be another.
     """
-    constraints = policy.policy.spec.match_constraints
-    if constraints.match_policy == "Exact":
-        return True
-    return any(rule_names(rule, attributes) for rule in constraints.resource_rules)
+    constraints = policy.constraints
+    rules = constraints.resource_rules
+    if any(rule_names(rule, attributes) for rule in rules):
+        return policy
+    # What follows is to be decided for each request anew.
+    undecided = replace(policy, named_only=False) if policy.named_only else policy
+    if constraints.match_policy == "Exact" or not rules:
+        return undecided
+    others = (
+        other
+        for rule in rules
+        for other in equivalents(rule, attributes, served)
+        if rule_names(rule, other)
+    )
+    return undecided if any(True for _ in others) else None

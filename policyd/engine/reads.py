@@ -46,7 +46,7 @@ def reads_of(sources: Iterable[str]) -> frozenset[str]:
 
 def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
     """Tell whether a change of the fields `changed` may matter to who looks at `reads`."""
-    return reads is EVERYTHING or not changed.isdisjoint(reads)
+    return reads is EVERYTHING or changed is EVERYTHING or not changed.isdisjoint(reads)
 
 
 def _gather(node: ast.Node, names: set[str], *, whole: bool) -> bool:

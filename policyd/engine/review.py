@@ -1,6 +1,7 @@
 """A decision in the API server's words: the body of the answer to a webhook call."""
 
 import base64
+import json
 from collections.abc import Sequence
 
 import msgspec
@@ -12,8 +13,14 @@ from policyd.api.admission import (
     Status,
     StatusCause,
     StatusDetails,
+    decode_object,
 )
+from policyd.engine.compiled import VALIDATING
 from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.engine.workloads import value_at
+
+_LONGEST_KEY = 63
+"""Letters that a key of an audit annotation may have."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -40,20 +47,43 @@ def respond(request: AdmissionRequest, decision: Decision) -> AdmissionResponse:
         status=None if decision.allowed else refusal(request, decision),
         patch=base64.b64encode(_ENCODER.encode(decision.operations)).decode() if patched else None,
         patch_type="JSONPatch" if patched else None,
-        audit_annotations=dict(decision.audit_annotations),
+        audit_annotations={
+            _wire_key(key): text for key, text in decision.audit_annotations.items()
+        },
         warnings=decision.warnings,
     )
+
+
+def _wire_key(key: str) -> str:
+    """Write a key as a webhook may: the API server puts its name and a slash before it."""
+    return key.replace("/", ".")[:_LONGEST_KEY].rstrip("-.")
 
 
 def refusal(request: AdmissionRequest, decision: Decision) -> Status:
     """Say why a request is refused: all denials, the first one's code and reason."""
     first = decision.denials[0]
+    lines = "\n".join(map(str, decision.denials))
     return Status(
         code=first.code,
         reason=first.reason,
-        message="\n".join(map(str, decision.denials)),
+        message=f"{_forbidden(request)}{lines}" if first.kind == VALIDATING else lines,
         details=_details(request, decision.denials),
     )
+
+
+def _forbidden(request: AdmissionRequest) -> str:
+    """Begin a refusal as the API server does those of its own policies: `pods "a" is forbidden: `.
+
+    An object whose name is yet to be made up goes by the beginning of it.
+    """
+    name = request.name
+    if not name:
+        metadata = value_at(decode_object(request.object), ("metadata",))
+        given = metadata if isinstance(metadata, dict) else {}
+        name = given.get("name") or given.get("generateName") or "Unknown"
+    resource = request.request_resource or request.resource
+    group = f".{resource.group}" if resource.group else ""
+    return f"{resource.resource}{group} {json.dumps(name)} is forbidden: "
 
 
 def _details(request: AdmissionRequest, denials: Sequence[Denial]) -> StatusDetails | None:

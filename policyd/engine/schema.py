@@ -5,12 +5,14 @@ is wrong with its shape at once.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import jsonschema
 import msgspec
 
+from policyd.api.meta import Json
 from policyd.api.names import LONGEST_SUBDOMAIN, SUBDOMAIN
 from policyd.api.policy import Policy
 from policyd.engine.documents import Document
@@ -23,6 +25,9 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 _Error = Any
 """An error of the validator, whose published annotations call every attribute possibly unset."""
+
+WORK = ("validations", "inject", "mutations", "auditAnnotations")
+"""Fields of which a policy has at least one: without, it would do nothing."""
 
 _CLOSED = ("Rule", "LabelSelector", "Requirement")
 """Structs that skip unknown fields on the wire, and must not when a person writes them."""
@@ -59,7 +64,49 @@ class Shape:
         """Say everything that is wrong with the shape of a document, in the order of the text."""
         errors = self._validator.iter_errors(document.value)
         findings = [finding for error in errors for finding in _explain(document, error)]
-        return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.field))
+        return _in_order(findings)
+
+
+class ForeignShape(Shape):
+    """The shape of a kind that is not policyd's own: a field that nobody knows is only doubtful."""
+
+    def read(self, document: Document) -> tuple[Json | None, list[Finding]]:
+        """Return what can be read of a document, None if it cannot be used, and findings.
+
+        As the API server does, null is taken for a field that is not there, and a field that is
+        not known is dropped; the latter is worth a warning.
+        """
+        document = replace(document, value=_without_nulls(document.value))
+        errors = list(self._validator.iter_errors(document.value))
+        findings = [finding for error in errors for finding in _explain(document, error)]
+        unknown = [error for error in errors if error.validator == "additionalProperties"]
+        if len(unknown) < len(errors):
+            return None, _in_order(findings)
+        value = document.value
+        for error in unknown:
+            for name in _unknown(error):
+                value = _without(value, (*error.absolute_path, name))
+        doubtful = [replace(finding, severity="warning") for finding in findings]
+        return value, _in_order(doubtful)
+
+
+def _in_order(findings: list[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.field))
+
+
+def _without_nulls(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
+def _without(value: Json, path: Path) -> Json:
+    step, *rest = path
+    if isinstance(value, list):
+        return [_without(v, tuple(rest)) if i == step else v for i, v in enumerate(value)]
+    if not rest:
+        return {key: part for key, part in value.items() if key != step}
+    return {k: _without(part, tuple(rest)) if k == step else part for k, part in value.items()}
 
 
 @cache
@@ -110,7 +157,7 @@ def _complete_rule(rule: Schema) -> None:
 
 
 def _complete_spec(spec: Schema) -> None:
-    spec["anyOf"] = [{"required": ["validations"]}, {"required": ["inject"]}]
+    spec["anyOf"] = [{"required": [field]} for field in WORK]
     fields = spec["properties"]
     fields["variables"]["items"] |= {"properties": {"name": {"pattern": _IDENTIFIER}}}
     fields["matchConditions"]["items"] |= {"properties": {"name": {"pattern": _LABEL_NAME}}}
@@ -158,7 +205,7 @@ def _missing(document: Document, path: Path, error: _Error) -> Iterator[Finding]
 def _no_choice(document: Document, path: Path, error: _Error) -> Iterator[Finding]:
     """Explain by the alternative that has the type of what was written, if only one has."""
     if "spec" in path[-1:] and all(set(choice) == {"required"} for choice in error.validator_value):
-        yield document.finding("a policy needs `validations` or `inject`", path, of_key=True)
+        yield document.finding(f"a policy needs {_either(WORK)}", path, of_key=True)
         return
     branches: dict[int, list[_Error]] = {}
     for inner in error.context or ():
@@ -203,6 +250,11 @@ def _not_listed(document: Document, path: Path, error: _Error) -> Finding:
 
 def _listed(choices: list[str]) -> str:
     return ", ".join(f"`{choice}`" for choice in choices if choice != "")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} or {last}"
 
 
 def _sentence(path: Path, error: _Error) -> str:

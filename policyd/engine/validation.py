@@ -2,10 +2,20 @@
 
 from collections.abc import Sequence
 
-from policyd.cel import CelError
-from policyd.engine.compile import CompiledPolicy, CompiledValidation
+from policyd.cel import Budget, CelError, LazyVariables
+from policyd.cel.values import type_name
+from policyd.engine.compiled import CompiledPolicy, CompiledValidation
 from policyd.engine.decision import Denial
-from policyd.engine.evaluate import EvaluationError, Match, concerns, matches
+from policyd.engine.evaluate import (
+    ConfigurationError,
+    EvaluationError,
+    Invocation,
+    Match,
+    OutOfBudgetError,
+    failed_expression,
+    invocations,
+    matches,
+)
 from policyd.engine.facts import Facts
 from policyd.engine.findings import field_path
 from policyd.engine.templates import ABSENT
@@ -15,37 +25,69 @@ from policyd.errors import PolicydError
 MAXIMUM_MESSAGE = 5 * 1024
 """Letters that a computed message may have, as in the API server."""
 
+MAXIMUM_ANNOTATION = 10 * 1024
+"""Letters of an audit annotation that are kept."""
+
 
 def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -> None:
     """Ask every policy that concerns the request."""
     for policy in policies:
         try:
-            if not concerns(policy, facts):
-                continue
-            for match in matches(policy, facts):
-                facts.check_time()
-                verdict.matched(policy)
-                _ask(policy, match, facts, verdict)
+            for invocation in invocations(policy, facts):
+                _invoke(invocation, facts, verdict)
+        except ConfigurationError as error:
+            verdict.fail(policy, error, error.binding, configuration=True)
         except CATCHABLE as error:
             verdict.fail(policy, error)
 
 
-def _ask(policy: CompiledPolicy, match: Match, facts: Facts, verdict: Verdict) -> None:
+def _invoke(invocation: Invocation, facts: Facts, verdict: Verdict) -> None:
+    policy, binding = invocation.policy, invocation.binding
+    try:
+        for match in matches(invocation, facts):
+            facts.check_time()
+            verdict.matched(policy)
+            _ask(invocation, match, facts, verdict)
+            if policy.annotations:
+                _annotate(invocation, match, verdict)
+    except CATCHABLE as error:
+        verdict.fail(policy, error, binding)
+
+
+def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -> None:
+    """Ask all validations first, as messages are computed out of what they leave of the budget."""
+    policy = invocation.policy
+    objections: list[tuple[CompiledValidation, CelError | None]] = []
     for validation in policy.validations:
         try:
             if validation.program.evaluate(match.variables, match.budget) is not True:
-                verdict.object_to(policy, _denial(policy, validation, match, facts))
+                objections.append((validation, None))
         except CelError as error:
-            failed = EvaluationError(f"`{validation.place}` failed: {error}")
-            verdict.fail(policy, failed)
+            if match.budget.remaining < 0 and not policy.own:
+                raise OutOfBudgetError from None
+            objections.append((validation, error))
+    for validation, failed in objections:
+        if failed is None:
+            denial = _denial(invocation, validation, match, facts)
+            verdict.object_to(policy, denial, invocation.binding)
+        else:
+            verdict.fail(policy, _failure(policy, validation, failed), invocation.binding)
+
+
+def _failure(
+    policy: CompiledPolicy, validation: CompiledValidation, error: CelError
+) -> EvaluationError:
+    if policy.own:
+        return EvaluationError(f"`{validation.place}` failed: {error}")
+    return EvaluationError(failed_expression(validation.program.source, error))
 
 
 def _denial(
-    policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
+    invocation: Invocation, validation: CompiledValidation, match: Match, facts: Facts
 ) -> Denial:
     several = len(facts.templates) > 1 and match.view is not facts.whole
     return Denial(
-        policy=policy.name,
+        policy=invocation.policy.name,
         validation=validation.place,
         message=_message(validation, match),
         remedy=_remedy(validation, match),
@@ -62,9 +104,12 @@ def _message(validation: CompiledValidation, match: Match) -> str:
         message = validation.message_program.evaluate(match.variables, match.budget)
     except CelError:
         return validation.message
-    if not isinstance(message, str) or not message.strip() or "\n" in message:
+    if not isinstance(message, str):
         return validation.message
-    return message.strip() if len(message) <= MAXIMUM_MESSAGE else validation.message
+    message = message.strip()
+    if not message or "\n" in message or len(message.encode()) > MAXIMUM_MESSAGE:
+        return validation.message
+    return message
 
 
 def _remedy(validation: CompiledValidation, match: Match) -> str:
@@ -73,3 +118,28 @@ def _remedy(validation: CompiledValidation, match: Match) -> str:
     except PolicydError:
         return ""
     return "" if remedy is ABSENT else str(remedy)
+
+
+def _annotate(invocation: Invocation, match: Match, verdict: Verdict) -> None:
+    """Tell the audit log what the policy says, out of a budget of its own."""
+    policy, budget = invocation.policy, Budget()
+    variables = dict(match.variables)
+    if policy.variables:
+        variables["variables"] = LazyVariables(policy.variables, variables, budget)
+    for key, program in policy.annotations:
+        try:
+            value = program.evaluate(variables, budget)
+        except CelError as error:
+            if budget.remaining < 0:
+                raise OutOfBudgetError from None
+            verdict.fail_annotation(invocation, failed_expression(program.source, error))
+            continue
+        if value is not None and not isinstance(value, str):
+            message = (
+                f"valueExpression '{program.source}' resulted in unsupported return type: "
+                f"{type_name(value)}. Return type must be either string or null."
+            )
+            verdict.fail_annotation(invocation, message)
+        elif value and value.strip():
+            text = value.strip().encode()[:MAXIMUM_ANNOTATION].decode(errors="ignore")
+            verdict.annotate(f"{policy.name}/{key}", text)

@@ -1,23 +1,30 @@
 """A decision in the making: what each policy says, weighed by its enforcement."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.engine.compile import CompiledPolicy
+from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision, Denial, Failure
+from policyd.engine.evaluate import Invocation
 from policyd.errors import PolicydError
 from policyd.patch.operations import Operation
-
-_LONGEST_KEY = 63
-"""Letters that a key of an audit annotation may have."""
 
 MUTATED_BY = "mutated-by"
 """Key of the audit annotation that names the policies that changed the object."""
 
+VALIDATION_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
+"""Key of the audit annotation for what the API server's own policies only tell the audit log."""
+
+MOST_FAILURES = 50
+"""Failures that this annotation names at most."""
+
 CATCHABLE = (PolicydError, RecursionError)
 """What evaluating a policy on a hostile object may raise; anything else is a bug."""
+
+_FORBIDDEN = 403
 
 
 class Verdict:
@@ -27,6 +34,7 @@ class Verdict:
         self._denials: list[Denial] = []
         self._warnings: list[str] = []
         self._audit: dict[str, str] = {}
+        self._audited: list[dict[str, Json]] = []
         self._failures: list[Failure] = []
         self._matched: dict[str, None] = {}
         self._mutated: dict[str, None] = {}
@@ -42,37 +50,86 @@ class Verdict:
 
     def has_failed(self, policy: CompiledPolicy) -> bool:
         """Tell whether the policy could not be evaluated before."""
-        return policy.name in self._failed
+        return policy.id in self._failed
 
-    def object_to(self, policy: CompiledPolicy, denial: Denial) -> None:
+    def object_to(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
         """Take a policy's objection as its enforcement says: refuse, warn, or note for audits."""
-        match policy.policy.spec.enforcement:
-            case "Deny":
-                if denial not in self._denials:
-                    self._denials.append(denial)
-            case "Warn":
-                if str(denial) not in self._warnings:
-                    self._warnings.append(str(denial))
-            case "Audit":
+        if not policy.own:
+            denial = replace(denial, lead=lead(policy, binding), kind=policy.kind)
+        if "Deny" in binding.actions and denial not in self._denials:
+            self._denials.append(denial)
+        if "Warn" in binding.actions:
+            warning = str(denial) if policy.own else _warning(policy, binding, denial)
+            if warning not in self._warnings:
+                self._warnings.append(warning)
+        if "Audit" in binding.actions:
+            if policy.own:
                 self.annotate(policy.name, denial.message)
+            else:
+                self._audited.append(_audited(policy, binding, denial))
 
-    def fail(self, policy: CompiledPolicy, error: Exception) -> None:
-        """Take note that a policy could not be evaluated, and do what its failurePolicy says."""
-        self._failed.add(policy.name)
-        ignored = policy.policy.spec.failure_policy == "Ignore"
+    def fail(
+        self,
+        policy: CompiledPolicy,
+        error: Exception,
+        binding: CompiledBinding | None = None,
+        *,
+        configuration: bool = False,
+    ) -> None:
+        """Take note that a policy could not be evaluated, and do what its failurePolicy says.
+
+        An error of `configuration` refuses whatever the binding's actions are, as it does in the
+        API server.
+        """
+        self._failed.add(policy.id)
+        ignored = policy.ignores_failures
         text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
         self._failures.append(Failure(policy=policy.name, message=text, ignored=ignored))
         if ignored:
             self.annotate(policy.name, f"ignored, as it could not be evaluated: {text}")
             return
+        binding = binding or policy.bindings[0]
+        if not policy.own:
+            self._fail_foreign(policy, text, binding, configuration=configuration)
+            return
         hint = getattr(error, "hint", None) or ""
         message = f"cannot be evaluated: {text}"
         denial = Denial(policy=policy.name, message=message, remedy=hint, reason="Forbidden")
-        self.object_to(policy, denial)
+        self.object_to(policy, replace(denial, failed=True), binding)
+
+    def fail_annotation(self, invocation: Invocation, message: str) -> None:
+        """Refuse a request for which an audit annotation could not be computed."""
+        policy = invocation.policy
+        self._failed.add(policy.id)
+        ignored = policy.ignores_failures
+        self._failures.append(Failure(policy=policy.name, message=message, ignored=ignored))
+        if not ignored:
+            lead_ = "" if policy.own else lead(policy, invocation.binding)
+            self._denials.append(
+                Denial(
+                    policy=policy.name, message=message, lead=lead_, kind=policy.kind, failed=True
+                )
+            )
+
+    def _fail_foreign(
+        self, policy: CompiledPolicy, text: str, binding: CompiledBinding, *, configuration: bool
+    ) -> None:
+        mutating = policy.kind == MUTATING
+        denial = Denial(
+            policy=policy.name,
+            message=text,
+            lead=lead(policy, binding),
+            kind=policy.kind,
+            status=_FORBIDDEN if mutating else 0,
+            failed=True,
+        )
+        if not configuration and not mutating:
+            self.object_to(policy, denial, binding)
+        elif denial not in self._denials:
+            self._denials.append(denial)
 
     def annotate(self, key: str, text: str) -> None:
         """Tell the audit log; what is said under the same key is joined."""
-        key = key[:_LONGEST_KEY].rstrip("-.")
         said = self._audit.get(key)
         self._audit[key] = text if said is None else f"{said}; {text}"
 
@@ -85,6 +142,9 @@ class Verdict:
         """Return the decision, denials ordered by policy; `obj` is what the operations made."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
+        if self._audited:
+            kept = msgspec.json.encode(self._audited[:MOST_FAILURES]).decode()
+            self.annotate(VALIDATION_FAILURE, kept)
         return Decision(
             denials=tuple(sorted(self._denials, key=lambda denial: denial.policy)),
             warnings=tuple(self._warnings),
@@ -94,3 +154,27 @@ class Verdict:
             failures=tuple(self._failures),
             object=obj,
         )
+
+
+def lead(policy: CompiledPolicy, binding: CompiledBinding) -> str:
+    """Say in the API server's words which policy refuses."""
+    by = f" with binding '{binding.name}'" if binding.name else ""
+    kind = "policy" if policy.kind == MUTATING else policy.kind
+    return f"{kind} '{policy.name}'{by} denied request"
+
+
+def _warning(policy: CompiledPolicy, binding: CompiledBinding, denial: Denial) -> str:
+    by = f" with binding '{binding.name}'" if binding.name else ""
+    kind = policy.kind or VALIDATING
+    return f"Validation failed for {kind} '{policy.name}'{by}: {denial.message}"
+
+
+def _audited(policy: CompiledPolicy, binding: CompiledBinding, denial: Denial) -> dict[str, Json]:
+    index = next((i for i, v in enumerate(policy.validations) if v.place == denial.validation), 0)
+    return {
+        "message": denial.message,
+        "policy": policy.name,
+        "binding": binding.name,
+        "expressionIndex": index,
+        "validationActions": list(binding.actions),
+    }

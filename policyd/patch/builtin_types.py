@@ -4,6 +4,7 @@ What no type knows is left out and named; null is as good as absent; an empty li
 quantities are written in their one canonical form.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from policyd.api import kinds
@@ -57,6 +58,61 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
     decoder = _Decoder()
     decoded = decoder.struct(given, type_name, _Place(type_name, "", ""))
     return decoded, decoder.unknown
+
+
+def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
+    """Read an object as a type, and write it as that type is written: what is never left out too.
+
+    That is how policies see an object of a built-in kind, and what webhooks are sent.
+
+    Returns:
+        The object, and the paths of the fields that the type does not have.
+
+    Raises:
+        MistypedError: If a value is of another type.
+    """
+    decoded, unknown = decode_typed(given, type_name)
+    _add_zeros(decoded, type_name)
+    return decoded, unknown
+
+
+def _add_zeros(decoded: Object, type_name: str) -> None:
+    for name, field in kinds.fields(type_name).items():
+        if name not in decoded:
+            if field.required or (field.struct is not None and field.default == {}):
+                decoded[name] = _zero(field)
+        elif field.shape != "scalar":
+            _add_zeros_within(decoded[name], field)
+
+
+def _add_zeros_within(value: Json, field: FieldType) -> None:
+    if field.struct is not None:
+        if isinstance(value, dict):
+            _add_zeros(value, field.struct)
+    elif field.element is not None and field.element.shape != "scalar":
+        for item in value.values() if isinstance(value, dict) else value or ():
+            _add_zeros_within(item, field.element)
+
+
+def _zero(field: FieldType) -> Json:
+    """Return what Go writes for a value that nobody set."""
+    if field.struct is not None and field.default == {}:
+        zero: Object = {}
+        completed(zero, field.struct)
+        _add_zeros(zero, field.struct)
+        return zero
+    return _ZEROS.get(field.scalar) if field.scalar is not None else None
+
+
+_ZEROS: Mapping[str, Json] = {
+    "string": "",
+    "int32": 0,
+    "int64": 0,
+    "bool": False,
+    "double": 0,
+    "quantity": "0",
+    "intstr": 0,
+}
 
 
 class _Place:

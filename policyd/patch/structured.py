@@ -37,6 +37,11 @@ from policyd.patch.operations import PatchError
 from policyd.patch.schema import Schema
 from policyd.patch.typed import check, fields_of, with_parents
 
+
+class AtomicError(PatchError):
+    """Something is applied that can only be replaced as a whole."""
+
+
 BEFORE_FIRST_APPLY = "before-first-apply"
 """Who owns what was there when an object without owners is applied to."""
 
@@ -133,22 +138,29 @@ def track_update(
 
 
 def merge_applied(
-    obj: dict[str, Json], applied: dict[str, Json], schema: Schema, *, forbid_atomic: bool = False
+    obj: dict[str, Json],
+    applied: dict[str, Json],
+    schema: Schema,
+    *,
+    forbid_atomic: bool = False,
+    what: str | None = None,
 ) -> dict[str, Json]:
     """Merge what a policy applies into an object, without a word on who owns it.
 
     With `forbid_atomic`, what cannot be merged but only replaced is refused, as the API server does
-    for the ApplyConfiguration of a policy.
+    for the ApplyConfiguration of a policy. `what` leads the message of an error of its own.
 
     Raises:
         SchemaError: If what is applied is not what its schema says.
-        PatchError: If something atomic is applied although that is forbidden.
+        AtomicError: If something atomic is applied although that is forbidden.
     """
-    check(applied, schema, what=f"failed to create typed patch object ({_title(applied)})")
+    if what is None:
+        what = f"failed to create typed patch object ({_title(applied)})"
+    check(applied, schema, what=what)
     if forbid_atomic:
         atomic = list(_atomic_paths(applied, schema, ""))
         if atomic:
-            raise PatchError(
+            raise AtomicError(
                 f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}",
                 path=atomic[0],
                 hint="use a JSONPatch for what is replaced as a whole",

@@ -43,10 +43,19 @@ def found(spec):
         ),
         pytest.param(
             "  paramKind: {kind: ConfigMap}\n  inject: {labels: {a: b}}\n",
-            (8, 3, "unknown field `paramKind`", None),
-            id="what-comes-later-is-unknown",
+            (8, 3, "field `apiVersion` is missing", None),
+            id="kind-of-params-without-its-version",
         ),
-        pytest.param("", (4, 1, "a policy needs `validations` or `inject`", None), id="empty"),
+        pytest.param(
+            "",
+            (
+                4,
+                1,
+                "a policy needs `validations`, `inject`, `mutations` or `auditAnnotations`",
+                None,
+            ),
+            id="empty",
+        ),
         pytest.param(
             "  enforcement: deny\n  inject: {labels: {a: b}}\n",
             (8, 16, "`deny` is not one of `Audit`, `Deny`, `Warn`", "did you mean `Deny`?"),

@@ -1,0 +1,43 @@
+"""Policies and their bindings, which may come from different files, put together."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from policyd.engine.compiled import MUTATING, OWN, VALIDATING, CompiledBinding, CompiledPolicy
+
+NEEDS_BINDING = frozenset({VALIDATING, MUTATING})
+"""Kinds that do nothing without a binding."""
+
+BINDING_KINDS = {
+    "PolicyBinding": OWN,
+    "ValidatingAdmissionPolicyBinding": VALIDATING,
+    "MutatingAdmissionPolicyBinding": MUTATING,
+}
+"""The kinds of bindings, and the kinds of policies they are for."""
+
+
+def bind(
+    policies: Iterable[CompiledPolicy], bindings: Iterable[CompiledBinding]
+) -> list[CompiledPolicy]:
+    """Give each policy its bindings, ordered by name; leave out those that need one and have none.
+
+    A policy of policyd's own applies by its bindings alone if it has any, and by itself if not.
+    """
+    by_policy: dict[tuple[str, str], list[CompiledBinding]] = {}
+    for binding in sorted(bindings, key=lambda binding: binding.name):
+        by_policy.setdefault((binding.policy_kind, binding.policy), []).append(binding)
+    bound = []
+    for policy in policies:
+        found = by_policy.get((policy.kind, policy.name))
+        if found:
+            bound.append(replace(policy, bindings=tuple(_completed(b, policy) for b in found)))
+        elif policy.kind not in NEEDS_BINDING:
+            bound.append(policy)
+    return bound
+
+
+def _completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBinding:
+    """Fill in from the policy what a binding of policyd's own leaves open."""
+    if binding.actions:
+        return binding
+    return replace(binding, actions=policy.bindings[0].actions)

@@ -1,0 +1,136 @@
+"""What a policy is once it is loaded: every expression compiled, every default in its place.
+
+Policies of all kinds come to the same: policyd's own, the API server's, and Kyverno's. What differs
+is said here: how a denial is worded, and what a binding adds.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from policyd.api.policy import (
+    Enforcement,
+    MatchConstraints,
+    MatchResources,
+    ParamRef,
+    Policy,
+    Reason,
+)
+from policyd.cel import Program
+from policyd.engine.inject import Step
+from policyd.engine.templates import Template
+
+OWN = "Policy"
+VALIDATING = "ValidatingAdmissionPolicy"
+MUTATING = "MutatingAdmissionPolicy"
+
+PatchType = Literal["ApplyConfiguration", "JSONPatch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledValidation:
+    """One validation; `place` is its name, or where it stands."""
+
+    place: str
+    program: Program
+    message: str
+    message_program: Program | None
+    remedy: Template
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledMutation:
+    """One mutation by CEL; `place` is where it stands."""
+
+    place: str
+    program: Program
+    patch_type: PatchType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledBinding:
+    """Where a policy applies.
+
+    Attributes:
+        name: The binding's name; empty for what the policy says of itself.
+        policy: The name of the policy it is for.
+        constraints: What it narrows the policy to, if anything.
+        param_ref: Which params there are.
+        actions: What a validation that is not true leads to; empty for the policy's own word.
+        policy_kind: The kind of that policy.
+        place: Where it was read.
+    """
+
+    name: str = ""
+    policy: str = ""
+    constraints: MatchResources | None = None
+    param_ref: ParamRef | None = None
+    actions: tuple[Enforcement, ...] = ("Deny",)
+    policy_kind: str = OWN
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPolicy:
+    """A policy that can be evaluated.
+
+    Attributes:
+        policy: What the author wrote, in the words of policyd's own kind.
+        kind: The kind it was written as.
+        name: Its name.
+        place: Where it was read: `file:line:column`, or the name of the object.
+        constraints: Which requests it concerns.
+        conditions: The match conditions, by name.
+        variables: The variables' programs, in order.
+        steps: What it injects.
+        mutations: What it changes by CEL.
+        validations: What it demands.
+        annotations: What the audit log is told, by key.
+        uses: The variables that its expressions name, `pod` and `request` among them.
+        reads: The names of the object's fields that decide what it changes.
+        writes: The names of the object's fields that it changes.
+        named_only: Whether it concerns everything of the resources and operations it names, as far
+            as its rules go.
+        bindings: Where it applies; the policy's own word if it needs no binding.
+        namespace: The only namespace it concerns, if it is a namespaced kind.
+        part: Which part of what the author wrote this is, if it was taken apart.
+        exempt: Tells whether an exception lifts it from a request, by the variables.
+    """
+
+    policy: Policy
+    name: str
+    place: str
+    constraints: MatchConstraints
+    conditions: tuple[tuple[str, Program], ...]
+    variables: dict[str, Program]
+    steps: tuple[Step, ...]
+    mutations: tuple[CompiledMutation, ...]
+    validations: tuple[CompiledValidation, ...]
+    annotations: tuple[tuple[str, Program], ...]
+    uses: frozenset[str]
+    reads: frozenset[str]
+    writes: frozenset[str]
+    named_only: bool
+    bindings: tuple[CompiledBinding, ...]
+    kind: str = OWN
+    namespace: str = ""
+    part: str = ""
+    exempt: Callable[[Mapping[str, object]], bool] | None = None
+
+    @property
+    def id(self) -> str:
+        """What tells it from all others: its name, and its kind unless that is policyd's own."""
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        whole = name if self.kind == OWN else f"{self.kind}/{name}"
+        return f"{whole}#{self.part}" if self.part else whole
+
+    @property
+    def own(self) -> bool:
+        """Whether it is policyd's own kind, with what that has and others have not."""
+        return self.kind == OWN
+
+    @property
+    def ignores_failures(self) -> bool:
+        """Whether it is left out when it cannot be evaluated."""
+        return self.policy.spec.failure_policy == "Ignore"

@@ -1,0 +1,124 @@
+"""Which resources are the same under another group or version, as the API server knows it.
+
+A rule for one version of a resource concerns requests for the others too (`matchPolicy:
+Equivalent`); the policy then sees the object in the version that its rule names.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from policyd.api import kinds
+from policyd.api.admission import GroupVersionKind, Rule
+from policyd.api.meta import Json
+from policyd.engine.match import Attributes, rule_matches
+from policyd.errors import PolicydError
+
+ServedVersions = Callable[[str, str], frozenset[str] | None]
+"""Returns the versions of a resource, by group and plural, that are served; None if not known."""
+
+_FAMILIES: Final = (
+    ("events", ("", "events.k8s.io")),
+    ("deployments", ("apps", "extensions")),
+    ("daemonsets", ("apps", "extensions")),
+    ("replicasets", ("apps", "extensions")),
+    ("ingresses", ("networking.k8s.io", "extensions")),
+    ("networkpolicies", ("networking.k8s.io", "extensions")),
+)
+"""Resources that are or were served by several groups."""
+
+_GROUPS: Final = {(group, plural): groups for plural, groups in _FAMILIES for group in groups}
+
+
+class ConversionError(PolicydError):
+    """An object is to be seen in a version that it cannot be put in here."""
+
+
+@cache
+def _built_in() -> tuple[frozenset[str], dict[tuple[str, str], frozenset[str]]]:
+    groups = frozenset(found.group for found in kinds.resources())
+    versions: dict[tuple[str, str], frozenset[str]] = {}
+    for found in kinds.resources():
+        key = (found.group, found.plural)
+        versions[key] = versions.get(key, frozenset()) | {found.version}
+    return groups, versions
+
+
+def served_versions(group: str, plural: str) -> frozenset[str] | None:
+    """Return the versions of a built-in resource that are served; None for all other groups."""
+    groups, versions = _built_in()
+    if group in groups or group == "extensions":
+        return versions.get((group, plural), frozenset())
+    return None
+
+
+def equivalent_match(
+    rules: Iterable[Rule], attributes: Attributes, served: ServedVersions
+) -> Attributes | None:
+    """Return the request as the first rule sees it that concerns it under another name."""
+    for rule in rules:
+        for other in equivalents(rule, attributes, served):
+            if rule_matches(rule, other):
+                return other
+    return None
+
+
+def equivalents(rule: Rule, attributes: Attributes, served: ServedVersions) -> Iterator[Attributes]:
+    """Yield the request under the other names of its resource that a rule may mean."""
+    groups = _GROUPS.get((attributes.group, attributes.resource), (attributes.group,))
+    for group in groups:
+        versions = served(group, attributes.resource)
+        named = rule.api_versions if versions is None else versions
+        for version in sorted(named):
+            if version != "*" and (group, version) != (attributes.group, attributes.version):
+                yield replace(attributes, group=group, version=version)
+
+
+def matched_kind(kind: GroupVersionKind, own: Attributes, matched: Attributes) -> GroupVersionKind:
+    """Return the kind of an object when its resource is seen under another name.
+
+    What is of another group than its resource, as the Scale of a Deployment, stays what it is.
+    """
+    if (kind.group, kind.version) != (own.group, own.version):
+        return kind
+    return GroupVersionKind(group=matched.group, version=matched.version, kind=kind.kind)
+
+
+def convert(obj: Json, kind: GroupVersionKind) -> Json:
+    """Put an object in another version of its kind.
+
+    Custom kinds are taken to differ in nothing but the version's name, as they do unless their
+    definition names a webhook that converts them.
+
+    Raises:
+        ConversionError: If the versions of a built-in kind differ in more.
+    """
+    if not isinstance(obj, dict):
+        return obj
+    version = f"{kind.group}/{kind.version}" if kind.group else kind.version
+    group, _, old = str(obj.get("apiVersion", "")).rpartition("/")
+    if served_versions(kind.group, "") is not None and not _same_fields(group, old, kind):
+        raise ConversionError(
+            f"failed to convert object version: {group}/{old} {kind.kind} to {version}",
+            hint="name the version in the policy's rules that clients use",
+        )
+    return {**obj, "apiVersion": version}
+
+
+def restore(obj: Json, original: Json) -> Json:
+    """Put a converted object back in the version of the one it was made of."""
+    version = original.get("apiVersion") if isinstance(original, dict) else None
+    if not isinstance(obj, dict) or obj.get("apiVersion") == version:
+        return obj
+    return {**obj, "apiVersion": version}
+
+
+def _same_fields(group: str, version: str, kind: GroupVersionKind) -> bool:
+    old = kinds.resource_for_kind(group, version, kind.kind)
+    new = kinds.resource_for_kind(kind.group, kind.version, kind.kind)
+    return old is not None and new is not None and _shape(old) == _shape(new)
+
+
+def _shape(found: kinds.Resource) -> tuple[str, ...]:
+    return tuple(sorted(kinds.fields(found.type_name)))

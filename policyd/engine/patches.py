@@ -1,0 +1,191 @@
+"""What a mutation by CEL does to an object: server-side apply without owners, or a JSON patch.
+
+As in the API server: what is applied can set and replace, never remove, and nothing atomic; a JSON
+patch whose `test` fails changes nothing. What comes out of an object of a built-in kind is read by
+the API server's own type, which drops what it has no place for.
+"""
+
+import base64
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args
+
+import msgspec
+
+from policyd.api.kinds import resource_for_kind
+from policyd.api.meta import Json
+from policyd.cel.lib.time import duration_text, timestamp_text
+from policyd.cel.values import BoolKey, Duration, Optional, Struct, Timestamp, UInt, type_name
+from policyd.engine.compiled import CompiledMutation
+from policyd.errors import PolicydError
+from policyd.patch.builtin_types import MistypedError, typed_view
+from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.operations import Operation, PatchError, PatchTestError, Verb
+from policyd.patch.schema import DEDUCED, Schema, schema_of_type
+from policyd.patch.structured import AtomicError, merge_applied
+from policyd.patch.typed import SchemaError
+
+_VERBS: Final = get_args(Verb)
+_SAFE: Final = 2**53 - 1
+"""The greatest whole number that every reader of JSON keeps."""
+
+
+class MutationError(PolicydError):
+    """A mutation cannot be applied to this object."""
+
+
+def type_of(obj: Json) -> str | None:
+    """Return the built-in type of an object; None for a custom kind."""
+    if not isinstance(obj, dict):
+        return None
+    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+    found = resource_for_kind(group, version, str(obj.get("kind", "")))
+    return found.type_name if found is not None else None
+
+
+def mutated(obj: Json, mutation: CompiledMutation, value: object, *, typed: bool) -> Json:
+    """Return an object with what a mutation evaluated to applied; `obj` itself if nothing changes.
+
+    Args:
+        obj: The object, which stays as it is.
+        mutation: The mutation.
+        value: What its expression evaluated to.
+        typed: Whether an object of a built-in kind is read by its type afterwards.
+
+    Raises:
+        MutationError: If it cannot be applied.
+    """
+    strict = mutation.patch_type == "JSONPatch"
+    result = _patched(obj, value) if strict else _applied(obj, value)
+    struct = type_of(obj) if typed else None
+    return result if struct is None else _read(result, struct, strict=strict)
+
+
+def _read(obj: Json, struct: str, *, strict: bool) -> Json:
+    try:
+        read, unknown = typed_view(obj, struct)
+    except MistypedError as error:
+        raise MutationError(str(error)) from error
+    if unknown and strict:
+        shown = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise MutationError(f"strict decoding error: {shown}")
+    return read
+
+
+def _applied(obj: Json, value: object) -> Json:
+    if not isinstance(value, Struct):
+        raise MutationError(f"unsupported return type from ApplyConfiguration: {type_name(value)}")
+    _check_types(value, value.type_name)
+    applied = to_json(value)
+    applied["apiVersion"], applied["kind"] = obj.get("apiVersion"), obj.get("kind")
+    try:
+        return merge_applied(obj, applied, _schema(obj), forbid_atomic=True, what="")
+    except AtomicError as error:
+        wrong = f"error applying patch: invalid ApplyConfiguration: {error}"
+        raise MutationError(wrong, hint=error.hint) from error
+    except SchemaError as error:
+        wrong = "error applying patch: failed to convert patch object to typed object"
+        raise MutationError(f"{wrong}: {error}") from error
+
+
+def _schema(obj: Json) -> Schema:
+    struct = type_of(obj)
+    return DEDUCED if struct is None else schema_of_type(struct)
+
+
+def _patched(obj: Json, value: object) -> Json:
+    if not isinstance(value, list):
+        raise MutationError("type mismatch: JSONPatchType.expression should evaluate to array")
+    operations = [_operation(entry) for entry in value]
+    try:
+        return apply_json_patch(obj, operations)
+    except PatchTestError:
+        return obj
+    except PatchError as error:
+        raise MutationError(f"JSON Patch: {error}", hint=error.hint) from error
+
+
+def _operation(entry: object) -> Operation:
+    if not isinstance(entry, Struct):
+        raise MutationError(
+            "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch"
+        )
+    op = entry.get("op", "")
+    if op not in _VERBS:
+        raise MutationError(f"JSON Patch: Unexpected kind: {op}")
+    value: Json = msgspec.UNSET
+    if "value" in entry:
+        value = entry["value"]
+        if isinstance(value, Struct):
+            _check_types(value, value.type_name)
+        value = to_json(value)
+    source = entry.get("from") or msgspec.UNSET
+    return Operation(op, entry.get("path", ""), source, value)
+
+
+def _check_types(value: object, expected: str) -> None:
+    """Check that types are named after the path of the field they stand in."""
+    if isinstance(value, Struct):
+        if value.type_name != expected:
+            raise MutationError(
+                f'type mismatch: unexpected type name "{value.type_name}", expected "{expected}", '
+                "which matches field name path from root Object type"
+            )
+        for name, field in value.items():
+            _check_types(field, f"{expected}.{name}")
+    elif isinstance(value, list):
+        for item in value:
+            _check_types(item, expected)
+
+
+def to_json(value: object) -> Json:
+    """Turn a value of CEL into JSON, as the API server does for patches.
+
+    Raises:
+        MutationError: If JSON has no such values.
+    """
+    kind = type(value)
+    if kind in _CONVERSIONS:
+        return _CONVERSIONS[kind](value)
+    if isinstance(value, Mapping):
+        return dict(_fields(value))
+    if isinstance(value, list):
+        return [to_json(item) for item in value]
+    raise MutationError(
+        f"JSONPath valueExpression evaluated to a type that could not marshal to JSON: "
+        f"{type_name(value)}"
+    )
+
+
+def _fields(value: Mapping[Any, Any]) -> Iterator[tuple[str, Json]]:
+    for key, field in value.items():
+        plain = key.value if isinstance(key, BoolKey) else key
+        name = str(plain).lower() if isinstance(plain, bool) else str(plain)
+        if type(field) is Optional:
+            if not field.present:
+                continue
+            field = field.value  # noqa: PLW2901 - an optional field is its value
+        yield name, to_json(field)
+
+
+def _whole(value: int) -> Json:
+    return int(value) if -_SAFE <= value <= _SAFE else str(int(value))
+
+
+def _real(value: float) -> Json:
+    if not math.isfinite(value):
+        raise MutationError(f"JSON has no number {value}")
+    return int(value) if value.is_integer() and abs(value) <= _SAFE else value
+
+
+_CONVERSIONS: Final[dict[type, Any]] = {
+    str: lambda value: value,
+    bool: lambda value: value,
+    type(None): lambda value: value,
+    int: _whole,
+    UInt: _whole,
+    float: _real,
+    bytes: lambda value: base64.b64encode(value).decode(),
+    Duration: duration_text,
+    Timestamp: timestamp_text,
+}

@@ -1,0 +1,46 @@
+"""What policies may ask about besides the request: namespaces, params, permissions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from policyd.api.admission import UserInfo
+from policyd.cel import CelError
+from policyd.cel.lib.authorizer import Attributes as Permission
+from policyd.cel.lib.authorizer import Decision as PermissionDecision
+from policyd.engine.equivalents import ServedVersions, served_versions
+from policyd.engine.match import NamespaceLookup
+from policyd.engine.params import NO_PARAMS, ParamSource
+
+Authorize = Callable[[UserInfo, Permission], PermissionDecision]
+"""Says whether a user may do something: on line by a SubjectAccessReview, off line by a table."""
+
+
+def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDecision:
+    """Refuse to answer, where nobody said what users may do.
+
+    Raises:
+        CelError: Always.
+    """
+    raise CelError("nothing is known of users' permissions: declare them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What policies may ask about.
+
+    Attributes:
+        namespaces: Finds the Namespace object of a request's namespace.
+        params: Finds params.
+        authorize: Says what users may do.
+        served: Knows the versions that are served.
+        typed: Whether objects of built-in kinds are read by the API server's own types after each
+            mutation, as it does: what they have no place for is dropped, or an error.
+        extra: Further variables of expressions, by name.
+    """
+
+    namespaces: NamespaceLookup
+    params: ParamSource = NO_PARAMS
+    authorize: Authorize = authorize_nobody
+    served: ServedVersions = served_versions
+    typed: bool = True
+    extra: Mapping[str, object] = field(default_factory=dict)

@@ -1,0 +1,197 @@
+"""Cases of policies: one case as a request, asked of the engine that ships, in each dialect."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from policyd.api.admission import (
+    NO_OBJECT,
+    AdmissionRequest,
+    GroupVersionKind,
+    GroupVersionResource,
+    UserInfo,
+)
+from policyd.cel.lib.authorizer import Decision as PermissionDecision
+from policyd.engine.dialects import Dialect
+from policyd.engine.documents import Document
+from policyd.engine.load import gather, load_document
+from policyd.engine.match import labels_of
+from policyd.engine.offline import namespace_lookup
+from policyd.engine.params import StoredParams
+from policyd.engine.patches import type_of
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.review import refusal
+from policyd.engine.surroundings import Surroundings, authorize_nobody
+from policyd.patch.builtin_types import MistypedError, typed_view
+from policyd.patch.copying import same_json
+from policyd.patch.json_patch import apply_json_patch
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How the API server was asked: a version's dialect, and whether it knew the object's type."""
+
+    name: str
+    dialect: Dialect
+    typed: bool = False
+
+
+MODES = (
+    Mode("1.36", Dialect()),
+    Mode("1.36-typed", Dialect(), typed=True),
+    Mode("cel-go-0.29", Dialect(cel_go=(0, 29))),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came of a case: the decision, the object in the end, and what was not loaded."""
+
+    decision: object
+    result: object
+    request: AdmissionRequest
+    findings: tuple
+    policies: tuple
+
+
+def documents(case):
+    """Return every policy and binding of a case."""
+    policies = case.get("policies") or [case["policy"]]
+    return [*policies, *(case.get("bindings") or [])]
+
+
+def ask(case, mode, *, given=None):
+    """Ask the engine what it makes of a case."""
+    given = documents(case) if given is None else given
+    loaded = gather(load_document(Document(value, "case"), mode.dialect) for value in given)
+    request = request_of(case, typed=mode.typed)
+    surroundings = Surroundings(
+        namespaces=_namespaces(case),
+        params=StoredParams(case.get("params") or ()),
+        authorize=_allow_all if case.get("authorizer") == "allow-all" else authorize_nobody,
+        typed=mode.typed,
+    )
+    policies = PolicySet(loaded.policies, bindings=loaded.bindings, surroundings=surroundings)
+    decision = policies.review(request)
+    obj = msgspec.json.decode(request.object)
+    result = apply_json_patch(obj, decision.operations) if decision.operations else obj
+    errors = tuple(f for f in loaded.findings if f.severity == "error")
+    return Asked(decision, result, request, errors, loaded.policies)
+
+
+def request_of(case, *, typed=False):
+    """Build the request of a case."""
+    given = case["request"]
+    obj, old = case.get("resource"), case.get("oldResource")
+    operation = given.get("operation") or case.get("operation")
+    if operation == "DELETE" and old is None:
+        obj, old = None, obj
+    if typed:
+        obj, old = _typed(obj), _typed(old)
+    kind = GroupVersionKind(**given["kind"])
+    resource = GroupVersionResource(**given["resource"])
+    user = case.get("userInfo") or {}
+    return AdmissionRequest(
+        uid="case",
+        kind=kind,
+        resource=resource,
+        operation=operation,
+        sub_resource=given.get("subResource", ""),
+        name=given.get("name", ""),
+        namespace=given.get("namespace", ""),
+        user_info=msgspec.convert(user, UserInfo),
+        object=_raw(obj),
+        old_object=_raw(old),
+    )
+
+
+def _typed(obj):
+    struct = type_of(obj)
+    if struct is None:
+        return obj
+    try:
+        return typed_view(obj, struct)[0]
+    except MistypedError:
+        return obj
+
+
+def _raw(obj):
+    return NO_OBJECT if obj is None else msgspec.Raw(msgspec.json.encode(obj))
+
+
+def _namespaces(case):
+    given = case.get("namespaceObject")
+    labels = labels_of(given) if given else {}
+    return namespace_lookup([given] if given else [], labels)
+
+
+def _allow_all(_user, _permission):
+    return PermissionDecision(allowed=True)
+
+
+def result_of(asked):
+    """Say in a word what came of a case."""
+    decision = asked.decision
+    if asked.findings or any(denial.failed for denial in decision.denials):
+        return "error"
+    if any(failure.ignored for failure in decision.failures):
+        return "error"
+    if decision.denials or decision.warnings or _audited(decision):
+        return "fail"
+    return "pass" if decision.matched else "skip"
+
+
+def _audited(decision):
+    return any(key.endswith("/validation_failure") for key in decision.audit_annotations)
+
+
+def difference(asked, expected):
+    """Say how an answer differs from the API server's; empty if it does not."""
+    if asked.findings:
+        return f"not loaded: {asked.findings[0]}"
+    decision = asked.decision
+    if decision.allowed != expected["allowed"]:
+        shown = "; ".join(map(str, decision.denials)) or "allowed"
+        return f"allowed should be {expected['allowed']}: {shown}"
+    if "patched" in expected:
+        same = same_json(asked.result, expected["patched"])
+        return "" if same else f"patched {asked.result} != {expected['patched']}"
+    return _verdict_difference(asked, expected)
+
+
+def _verdict_difference(asked, expected):
+    decision, wanted = asked.decision, expected["result"]
+    if result_of(asked) != wanted and not (wanted == "skip" and not decision.matched):
+        return f"result {result_of(asked)}, expected {wanted}"
+    if list(decision.warnings) != expected.get("warnings", []):
+        return f"warnings {decision.warnings} != {expected.get('warnings')}"
+    return "" if decision.allowed else _refusal_difference(asked, expected)
+
+
+def _refusal_difference(asked, expected):
+    status = refusal(asked.request, asked.decision)
+    if (status.code, status.reason) != (expected["code"], expected["reason"]):
+        return f"{status.code} {status.reason} != {expected['code']} {expected['reason']}"
+    first, wanted = _message(status.message), _message(expected["message"])
+    native = asked.policies[0].kind.endswith("AdmissionPolicy")
+    if native and not status.message.startswith(expected["message"]):
+        return f"{status.message} != {expected['message']}"
+    if not native and not first.startswith(wanted):
+        return f"{first} != {wanted}"
+    said = [denial.message for denial in asked.decision.denials]
+    denied = [d["message"] for d in expected.get("decisions", ()) if d["action"] == "deny"]
+    unique = list(dict.fromkeys(denied))
+    if denied and said not in (denied, unique):
+        return f"denials {said} != {denied}"
+    return ""
+
+
+def _message(text):
+    """Return what is said after who says it."""
+    return text.partition(" denied request: ")[2] or text
+
+
+def expected_in(case, mode):
+    """Return what the API server answers in a mode; answers that are the same are given once."""
+    answers = case.get("apiserver")
+    return answers.get(mode.name, answers["1.36"]) if answers else None

@@ -1,0 +1,55 @@
+"""The API server's table of which requests match which resources."""
+
+import json
+
+import msgspec
+
+from policyd.api.policy import MatchResources
+from policyd.engine.equivalents import matched_kind
+from policyd.engine.evaluate import seen_by
+from policyd.engine.facts import Facts
+from policyd.engine.native import constraints_of
+from policyd.engine.offline import namespace_lookup
+from policyd.engine.surroundings import Surroundings
+from tests.conformance.outcome import Outcome
+from tests.conformance.policy_cases import request_of
+
+NOTHING = {"matchExpressions": [{"key": "none", "operator": "In", "values": []}]}
+"""What a selector that was never defaulted selects in Go: the API server never stores one."""
+
+SERVED = frozenset({"v1", "v1beta1"})
+"""Versions of deployments that the table's server has, in the groups it has them in."""
+
+
+def run_match(path):
+    for case in json.loads(path.read_text()):
+        yield Outcome(case["id"], why=_failure(case))
+
+
+def _failure(case):
+    # Nothing was defaulted here, as it is when the API server stores a policy.
+    criteria = {"matchPolicy": "Exact", **case["criteria"]}
+    for field in case["nilSelectors"]:
+        criteria[field[0].lower() + field[1:]] = NOTHING
+    constraints = constraints_of(msgspec.convert(criteria, MatchResources))
+    surroundings = Surroundings(namespaces=namespace_lookup((), {}), served=_served)
+    facts = Facts(request_of(case), surroundings)
+    matched = seen_by(constraints, facts)
+    expect = case["expect"]
+    if (matched is not None) != expect["matches"]:
+        return f"matches should be {expect['matches']}"
+    return "" if matched is None else _difference(facts, matched, expect)
+
+
+def _difference(facts, matched, expect):
+    kind = msgspec.to_builtins(matched_kind(facts.request.kind, facts.attributes, matched))
+    kind = {"group": "", "version": "", **kind}
+    if kind != expect.get("matchKind", kind):
+        return f"{kind} != {expect['matchKind']}"
+    resource = {field: getattr(matched, field) for field in ("group", "version", "resource")}
+    wanted = expect.get("matchResource", resource)
+    return "" if resource == wanted else f"{resource} != {wanted}"
+
+
+def _served(_group, plural):
+    return SERVED if plural == "deployments" else None
