@@ -88,10 +88,17 @@ class Holder(Value, frozen=True):
 
 
 class Shortage(Value, frozen=True):
-    """What a workload waits for, and who holds it, the biggest holders first."""
+    """What a workload waits for, and who holds it, the biggest holders first.
+
+    Attributes:
+        missing: What it waits for.
+        holders: Who holds most.
+        others: How many hold some besides.
+    """
 
     missing: MissingQuota
     holders: tuple[Holder, ...]
+    others: int = 0
 
     @property
     def text(self) -> str:
@@ -105,7 +112,12 @@ class Shortage(Value, frozen=True):
             f"{h.workload} ({format_amount(resource, h.amount)}, ClusterQueue {h.cluster_queue})"
             for h in self.holders
         )
-        return f"{start}; held by {held}"
+        return f"{start}; held by {held}{and_others(self.others)}"
+
+
+def and_others(count: int) -> str:
+    """Say that there are more than those named; empty if there are none."""
+    return f" and {count} more" if count else ""
 
 
 def queue_status(state: State, name: str) -> QueueStatus:
@@ -156,20 +168,18 @@ def shortages(
         queue: The workload's ClusterQueue; whoever shares quota with it may be a holder.
         limit: How many holders to name for each flavor and resource at most.
     """
-    return tuple(
-        Shortage(missing=missing, holders=tuple(_holders(state, missing, queue, limit)))
-        for missing in refusal.missing
-    )
+    return tuple(_shortage(state, missing, queue, limit) for missing in refusal.missing)
 
 
-def _holders(state: State, missing: MissingQuota, name: str, limit: int) -> list[Holder]:
-    found = (
+def _shortage(state: State, missing: MissingQuota, name: str, limit: int) -> Shortage:
+    found = [
         Holder(workload=key, cluster_queue=queue.name, amount=amount)
         for queue in _sharing(state, name)
         for key, holding in queue.holdings.items()
         if (amount := holding.admission.usage().get((missing.flavor, missing.resource), 0))
-    )
-    return heapq.nsmallest(limit, found, key=lambda holder: (-holder.amount, holder.workload))
+    ]
+    most = heapq.nsmallest(limit, found, key=lambda holder: (-holder.amount, holder.workload))
+    return Shortage(missing=missing, holders=tuple(most), others=len(found) - len(most))
 
 
 def _sharing(state: State, name: str) -> Iterator[ClusterQueue]:

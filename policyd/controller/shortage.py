@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from policyd.alloc.amount import format_amount
-from policyd.alloc.status import Holder, Shortage
+from policyd.alloc.status import Holder, Shortage, and_others
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
@@ -18,7 +18,7 @@ def held_by(shortages: Sequence[Shortage], workloads: Mirror[Workload]) -> str:
         if shortage.holders:
             resource = shortage.missing.resource
             holders = ", ".join(_holder(h, resource, workloads) for h in shortage.holders)
-            parts.append((resource, holders))
+            parts.append((resource, holders + and_others(shortage.others)))
     if not parts:
         return ""
     if len(parts) == 1:

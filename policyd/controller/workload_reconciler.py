@@ -28,7 +28,7 @@ from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.owners import Owners
 from policyd.controller.patches import merge_patch
-from policyd.controller.preemptions import message_of, preempt, tell_preempted
+from policyd.controller.preemptions import message_of, preempt, replacement_message, tell_preempted
 from policyd.controller.shortage import held_by
 from policyd.controller.transitions import (
     finish,
@@ -46,6 +46,7 @@ from policyd.kube.resources import WORKLOADS
 
 log = structlog.get_logger()
 
+SLICE_REPLACED = "WorkloadSliceReplaced"
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
 HTTP_BAD_REQUEST = 400
 HTTP_SERVER_ERROR = 500
@@ -131,6 +132,7 @@ class WorkloadReconciler:
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
         status = reserve(pending, admission, now=now)
         try:
+            await self._replace(workload, action.workload.replaces)
             await self._writes.status(self._mirror, workload, status)
         except ApiError as error:
             self._failed(workload.metadata.key, error)
@@ -138,7 +140,17 @@ class WorkloadReconciler:
         except BaseException:  # stopped or broken: the reservation must not outlive it
             self._cache.retract(workload.metadata.key)
             raise
-        self._tell_reserved(workload, now)
+        self._tell_reserved(workload, now, considered=action.considered)
+
+    async def _replace(self, workload: Workload, key: str) -> None:
+        """Finish the slice of a job that a bigger one replaces, before that one gets its quota."""
+        old = self._mirror.get(key) if key else None
+        if old is None or is_finished(old):
+            return
+        message = replacement_message(workload)
+        status = finish(old, reason=SLICE_REPLACED, message=message, now=self._writes.now)
+        stored = await self._writes.status(self._mirror, old, status)
+        self._writes.tell(WORKLOADS, stored.metadata, SLICE_REPLACED, message)
 
     async def _preempt(self, workload: Workload, action: Preempt) -> None:
         key, now = workload.metadata.key, self._writes.now
@@ -182,7 +194,7 @@ class WorkloadReconciler:
             self._cache.retract(key)
         self._cache.let_try_again(key)
 
-    def _tell_reserved(self, before: Workload, now: float) -> None:
+    def _tell_reserved(self, before: Workload, now: float, *, considered: str) -> None:
         workload = self._mirror.get(before.metadata.key) or before
         admission = workload.status.admission
         if admission is None:
@@ -190,12 +202,10 @@ class WorkloadReconciler:
         waited, queue = max(0, int(now - queued_since(before))), admission.cluster_queue
         self._metrics.quota_reserved(queue, waited=waited)
         log.info("quota_reserved", workload=workload.metadata.key, cluster_queue=queue)
-        self._writes.tell(
-            WORKLOADS,
-            workload.metadata,
-            "QuotaReserved",
-            f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s",
-        )
+        message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
+        if considered:
+            message += f"; Flavors considered: {considered}"
+        self._writes.tell(WORKLOADS, workload.metadata, "QuotaReserved", message)
         if is_admitted(workload):
             self._tell_admitted(workload)
 

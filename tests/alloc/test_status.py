@@ -143,7 +143,7 @@ def test_who_holds_the_missing_quota_the_biggest_first():
     ]
     assert shortage.text == (
         "3 more gpu of flavor default needed; held by b/big (5, ClusterQueue b),"
-        " b/more (2, ClusterQueue b), b/same (2, ClusterQueue b)"
+        " b/more (2, ClusterQueue b), b/same (2, ClusterQueue b) and 1 more"
     )
 
 

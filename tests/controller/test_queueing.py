@@ -452,6 +452,31 @@ async def test_queues_say_what_they_hold(world):
     )
 
 
+async def test_an_event_says_which_flavors_did_not_simply_fit(world):
+    world.queue(cohort="all")
+    world.queue("other", cohort="all")
+    await world.pass_time(1)
+    world.job("borrows", gpus=12)
+    await world.pass_time(1)
+
+    (told,) = (e["message"] for e in world.events() if e["reason"] == "QuotaReserved")
+    assert told == (
+        "Quota reserved in ClusterQueue cq, wait time since queued was 0s;"
+        " Flavors considered: main: h100(Fit;borrow=1)"
+    )
+
+
+async def test_only_the_biggest_holders_are_named(world):
+    for index in range(5):
+        world.job(f"small-{index}", gpus=1)
+    await world.pass_time(1)
+    world.job("big", gpus=8)
+    await world.pass_time(1)
+
+    message = world.condition("big", "QuotaReserved")["message"]
+    assert message.endswith("; held by ns/small-0 (1), ns/small-1 (1), ns/small-2 (1) and 2 more")
+
+
 async def test_statuses_of_queues_are_gathered(world):
     await world.pass_time(3)
     before = queue_writes(world)
