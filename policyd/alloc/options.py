@@ -79,7 +79,8 @@ class QueueOptions:
         )
         self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
         self._cells = node.cells
-        self._group_of = {r: group for group in spec.groups for r in group.resources}
+        # Where a resource is in two groups, which the API forbids, the first counts.
+        self._group_of = {r: group for group in reversed(spec.groups) for r in group.resources}
         self._requests: dict[object, Requests] = {}
 
     def requests(self, workload: Workload, counts: Sequence[int] = ()) -> Requests:

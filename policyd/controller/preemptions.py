@@ -51,6 +51,15 @@ def preemption_message(
     )
 
 
+def replacement_message(workload: Workload) -> str:
+    """Say for whom a smaller slice of the same job is finished; in Kueue's words."""
+    uid, job_uid = workload.metadata.uid, workload.metadata.labels.get(JOB_UID, "")
+    return (
+        f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice"
+        " aggregation"
+    )
+
+
 def message_of(action: Preempt, preemptor: Workload | None) -> str:
     """Say what a planned preemption is for; the preemptor is None if it is gone by now."""
     labels = {} if preemptor is None else preemptor.metadata.labels

@@ -128,7 +128,9 @@ class WorkloadReconciler:
         pending = workload
         if queue is not None:
             probe = with_status(workload, reserve(workload, admission, now=now))
-            names = required_checks(probe, queue)
+            # What need not be passed any more is dropped when it is looked at next, not here.
+            had = {check.name for check in workload.status.admission_checks}
+            names = sorted(had.union(required_checks(probe, queue)))
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
         status = reserve(pending, admission, now=now)
         try:

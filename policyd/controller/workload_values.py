@@ -10,10 +10,12 @@ from policyd.alloc.workload import Admission, Objection, PodSet, PodSetAssignmen
 from policyd.api import kueue
 from policyd.api.kueue.names import (
     ADMITTED,
+    ALLOWED_FLAVORS,
     EVICTED,
     PREEMPTED,
     QUOTA_RESERVED,
     REQUEUED,
+    SLICE_REPLACEMENT_FOR,
 )
 from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.api.pod_requests import amount
@@ -85,7 +87,30 @@ def workload_value(
         admitted=condition_true(workload.status.conditions, ADMITTED),
         reserved_at=None if admission is None else _since(workload, QUOTA_RESERVED),
         evicted=condition_true(workload.status.conditions, EVICTED),
+        replaces=_replaces(workload, settings),
+        gated=_gated(workload),
+        allowed_flavors=_allowed_flavors(workload, settings),
     )
+
+
+def _replaces(workload: kueue.Workload, settings: Settings) -> str:
+    """Return the key of the smaller slice of the same job that a workload is to replace."""
+    if not settings.gates.elastic_jobs_via_workload_slices:
+        return ""
+    return workload.metadata.annotations.get(SLICE_REPLACEMENT_FOR, "")
+
+
+def _gated(workload: kueue.Workload) -> bool:
+    """Tell whether a preemption gate is closed; one that nobody has touched yet is."""
+    open_ = {g.name for g in workload.status.preemption_gates if g.position == "Open"}
+    return any(gate.name not in open_ for gate in workload.spec.preemption_gates)
+
+
+def _allowed_flavors(workload: kueue.Workload, settings: Settings) -> tuple[str, ...] | None:
+    named = workload.metadata.annotations.get(ALLOWED_FLAVORS)
+    if named is None or not settings.gates.concurrent_admission:
+        return None
+    return tuple(named.split(","))
 
 
 def queued_at(workload: kueue.Workload, settings: Settings = DEFAULTS) -> float:
@@ -175,6 +200,8 @@ def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> 
         tolerations=tolerations(spec.tolerations),
         node_selector=spec.node_selector,
         affinity=_terms(spec),
+        minimum=pod_set.min_count,
+        group=pod_set.topology_request.pod_set_group_name if pod_set.topology_request else "",
     )
 
 

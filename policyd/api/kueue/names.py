@@ -21,6 +21,8 @@ ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
 WORKLOAD: Final = "kueue.x-k8s.io/workload"
 ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
+SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 
 PODSET_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
