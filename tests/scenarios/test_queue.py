@@ -1,5 +1,7 @@
 """The queue: what a user sees of quota, waiting and gangs."""
 
+from contextlib import contextmanager
+
 from tests.scenarios.api import condition, eventually
 from tests.scenarios.objects import job, pod
 
@@ -85,6 +87,48 @@ def test_a_higher_priority_goes_first(api):
 
     eventually(lambda: admitted(api, "high"), what="the higher priority is admitted")
     assert not admitted(api, "low")
+
+
+@contextmanager
+def preempting(api, queue, **policy):
+    """Let the workloads of a queue preempt, for the time being."""
+    api.patch("ClusterQueue", queue, {"spec": {"preemption": policy}})
+    try:
+        yield
+    finally:
+        api.patch("ClusterQueue", queue, {"spec": {"preemption": None}})
+
+
+def of_class(name, item):
+    item["metadata"]["labels"] = {"kueue.x-k8s.io/priority-class": name}
+    return item
+
+
+def running_pods(api, name):
+    pods = [p for p in api.find("Pod", "team-a") if p["metadata"]["name"].startswith(f"{name}-")]
+    return [p for p in pods if p["status"].get("phase") == "Running"]
+
+
+def test_an_important_job_preempts_and_the_victim_runs_again_afterwards(api):
+    with preempting(api, "team-a", withinClusterQueue="LowerPriority"):
+        api.create(of_class("research", job("victim", gpus=12, pods=2, run_for="600s")))
+        eventually(lambda: len(running_pods(api, "victim")) == 2, what="the victim runs")
+
+        api.create(of_class("production", job("urgent", run_for="2s")))
+
+        evicted = eventually(lambda: preempted(api, "victim"), what="the victim is preempted")
+        assert "due to prioritization in the ClusterQueue" in evicted["message"]
+        assert "preemptor path: /research/team-a" in evicted["message"]
+        eventually(lambda: finished(api, "urgent"), what="the important job is complete")
+        eventually(lambda: len(running_pods(api, "victim")) == 2, what="the victim runs again")
+    reasons = {e["reason"] for e in api.find("Event", "team-a")}
+    assert {"EvictedDueToPreempted", "Preempted", "PreemptedWorkload"} <= reasons
+
+
+def preempted(api, name):
+    """The condition of a workload that is or was preempted."""
+    found = condition(workload_of(api, name) or {}, "Preempted")
+    return found if found.get("message") else None
 
 
 def gang(name, count, *, of):

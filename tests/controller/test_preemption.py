@@ -1,0 +1,176 @@
+"""Preemption in the cluster: who is stopped, what is told, who comes back; whatever fails."""
+
+import pytest
+
+from policyd.kube import resources as r
+from tests.controller.world import World, condition, held_gpus, running
+
+pytestmark = pytest.mark.anyio
+
+CLASS = "kueue.x-k8s.io/priority-class"
+
+
+def furnish(world, **queue):
+    for name, value in (("low", 1), ("high", 9)):
+        world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    world.furnish(preemption={"withinClusterQueue": "LowerPriority"}, **queue)
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    furnish(made)
+    async with running(made):
+        yield made
+
+
+async def start(world, name, priority="low", **job):
+    world.job(name, **{CLASS: priority}, **job)
+    await world.pass_time(1)
+
+
+async def test_a_more_important_job_takes_the_place_of_another(world):
+    await start(world, "victim")
+    assert not world.suspended("victim")
+
+    await start(world, "urgent", "high")
+
+    assert not world.suspended("urgent")
+    assert world.suspended("victim")
+    victim = world.workload_of("victim")
+    uid, job = (world.workload_of("urgent")["metadata"]["uid"], world.get(r.JOBS, "urgent"))
+    message = (
+        f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job['metadata']['uid']})"
+        " due to prioritization in the ClusterQueue; preemptor path: /cq; preemptee path: /cq"
+    )
+    assert said(victim, "Evicted") == ("True", "Preempted", message)
+    assert said(victim, "Preempted") == ("True", "InClusterQueue", message)
+    assert said(victim, "Requeued") == ("True", "Preempted", message)
+    assert condition(victim, "QuotaReserved")["status"] == "False"
+    counted = victim["status"]["schedulingStats"]["evictions"]
+    assert [(e["reason"], e["count"]) for e in counted] == [("Preempted", 1)]
+
+
+def said(workload, kind):
+    found = condition(workload, kind)
+    return found["status"], found["reason"], found["message"]
+
+
+async def test_both_sides_are_told(world):
+    await start(world, "victim")
+    await start(world, "urgent", "high")
+
+    victim, urgent = (world.workload_of(name)["metadata"] for name in ("victim", "urgent"))
+    told = {e["reason"]: (e["involvedObject"]["name"], e["message"]) for e in world.events()}
+    priorities = (
+        "preemptor effective priority: 9 (base: 9, boost: 0);"
+        " preemptee effective priority: 1 (base: 1, boost: 0)"
+    )
+    assert told["EvictedDueToPreempted"][0] == victim["name"]
+    assert told["Preempted"][0] == victim["name"]
+    assert told["Preempted"][1].endswith(f"; {priorities}")
+    assert told["PreemptedWorkload"] == (
+        urgent["name"],
+        f"Preempted workload ns/{victim['name']} (UID: {victim['uid']}) in ClusterQueue cq;"
+        f" {priorities}",
+    )
+
+
+async def test_the_preemptor_says_whom_it_waits_for(world):
+    await start(world, "victim")
+    world.set_status(r.JOBS, "victim", active=1)
+
+    await start(world, "urgent", "high")
+
+    assert world.suspended("victim"), "it is being stopped, though its pod is still there"
+    reserved = world.condition("urgent", "QuotaReserved")
+    assert reserved["reason"] == "WaitingForPreemptedWorkloads"
+    assert "8 more needed. Pending the preemption of 1 workload(s)" in reserved["message"]
+    assert world.suspended("urgent")
+
+    world.set_status(r.JOBS, "victim", active=0)
+    await world.pass_time(1)
+
+    assert not world.suspended("urgent")
+
+
+async def test_the_victim_runs_again_when_there_is_room(world):
+    await start(world, "victim")
+    await start(world, "urgent", "high")
+
+    world.end_job("urgent")
+    await world.pass_time(2)
+
+    assert not world.suspended("victim")
+    victim = world.workload_of("victim")
+    for kind in ("Evicted", "Preempted"):
+        status, reason, message = said(victim, kind)
+        assert (status, reason) == ("False", "QuotaReserved")
+        assert message.startswith("Previously: Preempted to accommodate")
+
+
+async def test_quota_that_was_lent_is_taken_back():
+    world = World()
+    furnish(world, cohort="all")
+    world.queue("lender", cohort="all", preemption={"reclaimWithinCohort": "Any"})
+    async with running(world):
+        await start(world, "own", "high")
+        await start(world, "borrower", "high")
+        assert not world.suspended("borrower")
+
+        await start(world, "owner", queue="lq-lender")
+
+        assert not world.suspended("owner")
+        assert world.suspended("borrower")
+        assert not world.suspended("own")
+        preempted = world.condition("borrower", "Preempted")
+        assert preempted["reason"] == "InCohortReclamation"
+        assert "preemptor path: /all/lender; preemptee path: /all/cq" in preempted["message"]
+
+
+async def test_nobody_more_is_preempted_while_a_victim_is_being_stopped(world):
+    for name in ("a", "b"):
+        await start(world, name, gpus=4)
+        world.set_status(r.JOBS, name, active=1)
+
+    await start(world, "urgent", "high", gpus=4)
+    await start(world, "next", "high", gpus=2)
+    await world.pass_time(5)
+
+    assert [name for name in ("a", "b") if world.suspended(name)] == ["b"]
+    assert evictions(world, "b") == [1]
+
+    world.set_status(r.JOBS, "b", active=0)
+    await world.pass_time(1)
+
+    assert not world.suspended("urgent")
+    assert world.suspended("a"), "now it is the turn of the next one"
+    assert evictions(world, "b") == [1]
+
+
+def evictions(world, name):
+    stats = world.workload_of(name)["status"].get("schedulingStats", {})
+    return [each["count"] for each in stats.get("evictions", ())]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before-it-is-written", "after-it"])
+@pytest.mark.parametrize("writes", range(12))
+async def test_a_preemption_survives_a_kill_at_any_write(writes, after):
+    world = World()
+    furnish(world)
+    async with running(world):
+        await start(world, "victim")
+    await world.start(writes=writes, after=after)
+    await start(world, "urgent", "high")
+    await world.pass_time(2)
+    await world.kill()
+
+    async with running(world):
+        await world.pass_time(3)
+
+        assert not world.suspended("urgent")
+        assert world.suspended("victim")
+        for change in world.store.history:
+            if change.resource == r.WORKLOADS and change.new is not None:
+                assert held_gpus(change.new) in {0, 8}
+        assert sum(held_gpus(w) for w in world.all(r.WORKLOADS)) == 8
