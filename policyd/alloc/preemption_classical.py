@@ -57,7 +57,7 @@ def classical_victims(search: Search) -> list[Victim]:
 
 def _order(option: _Option) -> tuple[bool, int]:
     candidate, kind = option
-    return not candidate.holding.workload.evicted, kind.order
+    return candidate.rank[0], kind.order
 
 
 def _attempts(search: Search, others: list[_Kind]) -> tuple[bool, ...]:

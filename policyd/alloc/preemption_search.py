@@ -109,7 +109,7 @@ class Search:
         for key, holding in self.state.queues[node.name].holdings.items():
             held = not cells.isdisjoint(holding.charges)
             if held and key not in removed and may_preempt(policy, preemptor, holding.workload):
-                yield Candidate(candidate_rank(holding.workload, own=own), holding, node)
+                yield Candidate(candidate_rank(holding, own=own), holding, node)
 
     def cells(self, node: Node) -> tuple[int, ...]:
         """Return the cells of a node of which the claim lacks something."""
@@ -153,10 +153,15 @@ def may_preempt(policy: str, preemptor: Workload, candidate: Workload) -> bool:
     return policy == "Any" or (policy != "Never" and preemptor.priority > candidate.priority)
 
 
-def candidate_rank(workload: Workload, *, own: bool) -> CandidateRank:
-    """Rank a workload among candidates; `own` tells that it is of the preemptor's queue."""
+def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
+    """Rank who holds quota among candidates; `own` tells that the preemptor's queue is the same.
+
+    Who is evicted, or is to be by an earlier plan, costs nothing more.
+    """
+    workload = holding.workload
     since = _JUST_NOW if workload.reserved_at is None else workload.reserved_at
-    return not workload.evicted, own, workload.priority, -since, workload.uid
+    stays = not (workload.evicted or holding.preempted)
+    return stays, own, workload.priority, -since, workload.uid
 
 
 def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list[Candidate]:

@@ -172,7 +172,7 @@ def _candidates(case):
         if "LocalQueueFSUsage" in info:
             used[workload.local_queue] = info["LocalQueueFSUsage"]
         holding = Holding(workload, Admission(cluster_queue=queue, pod_sets=()), assumed=False)
-        rank = candidate_rank(workload, own=queue == "preemptor")
+        rank = candidate_rank(holding, own=queue == "preemptor")
         candidates.append(Candidate(rank, holding, node))
     found = [each.holding.workload.key.lstrip("/") for each in in_order(candidates, used)]
     wanted = case.want["wantCandidates"]
