@@ -19,7 +19,7 @@ from policyd.alloc.fair_sharing import Contender, Tournament
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.nominate import Choice, Chooser, still_valid
 from policyd.alloc.options import QueueOptions
-from policyd.alloc.pending import Ticket
+from policyd.alloc.pending import Ticket, waits_aside
 from policyd.alloc.plan import (
     Action,
     Admit,
@@ -41,10 +41,6 @@ from policyd.alloc.requests import Requests
 from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Objection
-
-_RETRIED: frozenset[RequeueReason] = frozenset(
-    {"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"}
-)
 
 
 class Entry:
@@ -312,7 +308,7 @@ class _Cycle:
                 reason=reason,
                 refusal=refusal,
                 requests=entry.requests.totals,
-                parked=not strict and reason not in _RETRIED and progress is None,
+                parked=waits_aside(reason, progress, strict=strict),
                 progress=progress,
             )
         )
@@ -345,10 +341,11 @@ def _refusal(assignment: Assignment) -> Refusal:
 def _set_aside(
     options: QueueOptions, ticket: Ticket, requests: Requests, objection: Objection
 ) -> Requeue:
+    reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
     return Requeue(
         workload=ticket.workload,
-        reason="NamespaceMismatch" if objection.misplaced else "Generic",
+        reason=reason,
         refusal=Refusal(objection.reason, note=objection.message),
         requests=requests.totals,
-        parked=objection.misplaced or not options.spec.strict,
+        parked=waits_aside(reason, None, strict=options.spec.strict),
     )

@@ -2,21 +2,36 @@
 
 A workload is either *active*, in the order in which it will be tried, or *parked*: tried without
 success, or backing off, until something changes that could help it.
+
+Next is who has the highest priority, then who waits longest; but before that, where the queue
+orders LocalQueues by what they used, who is of the one that used least; and then who preempted
+others to have its turn, so that nobody takes what it made free.
+
+What did not fit will not fit for another that asks for just the same: until something changes, the
+others are parked too, when they are looked at.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from policyd.alloc.assignment import Progress
 from policyd.alloc.options import QueueOptions
+from policyd.alloc.plan import Requeue, RequeueReason
 from policyd.alloc.requests import Requests
-from policyd.alloc.workload import Workload
+from policyd.alloc.workload import ConditionReason, Workload
 
 Rank = tuple[int, float, str, str]
 """Priority, highest first; age; uid; key."""
 
 _SLACK = 64
 """How many ranks beyond twice the tickets a heap may hold before it is made anew."""
+_RETRIED: frozenset[RequeueReason] = frozenset(
+    {"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"}
+)
+_SHARED: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"})
+"""Failures that anybody would meet who asks for the same."""
 
 
 class Ticket:
@@ -29,15 +44,23 @@ class Ticket:
         progress: Where the search for its flavors is to go on; None from the start.
     """
 
-    __slots__ = ("_options", "_requests", "parked", "progress", "rank", "workload")
+    __slots__ = ("_demand", "_options", "_requests", "parked", "progress", "rank", "workload")
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.rank: Rank = (-workload.priority, workload.queued_at, workload.uid, workload.key)
         self.parked = workload.backing_off
         self.progress: Progress | None = None
+        self._demand: int | None = None
         self._options: QueueOptions | None = None
         self._requests: Requests | None = None
+
+    @property
+    def demand(self) -> int:
+        """The same for whoever asks for the same, worked out once."""
+        if self._demand is None:
+            self._demand = demand_of(self.workload)
+        return self._demand
 
     def requests(self, options: QueueOptions) -> Requests:
         """Return what the workload asks of the queue, worked out once for the same options."""
@@ -47,31 +70,76 @@ class Ticket:
         return self._requests
 
 
+def demand_of(workload: Workload) -> int:
+    """Return a hash of all that decides whether a workload fits, its place in the queue apart."""
+    pod_sets = [
+        tuple(
+            frozenset(value.items()) if isinstance(value, dict) else value
+            for value in msgspec.structs.astuple(pod_set)
+        )
+        for pod_set in workload.pod_sets
+    ]
+    return hash((workload.priority, workload.allowed_flavors, *pod_sets))
+
+
+def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
+    """Tell whether a workload is parked after an attempt that failed.
+
+    Args:
+        reason: How it failed.
+        progress: Where the search for flavors is to go on, if it is.
+        strict: Whether the queue lets nobody pass its head.
+    """
+    if reason == "NamespaceMismatch":
+        return True
+    return not strict and reason not in _RETRIED and progress is None
+
+
 class PendingQueue:
     """Workloads of one ClusterQueue that wait for quota.
 
-    INVARIANT: every ticket is either in `_parked` or has its rank in `_heap`. There may be more in
-    the heap: ranks of tickets that left, changed or were parked are skipped when they come up.
+    INVARIANT: every ticket is either in `_parked` or has its rank in the heap of its group. There
+    may be more in a heap: ranks of tickets that left, changed or were parked are skipped when they
+    come up. A group is a LocalQueue where usage orders these, else there is one.
     """
 
-    __slots__ = ("_heap", "_parked", "_tickets")
+    __slots__ = ("_heaps", "_hopeless", "_parked", "_preemptor", "_tickets", "_usage")
 
     def __init__(self) -> None:
         self._tickets: dict[str, Ticket] = {}
         self._parked: dict[str, Ticket] = {}
-        self._heap: list[Rank] = []
+        self._heaps: dict[str, list[Rank]] = {}
+        self._usage: Mapping[str, float] | None = None
+        self._hopeless: dict[int, ConditionReason] = {}
+        self._preemptor = ""
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def __iter__(self) -> Iterator[Ticket]:
         """Iterate over all that wait, in no particular order."""
+        self._park_hopeless()
         return iter(self._tickets.values())
 
     @property
     def parked(self) -> int:
         """How many wait aside."""
+        self._park_hopeless()
         return len(self._parked)
+
+    def order_by(self, usage: Mapping[str, float] | None) -> None:
+        """Let LocalQueues that used least go first; None to go by priority and age alone.
+
+        Args:
+            usage: By LocalQueue, none for one that used nothing. Looked at when somebody is next.
+        """
+        if (usage is None) != (self._usage is None):
+            self._usage = usage
+            self._heaps = {}
+            for ticket in self._tickets.values():
+                if not ticket.parked:
+                    self._push(ticket)
+        self._usage = usage
 
     def put(self, workload: Workload) -> None:
         """Add a workload, or take notice of its change. What is parked stays so if unchanged."""
@@ -90,33 +158,38 @@ class PendingQueue:
     def remove(self, key: str) -> Ticket | None:
         """Take a workload out; None if it is not here."""
         self._parked.pop(key, None)
+        if key == self._preemptor:
+            self._preemptor = ""
         return self._tickets.pop(key, None)
 
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""
-        heap = self._heap
-        while heap:
-            rank = heap[0]
-            ticket = self._tickets.get(rank[-1])
-            if ticket is not None and not ticket.parked and ticket.rank == rank:
-                return ticket
-            heapq.heappop(heap)
-        return None
+        found = [ticket for heap in self._heaps.values() if (ticket := self._top(heap)) is not None]
+        preemptor = self._tickets.get(self._preemptor)
+        if preemptor is not None and not preemptor.parked:
+            found.append(preemptor)
+        return min(found, key=self._turn, default=None)
 
-    def requeue(self, key: str, progress: Progress | None, *, parked: bool) -> None:
-        """Let a workload wait after an attempt; if parked, aside until the queue is woken up."""
-        self._tickets[key].progress = progress
-        if parked:
-            self.park(key)
+    def requeue(self, action: Requeue, *, strict: bool, equivalents: bool) -> None:
+        """Let a workload wait after an attempt.
 
-    def park(self, key: str) -> None:
-        """Set a workload aside until the queue is woken up."""
-        ticket = self._tickets[key]
-        ticket.parked = True
-        self._parked[key] = ticket
+        Args:
+            action: How the attempt failed, and whether the workload waits aside.
+            strict: Whether the queue lets nobody pass its head: then nobody needs to be put there.
+            equivalents: Whether those that ask for the same wait aside too.
+        """
+        ticket = self._tickets[action.workload.key]
+        ticket.progress = action.progress
+        if action.reason == "PendingPreemption":
+            self._preemptor = "" if strict else action.workload.key
+        if action.parked or ticket.workload.backing_off:
+            self._park(ticket)
+            if equivalents and action.reason in _SHARED:
+                self._hopeless[ticket.demand] = action.refusal.reason
 
     def wake(self) -> None:
         """Make every parked workload active again, but those that back off or are misplaced."""
+        self._hopeless.clear()
         for key, ticket in list(self._parked.items()):
             objection = ticket.workload.objection
             if ticket.workload.backing_off or (objection is not None and objection.misplaced):
@@ -125,7 +198,46 @@ class PendingQueue:
             ticket.parked = False
             self._push(ticket)
 
+    def shared_refusal(self, key: str) -> ConditionReason | None:
+        """Return why a parked workload, or one that asks for the same, does not fit.
+
+        None if it is not parked, or for a reason of its own.
+        """
+        ticket = self._parked.get(key)
+        return None if ticket is None else self._hopeless.get(ticket.demand)
+
+    def _turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
+        usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
+        return usage, ticket.workload.key != self._preemptor, ticket.rank
+
+    def _top(self, heap: list[Rank]) -> Ticket | None:
+        while heap:
+            ticket = self._tickets.get(heap[0][-1])
+            if ticket is not None and not ticket.parked and ticket.rank == heap[0]:
+                if not self._hopeless or ticket.demand not in self._hopeless:
+                    return ticket
+                self._park(ticket)
+            heapq.heappop(heap)
+        return None
+
+    def _park_hopeless(self) -> None:
+        if self._hopeless:
+            for ticket in self._tickets.values():
+                if not ticket.parked and ticket.demand in self._hopeless:
+                    self._park(ticket)
+
+    def _park(self, ticket: Ticket) -> None:
+        ticket.parked = True
+        self._parked[ticket.workload.key] = ticket
+
     def _push(self, ticket: Ticket) -> None:
-        heapq.heappush(self._heap, ticket.rank)
-        if len(self._heap) > 2 * len(self._tickets) + _SLACK:
-            self._heap = sorted(t.rank for t in self._tickets.values() if not t.parked)
+        group = "" if self._usage is None else ticket.workload.local_queue
+        heap = self._heaps.setdefault(group, [])
+        heapq.heappush(heap, ticket.rank)
+        if len(heap) > 2 * len(self._tickets) + _SLACK:
+            waiting = {rank: self._tickets.get(rank[-1]) for rank in heap}
+            heap[:] = sorted(
+                rank
+                for rank, each in waiting.items()
+                if each is not None and not each.parked and each.rank == rank
+            )

@@ -62,6 +62,7 @@ class QueueSpec(Value, frozen=True):
         fungibility: When to try the next flavor.
         preemption: Whom to preempt.
         weight: How much of what is lent it may take, against its siblings; 0 for the leftovers.
+        by_usage: Whether what LocalQueues used lately orders their workloads.
         stopped: Whether it gives out no quota for now.
         missing_checks: Names of admission checks that do not exist.
         inactive_checks: Names of admission checks that nobody carries out.
@@ -74,6 +75,7 @@ class QueueSpec(Value, frozen=True):
     fungibility: Fungibility = Fungibility()
     preemption: PreemptionPolicy = PreemptionPolicy()
     weight: float = 1.0
+    by_usage: bool = False
     stopped: bool = False
     missing_checks: tuple[str, ...] = ()
     inactive_checks: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
+from policyd.alloc.usage_ledger import UsageLedger, nanos
 from policyd.alloc.workload import Admission, Workload
 
 
@@ -69,8 +70,9 @@ class State:
         tree: Quota and usage.
         flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
-        local_usage: What LocalQueues used in the past, by `namespace/name`, where that counts when
-            victims are chosen.
+        ledger: What LocalQueues used in the past; None where that orders nobody.
+        local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
+        now: Seconds since the epoch, for the ledger; whoever changes the state keeps it right.
         revision: Grows with every change.
         cycle: How many plans were carried out.
     """
@@ -80,7 +82,10 @@ class State:
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
-        self.local_usage: dict[str, float] = {}
+        sharing = settings.admission_fair_sharing
+        self.ledger = None if sharing is None else UsageLedger(sharing)
+        self.local_usage = {} if self.ledger is None else self.ledger.usage
+        self.now = 0.0
         self.revision = 0
         self.cycle = 0
         self._queue_of: dict[str, str] = {}
@@ -124,6 +129,7 @@ class State:
         missing = queue.node is None
         node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
         queue.spec, queue.node = spec, node
+        queue.pending.order_by(self.local_usage if self.ledger and spec.by_usage else None)
         node.weight = spec.weight
         self._stir(node)
         self._outdate(queue)
@@ -181,6 +187,16 @@ class State:
         name = self._queue_of.get(key)
         return None if name is None else self.queues[name].holdings.get(key)
 
+    def usage_of(self, local_queue: str) -> dict[str, int]:
+        """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
+        total: dict[str, int] = {}
+        for queue in self.queues.values():
+            for holding in queue.holdings.values():
+                if holding.workload.local_queue == local_queue and holding.workload.admitted:
+                    for name, amount in holding.admission.totals().items():
+                        total[name] = total.get(name, 0) + amount
+        return nanos(total)
+
     # What is decided.
 
     def heads(self) -> Iterator[tuple[QueueOptions, Ticket]]:
@@ -208,8 +224,7 @@ class State:
                 case Preempt():
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
-                    pending = self.queues[action.workload.cluster_queue].pending
-                    pending.requeue(action.workload.key, action.progress, parked=action.parked)
+                    self._requeue(action)
 
     def spare(self, key: str) -> None:
         """Take notice that a preemption could not be written down: it may be tried again."""
@@ -239,12 +254,21 @@ class State:
         if holding is not None:
             holding.preempted = preempted
 
+    def _requeue(self, action: Requeue) -> None:
+        queue = self.queues[action.workload.cluster_queue]
+        equivalents = self.settings.gates.scheduling_equivalence_hashing
+        strict = queue.spec is not None and queue.spec.strict
+        queue.pending.requeue(action, strict=strict, equivalents=equivalents)
+
     def _assume(self, action: Admit) -> None:
         workload = action.workload
         queue = self.queues[workload.cluster_queue]
         queue.pending.remove(workload.key)
         holding = Holding(workload, action.admission, assumed=True)
         queue.holdings[workload.key] = holding
+        if self.ledger is not None and queue.spec is not None and queue.spec.by_usage:
+            used = nanos(action.admission.totals())
+            self.ledger.push(workload.local_queue, workload.key, used, self.now)
         if workload.replaces and self.holding(workload.replaces) and queue.node is not None:
             self._leave(workload.replaces)
             self._charge(queue.node, holding)
@@ -271,6 +295,7 @@ class State:
             old = self.queues[known].holdings.get(key)
             if old is not None and old.admission == admission:
                 old.workload, old.assumed, old.preempted = workload, False, False
+                self._settle_usage(workload)
                 return
             self._leave(key)
         queue = self._queue(name)
@@ -279,10 +304,17 @@ class State:
         if queue.node is not None:
             self._charge(queue.node, holding)
 
+    def _settle_usage(self, workload: Workload) -> None:
+        ledger, local_queue = self.ledger, workload.local_queue
+        if ledger is not None and workload.admitted and ledger.awaits(local_queue, workload.key):
+            ledger.settle(local_queue, workload.key, self.usage_of(local_queue), self.now)
+
     def _leave(self, key: str) -> None:
         queue = self.queues[self._queue_of.pop(key)]
         queue.pending.remove(key)
         holding = queue.holdings.pop(key, None)
+        if holding is not None and self.ledger is not None:
+            self.ledger.drop(holding.workload.local_queue, key)
         if holding is not None and queue.node is not None:
             self.tree.refresh()
             self.tree.release(holding.charges)

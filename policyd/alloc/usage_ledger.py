@@ -76,41 +76,65 @@ class Entry:
 
 
 class UsageLedger:
-    """What each LocalQueue used, by `namespace/name`."""
+    """What each LocalQueue used, by `namespace/name`.
+
+    Attributes:
+        rules: How it counts.
+        entries: What is known of each.
+        usage: What orders LocalQueues: what they used, by the weights of resources and their own.
+    """
 
     def __init__(self, rules: AdmissionFairSharing) -> None:
         self.rules = rules
         self.entries: dict[str, Entry] = {}
+        self.usage: dict[str, float] = {}
+        self._weights: dict[str, float] = {}
+
+    def put_queue(self, queue: str, weight: float) -> None:
+        """Take notice of a LocalQueue; one of weight 0 has always used too much."""
+        self._weights[queue] = weight
+        self._weigh(queue)
+
+    def remove_queue(self, queue: str) -> None:
+        """Forget the weight of a LocalQueue; its history stays, should it come back."""
+        self._weights.pop(queue, None)
+        self._weigh(queue)
 
     def seed(self, queue: str, consumed: Nanos, at: float) -> None:
         """Take over history from before this process; what is known already stays."""
         self.entries.setdefault(queue, Entry(at, consumed))
+        self._weigh(queue)
 
     def push(self, queue: str, workload: str, requests: Nanos, now: float) -> None:
         """Let a workload count that was just decided, instead of what it counted before."""
         entry = self.entries.setdefault(queue, Entry(now))
         share = weight_of_now(self.rules.sampling_seconds, self.rules.half_life_seconds)
         entry.penalties[workload] = _scaled(requests, share)
+        self._weigh(queue)
 
     def drop(self, queue: str, workload: str) -> None:
         """Forget what a workload counts that is not admitted after all."""
-        if queue in self.entries:
-            self.entries[queue].penalties.pop(workload, None)
+        entry = self.entries.get(queue)
+        if entry is not None and entry.penalties.pop(workload, None) is not None:
+            self._weigh(queue)
+
+    def awaits(self, queue: str, workload: str) -> bool:
+        """Tell whether a workload counts without being admitted yet."""
+        return queue in self.entries and workload in self.entries[queue].penalties
 
     def settle(self, queue: str, workload: str, usage: Nanos, now: float) -> None:
         """Make history of what a workload counts: it is admitted now.
 
         Args:
             queue: Its LocalQueue.
-            workload: Its key.
+            workload: Its key; it counts without being admitted yet.
             usage: What the LocalQueue's admitted workloads use.
             now: Seconds since the epoch.
         """
-        entry = self.entries.get(queue)
-        penalty = entry.penalties.pop(workload, None) if entry is not None else None
-        if entry is not None and penalty is not None:
-            self._move(entry, usage, now)
-            entry.consumed = _sum(entry.consumed, penalty)
+        entry = self.entries[queue]
+        self._move(entry, usage, now)
+        entry.consumed = _sum(entry.consumed, entry.penalties.pop(workload))
+        self._weigh(queue)
 
     def sample(self, queue: str, usage: Nanos, now: float) -> Entry:
         """Move the history of a LocalQueue on to now, and return it."""
@@ -118,6 +142,7 @@ class UsageLedger:
         self._move(entry, usage, now)
         if self.rules.half_life_seconds == 0:
             entry.consumed = {}
+        self._weigh(queue)
         return entry
 
     def _move(self, entry: Entry, usage: Nanos, now: float) -> None:
@@ -126,18 +151,9 @@ class UsageLedger:
         entry.consumed = decayed(entry.consumed, usage, share)
         entry.updated_at = now
 
-    def usage(self, queue: str, weight: float) -> float:
-        """Return what orders the LocalQueue: what it used, by the weights of resources and its own.
-
-        Args:
-            queue: The LocalQueue.
-            weight: Its weight; one of weight 0 has always used too much.
-        """
-        if weight <= 0:
-            return inf
-        entry = self.entries.get(queue)
-        if entry is None:
-            return 0.0
+    def _weigh(self, queue: str) -> None:
+        weight, entry = self._weights.get(queue, 1.0), self.entries.get(queue)
+        used = {} if entry is None else _sum(entry.consumed, entry.penalty)
         weights = self.rules.weights
-        total = _sum(entry.consumed, entry.penalty)
-        return sum(weights.get(n, 1.0) * amount / _NANO for n, amount in total.items()) / weight
+        total = sum(weights.get(name, 1.0) * amount / _NANO for name, amount in used.items())
+        self.usage[queue] = total / weight if weight > 0 else inf

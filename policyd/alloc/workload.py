@@ -74,6 +74,14 @@ class Admission(Value, frozen=True):
                 charged[flavor, resource] = charged.get((flavor, resource), 0) + amount
         return charged
 
+    def totals(self) -> dict[str, int]:
+        """Return what all pod sets use, by resource, whatever the flavor."""
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.usage.items():
+                total[resource] = total.get(resource, 0) + amount
+        return total
+
 
 class Objection(Value, frozen=True):
     """Why a workload cannot be considered, found outside the allocator.

@@ -72,6 +72,8 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         fungibility=_fungibility(spec.flavor_fungibility),
         preemption=_preemption(spec.preemption),
         weight=_weight(spec.fair_sharing),
+        by_usage=spec.admission_scope is not None
+        and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
         stopped=spec.stop_policy != "None" or queue.metadata.deletion_timestamp is not None,
         missing_checks=tuple(name for name in named if name not in checks),
         inactive_checks=tuple(

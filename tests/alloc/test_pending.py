@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.alloc.pending import PendingQueue
+from policyd.alloc.pending import PendingQueue, waits_aside
+from policyd.alloc.plan import Requeue
+from policyd.alloc.reasons import Refusal
 from policyd.alloc.workload import Objection
 from tests.alloc.builders import workload
 
@@ -15,6 +17,17 @@ def pending(*workloads):
     for each in workloads:
         queue.put(each)
     return queue
+
+
+def attempt(key, reason="Generic", *, parked=True):
+    refusal = Refusal("WaitingForQuota")
+    return Requeue(
+        workload=workload(key, "q"), reason=reason, refusal=refusal, requests={}, parked=parked
+    )
+
+
+def park(queue, key, reason="Generic", *, equivalents=False):
+    queue.requeue(attempt(key, reason), strict=False, equivalents=equivalents)
 
 
 def drain(queue):
@@ -64,7 +77,7 @@ def test_looking_at_the_head_leaves_it_there():
 def test_what_is_parked_is_skipped_until_the_queue_is_woken_up():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
 
-    queue.park("a")
+    park(queue, "a")
     assert (head(queue), queue.parked, len(queue)) == ("b", 1, 2)
 
     queue.wake()
@@ -73,7 +86,7 @@ def test_what_is_parked_is_skipped_until_the_queue_is_woken_up():
 
 def test_putting_what_is_parked_again_unchanged_leaves_it_parked():
     queue = pending(workload("a", "q"))
-    queue.park("a")
+    park(queue, "a")
 
     queue.put(workload("a", "q"))
 
@@ -82,7 +95,7 @@ def test_putting_what_is_parked_again_unchanged_leaves_it_parked():
 
 def test_a_change_of_a_parked_workload_gives_it_another_try():
     queue = pending(workload("a", "q", gpu=4))
-    queue.park("a")
+    park(queue, "a")
 
     queue.put(workload("a", "q", gpu=2))
 
@@ -124,7 +137,7 @@ def test_who_starts_to_back_off_is_no_longer_tried():
 def test_a_wake_up_spares_who_is_misplaced(misplaced, expected):
     objection = Objection(reason="Misconfigured", message="no", misplaced=misplaced)
     queue = pending(workload("a", "q", objection=objection))
-    queue.park("a")
+    park(queue, "a")
 
     queue.wake()
 
@@ -133,6 +146,105 @@ def test_a_wake_up_spares_who_is_misplaced(misplaced, expected):
 
 def test_removing_who_is_not_there_does_nothing():
     assert pending().remove("a") is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "strict", "parked"),
+    [
+        pytest.param("NoFit", False, True, id="what-does-not-fit"),
+        pytest.param("NoFit", True, False, id="what-does-not-fit-and-lets-nobody-pass"),
+        pytest.param("NamespaceMismatch", True, True, id="who-is-in-the-wrong-queue"),
+        pytest.param("PendingPreemption", False, False, id="who-preempts"),
+        pytest.param("FailedAfterNomination", False, False, id="who-lost-its-turn"),
+    ],
+)
+def test_the_reason_of_a_failure_says_who_waits_aside(reason, strict, parked):
+    assert waits_aside(reason, None, strict=strict) is parked
+
+
+def test_who_preempted_goes_first_until_it_leaves():
+    queue = pending(workload("first", "q", priority=9), workload("preemptor", "q"))
+
+    queue.requeue(
+        attempt("preemptor", "PendingPreemption", parked=False), strict=False, equivalents=True
+    )
+    before = head(queue)
+    queue.remove("preemptor")
+
+    assert (before, head(queue)) == ("preemptor", "first")
+
+
+def test_nobody_passes_the_head_of_a_strict_queue_by_preempting():
+    queue = pending(workload("first", "q", priority=9), workload("preemptor", "q"))
+
+    queue.requeue(
+        attempt("preemptor", "PendingPreemption", parked=False), strict=True, equivalents=True
+    )
+
+    assert head(queue) == "first"
+
+
+def test_what_does_not_fit_is_not_tried_again_for_the_next_that_asks_for_the_same():
+    queue = pending(
+        workload("a", "q", gpu=8, at=1), workload("b", "q", gpu=8, at=2), workload("c", "q", at=3)
+    )
+
+    park(queue, "a", "NoFit", equivalents=True)
+    queue.put(workload("late", "q", gpu=8, at=0))
+
+    assert (head(queue), queue.parked) == ("c", 3)
+    assert queue.shared_refusal("late") == "WaitingForQuota"
+
+
+@pytest.mark.parametrize(
+    ("reason", "equivalents"),
+    [
+        pytest.param("Generic", True, id="for-a-reason-of-its-own"),
+        pytest.param("NoFit", False, id="when-nobody-asked"),
+    ],
+)
+def test_others_are_tried_that_ask_for_the_same_as_who_failed(reason, equivalents):
+    queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
+
+    park(queue, "a", reason, equivalents=equivalents)
+
+    assert (head(queue), queue.shared_refusal("a")) == ("b", None)
+
+
+def test_a_wake_up_gives_everybody_another_try_that_asks_for_the_same():
+    queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
+    park(queue, "a", "NoFit", equivalents=True)
+    assert (head(queue), queue.parked) == (None, 2)
+
+    queue.wake()
+
+    assert drain(queue) == ["a", "b"]
+
+
+def of(local_queue, name, **facts):
+    return msgspec.structs.replace(workload(name, "q", **facts), local_queue=local_queue)
+
+
+def test_local_queues_that_used_least_go_first_before_priority_and_age():
+    usage = {"busy": 2.0}
+    queue = pending(
+        of("busy", "important", priority=9), of("idle", "modest"), of("idle", "late", at=5)
+    )
+    queue.order_by(usage)
+
+    first = head(queue)
+    usage["idle"] = 3.0
+
+    assert (first, drain(queue)) == ("modest", ["important", "modest", "late"])
+
+
+def test_a_queue_that_stops_counting_usage_goes_by_priority():
+    queue = pending(of("busy", "important", priority=9), of("idle", "modest"))
+    queue.order_by({"busy": 2.0})
+
+    queue.order_by(None)
+
+    assert drain(queue) == ["important", "modest"]
 
 
 OPS = st.lists(
@@ -164,7 +276,7 @@ def test_the_heap_agrees_with_sorting_whatever_happens(ops):
                 queue.remove(key)
             case "park" if key in active:
                 parked[key] = active.pop(key)
-                queue.park(key)
+                park(queue, key)
             case "wake":
                 active |= parked
                 parked = {}
@@ -184,8 +296,8 @@ def test_the_heap_does_not_grow_with_parking_and_waking():
 
     for n in range(1_000):
         queue.put(workload("w0", "q", priority=n))
-        queue.park("w0")
+        park(queue, "w0")
         queue.wake()
 
-    assert len(queue._heap) < 200
+    assert len(queue._heaps[""]) < 200
     assert head(queue) == "w0"

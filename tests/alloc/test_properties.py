@@ -79,11 +79,18 @@ def until_settled(of):
 
 
 def seen(plan):
-    """A plan without the numbers of its state's cells."""
-    return [
-        msgspec.structs.replace(action, charges={}) if isinstance(action, Admit) else action
-        for action in plan.actions
-    ]
+    """A plan without what counts the changes of its state, or numbers its cells."""
+    return [_seen(action) for action in plan.actions]
+
+
+def _seen(action):
+    if isinstance(action, Admit):
+        return msgspec.structs.replace(action, charges={})
+    progress = getattr(action, "progress", None)
+    if progress is None:
+        return action
+    uncounted = msgspec.structs.replace(progress, generation=0, cycle=0)
+    return msgspec.structs.replace(action, progress=uncounted)
 
 
 def used_by_queues(of):

@@ -21,7 +21,7 @@ def test_after_a_half_life_a_queue_that_uses_nothing_has_used_half():
 
     book.sample("lq", {}, 600)
 
-    assert book.usage("lq", 1) == pytest.approx(4)
+    assert book.usage["lq"] == pytest.approx(4)
 
 
 def test_history_moves_towards_what_is_used():
@@ -30,17 +30,17 @@ def test_history_moves_towards_what_is_used():
     for now in range(0, 60_000, 300):
         book.sample("lq", nanos({"cpu": 2_000}), now)
 
-    assert book.usage("lq", 1) == pytest.approx(2)
+    assert book.usage["lq"] == pytest.approx(2)
 
 
 def test_a_decision_counts_until_it_is_settled_and_then_is_history():
     book = ledger()
 
     book.push("lq", "a", CORE, now=0)
-    pending = book.usage("lq", 1)
+    pending = book.usage["lq"]
     book.settle("lq", "a", {}, now=0)
 
-    assert pending == book.usage("lq", 1) == pytest.approx(1 - 0.5**0.5)
+    assert pending == book.usage["lq"] == pytest.approx(1 - 0.5**0.5)
     assert not book.entries["lq"].penalties
 
 
@@ -49,20 +49,17 @@ def test_a_decision_that_comes_to_nothing_is_forgotten():
 
     book.push("lq", "a", CORE, now=0)
     book.drop("lq", "a")
-    book.settle("lq", "a", CORE, now=600)
 
-    assert book.usage("lq", 1) == 0
+    assert (book.usage["lq"], book.awaits("lq", "a")) == (0, False)
 
 
 def test_a_half_life_of_zero_forgets_at_every_sample():
     book = ledger(AdmissionFairSharing())
     book.seed("lq", CORE, at=0)
 
-    book.settle("lq", "a", {}, now=5)
-    kept = book.usage("lq", 1)
     book.sample("lq", CORE, now=5)
 
-    assert (kept, book.usage("lq", 1)) == (1, 0)
+    assert book.usage["lq"] == 0
 
 
 @pytest.mark.parametrize(
@@ -77,7 +74,18 @@ def test_a_queue_is_ordered_by_its_usage_and_its_weight(weight, usage):
     book = ledger()
     book.seed("lq", nanos({"cpu": 2_000, "memory": 5}), at=0)
 
-    assert book.usage("lq", weight) == usage
+    book.put_queue("lq", weight)
+
+    assert book.usage["lq"] == usage
+
+
+def test_a_queue_that_is_gone_has_no_weight_of_its_own():
+    book = ledger()
+    book.put_queue("lq", 0)
+
+    book.remove_queue("lq")
+
+    assert book.usage["lq"] == 0
 
 
 def test_a_seed_does_not_replace_what_is_known():
@@ -86,7 +94,7 @@ def test_a_seed_does_not_replace_what_is_known():
 
     book.seed("lq", {}, at=5)
 
-    assert book.usage("lq", 1) == 1
+    assert book.usage["lq"] == 1
 
 
 names = st.sampled_from("abc")
@@ -106,4 +114,4 @@ def test_penalties_are_those_of_the_workloads_that_still_count(actions):
             book.drop("lq", name)
             counted.pop(name, None)
 
-    assert book.usage("lq", 1) == sum(counted.values())
+    assert book.usage["lq"] == sum(counted.values())

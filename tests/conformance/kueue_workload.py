@@ -311,7 +311,8 @@ def _usage_order(case):
     consumed = nanos(amounts(case.input.get("consumed") or {"cpu": "10"}))
     entry = ledger.entries["lq"] = Entry(NOW, consumed)
     entry.penalties["w"] = nanos(amounts(case.input.get("penalty") or {}))
-    got = ledger.usage("lq", case.input.get("lqWeight", 1))
+    ledger.put_queue("lq", case.input.get("lqWeight", 1))
+    got = ledger.usage["lq"]
     wanted = case.want.get("wantUsage", (case.data.get("observed") or {}).get("got"))
     return _unlike(got, float(str(wanted).replace("+Inf", "inf")))
 
