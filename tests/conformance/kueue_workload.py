@@ -21,7 +21,7 @@ from policyd.controller.priorities import (
     priority_boost,
     priority_of,
 )
-from policyd.controller.transitions import wait
+from policyd.controller.transitions import with_requests
 from policyd.controller.workload_values import Circumstances, queued_at, workload_value
 from policyd.jobs.requests import RequestRules, prepared, resource_errors
 from policyd.jobs.workload import within_sizes
@@ -113,7 +113,7 @@ def run_propagation(path):
     def failure(case):
         workload = _workload(case.input["wl"])
         requests = {p["Name"]: p["Requests"] for p in case.input["info"].get("TotalRequests") or ()}
-        status = wait(workload, reason="", message="", requests=requests, now=NOW)
+        status = with_requests(workload.status, requests)
         changed = status.resource_requests != workload.status.resource_requests
         return _unlike(changed, case.want["want"])
 
