@@ -75,8 +75,13 @@ def with_status(workload: Workload, status: WorkloadStatus) -> Workload:
     return msgspec.structs.replace(workload, status=status)
 
 
-def reserve(workload: Workload, admission: Admission, *, now: float) -> WorkloadStatus:
-    """Reserve quota; without checks to wait for, admit at once."""
+def reserve(
+    workload: Workload, admission: Admission, *, now: float, detailed: bool = True
+) -> WorkloadStatus:
+    """Reserve quota; without checks to wait for, admit at once.
+
+    `detailed` as in `sync_admitted`.
+    """
     message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
     reserved = Condition(QUOTA_RESERVED, "True", "QuotaReserved", message)
     status = set_condition(workload, reserved, now=now)
@@ -87,36 +92,34 @@ def reserve(workload: Workload, admission: Admission, *, now: float) -> Workload
         if old is not None and old.status == "True":
             over = Condition(kind, "False", "QuotaReserved", f"Previously: {old.message}")
             workload = with_status(workload, set_condition(workload, over, now=now))
-    return sync_admitted(workload, now=now)
+    return sync_admitted(workload, now=now, detailed=detailed)
 
 
-def release(workload: Workload, *, reason: str, message: str, now: float) -> WorkloadStatus:
-    """Take the reservation away; the workload is pending."""
-    pending = Condition(QUOTA_RESERVED, "False", reason, message)
+def release(
+    workload: Workload, *, reason: str, message: str, now: float, detailed: bool = True
+) -> WorkloadStatus:
+    """Take the reservation away; the workload is pending. `detailed` as in `sync_admitted`."""
+    pending = Condition(QUOTA_RESERVED, "False", told_reason(reason, detailed=detailed), message)
     status = set_condition(workload, pending, now=now)
     if status.admission is not None:
         status = msgspec.structs.replace(status, admission=None)
-    return sync_admitted(with_status(workload, status), now=now)
+    return sync_admitted(with_status(workload, status), now=now, detailed=detailed)
 
 
-def wait(
-    workload: Workload,
-    *,
-    reason: str,
-    message: str,
-    requests: Mapping[str, Mapping[str, int]],
-    now: float,
+def told_reason(reason: str, *, detailed: bool) -> str:
+    """Return the reason of a workload that has no quota; without detail all have the same."""
+    return reason if detailed else "Pending"
+
+
+def with_requests(
+    status: WorkloadStatus, requests: Mapping[str, Mapping[str, int]]
 ) -> WorkloadStatus:
-    """Say why a workload has no quota, and what it would need.
+    """Return the status of a pending workload that says what it would need.
 
     Args:
-        workload: The workload, pending.
-        reason: A CamelCase word.
-        message: A sentence.
+        status: The status.
         requests: By pod set and resource, in canonical units.
-        now: Seconds since the epoch.
     """
-    status = release(workload, reason=reason, message=message, now=now)
     needed = tuple(
         PodSetRequest(
             name=name, resources={r: format_amount(r, amount) for r, amount in totals.items()}
@@ -128,13 +131,23 @@ def wait(
     return msgspec.structs.replace(status, resource_requests=needed)
 
 
-def sync_admitted(workload: Workload, *, now: float) -> WorkloadStatus:
-    """Set whether a workload is admitted: it is once it has quota and all checks are ready."""
+def sync_admitted(workload: Workload, *, now: float, detailed: bool = True) -> WorkloadStatus:
+    """Set whether a workload is admitted: it is once it has quota and all checks are ready.
+
+    Args:
+        workload: The workload.
+        now: Seconds since the epoch.
+        detailed: Whether it is told all along why it is not, and not only that it is no longer
+            (gate UnadmittedWorkloadsObservability).
+    """
     reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
     if reserved is None:
         return workload.status
     status, reason, message = _admitted(workload, reserved=reserved.status == "True")
     before = find_condition(workload.status.conditions, ADMITTED)
+    was = "False" if before is None else before.status
+    if status == was and not detailed:
+        return workload.status
     new = set_condition(workload, Condition(ADMITTED, status, reason, message), now=now)
     if before is None or before.status != "True" or status == "True":
         return new

@@ -35,8 +35,10 @@ from policyd.controller.transitions import (
     holding_queue,
     is_admitted,
     queued_since,
+    release,
     reserve,
-    wait,
+    told_reason,
+    with_requests,
     with_status,
 )
 from policyd.controller.writes import Writes
@@ -76,6 +78,10 @@ class WorkloadReconciler:
     @property
     def _mirror(self) -> Mirror[Workload]:
         return self._cache.mirrors.workloads
+
+    @property
+    def _detailed(self) -> bool:
+        return self._cache.state.settings.gates.unadmitted_workloads_observability
 
     async def reconcile(self, key: Key) -> float | None:
         """Do what is to be done next. Returns the seconds until something else will be.
@@ -132,7 +138,7 @@ class WorkloadReconciler:
             had = {check.name for check in workload.status.admission_checks}
             names = sorted(had.union(required_checks(probe, queue)))
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
-        status = reserve(pending, admission, now=now)
+        status = reserve(pending, admission, now=now, detailed=self._detailed)
         try:
             await self._replace(workload, action.workload.replaces)
             await self._writes.status(self._mirror, workload, status)
@@ -236,8 +242,15 @@ class WorkloadReconciler:
         refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
         found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
         message = refusal.message + held_by(found, self._cache.mirrors.workloads)
-        status = wait(
-            workload, reason=refusal.reason, message=message, requests=action.requests, now=now
+        status = with_requests(
+            release(
+                workload,
+                reason=refusal.reason,
+                message=message,
+                now=now,
+                detailed=self._detailed,
+            ),
+            action.requests,
         )
         told, at = self._told_at.get(key, ("", 0.0))
         if status == workload.status:
@@ -251,7 +264,8 @@ class WorkloadReconciler:
             return HOLDERS_SECONDS - (now - at)
         await self._writes.status(self._mirror, workload, status)
         self._told_at[key] = (refusal.reason + refusal.message, now)
-        self._writes.tell(WORKLOADS, workload.metadata, refusal.reason, message, bad=True)
+        reason = told_reason(refusal.reason, detailed=self._detailed)
+        self._writes.tell(WORKLOADS, workload.metadata, reason, message, bad=True)
         return None
 
     # What its life is like otherwise.

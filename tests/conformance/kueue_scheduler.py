@@ -25,6 +25,8 @@ from policyd.kube.errors import ApiError
 from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import DEFAULT_UID, Cluster, decode, run_table, settings_of
 
+MERGE_PATCH = "WorkloadRequestUseMergePatch"
+
 TRIES = 2
 """The controller tries again what was refused; the second time without the cycle's decision."""
 
@@ -199,7 +201,8 @@ def recomputed(scheduler, case):
 
 def statuses(scheduler, case, column="wantWorkloads"):
     """Compare the statuses of all workloads with what is wanted."""
-    for body in case.want.get(column) or ():
+    merged = case.gates.get(MERGE_PATCH) and case.want.get("wantWorkloadUseMergePatch")
+    for body in merged or case.want.get(column) or ():
         wanted = decode(body, Workload)
         got = scheduler.mirrors.workloads.get(wanted.metadata.key)
         if got is None:

@@ -93,14 +93,24 @@ def test_an_eviction_resets_checks_and_is_counted():
 
 
 def test_saying_the_same_again_changes_nothing():
-    waits = {"reason": "WaitingForQuota", "message": "m", "requests": {"main": {"cpu": 1500}}}
-    first = t.with_status(workload(), t.wait(workload(), **waits, now=NOW))
+    first = t.with_status(workload(), waiting(workload(), now=NOW))
 
-    again = t.wait(first, **waits, now=NOW + 9)
+    again = waiting(first, now=NOW + 9)
 
     assert again == first.status
     assert status_patch(first, again) is None
     assert first.status.resource_requests[0].resources == {"cpu": "1500m"}
+
+
+def test_without_detail_every_reason_is_the_same_and_nobody_is_told_what_never_was():
+    status = waiting(workload(), now=NOW, detailed=False)
+
+    assert said(status) == {"QuotaReserved": ("False", "Pending", "m")}
+
+
+def waiting(one, **options):
+    released = t.release(one, reason="WaitingForQuota", message="m", **options)
+    return t.with_requests(released, {"main": {"cpu": 1500}})
 
 
 def test_a_patch_holds_what_changed_and_the_version_it_is_based_on():
