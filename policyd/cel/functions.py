@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policyd.cel.cost import Cost
+from policyd.cel.estimates import COUNTERPARTS, Charge, Estimator, Sized, fixed
 from policyd.cel.types import Type, is_dyn
 from policyd.cel.values import no_such_overload, type_name
 
@@ -31,6 +32,8 @@ class Overload:
         work: Elements it will look at or make beyond what the cost covers, computed from the
             arguments before it runs; None if there are none. Every function that makes more than
             it is given has one, or a cost that covers it.
+        estimate: Tells what a call may cost before its arguments are known, where that is not
+            plain from `cost`.
         since: The first version of Kubernetes that has it.
         constant: Whether equal arguments give equal results, so that a call with constants may be
             made when the expression is compiled.
@@ -43,6 +46,7 @@ class Overload:
     member: bool = False
     cost: int | Cost = 1
     work: Cost | None = None
+    estimate: Estimator | None = None
     since: Version = OLDEST
     constant: bool = True
 
@@ -52,6 +56,14 @@ class Overload:
         inner = [part for parameter in self.parameters for part in parameter.parameters]
         return not self.result.variable and self.result not in inner
 
+    def charge(self, arguments: tuple[Sized, ...]) -> Charge:
+        """Return what a call may cost, by what is known of its arguments."""
+        if self.estimate is not None:
+            return self.estimate(arguments)
+        if isinstance(self.cost, int):
+            return fixed(self.cost)
+        return COUNTERPARTS[self.cost](arguments)
+
     @property
     def style(self) -> tuple[str, bool, int]:
         """What is known of a call before its types are: name, method or not, arity."""
@@ -60,10 +72,14 @@ class Overload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a call takes: `cost` in the API server's units, and `work` it does not see."""
+    """What a call takes: `cost` in the API server's units, and `work` it does not see.
+
+    `estimate` tells the cost before the arguments are known, where it is not that of `cost`.
+    """
 
     cost: int | Cost = 1
     work: Cost | None = None
+    estimate: Estimator | None = None
 
 
 _UNIT: Final = Size()
@@ -85,6 +101,7 @@ def function(
         run=run,
         cost=size.cost,
         work=size.work,
+        estimate=size.estimate,
         since=since,
     )
 
@@ -105,6 +122,7 @@ def method(
         run=run,
         cost=size.cost,
         work=size.work,
+        estimate=size.estimate,
         since=since,
         member=True,
     )

@@ -13,7 +13,9 @@ from policyd.cel import (
     compile_expression,
 )
 from policyd.cel.errors import CelInternalError
+from policyd.cel.estimator import estimate_cost
 from policyd.cel.lib.authorizer import Attributes, Authorizer, Decision, ResourceCheck
+from policyd.cel.spans import Span
 from policyd.cel.values import Optional, Struct
 from tests.conformance.outcome import judge
 
@@ -83,7 +85,24 @@ def _cost_failure(case, environment):
     except (CelCompileError, CelError) as error:
         return f"unexpected error: {error}"
     wanted = case["expect"]["runtimeCost"]
-    return "" if budget.spent == wanted else f"cost {budget.spent}, expected {wanted}"
+    if budget.spent != wanted:
+        return f"cost {budget.spent}, expected {wanted}"
+    return _estimate_failure(case, environment)
+
+
+def _estimate_failure(case, environment):
+    wanted = case["expect"].get("estimated")
+    if wanted is None:
+        return ""
+    span = estimate_cost(case["expression"], environment, sizes=_twelve_characters)
+    if (span.least, span.most) == (wanted["min"], wanted["max"]):
+        return ""
+    return f"estimated at {span.least} to {span.most}, expected {wanted}"
+
+
+def _twelve_characters(_path, kind):
+    """Take strings for as long as the table does."""
+    return Span(0, 12) if kind.name in ("string", "bytes") else None
 
 
 def run_conditions(path):

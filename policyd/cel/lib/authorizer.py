@@ -6,7 +6,8 @@ The decision itself is made by a function the caller puts into an `Authorizer`.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from policyd.cel.cost import size_of, traversal
+from policyd.cel import estimates
+from policyd.cel.cost import LIST, STRUCT, traversal, traverse
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, STRING, Type
 
@@ -16,8 +17,6 @@ GROUP_CHECK = Type("kubernetes.authorization.GroupCheck")
 RESOURCE_CHECK = Type("kubernetes.authorization.ResourceCheck")
 DECISION = Type("kubernetes.authorization.Decision")
 _CHECK_COST = 350_000
-# Parsing a selector costs the API server 256 times a traversal.
-_SELECTOR_FACTOR = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +119,13 @@ def _check(check: PathCheck | ResourceCheck, verb: str) -> Decision:
 
 
 def _selector_cost(_check: ResourceCheck, selector: str) -> int:
-    return traversal(size_of(selector) * _SELECTOR_FACTOR)
+    """Cost of parsing a selector: a requirement may be as short as two characters."""
+    requirements = -(-len(selector) // 2)
+    return LIST + traversal(len(selector)) + requirements * (LIST + STRUCT)
 
 
 def _narrowing(name: str, field: str, *, selector: bool = False) -> Overload:
-    size = Size(cost=_selector_cost) if selector else Size()
+    size = Size(cost=_selector_cost, estimate=estimates.selector) if selector else Size()
     return method(
         name,
         RESOURCE_CHECK,
@@ -167,6 +168,6 @@ JSON_PATCHES: tuple[Overload, ...] = (
         STRING,
         returns=STRING,
         run=_escape_key,
-        size=Size(cost=lambda key: traversal(2 * len(key))),
+        size=Size(cost=traverse),
     ),
 )

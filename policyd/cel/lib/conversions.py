@@ -4,8 +4,8 @@ import math
 import re
 from typing import Final
 
-from policyd.cel import arithmetic
-from policyd.cel.cost import Cost, search, traverse
+from policyd.cel import arithmetic, estimates
+from policyd.cel.cost import search, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Code, Overload, Size, function, method
 from policyd.cel.lib.regex import MATCHES
@@ -162,15 +162,15 @@ def _contains(text: str, part: str) -> bool:
 def _to(result: Type, *pairs: tuple[Type, Code]) -> tuple[Overload, ...]:
     name = {TIMESTAMP: "timestamp", DURATION: "duration"}.get(result, result.name)
     return tuple(
-        function(
-            name, kind, returns=result, run=run, size=Size(cost=_conversion_cost(kind, result))
-        )
+        function(name, kind, returns=result, run=run, size=_CONVERSION.get((kind, result), Size()))
         for kind, run in pairs
     )
 
 
-def _conversion_cost(kind: Type, result: Type) -> int | Cost:
-    return traverse if {kind, result} == {STRING, BYTES} else 1
+_CONVERSION: Final = {
+    (STRING, BYTES): Size(cost=traverse, estimate=estimates.encode),
+    (BYTES, STRING): Size(cost=traverse, estimate=estimates.decode),
+}
 
 
 CONVERSIONS: tuple[Overload, ...] = (
@@ -190,12 +190,13 @@ CONVERSIONS: tuple[Overload, ...] = (
     function("dyn", A, returns=DYN, run=_same),
     function("type", A, returns=type_of(A), run=type_value),
 )
+_COMPARED: Final = Size(cost=traverse, estimate=estimates.traverse_part)
 _SIZED: Final = (STRING, BYTES, list_of(A), map_of(A, B))
 STANDARD: tuple[Overload, ...] = (
     *(function("size", kind, returns=INT, run=_size) for kind in _SIZED),
     *(method("size", kind, returns=INT, run=_size) for kind in _SIZED),
-    method("startsWith", STRING, STRING, returns=BOOL, run=_starts_with, size=Size(cost=traverse)),
-    method("endsWith", STRING, STRING, returns=BOOL, run=_ends_with, size=Size(cost=traverse)),
+    method("startsWith", STRING, STRING, returns=BOOL, run=_starts_with, size=_COMPARED),
+    method("endsWith", STRING, STRING, returns=BOOL, run=_ends_with, size=_COMPARED),
     method("contains", STRING, STRING, returns=BOOL, run=_contains, size=Size(cost=search)),
     *MATCHES,
 )

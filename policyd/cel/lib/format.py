@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from policyd.cel import estimates
 from policyd.cel.cost import deep_size, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
@@ -176,6 +177,6 @@ FORMAT: tuple[Overload, ...] = (
         list_of(DYN),
         returns=STRING,
         run=_format,
-        size=Size(cost=traverse, work=_format_work),
+        size=Size(cost=traverse, work=_format_work, estimate=estimates.template),
     ),
 )

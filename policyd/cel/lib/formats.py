@@ -21,6 +21,7 @@ from policyd.api.names import (
     SUBDOMAIN,
     SUBDOMAIN_RULE,
 )
+from policyd.cel import estimates
 from policyd.cel.cost import traversal
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
@@ -54,10 +55,6 @@ class NamedFormat:
 
     def __hash__(self) -> int:
         return hash(self.name)
-
-    def __len__(self) -> int:
-        """Size by which the API server computes costs."""
-        return self.pattern_size
 
 
 def _too_long(text: str, limit: int) -> list[str]:
@@ -207,7 +204,7 @@ NAMED_FORMATS: tuple[Overload, ...] = (
         STRING,
         returns=optional_of(list_of(STRING)),
         run=_validate,
-        size=Size(cost=_validation_cost),
+        size=Size(cost=_validation_cost, estimate=estimates.validate),
         since=_SINCE,
     ),
 )

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from policyd.cel import arithmetic, comparison
-from policyd.cel.cost import deep_size, elements, ordered, pairs, search_list
+from policyd.cel import arithmetic, comparison, estimates
+from policyd.cel.cost import LIST, deep_size, ordered, pairs, search_list, visit
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import (
@@ -88,7 +88,8 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
     if start < 0 or end < 0:
         raise CelError(f"cannot slice({start}, {end}), negative indexes not supported")
     if start > end:
-        raise CelError(f"cannot slice({start}, {end}), start index must be less than or equal")
+        wrong = "start index must be less than or equal to end index"
+        raise CelError(f"cannot slice({start}, {end}), {wrong}")
     if end > len(values):
         raise CelError(f"cannot slice({start}, {end}), list is length {len(values)}")
     return values[start:end]
@@ -155,9 +156,36 @@ def _last(values: list[Any]) -> Optional:
     return Optional(values[-1]) if values else NONE
 
 
-_EACH = Size(cost=elements, work=ordered)
-_FIND = Size(cost=elements, work=search_list)
-_COPY = Size(cost=elements, work=elements)
+# What a call costs that makes a list, besides its elements.
+_CALL: Final = LIST + 1
+
+
+def _take_cost(_values: list[Any], start: int, end: int) -> int:
+    return _CALL + max(end - start, 0)
+
+
+def _flatten_cost(values: list[Any], depth: int = 1) -> int:
+    return _CALL + max(depth, 0) * len(values)
+
+
+def _reverse_cost(values: list[Any]) -> int:
+    return _CALL + len(values)
+
+
+def _range_cost(size: int) -> int:
+    return _CALL + max(size, 0)
+
+
+def self_compare_cost(values: list[Any]) -> int:
+    """Cost of comparing each element of a list with each other."""
+    text = bool(values) and type(values[0]) in (str, bytes)
+    return _CALL + (21 if text else 20) * len(values) ** 2 // 10
+
+
+_EACH = Size(cost=visit, work=ordered)
+_FIND = Size(cost=visit, work=search_list)
+_SORT = Size(cost=self_compare_cost, work=_sort_work, estimate=estimates.compare_all)
+_FLATTEN = Size(cost=_flatten_cost, work=_flatten_work, estimate=estimates.flatten)
 _LIST = list_of(A)
 _SINCE = (1, 34)
 
@@ -180,13 +208,22 @@ LISTS: tuple[Overload, ...] = (
     method("includes", _LIST, A, returns=BOOL, run=_includes, size=_FIND, since=(1, 37)),
 )
 LISTS_EXTENSION: tuple[Overload, ...] = (
-    method("slice", _LIST, INT, INT, returns=_LIST, run=_slice, size=_COPY, since=_SINCE),
+    method(
+        "slice",
+        _LIST,
+        INT,
+        INT,
+        returns=_LIST,
+        run=_slice,
+        size=Size(cost=_take_cost, estimate=estimates.take),
+        since=_SINCE,
+    ),
     method(
         "flatten",
         list_of(list_of(A)),
         returns=_LIST,
         run=_flatten,
-        size=Size(work=_flatten_work),
+        size=_FLATTEN,
         since=_SINCE,
     ),
     method(
@@ -195,7 +232,7 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
         INT,
         returns=list_of(DYN),
         run=_flatten,
-        size=Size(work=_flatten_work),
+        size=_FLATTEN,
         since=_SINCE,
     ),
     method(
@@ -203,17 +240,24 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
         _LIST,
         returns=_LIST,
         run=_distinct,
-        size=Size(cost=elements, work=pairs),
+        size=Size(cost=self_compare_cost, work=pairs, estimate=estimates.distinct),
         since=_SINCE,
     ),
-    method("reverse", _LIST, returns=_LIST, run=_reverse, size=_COPY, since=_SINCE),
+    method(
+        "reverse",
+        _LIST,
+        returns=_LIST,
+        run=_reverse,
+        size=Size(cost=_reverse_cost, estimate=estimates.reverse),
+        since=_SINCE,
+    ),
     *(
         method(
             "sort",
             list_of(kind),
             returns=list_of(kind),
             run=_sort,
-            size=Size(cost=elements, work=_sort_work),
+            size=_SORT,
             since=_SINCE,
         )
         for kind in _ORDERED
@@ -225,7 +269,7 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
         INT,
         returns=list_of(INT),
         run=_range,
-        size=Size(work=_range_work),
+        size=Size(cost=_range_cost, work=_range_work, estimate=estimates.count_up),
         since=_SINCE,
     ),
 )

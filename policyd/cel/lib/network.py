@@ -4,7 +4,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from policyd.cel.cost import traversal, traverse
+from policyd.cel import estimates
+from policyd.cel.cost import traversal, traverse, traverse_twice
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.addresses import Address, AddressError, parse_address
@@ -31,10 +32,6 @@ class Ip:
     def __hash__(self) -> int:
         return hash(self.address)
 
-    def __len__(self) -> int:
-        """Size in bytes, by which the API server computes costs."""
-        return self.address.max_prefixlen // 8
-
 
 class Cidr:
     """An address with the length of its network's prefix."""
@@ -53,9 +50,10 @@ class Cidr:
     def __hash__(self) -> int:
         return hash((self.address, self.prefix))
 
-    def __len__(self) -> int:
-        """Size in bytes, by which the API server computes costs."""
-        return self.address.max_prefixlen // 8
+    @property
+    def size(self) -> int:
+        """Bytes of the prefix, by which the API server computes costs."""
+        return -(-self.prefix // 8)
 
     @property
     def network(self) -> IPv4Network | IPv6Network:
@@ -146,17 +144,27 @@ def _of_address(name: str, read: Callable[[Address], object], returns: Type = BO
     return method(name, IP_TYPE, returns=returns, run=lambda ip: read(ip.address))
 
 
-def _containment_cost(cidr: Cidr, other: str | Address) -> int:
-    return traversal(len(cidr)) + traversal(len(other)) if type(other) is str else 1
+def _address_cost(cidr: Cidr, other: str | Ip) -> int:
+    return traversal(2 * cidr.size) + _parsing_cost(other)
+
+
+def _network_cost(cidr: Cidr, other: str | Cidr) -> int:
+    return traversal(2 * cidr.size) + traversal(cidr.size) + 1 + _parsing_cost(other)
+
+
+def _parsing_cost(other: str | Ip | Cidr) -> int:
+    return traversal(len(other)) if type(other) is str else 0
 
 
 _READ = Size(cost=traverse)
-_INSIDE = Size(cost=_containment_cost)
+_TWICE = Size(cost=traverse_twice)
+_ADDRESS_INSIDE = Size(cost=_address_cost, estimate=estimates.contains_address)
+_NETWORK_INSIDE = Size(cost=_network_cost, estimate=estimates.contains_network)
 
 NETWORK: tuple[Overload, ...] = (
     function("ip", STRING, returns=IP_TYPE, run=_ip, size=_READ),
     function("isIP", STRING, returns=BOOL, run=_test(_ip), size=_READ),
-    function("ip.isCanonical", STRING, returns=BOOL, run=_is_canonical, size=_READ),
+    function("ip.isCanonical", STRING, returns=BOOL, run=_is_canonical, size=_TWICE),
     function("string", IP_TYPE, returns=STRING, run=lambda ip: str(ip.address)),
     _of_address("family", lambda address: address.version, INT),
     _of_address("isUnspecified", lambda address: address.is_unspecified),
@@ -172,23 +180,30 @@ NETWORK: tuple[Overload, ...] = (
     function("cidr", STRING, returns=CIDR_TYPE, run=_cidr, size=_READ),
     function("isCIDR", STRING, returns=BOOL, run=_test(_cidr), size=_READ),
     function("string", CIDR_TYPE, returns=STRING, run=_cidr_text),
-    method("containsIP", CIDR_TYPE, IP_TYPE, returns=BOOL, run=_contains_ip, size=_INSIDE),
+    method("containsIP", CIDR_TYPE, IP_TYPE, returns=BOOL, run=_contains_ip, size=_ADDRESS_INSIDE),
     method(
         "containsIP",
         CIDR_TYPE,
         STRING,
         returns=BOOL,
         run=lambda cidr, text: _contains_ip(cidr, _ip(text)),
-        size=_INSIDE,
+        size=_ADDRESS_INSIDE,
     ),
-    method("containsCIDR", CIDR_TYPE, CIDR_TYPE, returns=BOOL, run=_contains_cidr, size=_INSIDE),
+    method(
+        "containsCIDR",
+        CIDR_TYPE,
+        CIDR_TYPE,
+        returns=BOOL,
+        run=_contains_cidr,
+        size=_NETWORK_INSIDE,
+    ),
     method(
         "containsCIDR",
         CIDR_TYPE,
         STRING,
         returns=BOOL,
         run=lambda cidr, text: _contains_cidr(cidr, _cidr(text)),
-        size=_INSIDE,
+        size=_NETWORK_INSIDE,
     ),
     method("ip", CIDR_TYPE, returns=IP_TYPE, run=lambda cidr: Ip(cidr.address)),
     method("masked", CIDR_TYPE, returns=CIDR_TYPE, run=_masked),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from policyd.cel import estimates
 from policyd.cel.cost import search_pattern
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
@@ -108,16 +109,17 @@ def _find_all_work(text: str, pattern: str, limit: int = -1) -> int:
 
 
 _SEARCH = Size(cost=search_pattern)
-_SEARCH_ALL = Size(cost=search_pattern, work=_find_all_work)
+_FIND = Size(cost=search_pattern, estimate=estimates.find)
+_FIND_ALL = Size(cost=search_pattern, work=_find_all_work, estimate=estimates.find)
+# The API server takes 1 for the function, and computes the cost of the method.
+_MATCH = Size(work=search_pattern)
 
 REGEX: tuple[Overload, ...] = (
-    method("find", STRING, STRING, returns=STRING, run=_find, size=_SEARCH),
-    method("findAll", STRING, STRING, returns=list_of(STRING), run=_find_all, size=_SEARCH_ALL),
-    method(
-        "findAll", STRING, STRING, INT, returns=list_of(STRING), run=_find_all, size=_SEARCH_ALL
-    ),
+    method("find", STRING, STRING, returns=STRING, run=_find, size=_FIND),
+    method("findAll", STRING, STRING, returns=list_of(STRING), run=_find_all, size=_FIND_ALL),
+    method("findAll", STRING, STRING, INT, returns=list_of(STRING), run=_find_all, size=_FIND_ALL),
 )
 MATCHES: tuple[Overload, ...] = (
-    function("matches", STRING, STRING, returns=BOOL, run=matches, size=_SEARCH),
+    function("matches", STRING, STRING, returns=BOOL, run=matches, size=_MATCH),
     method("matches", STRING, STRING, returns=BOOL, run=matches, size=_SEARCH),
 )

@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-from policyd.cel.cost import search, size_of, traversal, traverse, traverse_twice
+from policyd.cel import estimates
+from policyd.cel.cost import size_of, traversal, traverse, traverse_twice, visit
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import INT, STRING, list_of
@@ -40,6 +41,11 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
     return text.rfind(part, 0, _in_range(start, text) + len(part))
 
 
+def _search_work(text: str, part: str, *_start: int) -> int:
+    """Return the work of looking for a part in each place: the cost sees the text alone."""
+    return traversal(len(text)) * traversal(len(part)) // _CHARACTERS
+
+
 def _lower(text: str) -> str:
     return text.lower() if text.isascii() else re.sub("[A-Z]+", lambda m: m[0].lower(), text)
 
@@ -52,11 +58,11 @@ def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     return text.replace(old, new, max(limit, -1))
 
 
-def replace_cost(text: str, old: str, new: str, limit: int = -1) -> int:
-    """Cost of a replacement: the API server's, or that of the result if it is larger."""
+def _replace_work(text: str, old: str, new: str, limit: int = -1) -> int:
+    """Return the work of what is put in: its size is not in the cost."""
     found = text.count(old) if old else len(text) + 1
     found = min(found, limit) if limit >= 0 else found
-    return max(traversal(2 * len(text)), traversal(found * len(new)))
+    return found * len(new) // _CHARACTERS
 
 
 def _split(text: str, separator: str, limit: int = -1) -> list[str]:
@@ -100,11 +106,14 @@ def _quote(text: str) -> str:
     return f'"{text.translate(_QUOTED)}"'
 
 
+# Copying so many characters takes about as long as an element.
+_CHARACTERS: Final = 100
 _ONCE = Size(cost=traverse)
-_TWICE = Size(cost=traverse_twice)
-_SEARCH = Size(cost=search)
-_REPLACE = Size(cost=replace_cost)
-_JOIN = Size(cost=_join_cost)
+_SPLIT = Size(cost=traverse_twice, estimate=estimates.split)
+_SEARCH = Size(cost=visit, work=_search_work)
+_REPLACE = Size(cost=traverse_twice, work=_replace_work, estimate=estimates.replace)
+_JOIN = Size(cost=_join_cost, estimate=estimates.join)
+_QUOTE = Size(cost=traverse, estimate=estimates.quote)
 _STRINGS = list_of(STRING)
 
 STRINGS: tuple[Overload, ...] = (
@@ -117,14 +126,14 @@ STRINGS: tuple[Overload, ...] = (
     method("upperAscii", STRING, returns=STRING, run=_upper, size=_ONCE),
     method("replace", STRING, STRING, STRING, returns=STRING, run=_replace, size=_REPLACE),
     method("replace", STRING, STRING, STRING, INT, returns=STRING, run=_replace, size=_REPLACE),
-    method("split", STRING, STRING, returns=_STRINGS, run=_split, size=_TWICE),
-    method("split", STRING, STRING, INT, returns=_STRINGS, run=_split, size=_TWICE),
+    method("split", STRING, STRING, returns=_STRINGS, run=_split, size=_SPLIT),
+    method("split", STRING, STRING, INT, returns=_STRINGS, run=_split, size=_SPLIT),
     method("join", _STRINGS, returns=STRING, run=_join, size=_JOIN),
     method("join", _STRINGS, STRING, returns=STRING, run=_join, size=_JOIN),
     method("substring", STRING, INT, returns=STRING, run=_substring, size=_ONCE),
     method("substring", STRING, INT, INT, returns=STRING, run=_substring, size=_ONCE),
     method("trim", STRING, returns=STRING, run=_trim, size=_ONCE),
-    function("strings.quote", STRING, returns=STRING, run=_quote, size=_TWICE),
+    function("strings.quote", STRING, returns=STRING, run=_quote, size=_QUOTE),
 )
 REVERSE: tuple[Overload, ...] = (
     method("reverse", STRING, returns=STRING, run=_reverse, size=_ONCE),

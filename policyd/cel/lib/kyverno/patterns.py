@@ -5,6 +5,7 @@ from typing import Any
 
 from policyd.cel.cost import search_pattern, traversal
 from policyd.cel.errors import CelError
+from policyd.cel.estimates import search_pattern as search_pattern_estimate
 from policyd.cel.functions import Overload, Size, function
 from policyd.cel.lib.regex import compiled
 from policyd.cel.types import INT, STRING, list_of, optional_of
@@ -72,7 +73,7 @@ def _each_match(text: str, *_rest: object) -> int:
 
 _SEARCH = Size(cost=search_pattern)
 _SEARCH_ALL = Size(cost=search_pattern, work=_each_match)
-_REPLACE = Size(cost=_replace_cost, work=_each_match)
+_REPLACE = Size(cost=_replace_cost, work=_each_match, estimate=search_pattern_estimate)
 _THREE = (STRING, STRING, STRING)
 
 PATTERNS: tuple[Overload, ...] = (
