@@ -19,11 +19,13 @@ from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule, Scope
 from policyd.api.kueue.names import GROUP, QUEUE_NAME, VERSION
-from policyd.api.policy import Policy
+from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.selectors import Requirement
+from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.jobs.kinds import KINDS
 from webhooks.cells import Cell, cells_of, connected, rules_of, uncovered
 from webhooks.conditions import all_of, any_of, exported, label_condition, name_condition
+from webhooks.namespaces import NAME_LABEL
 from webhooks.requirements import (
     Requirements,
     common,
@@ -117,7 +119,7 @@ _Given = tuple[_Demand, Iterable[Cell]]
 _Demands = Mapping[_Demand, frozenset[Cell]]
 
 
-def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
+def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
     """Derive what is sent from the policies: what can matter to one of them, and little else.
 
     Nothing is sent for mutation that must not pass if nobody answers: what slipped past unchanged
@@ -130,12 +132,13 @@ def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
     """
     mutate: list[_Given] = []
     validate: list[_Given] = []
-    for policy in policies:
-        if policy.spec.inject is not None:
-            mutate += _demands(policy, "Ignore")
-        if policy.spec.validations:
-            denies = policy.spec.enforcement == "Deny"
-            validate += _demands(policy, policy.spec.failure_policy if denies else "Ignore")
+    applied = [(policy, binding) for policy in policies for binding in policy.bindings]
+    for policy, binding in applied:
+        if policy.steps or policy.mutations:
+            mutate += _demands(policy, binding, "Ignore")
+        if policy.validations or policy.annotations:
+            refuses = "Deny" in binding.actions and not policy.ignores_failures
+            validate += _demands(policy, binding, "Fail" if refuses else "Ignore")
     if queue:
         in_a_queue = frozenset({Requirement(key=QUEUE_NAME, operator="Exists")})
         queued = _Demand("Ignore", objects=in_a_queue)
@@ -145,22 +148,34 @@ def door_rules(policies: Iterable[Policy], *, queue: bool) -> DoorRules:
     return DoorRules(mutate=_bounded(_once(mutate)), validate=_bounded(validate))
 
 
-def _demands(policy: Policy, failure_policy: FailurePolicy) -> Iterable[_Given]:
-    constraints = policy.spec.match_constraints
-    expressions = [condition.expression for condition in policy.spec.match_conditions]
-    for rule in constraints.resource_rules:
+def _demands(
+    policy: CompiledPolicy, binding: CompiledBinding, failure_policy: FailurePolicy
+) -> Iterable[_Given]:
+    """Return what a policy asks for where one binding has it applied, rule by rule."""
+    constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
+    expressions = [condition.expression for condition in policy.policy.spec.match_conditions]
+    namespaces = (requirements_of(c.namespace_selector) for c in constraints)
+    objects = (requirements_of(c.object_selector) for c in constraints)
+    demand = _Demand(
+        failure_policy,
+        namespaces=frozenset().union(*namespaces, _only(policy.namespace)),
+        objects=frozenset().union(*objects),
+    )
+    for rule in _rules(constraints):
         conditions = set(exported(expressions, rule))
         if rule.resource_names:
             conditions.add(name_condition(rule.resource_names))
-        yield (
-            _Demand(
-                failure_policy,
-                namespaces=requirements_of(constraints.namespace_selector),
-                objects=requirements_of(constraints.object_selector),
-                conditions=frozenset(conditions),
-            ),
-            cells_of(rule),
-        )
+        yield replace(demand, conditions=frozenset(conditions)), cells_of(rule)
+
+
+def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
+    """Return the rules of a policy, or of its binding where it has none."""
+    return next((c.resource_rules for c in constraints if c.resource_rules), ())
+
+
+def _only(namespace: str) -> Requirements:
+    name = Requirement(key=NAME_LABEL, operator="In", values=(namespace,))
+    return frozenset({name}) if namespace else frozenset()
 
 
 def _once(given: Iterable[_Given]) -> Iterable[_Given]:

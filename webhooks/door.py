@@ -220,17 +220,22 @@ async def _use_secret(door: Door, publication: Publication, start: Start) -> Cal
 
 def _use_files(door: Door, files: CertificateFiles, start: Start) -> Callable[[], bytes]:
     """Serve the certificate that files hold; return what tells the authorities to trust."""
+    authority = door.settings.authority
+    paths = (*files.paths, *([Path(authority)] if authority else []))
 
     def use() -> None:
         pair, _ = files.read(now=door.pace.clock.now())
         door.use(pair)
+        door.policies_changed.set()  # its authority may be another, which is registered too
 
-    since = fingerprint(files.paths)
+    def trusted() -> bytes:
+        return read_file(Path(authority)) if authority else b""
+
+    since = fingerprint(paths)
     use()
-    start(follow(files.paths, since=since, changed=use, every=door.settings.reload_seconds))
-    authority = door.settings.authority
-    bundle_pem = read_file(Path(authority)) if authority else b""
-    return lambda: bundle_pem
+    trusted()
+    start(follow(paths, since=since, changed=use, every=door.settings.reload_seconds))
+    return trusted
 
 
 async def _keep_registered(

@@ -11,15 +11,16 @@ from pathlib import Path
 import structlog
 
 from policyd.api.admission import AdmissionRequest
-from policyd.api.policy import Policy
 from policyd.controller.policies import PolicyObject
-from policyd.engine.compile import CompiledPolicy
+from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
 from policyd.engine.findings import Finding
-from policyd.engine.load import load_document, load_policies
+from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.engine.match import NamespaceLookup
+from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
+from policyd.engine.surroundings import Surroundings
 from policyd.errors import ConfigurationError
 from policyd.policy_files import policy_files
 from webhooks.files import read_file
@@ -48,7 +49,7 @@ class Policies:
         self._namespaces = namespaces
         self._metrics = metrics
         self._changed = changed
-        self._files: dict[str, tuple[CompiledPolicy, ...]] = {}
+        self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
         self._broken_files: dict[str, int] = {}
         self._broken_objects: dict[str, int] = {}
@@ -58,16 +59,21 @@ class Policies:
     def in_force(self) -> PolicySet:
         """All policies together, put together anew after any number of changes."""
         if self._set is None:
-            policies = chain(chain.from_iterable(self._files.values()), self._objects.values())
-            chosen = _by_name(policies)
-            self._set = PolicySet(chosen.values(), namespaces=self._namespaces)
+            files = gather(self._files.values())
+            chosen = _by_name(chain(files.policies, self._objects.values()))
+            surroundings = Surroundings(
+                namespaces=self._namespaces, params=StoredParams(files.objects)
+            )
+            self._set = PolicySet(
+                chosen.values(), bindings=files.bindings, surroundings=surroundings
+            )
             self._metrics.policies.set(len(chosen))
         return self._set
 
     @property
-    def loaded(self) -> tuple[Policy, ...]:
-        """The policies in force, as they were written."""
-        return tuple(compiled.policy for compiled in self.in_force.policies)
+    def loaded(self) -> tuple[CompiledPolicy, ...]:
+        """The policies in force."""
+        return self.in_force.policies
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed."""
@@ -83,7 +89,7 @@ class Policies:
         Raises:
             ConfigurationError: If a path is not there, or cannot be read.
         """
-        files: dict[str, tuple[CompiledPolicy, ...]] = {}
+        files: dict[str, Loaded] = {}
         self._broken_files.clear()
         for file in files_of(paths):
             files[str(file)] = self._read(file)
@@ -109,11 +115,11 @@ class Policies:
             self._objects[name] = compiled
         self._swap()
 
-    def _read(self, file: Path) -> tuple[CompiledPolicy, ...]:
+    def _read(self, file: Path) -> Loaded:
         loaded = load_policies(read_file(file), str(file))
         broken = self._note(loaded.findings)
         self._broken_files[str(file)] = broken
-        return self._files.get(str(file), loaded.policies) if broken else loaded.policies
+        return self._files.get(str(file), loaded) if broken else loaded
 
     def _note(self, findings: Sequence[Finding]) -> int:
         """Log what is wrong; return how many mistakes keep something from being used."""
@@ -157,7 +163,7 @@ def _by_name(policies: Iterable[CompiledPolicy]) -> Mapping[str, CompiledPolicy]
     """
     chosen: dict[str, CompiledPolicy] = {}
     for compiled in policies:
-        first = chosen.setdefault(compiled.name, compiled)
+        first = chosen.setdefault(compiled.id, compiled)
         if first is not compiled:
             log.warning("policy_shadowed", policy=compiled.name, by=first.place)
     return chosen

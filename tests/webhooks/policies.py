@@ -1,8 +1,12 @@
 """Policies in a line."""
 
-import msgspec
+import json
 
-from policyd.api.policy import Policy
+from policyd.engine.load import load_policies
+from policyd.engine.policy_set import PolicySet
+from webhooks.namespaces import without_cluster
+
+OWN = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy"}
 
 
 def rule(resources="pods", operations="CREATE", groups="", versions="v1", **more):
@@ -24,6 +28,12 @@ def policy(*rules, inject=False, validations=False, failure="Fail", conditions=(
         spec["inject"] = {"queueName": "a"}
     if validations:
         spec["validations"] = [{"expression": "true"}]
-    metadata = {"name": "p"}
-    document = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy", "metadata": metadata}
-    return msgspec.convert({**document, "spec": spec}, Policy)
+    (compiled,) = bound({**OWN, "metadata": {"name": "p"}, "spec": spec})
+    return compiled
+
+
+def bound(*documents):
+    """Load policies, and bind them as the door does."""
+    loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here")
+    assert not [f for f in loaded.findings if f.severity == "error"], loaded.findings
+    return PolicySet(loaded.policies, namespaces=without_cluster, bindings=loaded.bindings).policies

@@ -3,11 +3,13 @@
 import asyncio
 import base64
 import ssl
+import time
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
-from policyd.certificates import split_bundle
+from policyd.certificates import Authority, split_bundle
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
 from policyd.kube.errors import UnreachableError
@@ -21,7 +23,7 @@ from policyd.kube.resources import (
 )
 from policyd.serving import listen
 from policyd.testing import FakeClient
-from tests.webhooks.conftest import Connection
+from tests.webhooks.conftest import AUTHORITY, Connection
 from tests.webhooks.reviews import policy, response, review
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.door import Door, run_door
@@ -169,6 +171,31 @@ async def test_without_registering_only_trust_is_written():
     bundle = base64.b64decode(webhook["clientConfig"]["caBundle"])
     assert split_bundle(bundle) == (base64.b64decode(secret["data"]["ca.crt"]),)
     assert webhook["name"] == "chart.made.this"
+
+
+async def test_an_authority_that_is_replaced_is_registered_with_its_certificate(tmp_path):
+    client = FakeClient()
+    files = {name: tmp_path / name for name in ("certificate", "key", "authority")}
+
+    def write(authority):
+        pair = authority.issue(["127.0.0.1"], now=time.time())
+        files["authority"].write_bytes(authority.certificate_pem)
+        files["certificate"].write_bytes(pair.certificate_pem)
+        files["key"].write_bytes(pair.key_pem)
+
+    write(AUTHORITY)
+    given = {name: str(file) for name, file in files.items()}
+    async with running(client, secret="", reload_seconds=0.01, **given):
+        other = Authority.create(now=time.time())
+
+        async def registered(authority):
+            found = await webhooks(client, VALIDATING_WEBHOOK_CONFIGURATIONS)
+            bundles = {base64.b64decode(w["clientConfig"]["caBundle"]) for w in found}
+            return bundles == {authority.certificate_pem}
+
+        await until(partial(registered, AUTHORITY))
+        write(other)
+        await until(partial(registered, other))
 
 
 async def test_a_secret_that_cannot_be_used_ends_it_before_it_answers():

@@ -32,7 +32,7 @@ class Case:
 
     @property
     def names(self):
-        return [policy.metadata.name for policy in self.policies.loaded]
+        return [policy.name for policy in self.policies.loaded]
 
     def figure(self, name):
         return self.metrics.registry.get_sample_value(name)
@@ -66,6 +66,31 @@ def test_a_path_that_is_not_there_is_refused(tmp_path, case):
         case.policies.read_files([tmp_path / "none"])
 
     assert caught.value.hint == "`--policies` takes files and folders"
+
+
+def test_policies_of_the_api_servers_kinds_apply_where_a_file_binds_them(tmp_path, case):
+    native = "admissionregistration.k8s.io/v1"
+    pods = policy("p", validations=NEVER)["spec"]["matchConstraints"]
+    spec = {
+        "matchConstraints": pods,
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "params.data.allowed == 'yes'"}],
+    }
+    kind = "ValidatingAdmissionPolicy"
+    by_name = {"name": "settings", "namespace": "a", "parameterNotFoundAction": "Deny"}
+    binding = {"policyName": "p", "paramRef": by_name, "validationActions": ["Deny"]}
+    named = {"apiVersion": native, "metadata": {"name": "p"}}
+    write(tmp_path / "policy.yaml", {**named, "kind": kind, "spec": spec})
+    case.policies.read_files([tmp_path])
+    assert case.names == []
+
+    write(tmp_path / "binding.yaml", {**named, "kind": f"{kind}Binding", "spec": binding})
+    settings = {"metadata": {"name": "settings", "namespace": "a"}, "data": {"allowed": "no"}}
+    write(tmp_path / "params.yaml", {"apiVersion": "v1", "kind": "ConfigMap", **settings})
+    case.policies.read_files([tmp_path])
+
+    assert case.names == ["p"]
+    assert not case.policies.validate(parse_review(review())).allowed
 
 
 def test_one_bad_policy_leaves_the_others_in_force(tmp_path, case, capsys):
