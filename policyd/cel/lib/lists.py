@@ -160,8 +160,8 @@ def _last(values: list[Any]) -> Optional:
 _CALL: Final = LIST + 1
 
 
-def _take_cost(_values: list[Any], start: int, end: int) -> int:
-    return _CALL + max(end - start, 0)
+def _take_cost(values: list[Any], start: int, end: int) -> int:
+    return _CALL + max(min(end, len(values)) - start, 0)
 
 
 def _flatten_cost(values: list[Any], depth: int = 1) -> int:
