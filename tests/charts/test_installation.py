@@ -126,7 +126,14 @@ SELDOM = {
 @pytest.fixture(scope="session")
 def deeds(whole):
     """The controller has done all that it ever does to objects."""
-    api = whole.api
+    try:
+        everything(whole.api)
+    except AssertionError as error:
+        refused = [rights.used(whole.folder, a, allowed=False) for a in (WEBHOOKS, CONTROLLER)]
+        raise AssertionError(f"{error}; refused: {set().union(*refused)}") from error
+
+
+def everything(api):
     api.create(job("first", run_for="60s"))
     eventually(lambda: admitted(api, "first"), what="the first job is admitted")
     api.create(job("second", run_for="1s"))
