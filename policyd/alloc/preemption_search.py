@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.queue import FlavorResource
+from policyd.alloc.queue import UNPROTECTED, FlavorResource, Protection
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Workload
 
@@ -105,11 +105,25 @@ class Search:
             return
         cells = frozenset(self.cells(node))
         preemptor, removed = self.claim.workload, self.claim.removed
-        own = node is self.node
-        for key, holding in self.state.queues[node.name].holdings.items():
-            held = not cells.isdisjoint(holding.charges)
-            if held and key not in removed and may_preempt(policy, preemptor, holding.workload):
+        own, queue = node is self.node, self.state.queues[node.name]
+        protection = UNPROTECTED if queue.spec is None else queue.spec.protection
+        for key, holding in queue.holdings.items():
+            if cells.isdisjoint(holding.charges) or key in removed:
+                continue
+            if protection is not UNPROTECTED and self._protects(protection, holding, own=own):
+                continue
+            if may_preempt(policy, preemptor, holding.workload):
                 yield Candidate(candidate_rank(holding, own=own), holding, node)
+
+    def _protects(self, protection: Protection, holding: Holding, *, own: bool) -> bool:
+        workload = holding.workload
+        if workload.evicted or holding.preempted:
+            return False
+        seconds = protection.preemption if own else protection.reclaim
+        if self.state.preempted_by.get(workload.key) == self.claim.workload.uid:
+            seconds = max(seconds, protection.repetition)
+        now = self.state.now
+        return (now if workload.reserved_at is None else workload.reserved_at) + seconds > now
 
     def cells(self, node: Node) -> tuple[int, ...]:
         """Return the cells of a node of which the claim lacks something."""

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.preemption import Claim, find_targets, holdings_of, possible
-from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharing, Settings
 from tests.alloc.builders import admission, cohort, group, put, queue, quota, state, workload
 
@@ -208,6 +209,53 @@ def test_within_nominal_quota_shares_do_not_matter():
     of.settings = Settings(fair_sharing=FairSharing())
 
     assert preempted(of, claim(of, "a", gpu=4)) == [("b2", RECLAIMED)]
+
+
+@pytest.mark.parametrize(
+    ("protection", "now", "own", "reclaimed"),
+    [
+        pytest.param(Protection(), 100, True, True, id="none"),
+        pytest.param(Protection(preemption=60), 100, False, True, id="against-its-own-queue"),
+        pytest.param(Protection(reclaim=60), 100, True, False, id="against-other-queues"),
+        pytest.param(Protection(preemption=60, reclaim=60), 110, True, True, id="until-it-ends"),
+        pytest.param(
+            Protection(repetition=60), 100, True, True, id="not-of-who-was-never-preempted"
+        ),
+    ],
+)
+def test_who_just_started_is_protected_if_its_queue_says_so(protection, now, own, reclaimed):
+    of = state(
+        queue("a", "x", gpu=4, preemption=RECLAIM),
+        queue("b", "x", gpu=4, preemption=WITHIN, protection=protection),
+        running("b1", "b", at=50, gpu=8),
+    )
+    of.now = now
+
+    assert bool(preempted(of, claim(of, "b", priority=1, gpu=4))) == own
+    assert bool(preempted(of, claim(of, "a", gpu=4))) == reclaimed
+
+
+def test_who_is_stopped_already_is_protected_no_longer():
+    protected = queue("q", gpu=8, preemption=WITHIN, protection=Protection(preemption=60))
+    of = state(protected, running("a", "q", evicted=True, gpu=8))
+
+    assert preempted(of, claim(of, "q", priority=1, gpu=4)) == [("a", IN_QUEUE)]
+
+
+def test_who_was_preempted_is_not_soon_preempted_again_by_the_same_one():
+    spec = queue("q", gpu=8, preemption=WITHIN, protection=Protection(repetition=60))
+    of = state(spec, running("victim", "q", gpu=8), workload("new", "q", gpu=8, priority=1))
+    of.now = 100
+    of.commit(plan_cycle(of))
+    put(of, workload("victim", "q"))
+    put(of, running("victim", "q", at=90, gpu=8))
+
+    again, other = claim(of, "q", priority=1, gpu=8), workload("else", "q", priority=1)
+    assert preempted(of, again) == []
+    assert preempted(of, again._replace(workload=other)) == [("victim", IN_QUEUE)]
+
+    of.now = 150
+    assert preempted(of, again) == [("victim", IN_QUEUE)]
 
 
 # What holds for all claims.
