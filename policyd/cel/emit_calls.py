@@ -213,9 +213,9 @@ def _emit_size(
 def _emit_or(generator: Generator, node: ast.Call, target: ast.Node) -> Atom:
     """Write `or` or `orValue`: the alternative is evaluated only if it is needed.
 
-    Before version 0.28, cel-go gives back a receiver that is no optional, whatever it is.
+    It costs nothing itself. Before version 0.28, cel-go gives back a receiver that is no optional,
+    whatever it is.
     """
-    generator.charge(1)
     operand = generator.emit_named(target)
     flat = node.function == "or"
     strict = generator.environment.strict_optionals

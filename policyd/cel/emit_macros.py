@@ -6,6 +6,7 @@ go on, and the step itself.
 
 from policyd.cel import ast, cost
 from policyd.cel.generator import Atom, Generator, Local, local
+from policyd.cel.lib.lists import self_compare_cost
 
 _ACCUMULATOR = cost.IDENTIFIER
 
@@ -179,7 +180,8 @@ def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
 
 
 def emit_sort_by(generator: Generator, node: ast.SortBy) -> Atom:
-    """Write `sortBy`."""
+    """Write `sortBy`: cel-go binds the list, maps it to its keys, and sorts it by them."""
+    generator.charge(2 + _ACCUMULATOR + 2 * _empty(generator, cost.LIST))
     over = _Range(generator, node.operand, (node.name,))
     keyed = generator.assign("[]", "list")
     with generator.loop(over.header), generator.bound(over.variables):
@@ -188,5 +190,7 @@ def emit_sort_by(generator: Generator, node: ast.SortBy) -> Atom:
         generator.line(f"{keyed.code}.append(({key.code}, {over.names[0]}))")
     # Sorting compares each element with some ten others.
     keys = f"[key for key, _ in {keyed.code}]"
+    generator.line(f"c += {generator.constant(self_compare_cost)}({keys})")
+    generator.line("if c > m: R_exceed()")
     generator.line(f"B.charge_work(10 * R_deep_size({keys}))", node.position)
     return generator.assign(f"R_sort_pairs({keyed.code})", "list", node.position)

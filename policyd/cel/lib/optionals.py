@@ -3,6 +3,7 @@
 from policyd.cel.containers import need_optional
 from policyd.cel.cost import elements
 from policyd.cel.errors import CelError
+from policyd.cel.estimates import fixed
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, A, list_of, optional_of
 from policyd.cel.values import NONE, Duration, Optional, Timestamp
@@ -54,6 +55,8 @@ def _unwrap(optionals: list[object]) -> list[object]:
 
 
 _EACH = Size(work=elements)
+# The API server's estimate counts a call that costs nothing when it is evaluated.
+_ELSE = Size(cost=0, estimate=lambda _arguments: fixed(1))
 
 OPTIONALS: tuple[Overload, ...] = (
     function("optional.of", A, returns=optional_of(A), run=_of),
@@ -65,6 +68,6 @@ OPTIONALS: tuple[Overload, ...] = (
     method("unwrapOpt", list_of(optional_of(A)), returns=list_of(A), run=_unwrap, size=_EACH),
     method("hasValue", optional_of(A), returns=BOOL, run=_has_value),
     method("value", optional_of(A), returns=A, run=_value),
-    method("or", optional_of(A), optional_of(A), returns=optional_of(A), run=_or),
-    method("orValue", optional_of(A), A, returns=A, run=_or_value),
+    method("or", optional_of(A), optional_of(A), returns=optional_of(A), run=_or, size=_ELSE),
+    method("orValue", optional_of(A), A, returns=A, run=_or_value, size=_ELSE),
 )
