@@ -295,7 +295,7 @@ def plain_assignment(requests: tuple[GroupRequests, ...]) -> Assignment | None:
     for group in requests:
         result = GroupResult(group)
         for offers in group.searches:
-            if not offers or offers[0].obstacle is not None:
+            if not offers or offers[0].obstacles:
                 return None
             search = SearchResult()
             search.offer, search.mode = offers[0], Mode.FIT

@@ -65,12 +65,21 @@ Term = tuple[LabelRequirement, ...]
 
 
 class FlavorSpec(Value, frozen=True):
-    """A kind of node: its labels and taints, and what pods sent there tolerate in addition."""
+    """A kind of node.
+
+    Attributes:
+        name: Unique among flavors.
+        labels: Of its nodes.
+        taints: Of its nodes.
+        tolerations: What pods sent there tolerate in addition.
+        topology: By which topology pods are placed there; "" for none.
+    """
 
     name: str
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
 
 
 def untolerated_taint(flavor: FlavorSpec, tolerations: Iterable[Toleration]) -> Taint | None:

@@ -13,11 +13,11 @@ class Offer:
         name: The flavor.
         resources: Which resources it would give.
         charges: How much of each, by cell, in the same order.
-        obstacle: Why it is unsuitable, whatever is free; None if it is not.
-        barred: Whether it is not to be considered at all, by that obstacle.
+        obstacles: Why it is unsuitable, whatever is free; none if it is not.
+        barred: Whether it is not even to be tried, for that.
     """
 
-    __slots__ = ("barred", "charges", "name", "obstacle", "resources")
+    __slots__ = ("barred", "charges", "name", "obstacles", "resources")
 
     def __init__(
         self,
@@ -25,13 +25,13 @@ class Offer:
         resources: tuple[str, ...],
         charges: dict[int, int],
         *,
-        obstacle: Obstacle | None = None,
+        obstacles: tuple[Obstacle, ...] = (),
         barred: bool = False,
     ) -> None:
         self.name = name
         self.resources = resources
         self.charges = charges
-        self.obstacle = obstacle
+        self.obstacles = obstacles
         self.barred = barred
 
 

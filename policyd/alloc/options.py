@@ -18,6 +18,7 @@ from policyd.alloc.reasons import (
     NotProvided,
     Obstacle,
     OtherFlavor,
+    TopologyMismatch,
     UnknownFlavor,
     Untolerated,
 )
@@ -48,6 +49,7 @@ class QueueOptions:
         "_flavors",
         "_group_of",
         "_ignores_undeclared",
+        "_places",
         "_requests",
         "missing",
         "open",
@@ -78,6 +80,7 @@ class QueueOptions:
             settings.ignores_undeclared and settings.gates.quota_check_strategy
         )
         self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
+        self._places = all(f.topology for f in self._flavors.values())
         self._cells = node.cells
         # Where a resource is in two groups, which the API forbids, the first counts.
         self._group_of = {r: group for group in reversed(spec.groups) for r in group.resources}
@@ -157,19 +160,22 @@ class QueueOptions:
         given = tuple(r for r in wanted if r in flavor.quotas)
         charges = {self._cells[flavor.name, r]: wanted[r] for r in given}
         if allowed is not None and flavor.name not in allowed:
-            obstacle: Obstacle = NotAllowed(flavor=flavor.name)
-            return Offer(flavor.name, given, charges, obstacle=obstacle, barred=True)
+            not_allowed = (NotAllowed(flavor=flavor.name),)
+            return Offer(flavor.name, given, charges, obstacles=not_allowed, barred=True)
         unsuitable = self._unsuitable(flavor.name, pod_sets)
         if unsuitable is None and len(given) < len(wanted):
             lacks = next(r for r in wanted if r not in flavor.quotas)
             unsuitable = NotProvided(flavor=flavor.name, resource=lacks)
-        return Offer(flavor.name, given, charges, obstacle=unsuitable)
+        obstacles = () if unsuitable is None else (unsuitable,)
+        return Offer(flavor.name, given, charges, obstacles=obstacles)
 
     def _unsuitable(self, name: str, pod_sets: Iterable[PodSet]) -> Obstacle | None:
         flavor = self._flavors.get(name)
         if flavor is None:
             return UnknownFlavor(flavor=name)
         for pod_set in pod_sets:
+            if pod_set.placed != bool(flavor.topology) and (pod_set.placed or not self._places):
+                return TopologyMismatch(flavor=name, places=bool(flavor.topology))
             taint = untolerated_taint(flavor, pod_set.tolerations)
             if taint is not None:
                 return Untolerated(flavor=name, taint=taint)
@@ -188,6 +194,7 @@ def _demand(workload: Workload, counts: Sequence[int]) -> object:
                     p.name,
                     p.count,
                     p.group,
+                    p.placed,
                     p.tolerations,
                     p.affinity,
                     *p.requests.items(),
@@ -212,17 +219,19 @@ def replacing(requests: Requests, admission: Admission) -> Requests:
             cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
             for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
         }
-        others = (
-            old.flavors[resource]
+        others = tuple(
+            OtherFlavor(flavor=offer.name, has=old.flavors[resource])
             for old in olds
             for resource in offer.resources
             if old.flavors.get(resource, offer.name) != offer.name
         )
-        other = next(others, None)
-        obstacle = offer.obstacle
-        if obstacle is None and other is not None:
-            obstacle = OtherFlavor(flavor=offer.name, has=other)
-        return Offer(offer.name, offer.resources, charges, obstacle=obstacle, barred=offer.barred)
+        return Offer(
+            offer.name,
+            offer.resources,
+            charges,
+            obstacles=offer.obstacles or others,
+            barred=offer.barred,
+        )
 
     return requests.with_offers(less)
 

@@ -111,6 +111,19 @@ class NotProvided(Value, frozen=True):
         return f"flavor {self.flavor} does not provide resource {self.resource}"
 
 
+class TopologyMismatch(Value, frozen=True):
+    """The flavor places pods by a topology, and the pods do not ask for that; or the other way."""
+
+    flavor: str
+    places: bool
+
+    @property
+    def text(self) -> str:
+        """The obstacle in Kueue's words."""
+        does = "supports only" if self.places else "does not support"
+        return f'Flavor "{self.flavor}" {does} TopologyAwareScheduling'
+
+
 class NotNominated(Value, frozen=True):
     """The flavor was not chosen before, and it is too late in the cycle to choose another."""
 
@@ -173,6 +186,7 @@ Obstacle = (
     | AffinityMismatch
     | UnknownFlavor
     | NotProvided
+    | TopologyMismatch
     | NotNominated
     | NotAllowed
     | OtherFlavor

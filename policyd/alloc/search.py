@@ -142,8 +142,8 @@ class FlavorSearch:
         place = -1
         for place in range(start, len(offers)):
             offer = offers[place]
-            if offer.barred and offer.obstacle is not None:
-                result.barred.append(offer.obstacle)
+            if offer.barred:
+                result.barred.extend(offer.obstacles)
                 continue
             attempt = self._try(offer, assumed, oracle)
             found = _FITS if attempt is None else (attempt.mode, attempt.level)
@@ -162,10 +162,10 @@ class FlavorSearch:
         self, offer: Offer, assumed: Mapping[int, int], oracle: Oracle | None
     ) -> Attempt | None:
         """Try one flavor; None if it simply fits."""
-        if offer.obstacle is not None:
+        if offer.obstacles:
             attempt = Attempt(offer)
             attempt.mode = Mode.NO_FIT
-            attempt.obstacles.append(offer.obstacle)
+            attempt.obstacles.extend(offer.obstacles)
             return attempt
         strained = self.tree.strained(offer.charges, assumed)
         if not strained:
@@ -258,7 +258,7 @@ def _pinned(offers: tuple[Offer, ...], pin: str | None) -> tuple[Offer, ...]:
             offer.name,
             offer.resources,
             offer.charges,
-            obstacle=NotNominated(flavor=offer.name, resource=offer.resources[0]),
+            obstacles=(NotNominated(flavor=offer.name, resource=offer.resources[0]),),
             barred=True,
         )
         for offer in offers

@@ -31,6 +31,7 @@ class PodSet(Value, frozen=True):
         affinity: Terms of which a node must meet one; without terms, any node will do.
         minimum: With how few pods it can run, None for no fewer.
         group: Pod sets of the same group get the same flavors; "" for none.
+        placed: Whether it asks to be placed by a topology.
     """
 
     name: str
@@ -41,6 +42,7 @@ class PodSet(Value, frozen=True):
     affinity: tuple[Term, ...] = ()
     minimum: int | None = None
     group: str = ""
+    placed: bool = False
 
     def totals(self) -> dict[str, int]:
         """Return what all pods of the set need together."""

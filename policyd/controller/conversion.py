@@ -43,6 +43,7 @@ def flavor_spec(flavor: kueue.ResourceFlavor) -> FlavorSpec:
         labels=spec.node_labels,
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in spec.node_taints),
         tolerations=tolerations(spec.tolerations),
+        topology=spec.topology_name,
     )
 
 
@@ -71,6 +72,7 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         groups=_groups(spec.resource_groups),
         fungibility=_fungibility(spec.flavor_fungibility),
         preemption=_preemption(spec.preemption),
+        protection=protection_of(queue.metadata.annotations),
         weight=_weight(spec.fair_sharing),
         by_usage=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",

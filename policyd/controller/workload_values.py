@@ -12,6 +12,7 @@ from policyd.api.kueue.names import (
     ADMITTED,
     ALLOWED_FLAVORS,
     EVICTED,
+    FINISHED,
     PREEMPTED,
     QUOTA_RESERVED,
     REQUEUED,
@@ -158,6 +159,45 @@ def backs_off(workload: kueue.Workload, now: float) -> bool:
     return state is not None and state.requeue_at is not None and state.requeue_at.timestamp() > now
 
 
+def needs_second_pass(workload: kueue.Workload) -> bool:
+    """Tell whether a workload holds quota and must still be placed, or placed anew.
+
+    Its topology was left open until its checks are ready; or a node it was given has failed.
+    """
+    status = workload.status
+    conditions = status.conditions
+    if any(condition_true(conditions, kind) for kind in (FINISHED, EVICTED)):
+        return False
+    if status.admission is None or not condition_true(conditions, QUOTA_RESERVED):
+        return False
+    assignments = status.admission.pod_set_assignments
+    if condition_true(conditions, ADMITTED):
+        failed = {node.name for node in status.unhealthy_nodes}
+        return any(failed & _places(each) for each in assignments)
+    ready = bool(status.admission_checks) and all(
+        c.state == "Ready" for c in status.admission_checks
+    )
+    delayed = (
+        each.delayed_topology_request == "Pending" and each.topology_assignment is None
+        for each in assignments
+    )
+    return ready and any(delayed)
+
+
+def _places(assignment: kueue.PodSetAssignment) -> set[str]:
+    """Return the lowest level's values of a topology assignment: names of nodes, if it is that."""
+    topology = assignment.topology_assignment
+    names: set[str] = set()
+    for part in () if topology is None else topology.slices:
+        values = part.values_per_level[-1] if part.values_per_level else None
+        if values is not None and values.universal is not None:
+            names.add(values.universal)
+        if values is not None and values.individual is not None:
+            each = values.individual
+            names |= {f"{each.prefix}{root}{each.suffix}" for root in each.roots}
+    return names
+
+
 def _failed_checks(workload: kueue.Workload) -> Objection | None:
     if any(check.state in {"Retry", "Rejected"} for check in workload.status.admission_checks):
         return Objection(reason="PendingEvaluation", message=FAILED_CHECKS)
@@ -192,7 +232,7 @@ def _pod_sets(
 
 
 def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> PodSet:
-    spec = pod_set.template.spec
+    spec, asked = pod_set.template.spec, pod_set.topology_request
     return PodSet(
         name=pod_set.name,
         count=count,
@@ -201,7 +241,8 @@ def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> 
         node_selector=spec.node_selector,
         affinity=_terms(spec),
         minimum=pod_set.min_count,
-        group=pod_set.topology_request.pod_set_group_name if pod_set.topology_request else "",
+        group="" if asked is None else asked.pod_set_group_name,
+        placed=asked is not None and bool(asked.required or asked.preferred or asked.unconstrained),
     )
 
 

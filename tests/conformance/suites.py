@@ -64,6 +64,14 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-config", "pkg-config__TestValidateDevice*", "kueue_config:run_validation"),
     Adapter("kueue-config", "pkg-config__TestValidateCustom*", "kueue_config:run_custom_labels"),
     Adapter("kueue-config", "pkg-config__TestWaitForPodsReady*", "kueue_config:run_waiting"),
+    Adapter("kueue-core", "*assigner__TestAssignFlavors", "kueue_flavors:run_assignments"),
+    Adapter("kueue-core", "*assigner__TestAssignFlavorsWith*", "kueue_flavors:run_modes"),
+    Adapter("kueue-core", "*assigner__TestDeletedFlavors", "kueue_flavors:run_assignments"),
+    Adapter("kueue-core", "*assigner__TestHierarchical", "kueue_flavors:run_modes"),
+    Adapter("kueue-core", "*assigner__TestReclaimBefore*", "kueue_flavors:run_modes"),
+    Adapter("kueue-core", "*assigner__TestIsNoFit*", "kueue_flavors:run_reasons"),
+    Adapter("kueue-core", "*assigner__TestIsPreferred", "kueue_flavors:run_preference"),
+    Adapter("kueue-core", "*assigner__TestSearch", "kueue_flavors:run_search"),
     Adapter("kueue-core", "pkg-scheduler__TestSchedule", "kueue_scheduler:run_schedule"),
     Adapter(
         "kueue-core", "pkg-scheduler__TestScheduleForFairSharing", "kueue_scheduler:run_schedule"
@@ -92,6 +100,8 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-controllers", "pkg-webhooks__*ResourceFlavor", "kueue_webhooks:run_flavors"),
     Adapter("kueue-controllers", "pkg-webhooks__*Workload*", "kueue_webhooks:run_workloads"),
     Adapter("kueue-controllers", "pkg-webhooks__*", "kueue_webhooks:run_queues"),
+    Adapter("kueue-core", "pkg-workload__TestSchedulingHash", "kueue_queue:run_demands"),
+    Adapter("kueue-core", "pkg-cache-queue__*", "kueue_queue:run_calls"),
     Adapter("kueue-core", "pkg-workload__TestAdjustResources", "kueue_workload:run_adjustments"),
     Adapter("kueue-core", "pkg-workload__TestNewInfo", "kueue_workload:run_info"),
     Adapter("kueue-core", "pkg-workload__TestResourceUsage", "kueue_workload:run_usage"),
