@@ -1,7 +1,7 @@
 """What became of a case, and of a suite."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -22,6 +22,14 @@ def judge(case: str, failure: Callable[[], str]) -> Outcome:
         return Outcome(case, why=f"unexpected {type(error).__name__}: {error}")
 
 
+def _until_crash(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """Yield outcomes; a crash between two cases is one more failure, and the end."""
+    try:
+        yield from outcomes
+    except Exception as error:  # noqa: BLE001 - one suite that crashes must not hide the others
+        yield Outcome("the runner", why=f"stopped by {type(error).__name__}: {error}")
+
+
 @dataclass
 class SuiteResult:
     """What became of the cases of one file or table; `no_adapter`: nothing runs them yet."""
@@ -36,7 +44,7 @@ class SuiteResult:
     @classmethod
     def of(cls, suite: str, outcomes: Iterable[Outcome]) -> "SuiteResult":
         result = cls(suite)
-        for outcome in outcomes:
+        for outcome in _until_crash(outcomes):
             result.cases += 1
             if outcome.rule:
                 result.out_of_scope[outcome.rule] += 1

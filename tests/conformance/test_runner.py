@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.conformance.__main__ import main
-from tests.conformance.outcome import Outcome, judge
+from tests.conformance.outcome import Outcome, SuiteResult, judge
 from tests.conformance.suites import ADAPTERS
 
 CASES = [
@@ -110,3 +110,13 @@ def test_every_adapter_has_a_group_and_code(adapter):
 def test_a_case_that_crashes_is_a_failure_and_no_end():
     assert judge("fine", lambda: "") == Outcome("fine")
     assert judge("bad", lambda: str(1 // 0)).why.startswith("unexpected ZeroDivisionError")
+
+
+def test_a_runner_that_crashes_is_a_failure_too():
+    def outcomes():
+        yield Outcome("first")
+        raise KeyError("cases")
+
+    result = SuiteResult.of("group/stem", outcomes())
+
+    assert (result.passed, [failure["case"] for failure in result.failures]) == (1, ["the runner"])
