@@ -27,6 +27,7 @@ from policyd.api.pod_requests import amount
 from policyd.api.pods import Toleration as ApiToleration
 from policyd.api.quantity import parse_quantity
 from policyd.api.schema import QuantityText
+from policyd.controller.protection import protection_of
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
 """Evictions after which a workload queues behind those that came meanwhile."""

@@ -66,6 +66,7 @@ class CycleLoop:
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
         state = self._cache.state
+        state.now = self._pace.clock.now()
         plan = plan_cycle(state)
         if not plan.actions:
             return False

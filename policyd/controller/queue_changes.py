@@ -4,6 +4,7 @@ from typing import Protocol
 
 import structlog
 
+from policyd.api.configuration.duration import DurationError
 from policyd.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
@@ -61,7 +62,7 @@ class QueueChanges:
             checks = {check.metadata.name: check for check in self._mirrors.checks}
             try:
                 self._cache.state.put_queue(queue_spec(queue, checks))
-            except QuantityError as error:
+            except (QuantityError, DurationError) as error:
                 log.warning("cluster_queue_unusable", cluster_queue=name, error=str(error))
                 self._cache.state.remove_queue(name)
         self._cache.ears.schedule()

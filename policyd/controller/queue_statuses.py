@@ -8,6 +8,7 @@ import structlog
 
 from policyd.alloc.amount import format_amount
 from policyd.alloc.status import Figures, Use, queue_figures, queue_status
+from policyd.api.configuration.duration import DurationError
 from policyd.api.kueue import (
     ClusterQueue,
     ClusterQueueStatus,
@@ -107,6 +108,9 @@ class QueueStatuses:
             queue_spec(queue, {})
         except QuantityError as error:  # so the allocator does not know it
             message = f"Can't admit new workloads: a quota cannot be read: {error}"
+            return Condition(ACTIVE, "False", "Misconfigured", message)
+        except DurationError as error:
+            message = f"Can't admit new workloads: an annotation cannot be read: {error}"
             return Condition(ACTIVE, "False", "Misconfigured", message)
         active = queue_status(self._cache.state, queue.metadata.name)
         return Condition(

@@ -29,6 +29,7 @@ from policyd.controller.mirror import Mirror
 from policyd.controller.owners import Owners
 from policyd.controller.patches import merge_patch
 from policyd.controller.preemptions import message_of, preempt, replacement_message, tell_preempted
+from policyd.controller.protection_timer import ProtectionTimer
 from policyd.controller.shortage import held_by
 from policyd.controller.transitions import (
     finish,
@@ -71,6 +72,7 @@ class WorkloadReconciler:
         self._writes = writes
         self._take = take
         self._metrics = metrics
+        self._protection = ProtectionTimer(cache)
         self._told_at: dict[str, tuple[str, float]] = {}
         self._untold: dict[str, Requeue] = {}
         self._unanswered: set[str] = set()
@@ -280,7 +282,8 @@ class WorkloadReconciler:
         if status != workload.status:
             stored = await self._writes.status(self._mirror, workload, status)
             self._tell_changes(workload, stored)
-        return self._backoff_left(workload, now)
+        left = (self._backoff_left(workload, now), self._protection.left(workload, now))
+        return min((seconds for seconds in left if seconds is not None), default=None)
 
     def _surroundings(self, workload: Workload) -> Surroundings:
         local_queue = self._cache.local_queue_of(workload)

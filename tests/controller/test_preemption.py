@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.kube import resources as r
-from tests.controller.world import World, condition, held_gpus, running
+from tests.controller.world import World, condition, held_gpus, plain, running
 
 pytestmark = pytest.mark.anyio
 
@@ -174,3 +174,34 @@ async def test_a_preemption_survives_a_kill_at_any_write(writes, after):
             if change.resource == r.WORKLOADS and change.new is not None:
                 assert held_gpus(change.new) in {0, 8}
         assert sum(held_gpus(w) for w in world.all(r.WORKLOADS)) == 8
+
+
+async def test_who_just_started_keeps_its_place_as_long_as_its_queue_says():
+    world = World()
+    furnish(world)
+    queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
+    annotations = {"policyd.io/preempt-min-runtime": "1m"}
+    metadata = {**queue["metadata"], "annotations": annotations}
+    world.store.replace(r.CLUSTER_QUEUES, queue, {**queue, "metadata": metadata})
+    async with running(world):
+        await start(world, "victim")
+        await start(world, "urgent", "high")
+        await world.pass_time(50)
+        assert world.suspended("urgent")
+
+        await world.pass_time(15)
+
+        assert not world.suspended("urgent")
+        assert world.suspended("victim")
+
+
+async def test_an_annotation_that_cannot_be_read_is_named_in_the_condition(world):
+    queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
+    metadata = {**queue["metadata"], "annotations": {"policyd.io/reclaim-min-runtime": "soon"}}
+    world.store.replace(r.CLUSTER_QUEUES, queue, {**queue, "metadata": metadata})
+    await world.pass_time(5)
+
+    status = plain(world.store.get(r.CLUSTER_QUEUES, "", "cq"))
+    active = condition(status, "Active")
+    assert (active["status"], active["reason"]) == ("False", "Misconfigured")
+    assert "policyd.io/reclaim-min-runtime: `soon` is no length of time" in active["message"]
