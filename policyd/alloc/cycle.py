@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from policyd.alloc.assignment import Assignment, Mode, Progress
 from policyd.alloc.fair_sharing import Contender, Tournament
-from policyd.alloc.hierarchy import Node
-from policyd.alloc.nominate import Choice, Chooser, still_valid
+from policyd.alloc.nominate import Chooser, still_valid
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket, waits_aside
 from policyd.alloc.plan import (
@@ -48,29 +47,27 @@ class Entry:
 
     Attributes:
         ticket: Its place in its queue.
-        node: The queue in the tree.
-        chooser: Chooses for it.
+        options: What its queue has to offer.
         requests: What it asks.
         assignment: What it would get.
         targets: Whom it would preempt.
     """
 
-    __slots__ = ("assignment", "chooser", "node", "requests", "targets", "ticket")
+    __slots__ = ("assignment", "options", "requests", "targets", "ticket")
 
-    def __init__(self, ticket: Ticket, node: Node, chooser: Chooser, choice: Choice) -> None:
+    def __init__(
+        self, ticket: Ticket, options: QueueOptions, requests: Requests, assignment: Assignment
+    ) -> None:
         self.ticket = ticket
-        self.node = node
-        self.chooser = chooser
-        self.take(choice)
-
-    def take(self, choice: Choice) -> None:
-        """Have what was chosen."""
-        self.requests, self.assignment, self.targets = choice
+        self.options = options
+        self.requests = requests
+        self.assignment = assignment
+        self.targets: tuple[Target, ...] = ()
 
     @property
     def queue(self) -> str:
         """The name of its queue."""
-        return self.node.name
+        return self.options.spec.name
 
 
 def plan_cycle(state: State) -> Plan:
@@ -95,10 +92,9 @@ def plan_cycle(state: State) -> Plan:
 def in_turn(entries: Iterable[Entry], *, by_priority: bool) -> list[Entry]:
     """Return entries in the order in which they have their turn without fair sharing."""
 
-    def turn(entry: Entry) -> tuple[int, int, float, str, str]:
-        workload = entry.ticket.workload
-        priority = -workload.priority if by_priority else 0
-        return entry.assignment.level, priority, workload.queued_at, workload.uid, workload.key
+    def turn(entry: Entry) -> tuple[int, tuple[object, ...]]:
+        rank = entry.ticket.rank
+        return entry.assignment.level, rank if by_priority else rank[1:]
 
     return sorted(entries, key=turn)
 
@@ -127,31 +123,44 @@ class _Cycle:
 
     def nominate(self) -> None:
         """Choose for the next workload of every queue."""
-        state = self._state
-        for options, ticket in state.heads():
+        tree = self._tree
+        for options, ticket in self._state.heads():
             workload = ticket.workload
             requests = ticket.requests(options)
             if workload.objection is not None:
                 self.actions.append(_set_aside(options, ticket, requests, workload.objection))
                 continue
-            chooser = Chooser(state, options, workload, requests)
-            node = self._tree.hierarchy.queues[options.spec.name]
-            scan = EVERYWHERE if ticket.progress is None else self._resume(ticket, node, requests)
-            self._entries.append(Entry(ticket, node, chooser, chooser.choose(scan)))
+            plain = requests.plain
+            simple = plain is not None and ticket.progress is None and not workload.replaces
+            if plain is not None and simple and tree.fits(plain.charges, borrowing=False):
+                self._entries.append(Entry(ticket, options, requests, plain))
+            else:
+                self._entries.append(self._choose(ticket, options, requests))
 
-    def _resume(self, ticket: Ticket, node: Node, requests: Requests) -> Scan:
+    def _choose(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
+        chooser = Chooser(self._state, options, ticket.workload, requests)
+        choice = chooser.choose(self._resume(ticket, options, requests))
+        entry = Entry(ticket, options, choice.requests, choice.assignment)
+        entry.targets = choice.targets
+        return entry
+
+    def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
         progress = ticket.progress
-        preserves = self._gates.flavor_fungibility_preserve_scan_progress
-        now = self._progress((), ticket, node, requests)
-        if progress is None or not still_valid(progress, now, preserves=preserves):
+        if progress is None:
             return EVERYWHERE
-        return Scan(progress)
+        preserves = self._gates.flavor_fungibility_preserve_scan_progress
+        now = self._progress((), ticket, options, requests)
+        return Scan(progress) if still_valid(progress, now, preserves=preserves) else EVERYWHERE
 
     def _progress(
-        self, tried: tuple[tuple[int, ...], ...], ticket: Ticket, node: Node, requests: Requests
+        self,
+        tried: tuple[tuple[int, ...], ...],
+        ticket: Ticket,
+        options: QueueOptions,
+        requests: Requests,
     ) -> Progress:
-        demand = (ticket.workload.priority, requests.demand)
-        return Progress(tried=tried, demand=demand, generation=node.generation, cycle=self._number)
+        demand, generation = (ticket.workload.priority, requests.demand), options.node.generation
+        return Progress(tried=tried, demand=demand, generation=generation, cycle=self._number)
 
     # Order.
 
@@ -169,8 +178,11 @@ class _Cycle:
 
     def process(self, entry: Entry) -> None:
         """Decide about one of the nominated."""
-        recomputes = self._gates.recompute_assignment_upon_preemption_targets_overlap
-        deferred = recomputes and self._overlaps(entry) and self._choose_again(entry)
+        deferred = False
+        if entry.targets and self._overlaps(entry):
+            gates = self._gates
+            recomputes = gates.recompute_assignment_upon_preemption_targets_overlap
+            deferred = recomputes and self._choose_again(entry)
         assignment = entry.assignment
         if assignment.mode is Mode.NO_FIT:
             self._requeue(entry, "NoFit", _refusal(assignment))
@@ -237,7 +249,11 @@ class _Cycle:
             for holding in self._victims.values():
                 self._tree.release(holding.charges)
             pins = Scan(pins=entry.assignment.flavors)
-            entry.take(entry.chooser.choose(pins, tuple(self._victims)))
+            options, workload = entry.options, entry.ticket.workload
+            requests = options.requests(workload)
+            chooser = Chooser(self._state, options, workload, requests)
+            choice = chooser.choose(pins, tuple(self._victims))
+        entry.requests, entry.assignment, entry.targets = choice
         deferred = entry.assignment.mode is Mode.FIT
         result: Recomputation = "new_targets" if entry.targets else "skipped"
         self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
@@ -280,13 +296,13 @@ class _Cycle:
                 reason=target.reason,
                 preemptor=entry.ticket.workload,
                 path=queue.path,
-                preemptor_path=entry.node.path,
+                preemptor_path=entry.options.node.path,
             )
 
     def _reserve(self, entry: Entry) -> None:
         # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
         # to those that come later in the cycle.
-        if entry.chooser.options.spec.preemption.reclaim_within_cohort != "Any":
+        if entry.options.spec.preemption.reclaim_within_cohort != "Any":
             self._tree.charge(reserved_charges(self._tree, entry.assignment))
 
     def _skip(self, entry: Entry, refusal: Refusal) -> None:
@@ -300,8 +316,8 @@ class _Cycle:
         tried = entry.assignment.tried if goes_on else ()
         progress = None
         if any(place != -1 for places in tried for place in places):
-            progress = self._progress(tried, ticket, entry.node, entry.requests)
-        strict = entry.chooser.options.spec.strict
+            progress = self._progress(tried, ticket, entry.options, entry.requests)
+        strict = entry.options.spec.strict
         self.actions.append(
             Requeue(
                 workload=ticket.workload,
@@ -331,7 +347,9 @@ def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
 
 def _contender(entry: Entry) -> Contender:
     workload = entry.ticket.workload
-    return Contender(entry.node, entry.assignment.charges, workload.priority, workload.queued_at)
+    return Contender(
+        entry.options.node, entry.assignment.charges, workload.priority, workload.queued_at
+    )
 
 
 def _refusal(assignment: Assignment) -> Refusal:

@@ -38,6 +38,7 @@ class QueueOptions:
 
     Attributes:
         spec: The queue.
+        node: The queue in the tree.
         search: How flavors are chosen in it.
         missing: Flavors it names that do not exist.
         open: Whether nothing of its own keeps it from giving out quota.
@@ -52,6 +53,7 @@ class QueueOptions:
         "_places",
         "_requests",
         "missing",
+        "node",
         "open",
         "preempts",
         "search",
@@ -68,6 +70,7 @@ class QueueOptions:
         settings: Settings = DEFAULTS,
     ) -> None:
         self.spec = spec
+        self.node = node
         self.search = search
         self.missing = tuple(name for name in spec.flavors if name not in flavors)
         blocked = spec.stopped or spec.missing_checks or spec.inactive_checks

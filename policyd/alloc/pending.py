@@ -164,6 +164,9 @@ class PendingQueue:
 
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""
+        if self._usage is None and not self._preemptor:
+            heap = self._heaps.get("")
+            return self._top(heap) if heap else None
         found = [ticket for heap in self._heaps.values() if (ticket := self._top(heap)) is not None]
         preemptor = self._tickets.get(self._preemptor)
         if preemptor is not None and not preemptor.parked:
@@ -213,7 +216,7 @@ class PendingQueue:
     def _top(self, heap: list[Rank]) -> Ticket | None:
         while heap:
             ticket = self._tickets.get(heap[0][-1])
-            if ticket is not None and not ticket.parked and ticket.rank == heap[0]:
+            if ticket is not None and not ticket.parked and ticket.rank is heap[0]:
                 if not self._hopeless or ticket.demand not in self._hopeless:
                     return ticket
                 self._park(ticket)
