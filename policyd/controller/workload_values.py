@@ -88,6 +88,7 @@ def workload_value(
         admitted=condition_true(workload.status.conditions, ADMITTED),
         reserved_at=None if admission is None else _since(workload, QUOTA_RESERVED),
         evicted=condition_true(workload.status.conditions, EVICTED),
+        given_back=sum(given_back.values()),
         replaces=_replaces(workload, settings),
         gated=_gated(workload),
         allowed_flavors=_allowed_flavors(workload, settings),

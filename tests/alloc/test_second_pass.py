@@ -1,0 +1,41 @@
+"""Workloads with quota that must still be placed are tried again, less and less often."""
+
+import pytest
+
+from policyd.alloc.second_pass import SecondPass
+
+
+@pytest.mark.parametrize(
+    ("attempts", "wait"),
+    [
+        pytest.param(0, 1, id="at-first"),
+        pytest.param(3, 8, id="doubling"),
+        pytest.param(9, 30, id="at-most"),
+    ],
+)
+def test_each_failure_doubles_the_wait(attempts, wait):
+    waiting = SecondPass()
+
+    waiting.put("a", attempts=attempts, now=10)
+
+    assert waiting.take_ready(10 + wait - 0.1) == []
+    assert waiting.take_ready(10 + wait) == ["a"]
+
+
+def test_who_is_taken_or_removed_waits_no_more():
+    waiting = SecondPass()
+    for key in "ab":
+        waiting.put(key, attempts=0, now=0)
+
+    waiting.remove("a")
+
+    assert (waiting.take_ready(5), waiting.take_ready(5)) == (["b"], [])
+
+
+def test_who_waits_keeps_its_time():
+    waiting = SecondPass()
+    waiting.put("a", attempts=0, now=0)
+
+    waiting.put("a", attempts=5, now=0.5)
+
+    assert waiting.take_ready(1) == ["a"]

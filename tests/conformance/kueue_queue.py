@@ -1,0 +1,462 @@
+"""Kueue's tables of its queue manager: the calls that a test made, made again on what we ship.
+
+Kueue takes a head out of its queue and puts it back after the attempt. Ours stays where it is until
+the attempt is decided: so "pop" here takes it out, and remembers the one taken last.
+"""
+
+from policyd.alloc.assignment import Progress
+from policyd.alloc.pending import demand_of, waits_aside
+from policyd.alloc.plan import Requeue
+from policyd.alloc.reasons import Refusal
+from policyd.alloc.second_pass import SecondPass
+from policyd.alloc.settings import AdmissionFairSharing
+from policyd.alloc.status import queue_figures
+from policyd.alloc.usage_ledger import nanos
+from policyd.alloc.workload import Workload as Value
+from policyd.api.configuration import duration_seconds
+from policyd.api.kueue import Workload
+from policyd.api.pod_requests import amounts
+from policyd.controller.workload_values import needs_second_pass
+from tests.conformance.kueue_objects import (
+    NOW,
+    Cluster,
+    decode,
+    read_table,
+    run_table,
+    settings_of,
+)
+
+NO_CALLS = (
+    "NewManagerForUnitTests",
+    "NewManagerForUnitTestsWithRequeuer",
+    "NewAfsUsageLedger",
+    "getClusterQueue",
+)
+"""Calls that make or look up Go's own objects."""
+
+QUEUE = "cq"
+NAMESPACE = "default"
+LOCAL_QUEUE = "lq"
+
+
+def run_calls(path):
+    """Make the recorded calls, and compare what each of them returns."""
+    setup = read_table(path).get("setup") or {}
+
+    def failure(case):
+        return Replay(case, setup).failure()
+
+    yield from run_table(path, failure)
+
+
+class Replay:
+    """A cluster in which a test's calls are made again."""
+
+    def __init__(self, case, setup):
+        self.case = case
+        objects = {**(setup.get("objects") or {}), **case.objects}
+        self.objects = {key: _placed(body) for key, body in objects.items()}
+        self.calls = [*(setup.get("ops") or ()), *(case.env.get("ops") or ())]
+        self.cluster = Cluster(_settings(case))
+        self.woken = 0
+        self.moved = 0
+        self.inflight = None
+        self.second = SecondPass()
+        self.client = {_key(each, self): _placed(each) for each in _initial(case)}
+        self.waiting = []  # Heads that found nobody yet
+        self.cluster.cache.ears.schedule = self._wake
+        for key, body in self.objects.items():
+            if body.get("kind") == "Namespace" and "#" not in key:
+                self.cluster.put(body)
+        self._put_queues()
+
+    def _wake(self):
+        self.woken += 1
+
+    def _put_queues(self):
+        """Put the queue of tests that have no more than one, and LocalQueues that lead there."""
+        given = self.case.input.get("cq")
+        if any(call["op"].startswith("qcache.Manager") for call in self.calls):
+            return
+        strict = "StrictFIFO" in self.case.data.get("subtest", "")
+        spec = {"queueingStrategy": "StrictFIFO" if strict else "BestEffortFIFO"}
+        body = given or {"kind": "ClusterQueue", "metadata": {"name": QUEUE}, "spec": spec}
+        body["spec"].setdefault("namespaceSelector", {})
+        self.cluster.put(body)
+        queues = {
+            (each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+            for each in self.case.input.get("lqs") or ()
+        }
+        for each in self.objects.values():
+            if each.get("kind") == "Workload":
+                spec = each.setdefault("spec", {})
+                spec.setdefault("queueName", LOCAL_QUEUE)
+                place = each["metadata"].get("namespace", ""), spec["queueName"]
+                queues.setdefault(place, {"kind": "LocalQueue", "metadata": {}, "spec": {}})
+        for (namespace, name), each in queues.items():
+            metadata = {**each["metadata"], "namespace": namespace, "name": name}
+            spec = {**each["spec"], "clusterQueue": QUEUE}
+            self.cluster.put({"kind": "LocalQueue", "metadata": metadata, "spec": spec})
+        for name, consumed in (self.case.input.get("initConsumedResources") or {}).items():
+            self.cluster.state.ledger.seed(name, nanos(amounts(consumed)), NOW)
+
+    @property
+    def pending(self):
+        """The queue of tests that have no more than one."""
+        return self.cluster.state.queues[QUEUE].pending
+
+    def failure(self):
+        for call in self.calls:
+            name = call["op"].rpartition(".")[2]
+            if call["op"].startswith("hierarchy.") or name in NO_CALLS:
+                continue
+            act = getattr(self, f"_do_{_snake(name)}")
+            args = self._resolve(call.get("args") or {})
+            wrong = act(args, call.get("result"))
+            if wrong:
+                return f"{call['op']}: {wrong}"
+        return self._unmet() or self._wanted()
+
+    def _resolve(self, value):
+        if isinstance(value, dict):
+            if "$obj" in value:
+                return self.objects[value["$obj"]]
+            return {name: self._resolve(each) for name, each in value.items()}
+        return [self._resolve(each) for each in value] if isinstance(value, list) else value
+
+    # What is put.
+
+    def _do_add_cluster_queue(self, args, _result):
+        body = args["cq"]
+        if body["metadata"]["name"].startswith("pending-"):  # so the test's status checker says
+            body = {**body, "spec": {**body["spec"], "stopPolicy": "Hold"}}
+        self.cluster.put(body)
+
+    def _do_update_cluster_queue(self, args, _result):
+        self.cluster.put(args["cq"])
+
+    def _do_update(self, args, _result):
+        if "apiCQ" in args:
+            body = args["apiCQ"]
+            self.cluster.put({**body, "metadata": {**body["metadata"], "name": QUEUE}})
+        else:
+            self._do_create(args, _result)
+
+    def _do_create(self, args, _result):
+        body = args["obj"]
+        self.client[_key(body, self)] = body
+
+    def _do_add_or_update_cohort(self, args, _result):
+        self.cluster.put(args["cohort"])
+
+    def _do_add_local_queue(self, args, _result):
+        for each in _initial(self.case):  # there before their queue
+            self.cluster.put(_placed(each))
+        self.cluster.put(args["q"])
+
+    def _do_add_or_update_workload(self, args, result):
+        self.cluster.put(args["w"])
+        got, wanted = self._place(args["w"]) is not None, not (result or [None])[0]
+        return "" if got == wanted else f"accepted {got}, wanted {wanted}"
+
+    def _do_push_or_update(self, args, _result):
+        self.cluster.put(args["wInfo"]["Obj"])
+
+    def _do_delete(self, args, _result):
+        key = args.get("wlKey", args.get("key"))
+        self.cluster.state.remove_workload(_key_text(key))
+        if self.inflight == _key_text(key):
+            self.inflight = None
+
+    # What is asked.
+
+    def _do_pop(self, _args, result):
+        ticket = self.pending.head() if QUEUE in self.cluster.state.queues else None
+        got = None if ticket is None else ticket.workload.key
+        wanted = _key(result[0]["Obj"], self) if result and result[0] else None
+        if got != wanted and wanted is not None:
+            # Without uids, which tests leave out, Kueue takes any of those that are alike.
+            alike = [t for t in self.pending if t.rank[:2] == ticket.rank[:2] and not t.parked]
+            got = wanted if any(t.workload.key == wanted for t in alike) else got
+        if got is not None:
+            self.pending.remove(got)
+        self.inflight = got or self.inflight
+        return _unlike(got, wanted)
+
+    def _do_heads(self, _args, result):
+        wrong = self._unmet()
+        self.waiting = [_key(each["Obj"], self) for each in (result or [None])[0] or ()]
+        self._take_heads()
+        return wrong
+
+    def _take_heads(self):
+        tickets = [ticket for _, ticket in self.cluster.state.heads()]
+        if tickets and self.waiting:
+            got = sorted(ticket.workload.key for ticket in tickets)
+            if got == sorted(self.waiting):
+                self.waiting = []
+                for ticket in tickets:
+                    queue = self.cluster.state.queues[ticket.workload.cluster_queue]
+                    queue.pending.remove(ticket.workload.key)
+
+    def _unmet(self):
+        if self.waiting:
+            self._take_heads()
+        return f"nobody of {self.waiting} is next" if self.waiting else ""
+
+    def _do_requeue_if_not_present(self, args, result):
+        body = args["wInfo"]["Obj"]
+        key = _key(body, self)
+        present = any(ticket.workload.key == key for ticket in self.pending)
+        if not present:
+            self.cluster.put(_elsewhere(body))
+            self.cluster.put(body)
+            last = args["wInfo"].get("LastAssignment") or {}
+            parked = False if args.get("immediate") else None
+            self._requeue(self.pending, key, args, last=last, parked=parked)
+            if self.inflight == key:
+                self.inflight = None
+        return _unlike(not present, (result or [None])[0])
+
+    def _do_requeue_workload(self, args, result):
+        self._unmet()
+        key = _key(args["info"]["Obj"], self)
+        newest = self.client.get(key)
+        queued = newest is not None and self._place(newest) is None
+        if queued:
+            self.cluster.put(newest)
+            queue = self._place(newest)
+            queued = queue is not None
+            if queued:
+                self._requeue(queue.pending, key, args)
+        return _unlike(queued, (result or [None])[0])
+
+    def _requeue(self, pending, key, args, *, last=None, parked=None):
+        tried = (last or {}).get("LastTriedFlavorIdx") or ()
+        progress = None
+        if any(place != -1 for places in tried for place in places.values()):
+            progress = Progress(tried=((0,),), demand=None, generation=0, cycle=0)
+        reason = args.get("reason") or "Generic"
+        strict = any(q.spec.strict for q in self.cluster.state.queues.values() if q.spec)
+        if parked is None:
+            parked = waits_aside(reason, progress, strict=strict)
+        ticket = next(t for t in pending if t.workload.key == key)
+        action = Requeue(
+            workload=ticket.workload,
+            reason=reason,
+            refusal=Refusal(args.get("quotaReservedReason") or "PendingEvaluation"),
+            requests={},
+            parked=parked,
+            progress=progress,
+        )
+        gates = self.cluster.state.settings.gates
+        equivalents = gates.scheduling_equivalence_hashing
+        pending.requeue(action, strict=strict, equivalents=equivalents)
+
+    def _do_has_key(self, args, result):
+        key = _key_text(args["key"])
+        got = any(t.workload.key == key and t.parked for t in self.pending)
+        return _unlike(got, result[0])
+
+    def _do_info(self, args, result):
+        key = _key_text(args["key"])
+        got = any(t.workload.key == key for t in self.pending)
+        return _unlike(got, bool(result and result[0]))
+
+    def _do_dump(self, _args, result):
+        self._wake_up()
+        if isinstance(result[0], list) or result[-1] is True or result[-1] is False:
+            got = {t.workload.key for t in self.pending if not t.parked}
+            return _unlike(got, {_key_text(key) for key in result[0] or ()})
+        return _unlike(self._dump(parked=False), _keys(result[0]))
+
+    def _do_dump_inadmissible(self, _args, result):
+        self._wake_up()
+        return _unlike(self._dump(parked=True), _keys(result[0]))
+
+    def _dump(self, *, parked):
+        found = {
+            name: {t.workload.key for t in queue.pending if t.parked is parked}
+            for name, queue in self.cluster.state.queues.items()
+        }
+        return {name: keys for name, keys in found.items() if keys}
+
+    def _wake_up(self):
+        """Wake queues up as the test does before it looks."""
+        input_ = self.case.input
+        names = input_.get("cqNames") or (
+            [QUEUE] if input_.get("queueInadmissibleWorkloads") else []
+        )
+        state = self.cluster.state
+        parked = sum(queue.pending.parked for queue in state.queues.values())
+        for name in names:
+            state.wake(name)
+        state.settle()
+        self.moved += parked - sum(queue.pending.parked for queue in state.queues.values())
+
+    def _do_queue_second_pass_if_needed(self, args, result):
+        workload = decode(args["w"], Workload)
+        needed = needs_second_pass(workload)
+        key = workload.metadata.key
+        if needed:
+            self.second.put(key, attempts=args["iteration"], now=NOW)
+        else:
+            self.second.remove(key)
+        return _unlike(needed, result[0])
+
+    def _do_pending_total(self, _args, result):
+        return _unlike(len(self.pending), result[0])
+
+    def _do_pending_workloads(self, args, result):
+        self._wake_up()
+        body = args["q"]
+        key = _key({**body, "kind": "LocalQueue"}, self)
+        queue = self.cluster.mirrors.local_queues.get(key)
+        if queue is None:
+            return "" if result[1] else "there is no such LocalQueue"
+        name = queue.spec.cluster_queue
+        local = f"{queue.metadata.namespace}/{queue.metadata.name}"
+        figures = queue_figures(self.cluster.state, name, local_queue=local)
+        return _unlike(figures.pending, result[0])
+
+    def _do_get_no_fit_reason(self, args, result):
+        key = _key_text(args["wl"])
+        got = self.pending.shared_refusal(key)
+        return _unlike([got or "", got is not None], result)
+
+    def _do_backoff_waiting_time_expired(self, args, result):
+        self.cluster.put(args["wInfo"]["Obj"])
+        (ticket,) = self.pending
+        return _unlike(not ticket.parked, result[0])
+
+    def _do_pending_breakdown(self, _args, _result):
+        """Compare the sums: by which labels metrics are told apart is another matter."""
+        pending, want = self.pending, self.case.want
+        active = len(pending) - pending.parked + (self.inflight is not None)
+        wanted = [sum((want[n] or {}).values()) for n in ("wantPending", "wantInadmissible")]
+        return _unlike([active, pending.parked], wanted)
+
+    # What the test wanted at the end.
+
+    def _wanted(self):
+        want = self.case.want
+        for name, check in (
+            ("wantSticky", self._sticky),
+            ("wantReady", self._ready),
+            ("wantHash", self._shared),
+            ("wantMovedCount", lambda: self.moved),
+            ("wantInadmissibleWorkloadsRequeued", lambda: self.moved),
+        ):
+            if name in want:
+                wanted = (
+                    set(map(_key_text, want[name] or ())) if name == "wantReady" else want[name]
+                )
+                return _unlike(check(), wanted)
+        if "gotCondBeforeCleanup" in (self.case.data.get("observed") or {}):
+            return "" if self.woken else "nobody was told"
+        if "wantAssigned" in want:
+            wanted = {_key_text(k): _key_text(q) for k, q in (want["wantAssigned"] or {}).items()}
+            return _unlike(self._assigned(), wanted)
+        return ""
+
+    def _sticky(self):
+        """Tell whether the only one that waits goes before one that is more important."""
+        rival = Value(
+            key="z/z", uid="z", cluster_queue=QUEUE, queued_at=0.0, pod_sets=(), priority=10**6
+        )
+        self.pending.put(rival)
+        return self.pending.head().workload.key != rival.key
+
+    def _ready(self):
+        passed = duration_seconds(self.case.input["passTime"])
+        return set(self.second.take_ready(NOW + passed))
+
+    def _shared(self):
+        (ticket,) = self.pending
+        return self.pending.shared_refusal(ticket.workload.key) is not None
+
+    def _assigned(self):
+        """Return the LocalQueue of everybody who waits, or is taken out."""
+        found = {
+            t.workload.key: t.workload.local_queue
+            for queue in self.cluster.state.queues.values()
+            for t in queue.pending
+        }
+        if self.inflight is not None:
+            workload = self.cluster.mirrors.workloads.get(self.inflight)
+            found[self.inflight] = f"{workload.metadata.namespace}/{workload.spec.queue_name}"
+        return found
+
+    def _place(self, body):
+        """Return the queue with a specification in which a workload waits."""
+        key = _key(body, self)
+        for queue in self.cluster.state.queues.values():
+            if queue.spec is not None and any(t.workload.key == key for t in queue.pending):
+                return queue
+        return None
+
+
+def run_demands(path):
+    """Whether workloads ask for the same."""
+
+    def failure(case):
+        cluster = Cluster(settings_of(case))
+        one, other = (demand_of(cluster.value(case.input[n], QUEUE)) for n in ("wl1", "wl2"))
+        return _unlike(one == other, case.want["wantSame"])
+
+    yield from run_table(path, failure)
+
+
+def _initial(case):
+    objects = case.input.get("initialObjs") or ()
+    return [each for each in objects if each.get("kind") == "Workload"]
+
+
+def _settings(case):
+    given = case.input.get("afsConfig")
+    ordering = case.input.get("workloadOrdering") or {}
+    sharing = given and AdmissionFairSharing(
+        half_life_seconds=duration_seconds(given["usageHalfLifeTime"]),
+        sampling_seconds=duration_seconds(given["usageSamplingInterval"]),
+        weights=given.get("resourceWeights") or {},
+    )
+    return settings_of(
+        case,
+        admission_fair_sharing=sharing,
+        requeues_by_creation=ordering.get("PodsReadyRequeuingTimestamp") == "Creation",
+    )
+
+
+def _elsewhere(body):
+    """Return a workload as it is where no queue has it, so that its return is a change."""
+    return {**body, "spec": {**body["spec"], "active": False}}
+
+
+def _key(body, replay):
+    metadata = _placed({"kind": "Workload", **replay._resolve(body)})["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}"
+
+
+def _placed(body):
+    """Return an object in a namespace if it must be in one: some tests leave it out."""
+    if body.get("kind") not in ("Workload", "LocalQueue"):
+        return body
+    metadata = body.get("metadata") or {}
+    return {**body, "metadata": {**metadata, "namespace": metadata.get("namespace") or NAMESPACE}}
+
+
+def _key_text(key):
+    key = key.lstrip("/")
+    return key if "/" in key else f"{NAMESPACE}/{key}"
+
+
+def _keys(found):
+    return {name: {_key_text(key) for key in keys} for name, keys in (found or {}).items()}
+
+
+def _snake(name):
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def _unlike(got, wanted):
+    return "" if got == wanted else f"got {got}, wanted {wanted}"
