@@ -143,7 +143,23 @@ class Cluster:
             mirror = self._mirror.get(body.get("kind"))
             if mirror is not None:
                 self._version += 1
-                mirror.wrote(decode(body, mirror.into, version=self._version))
+                stored = self.stored(body)
+                mirror.wrote(decode(stored, mirror.into, version=self._version))
+
+    def stored(self, body):
+        """Return an object as an API server would store it that means the same.
+
+        The tables' queues have passed no defaulting. Where shares decide, Kueue takes an absent
+        `reclaimWithinCohort` for a reason to look for victims while borrowing, though nobody may
+        be reclaimed from; what says so of a whole object is `borrowWithinCohort`, which shares do
+        not heed otherwise.
+        """
+        policy = body.get("spec", {}).get("preemption") or {}
+        shares = self.state.settings.fair_sharing is not None
+        if not shares or body["kind"] != "ClusterQueue" or "reclaimWithinCohort" in policy:
+            return body
+        policy = {"borrowWithinCohort": {"policy": "LowerPriority"}, **policy}
+        return {**body, "spec": {**body["spec"], "preemption": policy}}
 
     def put_all(self, case, *kinds):
         """Take in a case's objects, of some kinds or of all, but for later versions of one."""

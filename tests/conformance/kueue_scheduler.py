@@ -72,7 +72,7 @@ class Scheduler(Cluster):
             if mirror is not None:
                 uid = decode(body, mirror.into).metadata.uid
                 metadata = {"creationTimestamp": BEFORE, **body["metadata"], "uid": uid}
-                whole = {**body, "metadata": metadata}
+                whole = {**self.stored(body), "metadata": metadata}
                 stored = self.client.store.put(mirror.resource, whole)
                 version = int(stored["metadata"]["resourceVersion"])
                 mirror.wrote(decode(whole, mirror.into, version=version))
