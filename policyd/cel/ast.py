@@ -4,13 +4,13 @@ Nodes compare by identity, since two equal sub-expressions may have different ty
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 from typing import Literal as OneOf
 
+from policyd.cel.record import Record
 
-@dataclass(eq=False, slots=True)
-class Node:
+
+class Node(Record):
     """A part of an expression; `position` is its offset in code points.
 
     As in cel-go, operators and calls stand where the operator or the opening parenthesis is.
@@ -19,14 +19,12 @@ class Node:
     position: int
 
 
-@dataclass(eq=False, slots=True)
 class Literal(Node):
     """A constant."""
 
     value: object
 
 
-@dataclass(eq=False, slots=True)
 class Identifier(Node):
     """A name; `absolute` with a leading dot, which skips local variables and the container."""
 
@@ -34,7 +32,6 @@ class Identifier(Node):
     absolute: bool = False
 
 
-@dataclass(eq=False, slots=True)
 class Select(Node):
     """`operand.field`, or `operand.?field`."""
 
@@ -43,7 +40,6 @@ class Select(Node):
     optional: bool = False
 
 
-@dataclass(eq=False, slots=True)
 class Has(Node):
     """`has(operand.field)`."""
 
@@ -51,7 +47,6 @@ class Has(Node):
     field: str
 
 
-@dataclass(eq=False, slots=True)
 class Index(Node):
     """`operand[index]`, or `operand[?index]`."""
 
@@ -60,7 +55,6 @@ class Index(Node):
     optional: bool = False
 
 
-@dataclass(eq=False, slots=True)
 class Call(Node):
     """A function, a method (with a `target`), or an operator, named `_+_` as in cel-go."""
 
@@ -69,7 +63,6 @@ class Call(Node):
     arguments: tuple[Node, ...]
 
 
-@dataclass(eq=False, slots=True)
 class Logic(Node):
     """A chain of `&&` (a conjunction) or of `||`."""
 
@@ -77,7 +70,6 @@ class Logic(Node):
     operands: list[Node]
 
 
-@dataclass(eq=False, slots=True)
 class Conditional(Node):
     """`condition ? then : otherwise`."""
 
@@ -86,7 +78,6 @@ class Conditional(Node):
     otherwise: Node
 
 
-@dataclass(eq=False, slots=True)
 class ListLiteral(Node):
     """`[a, ?b]`; `optionals` holds the indices of elements with a question mark."""
 
@@ -94,7 +85,6 @@ class ListLiteral(Node):
     optionals: frozenset[int] = frozenset()
 
 
-@dataclass(eq=False, slots=True)
 class Entry(Node):
     """`key: value` of a map literal, or `?key: value`."""
 
@@ -103,14 +93,12 @@ class Entry(Node):
     optional: bool
 
 
-@dataclass(eq=False, slots=True)
 class MapLiteral(Node):
     """`{key: value}`."""
 
     entries: tuple[Entry, ...]
 
 
-@dataclass(eq=False, slots=True)
 class Field(Node):
     """`name: value` of a struct literal, or `?name: value`."""
 
@@ -119,7 +107,6 @@ class Field(Node):
     optional: bool
 
 
-@dataclass(eq=False, slots=True)
 class StructLiteral(Node):
     """`Name{field: value}`."""
 
@@ -139,7 +126,6 @@ MacroKind = OneOf[
 ]
 
 
-@dataclass(eq=False, slots=True)
 class Comprehension(Node):
     """A macro that loops over `range`, with one or two variables.
 
@@ -154,7 +140,6 @@ class Comprehension(Node):
     result: Node
 
 
-@dataclass(eq=False, slots=True)
 class Bind(Node):
     """`cel.bind(name, value, body)`."""
 
@@ -163,7 +148,6 @@ class Bind(Node):
     body: Node
 
 
-@dataclass(eq=False, slots=True)
 class OptionalMap(Node):
     """`operand.optMap(name, body)`, or `optFlatMap` if `flat`."""
 
@@ -173,7 +157,6 @@ class OptionalMap(Node):
     flat: bool
 
 
-@dataclass(eq=False, slots=True)
 class SortBy(Node):
     """`operand.sortBy(name, key)`."""
 

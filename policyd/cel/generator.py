@@ -10,13 +10,13 @@ Constant cost is summed up by block and charged where the block begins. `c` hold
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
 from policyd.cel import ast
 from policyd.cel.checked import Checked
 from policyd.cel.environment import Environment
+from policyd.cel.record import Record
 from policyd.cel.types import DYN, Type
 from policyd.cel.values import type_name
 
@@ -48,14 +48,18 @@ class Probe(NamedTuple):
     key_is_variable: bool = False
 
 
-@dataclass(slots=True)
 class Line:
     """A line of the generated source; an empty `text` is left out."""
 
-    indent: int
-    text: str
-    position: int | None = None
-    probe: Probe | None = None
+    __slots__ = ("indent", "position", "probe", "text")
+
+    def __init__(
+        self, indent: int, text: str, position: int | None = None, probe: Probe | None = None
+    ) -> None:
+        self.indent = indent
+        self.text = text
+        self.position = position
+        self.probe = probe
 
 
 class Local(NamedTuple):
@@ -70,14 +74,12 @@ def local(atom: Atom) -> Local:
     return Local(lambda: atom, (atom.code,))
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Record):
     line: Line
     cost: int = 0
 
 
-@dataclass(slots=True)
-class Generated:
+class Generated(Record):
     """The source of the function `cel`, its constants, and what each line is for."""
 
     source: str
@@ -89,26 +91,35 @@ class Generated:
 Emit = Callable[["Generator", Any], Atom]
 
 
-@dataclass(slots=True)
 class Generator:
-    """Collects the lines of one function."""
+    """Collects the lines of one function.
 
-    source: str
-    checked: Checked
-    environment: Environment
-    emitters: dict[type[ast.Node], Emit]
-    lines: list[Line] = field(default_factory=list)
-    constants: dict[str, Any] = field(default_factory=dict)
-    roots: dict[str, str] = field(default_factory=dict)
-    scope: dict[str, Local] = field(default_factory=dict)
-    raising: bool = False
-    """Whether a line that may raise was written since a guard last cleared this."""
-    _functions: list[Line] = field(default_factory=list)
-    _used: set[str] = field(default_factory=set)
-    _temporaries: int = 0
-    _indent: int = 2
-    _nesting: int = 0
-    _blocks: list[_Block] = field(default_factory=list)
+    Attributes:
+        raising: Whether a line that may raise was written since a guard last cleared this.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        checked: Checked,
+        environment: Environment,
+        emitters: dict[type[ast.Node], Emit],
+    ) -> None:
+        self.source = source
+        self.checked = checked
+        self.environment = environment
+        self.emitters = emitters
+        self.lines: list[Line] = []
+        self.constants: dict[str, Any] = {}
+        self.roots: dict[str, str] = {}
+        self.scope: dict[str, Local] = {}
+        self.raising = False
+        self._functions: list[Line] = []
+        self._used: set[str] = set()
+        self._temporaries = 0
+        self._indent = 2
+        self._nesting = 0
+        self._blocks: list[_Block] = []
 
     def generate(self) -> Generated:
         """Write the whole function."""

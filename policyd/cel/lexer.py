@@ -5,6 +5,7 @@ from collections.abc import Callable
 from math import isinf
 from typing import Final, Literal, NamedTuple
 
+from policyd.cel.patterns import lazy_pattern
 from policyd.cel.values import UInt
 
 Kind = Literal["name", "quoted", "operator", "literal", "number", "end"]
@@ -29,7 +30,7 @@ class Token(NamedTuple):
     value: object = None
 
 
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     r"""
  (?P<space>(?:[\t\n\f\r\ ]+|//[^\n]*)+)
 |(?P<string>(?:[rR][bB]?|[bB][rR]?)?(?:\"{3}|'{3}|"|'))
@@ -43,18 +44,18 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _BODY: Final = {
-    '"""': re.compile(r'(?:[^"\\]|\\.|"(?!""))*', re.DOTALL),
-    "'''": re.compile(r"(?:[^'\\]|\\.|'(?!''))*", re.DOTALL),
-    '"': re.compile(r'(?:[^"\\\r\n]|\\.)*'),
-    "'": re.compile(r"(?:[^'\\\r\n]|\\.)*"),
+    '"""': lazy_pattern(r'(?:[^"\\]|\\.|"(?!""))*', re.DOTALL),
+    "'''": lazy_pattern(r"(?:[^'\\]|\\.|'(?!''))*", re.DOTALL),
+    '"': lazy_pattern(r'(?:[^"\\\r\n]|\\.)*'),
+    "'": lazy_pattern(r"(?:[^'\\\r\n]|\\.)*"),
 }
 _RAW_BODY: Final = {
-    '"""': re.compile(r'(?:(?!""").)*', re.DOTALL),
-    "'''": re.compile(r"(?:(?!''').)*", re.DOTALL),
-    '"': re.compile(r'[^"\r\n]*'),
-    "'": re.compile(r"[^'\r\n]*"),
+    '"""': lazy_pattern(r'(?:(?!""").)*', re.DOTALL),
+    "'''": lazy_pattern(r"(?:(?!''').)*", re.DOTALL),
+    '"': lazy_pattern(r'[^"\r\n]*'),
+    "'": lazy_pattern(r"[^'\r\n]*"),
 }
-_ESCAPE = re.compile(
+_ESCAPE = lazy_pattern(
     r"""\\(?:([abfnrtv\\?"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})"""
     r"""|([0-3][0-7]{2})|(.?))""",
     re.DOTALL,

@@ -5,10 +5,11 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from policyd.cel.errors import CelError
+from policyd.cel.patterns import lazy_pattern
 
 Address = IPv4Address | IPv6Address
-_DIGITS = re.compile(r"[0-9]+", re.ASCII)
-_GROUP = re.compile(r"[0-9A-Fa-f]*", re.ASCII)
+_DIGITS = lazy_pattern(r"[0-9]+", re.ASCII)
+_GROUP = lazy_pattern(r"[0-9A-Fa-f]*", re.ASCII)
 _GROUPS = 8
 
 

@@ -10,6 +10,7 @@ from policyd.cel.errors import CelError
 from policyd.cel.functions import Code, Overload, Size, function, method
 from policyd.cel.lib.regex import MATCHES
 from policyd.cel.lib.time import duration_text, parse_duration, parse_timestamp, timestamp_text
+from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import (
     BOOL,
     BYTES,
@@ -29,8 +30,8 @@ from policyd.cel.types import (
 )
 from policyd.cel.values import INT_MAX, Duration, Timestamp, TypeValue, UInt, type_name
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
-_DOUBLE: Final = re.compile(
+_INTEGER: Final = lazy_pattern(r"[+-]?[0-9]{1,40}", re.ASCII)
+_DOUBLE: Final = lazy_pattern(
     r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|inf|infinity|nan)",
     re.ASCII | re.IGNORECASE,
 )

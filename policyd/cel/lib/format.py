@@ -11,10 +11,11 @@ from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.lib.conversions import double_text
 from policyd.cel.lib.time import duration_text, timestamp_text
+from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import DYN, STRING, list_of
 from policyd.cel.values import Duration, Timestamp, TypeValue, UInt, Value, type_name
 
-_CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]*))?(.?))", re.DOTALL)
+_CLAUSE: Final = lazy_pattern(r"%(?:%|(?:\.([0-9]*))?(.?))", re.DOTALL)
 # More digits than a double has; without a limit, a precision of a gigabyte would be honoured.
 _LARGEST_PRECISION: Final = 1_000
 _DEFAULT_PRECISION: Final = 6

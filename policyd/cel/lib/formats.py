@@ -27,16 +27,17 @@ from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.time import parse_timestamp
 from policyd.cel.lib.url import is_url
+from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import STRING, Type, list_of, optional_of
 from policyd.cel.values import NONE, Optional
 
 FORMAT = Type("kubernetes.NamedFormat")
 Validate = Callable[[str], list[str]]
 
-_UUID = re.compile(
+_UUID = lazy_pattern(
     r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}", re.ASCII
 )
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
+_BASE64 = lazy_pattern(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 
 class NamedFormat:

@@ -7,11 +7,12 @@ from typing import Final
 from policyd.cel.cost import traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import BOOL, INT, STRING, Type
 
 SEMVER = Type("kubernetes.Semver")
-_PRERELEASE = re.compile(r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)", re.ASCII)
-_BUILD = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
+_PRERELEASE = lazy_pattern(r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)", re.ASCII)
+_BUILD = lazy_pattern(r"[0-9A-Za-z-]+", re.ASCII)
 _PARTS: Final = ("Major", "Minor", "Patch")
 _MAX: Final = 2**64 - 1
 _MAX_DIGITS: Final = 20

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, method
+from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import DURATION, INT, STRING, TIMESTAMP
 from policyd.cel.values import Duration, Timestamp
 
@@ -23,15 +23,15 @@ _UNITS: Final = {
     "\u03bcs": 10**3,
     "ns": 1,
 }
-_DURATION_PART = re.compile(
+_DURATION_PART = lazy_pattern(
     r"([0-9]{0,20})(?:\.([0-9]{0,20}))?(ns|us|\u00b5s|\u03bcs|ms|h|m|s)", re.ASCII
 )
-_TIMESTAMP = re.compile(
+_TIMESTAMP = lazy_pattern(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:\.([0-9]{1,9})[0-9]{0,20})?(Z|z|[+-][0-9]{2}:[0-9]{2})",
     re.ASCII,
 )
-_OFFSET = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
+_OFFSET = lazy_pattern(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -109,6 +109,8 @@ def _zone(name: str) -> tzinfo:
         if offset >= timedelta(days=1):
             raise CelError(f"unknown time zone {name}")
         return timezone(-offset if found[1] == "-" else offset)
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - few policies look at zones
+
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):

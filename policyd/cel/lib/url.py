@@ -2,17 +2,21 @@
 
 import re
 from functools import lru_cache
-from urllib.parse import SplitResult, parse_qs, quote, unquote_to_bytes, urlsplit
+from typing import TYPE_CHECKING
 
 from policyd.cel.cost import traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import BOOL, STRING, Type, list_of, map_of
 
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
 URL = Type("kubernetes.URL")
-_CONTROL = re.compile(r"[\x00-\x20\x7f]")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
-_ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = lazy_pattern(r"[\x00-\x20\x7f]")
+_SCHEME = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
+_ESCAPES = lazy_pattern(r"%(?![0-9A-Fa-f]{2})")
 # What Go leaves as it is in a path.
 _PATH_SAFE = "/$&+,:;=@-_.~!*'()"
 
@@ -23,7 +27,7 @@ class Url:
     __slots__ = ("parts",)
     cel_type_name = URL.name
 
-    def __init__(self, parts: SplitResult) -> None:
+    def __init__(self, parts: "SplitResult") -> None:
         self.parts = parts
 
     def __eq__(self, other: object) -> bool:
@@ -44,6 +48,8 @@ def _parse(text: str) -> Url:
         raise CelError(f"{wrong}invalid URI for request")
     if _ESCAPES.search(text.partition("?")[0]):
         raise CelError(f"{wrong}invalid URL escape")
+    from urllib.parse import urlsplit  # noqa: PLC0415 - few policies look at URLs
+
     try:
         parts = urlsplit(text, allow_fragments=False)
         _ = parts.port
@@ -86,6 +92,8 @@ def _port(url: Url) -> str:
 
 
 def _escaped_path(url: Url) -> str:
+    from urllib.parse import quote, unquote_to_bytes  # noqa: PLC0415 - few policies look at URLs
+
     # Go escapes again what it read, unless what was written is a valid escape already.
     path = url.parts.path
     if quote(path, safe=f"{_PATH_SAFE}%[]") == path:
@@ -94,6 +102,8 @@ def _escaped_path(url: Url) -> str:
 
 
 def _query(url: Url) -> dict[str, list[str]]:
+    from urllib.parse import parse_qs  # noqa: PLC0415 - few policies look at URLs
+
     try:
         return parse_qs(url.parts.query, keep_blank_values=True)
     except ValueError:
