@@ -108,9 +108,11 @@ class Settings:
         try:
             return msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:
+            hint = "see `--help` for what each setting takes"
+            if "`bool`" in str(error):
+                hint = "write `true` or `false`"
             raise ConfigurationError(
-                f"a setting does not fit: {_in_words(str(error))}",
-                hint="see `--help` for what each setting takes",
+                f"a setting does not fit: {_in_words(str(error))}", hint=hint
             ) from error
 
 

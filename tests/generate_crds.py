@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 
 from policyd.api.crd import KINDS, definition
+from policyd.field_notes import field_notes
 
 FOLDER = Path(__file__).parents[1] / "charts" / "policyd" / "crds"
 HEADER = "# Made from policyd/api by `python -m tests.generate_crds`. Do not edit.\n"
@@ -21,7 +22,7 @@ def documents():
     """The text of each file, by name."""
     return {
         f"{kind.group}_{kind.plural}.yaml": HEADER
-        + yaml.dump(definition(kind), Dumper=Dumper, sort_keys=False, width=110)
+        + yaml.dump(definition(kind, notes=field_notes), Dumper=Dumper, sort_keys=False, width=110)
         for kind in KINDS
     }
 

@@ -3,15 +3,12 @@
 What a field means is the string below it, or else what its type's docstring says.
 """
 
-import ast
-import inspect
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -28,6 +25,7 @@ from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
 from policyd.controller.metrics import Metrics
 from policyd.engine.schema import policy_shape
+from policyd.field_notes import field_notes
 from webhooks.__main__ import main as webhooks_main
 from webhooks.metrics import DoorMetrics
 
@@ -48,17 +46,6 @@ def documents() -> dict[str, str]:
 
 
 # Fields and what they mean
-
-
-def field_notes(owner: type) -> Mapping[str, str]:
-    """Return the string below each field of a class, on one line."""
-    body = ast.parse(dedent(inspect.getsource(owner))).body[0].body
-    notes = {}
-    for field, note in pairwise(body):
-        is_note = isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant)
-        if isinstance(field, ast.AnnAssign) and is_note:
-            notes[field.target.id] = one_line(note.value.value)
-    return notes
 
 
 def one_line(text: str) -> str:

@@ -42,6 +42,13 @@ def test_what_kubernetes_says_of_a_service_named_policyd_is_no_setting():
     assert Settings.load(variables, {}) == Settings()
 
 
+def test_a_switch_is_true_or_false():
+    with pytest.raises(ConfigurationError, match="`queue`: expected `bool`") as caught:
+        Settings.load({"POLICYD_QUEUE": "off"}, {})
+
+    assert caught.value.hint == "write `true` or `false`"
+
+
 @pytest.mark.parametrize(
     ("variables", "flags", "message"),
     [

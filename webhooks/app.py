@@ -13,7 +13,7 @@ import structlog
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from policyd.api.admission import ReviewError
+from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
@@ -23,9 +23,6 @@ from webhooks.metrics import DoorMetrics
 Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
 body that is no review."""
-
-MAXIMUM_BODY_BYTES = 3 * 1024 * 1024
-"""The API server's own limit on a request's body."""
 
 DISCARDED_BODY_BYTES = 32 * 1024 * 1024
 """How much of a body that is too large is read to its end, so that the caller sees why."""
@@ -172,7 +169,7 @@ async def read_body(receive: Receive) -> bytes:
     """Read a call's body.
 
     Raises:
-        RefusedError: If it has more than `MAXIMUM_BODY_BYTES`, or does not come in time.
+        RefusedError: If it has more than `MAXIMUM_REVIEW_BYTES`, or does not come in time.
         CallerGoneError: If the caller hung up.
     """
     try:
@@ -194,13 +191,13 @@ async def _whole_body(receive: Receive) -> bytes:
             raise CallerGoneError
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size <= MAXIMUM_BODY_BYTES:
+        if size <= MAXIMUM_REVIEW_BYTES:
             chunks.append(chunk)
         more = message.get("more_body", False)
-    if size > MAXIMUM_BODY_BYTES:
+    if size > MAXIMUM_REVIEW_BYTES:
         raise RefusedError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the review has more than {MAXIMUM_BODY_BYTES} bytes",
+            f"the review has more than {MAXIMUM_REVIEW_BYTES} bytes",
         )
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

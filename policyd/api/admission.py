@@ -19,9 +19,9 @@ FailurePolicy = Literal["Fail", "Ignore"]
 MatchPolicy = Literal["Exact", "Equivalent"]
 
 NO_OBJECT = msgspec.Raw(b"null")
-MAXIMUM_REVIEW_BYTES = 2 * 3 * 1024 * 1024 + 65536
-"""The object and the old one, 3 MiB each as the API server limits them, and the envelope."""
-
+MAXIMUM_REVIEW_BYTES = 3 * 1024 * 1024
+"""The API server's own limit on the body of a request. What it stores is half as big at most, so
+that an object and the old one together stay below."""
 
 MAXIMUM_LEVELS = 512
 """How deep a review may be nested: real objects stay below 50. Bounded here, and not by whatever

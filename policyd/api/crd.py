@@ -5,6 +5,7 @@ types, required fields, enums and list semantics, but no CEL rules, and pod temp
 unread. What else must hold, webhooks check.
 """
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,15 @@ from policyd.api.meta import Json
 _ANYTHING: dict[str, Json] = {"x-kubernetes-preserve-unknown-fields": True}
 _INT_OR_STRING: dict[str, Json] = {"x-kubernetes-int-or-string": True}
 _STRING: dict[str, Json] = {"type": "string"}
+
+
+Notes = Callable[[type], Mapping[str, str]]
+"""Says what the fields of a class mean, by name."""
+
+
+def no_notes(_owner: type) -> Mapping[str, str]:
+    """Say nothing of any field."""
+    return {}
 
 
 class Column(NamedTuple):
@@ -116,8 +126,14 @@ KINDS = (
 """Every kind that policyd brings along."""
 
 
-def definition(kind: Kind) -> dict[str, Json]:
-    """Return the CustomResourceDefinition of a kind."""
+def definition(kind: Kind, *, notes: Notes = no_notes) -> dict[str, Json]:
+    """Return the CustomResourceDefinition of a kind.
+
+    Args:
+        kind: The kind.
+        notes: Says what the fields of a Struct mean, by their names in Python. Asked for kinds of
+            policyd's own only: those of Kueue stay slim.
+    """
     name = kind.type.__name__
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -133,7 +149,7 @@ def definition(kind: Kind) -> dict[str, Json]:
                 **({"shortNames": list(kind.short)} if kind.short else {}),
             },
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_version(kind)],
+            "versions": [_version(kind, notes if kind.group == policy.GROUP else no_notes)],
         },
     }
 
@@ -143,8 +159,10 @@ def schema(type_: type[msgspec.Struct]) -> dict[str, Json]:
     return _schema(inspect.type_info(type_))
 
 
-def _version(kind: Kind) -> dict[str, Json]:
+def _version(kind: Kind, notes: Notes) -> dict[str, Json]:
     whole = schema(kind.type)
+    _describe(whole, inspect.type_info(kind.type), notes)
+    _count_from_zero(whole, kind.columns)
     known = {"apiVersion": dict(_STRING), "kind": dict(_STRING), "metadata": {"type": "object"}}
     whole["properties"] |= known
     required = [name for name in whole.pop("required", ()) if name not in known]
@@ -163,6 +181,35 @@ def _version(kind: Kind) -> dict[str, Json]:
     if kind.selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
     return version
+
+
+def _describe(found: dict[str, Json], info: inspect.Type, notes: Notes) -> None:
+    """Say of each field what it means, where that is known."""
+    match info:
+        case inspect.Metadata(type=inner):
+            _describe(found, inner, notes)
+        case inspect.StructType() if "properties" in found:
+            for field in info.fields:
+                part = found["properties"][field.encode_name]
+                _describe(part, field.type, notes)
+                note = notes(info.cls).get(field.name)
+                part.update({"description": note} if note else {})
+        case inspect.VarTupleType() if "items" in found:
+            _describe(found["items"], info.item_type, notes)
+        case inspect.DictType() if "additionalProperties" in found:
+            _describe(found["additionalProperties"], info.value_type, notes)
+        case inspect.UnionType() if "properties" in found or "items" in found:
+            (option,) = [o for o in info.types if not isinstance(o, inspect.NoneType)]
+            _describe(found, option, notes)
+
+
+def _count_from_zero(whole: dict[str, Json], columns: tuple[Column, ...]) -> None:
+    """Let kubectl print 0, and not nothing, for what is counted in the status and left out."""
+    for column in columns:
+        _, part, *path = column.path.split(".")
+        if column.type == "integer" and part == "status":
+            (name,) = path
+            whole["properties"][part]["properties"][name]["default"] = 0
 
 
 def _column(column: Column) -> dict[str, Json]:

@@ -4,6 +4,7 @@ import click
 import yaml
 
 from policyd.api.crd import KINDS, definition
+from policyd.field_notes import field_notes
 
 
 @click.command("crds")
@@ -13,5 +14,5 @@ def command() -> None:
     Install them with `policyd crds | kubectl apply -f -`. Where Kueue is installed, its own are
     used as they are: leave them.
     """
-    documents = [definition(kind) for kind in KINDS]
+    documents = [definition(kind, notes=field_notes) for kind in KINDS]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)

@@ -1,12 +1,18 @@
 """`policyd schema`: the shape of policies and cases, for editors."""
 
+import copy
 import json
 from typing import Literal
 
 import click
+import msgspec
 
+from policyd.api import policy
+from policyd.api.meta import Json
+from policyd.engine import cases
 from policyd.engine.cases import cases_shape
 from policyd.engine.schema import policy_shape
+from policyd.field_notes import field_notes
 
 
 @click.command("schema")
@@ -25,4 +31,18 @@ def command(what: Literal["policy", "cases"]) -> None:
       #   yaml-language-server: $schema=policy.schema.json
     """
     shape = policy_shape() if what == "policy" else cases_shape()
-    click.echo(json.dumps(shape.schema, indent=2))
+    click.echo(json.dumps(_described(shape.schema), indent=2))
+
+
+def _described(schema: Json) -> Json:
+    """Say of each field what it means, for editors to show."""
+    described = copy.deepcopy(schema)
+    for name, definition in described["$defs"].items():
+        struct = getattr(policy, name, None) or getattr(cases, name, None)
+        if struct is None:
+            continue
+        notes = field_notes(struct)
+        for field in msgspec.structs.fields(struct):
+            if field.name in notes and field.encode_name in definition.get("properties", {}):
+                definition["properties"][field.encode_name]["description"] = notes[field.name]
+    return described

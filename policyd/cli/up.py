@@ -20,6 +20,7 @@ from policyd.cli.live import Live
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
 from policyd.errors import ConfigurationError
+from policyd.field_notes import field_notes
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
@@ -202,7 +203,9 @@ async def forget_door(client: Client) -> None:
 async def install(client: Client, options: Options) -> None:
     """Create policyd's kinds, the nodes, the teams with their queues, and the policy library."""
     for kind in KINDS:
-        await _ensure(client, resources.CUSTOM_RESOURCE_DEFINITIONS, definition(kind))
+        await _ensure(
+            client, resources.CUSTOM_RESOURCE_DEFINITIONS, definition(kind, notes=field_notes)
+        )
     for item in (*demo.nodes(options.nodes, options.racks), *demo.teams()):
         await _ensure(client, DEMO_RESOURCES[item["kind"]], item)
     if not options.policies:

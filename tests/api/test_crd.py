@@ -8,6 +8,7 @@ import pytest
 from policyd.api.crd import KINDS, definition, schema
 from policyd.api.meta import Wire
 from policyd.api.schema import PRESERVED, REQUIRED, QuantityText, at_least, keyed, unordered
+from policyd.field_notes import field_notes
 from tests.generate_crds import FOLDER, documents
 
 OBJECT = {
@@ -126,6 +127,34 @@ def test_columns_and_selectable_fields_name_fields_of_the_schema():
                 if step == {"type": "object"}:
                     break
                 step = step["properties"][name]
+
+
+def status_of(kind, **options):
+    whole = definition(kind, **options)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return whole["properties"]["status"]["properties"]
+
+
+def test_kubectl_prints_zero_where_nothing_waits():
+    queue, local_queue = (status_of(kind) for kind in KINDS[:2])
+
+    for status in (queue, local_queue):
+        assert status["pendingWorkloads"]["default"] == 0
+        assert status["admittedWorkloads"]["default"] == 0
+
+
+def test_only_our_own_kinds_say_what_each_field_means():
+    whole = {
+        kind.type.__name__: definition(kind, notes=field_notes)["spec"]["versions"][0]["schema"]
+        for kind in KINDS
+    }
+
+    spec = whole["Policy"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert spec["matchConditions"]["description"].startswith("Which of those it concerns, by CEL")
+    rules = spec["matchConstraints"]["properties"]["resourceRules"]
+    assert rules["description"].startswith("What the policy concerns")
+    plain = {kind.type.__name__: definition(kind) for kind in KINDS}
+    versions = plain["ClusterQueue"]["spec"]["versions"]
+    assert whole["ClusterQueue"] == versions[0]["schema"]
 
 
 def test_a_status_is_a_subresource():

@@ -339,6 +339,13 @@ def test_the_schema_is_one_that_editors_can_use(what, folder):
     jsonschema.validate(yaml.safe_load(text), schema)
 
 
+def test_the_schema_says_what_each_field_means():
+    definitions = json.loads(run("schema").stdout)["$defs"]
+
+    described = definitions["PolicySpec"]["properties"]["priority"]["description"]
+    assert described == "Who mutates first: the higher, then the lower name."
+
+
 @pytest.mark.parametrize("name", ["check", "apply", "test", "schema"])
 def test_every_command_teaches_by_example(name):
     result = run(name, "--help")

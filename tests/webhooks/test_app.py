@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
-from policyd.api.admission import ReviewError
-from webhooks.app import DEFAULT_TIMEOUT_SECONDS, MAXIMUM_BODY_BYTES, create_app, timeout_seconds
+from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from webhooks.app import DEFAULT_TIMEOUT_SECONDS, create_app, timeout_seconds
 from webhooks.health import Readiness
 from webhooks.metrics import DoorMetrics
 
@@ -74,7 +74,7 @@ def call(method="POST", url="/mutate", content=b"{}", headers=JSON):
             id="no-content-type",
         ),
         pytest.param(
-            call(url="/validate", content=b" " * (MAXIMUM_BODY_BYTES + 1)),
+            call(url="/validate", content=b" " * (MAXIMUM_REVIEW_BYTES + 1)),
             413,
             "the review has more than 3145728 bytes",
             id="too-large",
@@ -93,7 +93,7 @@ def test_what_is_no_call_is_refused_in_one_sentence(given, code, sentence):
 
 
 def test_a_body_of_exactly_the_limit_is_read():
-    body = b'"' + b"x" * (MAXIMUM_BODY_BYTES - 2) + b'"'
+    body = b'"' + b"x" * (MAXIMUM_REVIEW_BYTES - 2) + b'"'
 
     assert client_for().post("/mutate", content=body, headers=JSON).status_code == 200
 
