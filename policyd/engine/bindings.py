@@ -3,7 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from policyd.engine.compiled import MUTATING, OWN, VALIDATING, CompiledBinding, CompiledPolicy
+from policyd.engine.compiled import (
+    MUTATING,
+    OWN,
+    VALIDATING,
+    CompiledBinding,
+    CompiledException,
+    CompiledPolicy,
+)
 
 NEEDS_BINDING = frozenset({VALIDATING, MUTATING})
 """Kinds that do nothing without a binding."""
@@ -17,7 +24,9 @@ BINDING_KINDS = {
 
 
 def bind(
-    policies: Iterable[CompiledPolicy], bindings: Iterable[CompiledBinding]
+    policies: Iterable[CompiledPolicy],
+    bindings: Iterable[CompiledBinding],
+    exceptions: Iterable[CompiledException] = (),
 ) -> list[CompiledPolicy]:
     """Give each policy its bindings, ordered by name; leave out those that need one and have none.
 
@@ -27,13 +36,24 @@ def bind(
     for binding in sorted(bindings, key=lambda binding: binding.name):
         by_policy.setdefault((binding.policy_kind, binding.policy), []).append(binding)
     bound = []
-    for policy in policies:
+    exceptions = tuple(exceptions)
+    for policy in (_excepted(policy, exceptions) for policy in policies):
         found = by_policy.get((policy.kind, policy.name))
         if found:
             bound.append(replace(policy, bindings=tuple(_completed(b, policy) for b in found)))
         elif policy.kind not in NEEDS_BINDING:
             bound.append(policy)
     return bound
+
+
+def _excepted(policy: CompiledPolicy, exceptions: tuple[CompiledException, ...]) -> CompiledPolicy:
+    """Give a policy the exceptions that name it."""
+    names = {(policy.kind, policy.name), ("", policy.name)}
+    own = tuple(exception for exception in exceptions if not names.isdisjoint(exception.policies))
+    if not own:
+        return policy
+    uses = policy.uses.union(*(exception.uses for exception in own))
+    return replace(policy, exceptions=(*policy.exceptions, *own), uses=uses)
 
 
 def _completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBinding:

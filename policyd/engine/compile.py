@@ -53,15 +53,15 @@ class Layout:
 
     Attributes:
         root: The path of the specification.
-        names: What a field is called there, if not as in policyd's own kind.
+        elsewhere: The paths of fields that are not there, or are called otherwise.
     """
 
     root: Path = ("spec",)
-    names: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, Path] = field(default_factory=dict)
 
     def at(self, name: str, *steps: str | int) -> Path:
         """Return the path of a field, or of what is in it."""
-        return (*self.root, self.names.get(name, name), *steps)
+        return (*self.elsewhere.get(name, (*self.root, name)), *steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

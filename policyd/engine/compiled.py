@@ -4,7 +4,7 @@ Policies of all kinds come to the same: policyd's own, the API server's, and Kyv
 is said here: how a denial is worded, and what a binding adds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,7 @@ from policyd.api.policy import (
     Reason,
 )
 from policyd.cel import Program
+from policyd.engine.facts import Facts
 from policyd.engine.inject import Step
 from policyd.engine.templates import Template
 
@@ -72,6 +73,35 @@ class CompiledBinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledException:
+    """What is lifted from policies for some requests.
+
+    Attributes:
+        name: The exception's name.
+        policies: Kind and name of the policies; an empty kind stands for any.
+        conditions: All must be true of the request.
+        images: Images that the policy is to allow, rather than being lifted.
+        values: Values that it is to allow.
+    """
+
+    name: str
+    policies: frozenset[tuple[str, str]]
+    conditions: tuple[Program, ...]
+    images: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The variables that its conditions name."""
+        return frozenset().union(*(program.variables_used for program in self.conditions))
+
+    @property
+    def lifts(self) -> bool:
+        """Whether the policy is lifted, and not only told what to allow."""
+        return not self.images and not self.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPolicy:
     """A policy that can be evaluated.
 
@@ -95,7 +125,9 @@ class CompiledPolicy:
         bindings: Where it applies; the policy's own word if it needs no binding.
         namespace: The only namespace it concerns, if it is a namespaced kind.
         part: Which part of what the author wrote this is, if it was taken apart.
-        exempt: Tells whether an exception lifts it from a request, by the variables.
+        templates: Whether expressions see a pod template as if it were a pod.
+        applies: Tells what its rules cannot say about the requests it concerns.
+        exceptions: What is lifted from it.
     """
 
     policy: Policy
@@ -116,7 +148,9 @@ class CompiledPolicy:
     kind: str = OWN
     namespace: str = ""
     part: str = ""
-    exempt: Callable[[Mapping[str, object]], bool] | None = None
+    templates: bool = False
+    applies: Callable[[Facts], bool] | None = None
+    exceptions: tuple[CompiledException, ...] = ()
 
     @property
     def id(self) -> str:

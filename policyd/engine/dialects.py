@@ -8,7 +8,8 @@ from typing import Final, Literal
 from policyd.cel import Environment, admission_environment
 from policyd.cel.environments import DEFAULT_VERSION, conditions_environment, message_environment
 from policyd.cel.functions import Version
-from policyd.cel.types import Type
+from policyd.cel.kyverno import DICELESS, Chance, kyverno_environment
+from policyd.cel.types import DYN, Type
 from policyd.engine.functions import expression_environment, with_variables
 
 Place = Literal["conditions", "expressions", "mutations", "messages"]
@@ -22,10 +23,12 @@ class Dialect:
     Attributes:
         version: Decides which functions there are.
         cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
+        chance: The clock and the dice, which Kyverno's policies may ask.
     """
 
     version: Version = DEFAULT_VERSION
     cel_go: Version | None = None
+    chance: Chance = DICELESS
 
     def of(self, environment: Environment) -> Environment:
         """Return an environment in this dialect."""
@@ -88,5 +91,23 @@ def native_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - o
         expressions=dialect.of(admission_environment(version, params=params)),
         mutations=dialect.of(admission_environment(version, params=params, mutation=True)),
         messages=dialect.of(message_environment(version, params=params)),
+        one_line=False,
+    )
+
+
+@cache
+def kyverno_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+    """Return the environments of Kyverno's policies, which are one but for mutations."""
+    expressions = dialect.of(kyverno_environment(dialect.version, chance=dialect.chance))
+    mutations = dialect.of(
+        kyverno_environment(dialect.version, mutation=True, chance=dialect.chance)
+    )
+    if params:
+        expressions = expressions.extend(variables={"params": DYN})
+    return Places(
+        conditions=expressions,
+        expressions=expressions,
+        mutations=mutations,
+        messages=expressions,
         one_line=False,
     )

@@ -12,7 +12,7 @@ from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.equivalents import equivalent_match
-from policyd.engine.facts import Facts, View
+from policyd.engine.facts import Facts, View, as_pod
 from policyd.engine.match import (
     Attributes,
     rules_match,
@@ -94,7 +94,7 @@ def invocations(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
             matched = seen_by(constraints, facts)
     except PolicydError as error:
         raise ConfigurationError.of(policy, error) from error
-    if matched is None:
+    if matched is None or (policy.applies is not None and not policy.applies(facts)):
         return
     seen = None if matched is facts.attributes else matched
     for binding in policy.bindings:
@@ -171,12 +171,13 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
         PolicydError: If a condition fails, and none says no; if there is no time left.
     """
     policy = invocation.policy
-    views = facts.views if "pod" in policy.uses else (facts.whole,)
+    each = policy.templates or "pod" in policy.uses
+    views = facts.views if each else (facts.whole,)
     found = []
     for view in views:
         facts.check_time()
         variables = variables_of(invocation, facts, view)
-        if policy.exempt is not None and policy.exempt(variables):
+        if policy.exceptions and _excepted(policy, variables):
             continue
         if not policy.conditions or _conditions_hold(policy, variables):
             found.append(make_match(policy, view, variables))
@@ -191,37 +192,81 @@ def make_match(policy: CompiledPolicy, view: View, variables: dict[str, object])
     return Match(view, variables, budget)
 
 
+def object_of(invocation: Invocation, facts: Facts, view: View) -> Json:
+    """Return what expressions see as `object`."""
+    matched = invocation.matched
+    obj = facts.object if matched is None else facts.seen_as(matched).object
+    return as_pod(obj, view.template or ()) if invocation.policy.templates else obj
+
+
 def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, object]:
     """Return what the expressions of a policy see of a request, as far as they name it."""
-    uses = invocation.policy.uses
+    policy = invocation.policy
+    uses = policy.uses
     if not uses:
         return {}
     variables: dict[str, object] = {"object": facts.object, "workload": facts.subject}
+    extra = facts.surroundings.extra
     for name in uses:
         look_up = _VARIABLES.get(name)
         if look_up is not None:
             variables[name] = look_up(facts)
+        elif name in extra:
+            variables[name] = extra[name]
     if "pod" in uses:
         there = view.template is not None
         variables["pod"] = value_at(facts.subject, view.template or ()) if there else {}
     if "params" in uses:
         variables["params"] = invocation.param
+    if invocation.matched is not None or policy.templates:
+        _see_otherwise(variables, invocation, facts, view)
+    return variables
+
+
+def _see_otherwise(
+    variables: dict[str, object], invocation: Invocation, facts: Facts, view: View
+) -> None:
+    """Let a policy see the version that its rule names, and templates as if they were pods."""
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if facts.surroundings.extra:
-        variables |= facts.surroundings.extra
-    return variables
+    if invocation.policy.templates and view.template:
+        for name in ("object", "oldObject"):
+            variables[name] = as_pod(variables.get(name), view.template)
 
 
 _VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {
     "oldObject": lambda facts: facts.old_object,
     "request": lambda facts: facts.request_variable,
     "namespaceObject": lambda facts: facts.namespace_object,
+    "images": lambda facts: facts.images,
     "authorizer": lambda facts: facts.authorizer,
     "authorizer.requestResource": lambda facts: facts.request_resource_check,
 }
 """What is looked up only if an expression names it."""
+
+
+def _excepted(policy: CompiledPolicy, variables: dict[str, object]) -> bool:
+    """Tell whether an exception lifts a policy; what others allow goes to its expressions.
+
+    Raises:
+        EvaluationError: If an exception cannot be evaluated.
+    """
+    images: list[str] = []
+    values: list[str] = []
+    for exception in policy.exceptions:
+        budget = Budget(MATCH_CONDITIONS_LIMIT)
+        try:
+            applies = all(p.evaluate(variables, budget) is True for p in exception.conditions)
+        except CelError as error:
+            raise EvaluationError(f"exception `{exception.name}` failed: {error}") from error
+        if applies and exception.lifts:
+            return True
+        if applies:
+            images += exception.images
+            values += exception.values
+    variables["exceptions"] = {"allowedImages": images, "allowedValues": values}
+    return False
 
 
 def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bool:
@@ -254,6 +299,8 @@ def failed_expression(source: str, error: CelError) -> str:
 
 
 _GO_WORDS: Final = (
+    (re.compile(r"no such overload: optional applied to '\([^']*\)'"), "no such overload"),
+    (re.compile(r"no such overload: expected \w+, found \w+"), "no such overload"),
     (re.compile(r"(no such overload: \S+) applied to '\([^']*\)'"), r"\1"),
     (re.compile(r"no such overload: \S+ has no field '([^']*)'"), r"no such key: \1"),
 )

@@ -25,10 +25,19 @@ from policyd.engine.match import (
     original_attributes_of,
 )
 from policyd.engine.surroundings import Surroundings
-from policyd.engine.workloads import PodTemplate, WorkloadKind, find_kind, pod_templates
+from policyd.engine.workloads import (
+    PodTemplate,
+    WorkloadKind,
+    find_kind,
+    pod_templates,
+    value_at,
+)
 from policyd.patch.operations import Path
 
 T = TypeVar("T")
+
+CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
+"""The fields of a pod that hold containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +240,56 @@ class Facts:
             convert(self.old_object, kind),
             {**self.request_variable, **named},
         )
+
+    @_Once
+    def images(self) -> dict[str, list[str]]:
+        """The images of the pods, by the list of containers they are in."""
+        found: dict[str, list[str]] = {field: [] for field in CONTAINER_LISTS}
+        for template in self.templates:
+            for field, images in found.items():
+                containers = value_at(self.subject, (*template.path, "spec", field))
+                images += [
+                    container["image"]
+                    for container in (containers if isinstance(containers, list) else ())
+                    if isinstance(container, dict) and isinstance(container.get("image"), str)
+                ]
+        return found
+
+
+def as_pod(obj: Json, template: Path) -> Json:
+    """Return an object as if it were the pod that its template makes, in the object's namespace.
+
+    All but `spec` and `metadata` stays the object's; what the template has not, is not there.
+    """
+    if not template or not isinstance(obj, dict):
+        return obj
+    inner = value_at(obj, template)
+    pod = {key: value for key, value in obj.items() if key not in ("spec", "metadata")}
+    if not isinstance(inner, dict):
+        return pod
+    if "spec" in inner:
+        pod["spec"] = inner["spec"]
+    metadata = inner.get("metadata")
+    if isinstance(metadata, dict):
+        namespace = value_at(obj, ("metadata", "namespace"))
+        own = {} if namespace is None else {"namespace": namespace}
+        pod["metadata"] = {**metadata, **own}
+    return pod
+
+
+def in_template(obj: Json, template: Path, pod: Json) -> Json:
+    """Put what became of a template's pod back into a copy of the object; see `as_pod`."""
+    if template:
+        step, *rest = template
+        inner = in_template(obj[step], tuple(rest), pod)
+        if isinstance(obj, list):
+            return [inner if index == step else item for index, item in enumerate(obj)]
+        return {**obj, step: inner}
+    changed = {**obj, **{key: pod[key] for key in ("spec", "metadata") if key in pod}}
+    if "namespace" not in (obj.get("metadata") or {}) and isinstance(pod.get("metadata"), dict):
+        metadata = {key: value for key, value in pod["metadata"].items() if key != "namespace"}
+        changed["metadata"] = metadata
+    return changed
 
 
 class Seen(NamedTuple):

@@ -9,10 +9,11 @@ from policyd.api.meta import Json
 from policyd.api.policy import API_VERSION, GROUP, Policy
 from policyd.engine.check import check_policy
 from policyd.engine.compile import OWN_FORM, Form, compile_policy
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.compiled import CompiledBinding, CompiledException, CompiledPolicy
 from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
+from policyd.engine.kyverno.load import is_kyverno, load_kyverno
 from policyd.engine.native import FORMS, is_binding, is_native, read_binding, read_policy
 from policyd.engine.schema import policy_shape
 from policyd.errors import did_you_mean
@@ -29,12 +30,14 @@ class Loaded:
         findings: What is wrong, or doubtful.
         bindings: Where policies apply.
         objects: What is neither, such as params and namespaces.
+        exceptions: What is lifted from policies.
     """
 
     policies: tuple[CompiledPolicy, ...] = ()
     findings: tuple[Finding, ...] = ()
     bindings: tuple[CompiledBinding, ...] = ()
     objects: tuple[Json, ...] = ()
+    exceptions: tuple[CompiledException, ...] = ()
 
 
 def load_policies(text: str | bytes, source: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
@@ -59,6 +62,7 @@ def gather(parts: Iterable[Loaded]) -> Loaded:
         tuple(finding for part in parts for finding in part.findings),
         tuple(binding for part in parts for binding in part.bindings),
         tuple(obj for part in parts for obj in part.objects),
+        tuple(exception for part in parts for exception in part.exceptions),
     )
 
 
@@ -71,6 +75,9 @@ def load_document(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loa
         policy, findings = read_policy(document)
         form = FORMS[value["kind"]]
         return _compiled(policy, document, findings, form, dialect)
+    if is_kyverno(value):
+        policies, exceptions, found = load_kyverno(document, dialect)
+        return Loaded(tuple(policies), tuple(found), exceptions=tuple(exceptions))
     if is_binding(value):
         binding, findings = read_binding(document)
         return Loaded((), tuple(findings), () if binding is None else (binding,))

@@ -16,11 +16,12 @@ from policyd.engine.evaluate import (
     invocations,
     make_match,
     matches,
+    object_of,
     variables_of,
 )
-from policyd.engine.facts import Facts
+from policyd.engine.facts import Facts, in_template
 from policyd.engine.inject import Step, Target, apply_step
-from policyd.engine.patches import mutated
+from policyd.engine.patches import POD, mutated, type_of
 from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
@@ -157,11 +158,12 @@ class _Mutation:
             return
         self._verdict.matched(policy)
         changed = False
-        for mutation in policy.mutations if facts.object is not None else ():
-            try:
-                changed = self._change(invocation, mutation, found[0]) or changed
-            except CATCHABLE as error:
-                self._verdict.fail(policy, error, invocation.binding)
+        for match in found if facts.object is not None else ():
+            for mutation in policy.mutations:
+                try:
+                    changed = self._change(invocation, mutation, match) or changed
+                except CATCHABLE as error:
+                    self._verdict.fail(policy, error, invocation.binding)
         self._seen[policy.id] = len(self._changes)
         if changed:
             self._note(policy)
@@ -182,10 +184,14 @@ class _Mutation:
         except CelError as error:
             raise EvaluationError(failed_expression(mutation.program.source, error)) from error
         before = facts.object
-        seen = before if invocation.matched is None else facts.seen_as(invocation.matched).object
-        after = mutated(seen, mutation, value, typed=facts.surroundings.typed)
+        seen = object_of(invocation, facts, match.view)
+        template = match.view.template if invocation.policy.templates else None
+        struct = POD if template else type_of(seen)
+        after = mutated(seen, mutation, value, struct, typed=facts.surroundings.typed)
         if after is seen:
             return False
+        if template:
+            after = in_template(before, template, after)
         return self._replace(before, restore(after, before))
 
     def _replace(self, before: Json, after: Json) -> bool:

@@ -121,13 +121,14 @@ def _resource(obj: Json, kind: GroupVersionKind) -> tuple[GroupVersionResource, 
         plural, namespaced = built_in.plural, built_in.namespaced
     else:
         workload = find_kind(obj)
-        plural = workload.plural if workload else _plural(kind.kind)
+        plural = workload.plural if workload else plural_of(kind.kind)
         namespaced = kind.kind not in _CLUSTER_KINDS
     resource = GroupVersionResource(group=kind.group, version=kind.version, resource=plural)
     return resource, namespaced
 
 
-def _plural(kind: str) -> str:
+def plural_of(kind: str) -> str:
+    """Guess the plural of a kind that is not known."""
     word = kind.lower()
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"

@@ -21,11 +21,14 @@ from policyd.errors import PolicydError
 from policyd.patch.builtin_types import MistypedError, typed_view
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError, PatchTestError, Verb
-from policyd.patch.schema import DEDUCED, Schema, schema_of_type
+from policyd.patch.schema import DEDUCED, schema_of_type
 from policyd.patch.structured import AtomicError, merge_applied
 from policyd.patch.typed import SchemaError
 
 _VERBS: Final = get_args(Verb)
+POD: Final = "core/v1.Pod"
+"""What a pod template is seen as by a policy for pods."""
+
 _SAFE: Final = 2**53 - 1
 """The greatest whole number that every reader of JSON keeps."""
 
@@ -43,22 +46,24 @@ def type_of(obj: Json) -> str | None:
     return found.type_name if found is not None else None
 
 
-def mutated(obj: Json, mutation: CompiledMutation, value: object, *, typed: bool) -> Json:
+def mutated(
+    obj: Json, mutation: CompiledMutation, value: object, struct: str | None, *, typed: bool
+) -> Json:
     """Return an object with what a mutation evaluated to applied; `obj` itself if nothing changes.
 
     Args:
         obj: The object, which stays as it is.
         mutation: The mutation.
         value: What its expression evaluated to.
+        struct: The built-in type of the object, None for a custom kind.
         typed: Whether an object of a built-in kind is read by its type afterwards.
 
     Raises:
         MutationError: If it cannot be applied.
     """
     strict = mutation.patch_type == "JSONPatch"
-    result = _patched(obj, value) if strict else _applied(obj, value)
-    struct = type_of(obj) if typed else None
-    return result if struct is None else _read(result, struct, strict=strict)
+    result = _patched(obj, value) if strict else _applied(obj, value, struct)
+    return result if struct is None or not typed else _read(result, struct, strict=strict)
 
 
 def _read(obj: Json, struct: str, *, strict: bool) -> Json:
@@ -72,14 +77,15 @@ def _read(obj: Json, struct: str, *, strict: bool) -> Json:
     return read
 
 
-def _applied(obj: Json, value: object) -> Json:
+def _applied(obj: Json, value: object, struct: str | None) -> Json:
     if not isinstance(value, Struct):
         raise MutationError(f"unsupported return type from ApplyConfiguration: {type_name(value)}")
     _check_types(value, value.type_name)
-    applied = to_json(value)
+    applied = _without_empty_lists(to_json(value))
     applied["apiVersion"], applied["kind"] = obj.get("apiVersion"), obj.get("kind")
+    schema = DEDUCED if struct is None else schema_of_type(struct)
     try:
-        return merge_applied(obj, applied, _schema(obj), forbid_atomic=True, what="")
+        return merge_applied(obj, applied, schema, forbid_atomic=True, what="")
     except AtomicError as error:
         wrong = f"error applying patch: invalid ApplyConfiguration: {error}"
         raise MutationError(wrong, hint=error.hint) from error
@@ -88,9 +94,13 @@ def _applied(obj: Json, value: object) -> Json:
         raise MutationError(f"{wrong}: {error}") from error
 
 
-def _schema(obj: Json) -> Schema:
-    struct = type_of(obj)
-    return DEDUCED if struct is None else schema_of_type(struct)
+def _without_empty_lists(value: Json) -> Json:
+    """Put null in the place of empty lists: that is what becomes of them in Go on their way."""
+    if isinstance(value, dict):
+        return {key: _without_empty_lists(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_without_empty_lists(item) for item in value] or None
+    return value
 
 
 def _patched(obj: Json, value: object) -> Json:

@@ -11,7 +11,7 @@ from typing import Final
 
 from policyd.api.admission import AdmissionRequest
 from policyd.engine.bindings import bind
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.compiled import CompiledBinding, CompiledException, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision
 from policyd.engine.equivalents import ServedVersions, equivalents
@@ -50,6 +50,7 @@ class PolicySet:
         *,
         namespaces: NamespaceLookup | None = None,
         bindings: Iterable[CompiledBinding] = (),
+        exceptions: Iterable[CompiledException] = (),
         surroundings: Surroundings | None = None,
     ) -> None:
         """Take policies in any order.
@@ -59,9 +60,12 @@ class PolicySet:
             namespaces: Finds the Namespace object of a request's namespace; that of
                 `surroundings` if left out.
             bindings: Where they apply. Policies of the API server's kinds do nothing without.
+            exceptions: What is lifted from them.
             surroundings: What policies may ask about besides.
         """
-        by_name = sorted(bind(policies, bindings), key=lambda policy: (policy.name, policy.id))
+        by_name = sorted(
+            bind(policies, bindings, exceptions), key=lambda policy: (policy.name, policy.id)
+        )
         self.policies: tuple[CompiledPolicy, ...] = tuple(by_name)
         if surroundings is None:
             assert namespaces is not None, "namespaces are looked up somewhere"

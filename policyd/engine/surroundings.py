@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from policyd.api.admission import UserInfo
 from policyd.cel import CelError
+from policyd.cel.kyverno import kyverno_values
 from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.equivalents import ServedVersions, served_versions
@@ -35,7 +36,7 @@ class Surroundings:
         served: Knows the versions that are served.
         typed: Whether objects of built-in kinds are read by the API server's own types after each
             mutation, as it does: what they have no place for is dropped, or an error.
-        extra: Further variables of expressions, by name.
+        extra: The values of variables that stand for the world outside, by name: Kyverno's.
     """
 
     namespaces: NamespaceLookup
@@ -43,4 +44,4 @@ class Surroundings:
     authorize: Authorize = authorize_nobody
     served: ServedVersions = served_versions
     typed: bool = True
-    extra: Mapping[str, object] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=kyverno_values)

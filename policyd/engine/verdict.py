@@ -114,7 +114,7 @@ class Verdict:
     def _fail_foreign(
         self, policy: CompiledPolicy, text: str, binding: CompiledBinding, *, configuration: bool
     ) -> None:
-        mutating = policy.kind == MUTATING
+        mutating = bool(policy.mutations)
         denial = Denial(
             policy=policy.name,
             message=text,

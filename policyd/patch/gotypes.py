@@ -65,6 +65,8 @@ PRESENT: Mapping[str, Object] = {
         "deprecatedSource": {},
         "eventTime": None,
     },
+    "rbac/v1.ClusterRole": {"rules": None},
+    "rbac/v1.Role": {"rules": None},
 }
 """The fields that a struct is never written without, and their zero values."""
 

@@ -1,0 +1,234 @@
+"""Kyverno's policies, as far as they are CEL: what is read of them, in all their versions."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from policyd.api.admission import FailurePolicy, Operation
+from policyd.api.meta import Json, ObjectMeta
+from policyd.api.native import NativeValidation
+from policyd.api.policy import (
+    AuditAnnotation,
+    Closed,
+    Enforcement,
+    MatchResources,
+    Mutation,
+    NamedExpression,
+    ParamKind,
+    ParamRef,
+    ReinvocationPolicy,
+)
+from policyd.api.selectors import LabelSelector
+
+Texts = tuple[str, ...]
+
+
+class PodControllers(Closed, frozen=True):
+    """The controllers for whose pod templates a policy for pods stands as well."""
+
+    controllers: Texts | None = None
+
+
+class Autogen(Closed, frozen=True):
+    """What Kyverno makes of a policy besides; what concerns other kinds is Kyverno's own matter."""
+
+    pod_controllers: PodControllers | None = None
+    validating_admission_policy: Json = None
+    mutating_admission_policy: Json = None
+
+
+class Switch(Closed, frozen=True):
+    """Whether something is done."""
+
+    enabled: bool = True
+
+
+class Evaluation(Closed, frozen=True):
+    """When a policy is evaluated, and on what."""
+
+    mode: Literal["Kubernetes", "JSON"] = "Kubernetes"
+    admission: Switch = Switch()
+    background: Json = None
+    mutate_existing: Switch = Switch(enabled=False)
+
+
+_Actions = Annotated[tuple[Enforcement, ...], msgspec.Meta(max_length=3)]
+
+
+class ValidatingPolicySpec(Closed, frozen=True):
+    """What a ValidatingPolicy concerns and demands."""
+
+    match_constraints: MatchResources = MatchResources()
+    validations: tuple[NativeValidation, ...] = ()
+    audit_annotations: tuple[AuditAnnotation, ...] = ()
+    match_conditions: tuple[NamedExpression, ...] = ()
+    variables: tuple[NamedExpression, ...] = ()
+    validation_actions: _Actions = ("Deny",)
+    failure_policy: FailurePolicy = "Fail"
+    evaluation: Evaluation = Evaluation()
+    autogen: Autogen = Autogen()
+    webhook_configuration: Json = None
+
+
+class ValidatingPolicy(Closed, frozen=True):
+    """A policy of Kyverno's that validates."""
+
+    api_version: str
+    kind: Literal["ValidatingPolicy", "NamespacedValidatingPolicy"]
+    metadata: ObjectMeta
+    spec: ValidatingPolicySpec
+    status: Json = None
+
+
+class MutatingPolicySpec(Closed, frozen=True):
+    """What a MutatingPolicy concerns and changes."""
+
+    mutations: tuple[Mutation, ...]
+    match_constraints: MatchResources = MatchResources()
+    match_conditions: tuple[NamedExpression, ...] = ()
+    variables: tuple[NamedExpression, ...] = ()
+    failure_policy: FailurePolicy = "Fail"
+    reinvocation_policy: ReinvocationPolicy = "Never"
+    evaluation: Evaluation = Evaluation()
+    autogen: Autogen = Autogen()
+    target_match_constraints: Json = None
+    target_match_conditions: Json = None
+    webhook_configuration: Json = None
+
+
+class MutatingPolicy(Closed, frozen=True):
+    """A policy of Kyverno's that mutates."""
+
+    api_version: str
+    kind: Literal["MutatingPolicy", "NamespacedMutatingPolicy"]
+    metadata: ObjectMeta
+    spec: MutatingPolicySpec
+    status: Json = None
+
+
+class Subject(Closed, frozen=True):
+    """A user, group or service account."""
+
+    kind: Literal["User", "Group", "ServiceAccount"]
+    name: str
+    namespace: str = ""
+    api_group: str = ""
+
+
+class ResourceFilter(Closed, frozen=True):
+    """Objects, by what is known of them; all that is given must hold."""
+
+    kinds: Texts = ()
+    operations: tuple[Operation, ...] = ()
+    name: str = ""
+    names: Texts = ()
+    namespaces: Texts = ()
+    annotations: dict[str, str] = {}
+    selector: LabelSelector | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class Filter(Closed, frozen=True):
+    """Requests, by their object and by who sends them."""
+
+    resources: ResourceFilter = ResourceFilter()
+    subjects: tuple[Subject, ...] = ()
+    roles: Texts = ()
+    cluster_roles: Texts = ()
+
+
+class Filters(Closed, frozen=True):
+    """Requests that any filter picks, or all do; a filter may stand here itself."""
+
+    any: tuple[Filter, ...] = ()
+    all: tuple[Filter, ...] = ()
+    resources: ResourceFilter = ResourceFilter()
+    subjects: tuple[Subject, ...] = ()
+    roles: Texts = ()
+    cluster_roles: Texts = ()
+
+
+class CelValidation(Closed, frozen=True):
+    """A rule's validations by CEL."""
+
+    expressions: tuple[NativeValidation, ...] = ()
+    variables: tuple[NamedExpression, ...] = ()
+    audit_annotations: tuple[AuditAnnotation, ...] = ()
+    param_kind: ParamKind | None = None
+    param_ref: ParamRef | None = None
+    generate: bool = False
+
+
+class RuleValidation(Closed, frozen=True):
+    """What a rule demands; only `cel` is read."""
+
+    cel: CelValidation | None = None
+    message: str = ""
+    failure_action: str = ""
+    failure_action_overrides: Json = None
+    allow_existing_violations: bool = True
+
+
+class PolicyRule(Closed, frozen=True):
+    """One rule of a ClusterPolicy."""
+
+    name: str
+    match: Filters = Filters()
+    exclude: Filters = Filters()
+    cel_preconditions: tuple[NamedExpression, ...] = ()
+    validate: RuleValidation | None = None
+    skip_background_requests: bool = True
+
+
+class ClusterPolicySpec(Closed, frozen=True):
+    """The rules of a ClusterPolicy."""
+
+    rules: Annotated[tuple[PolicyRule, ...], msgspec.Meta(min_length=1)]
+    validation_failure_action: str = "Audit"
+    validation_failure_action_overrides: Json = None
+    failure_policy: FailurePolicy = "Fail"
+    background: bool = True
+    admission: bool = True
+    schema_validation: bool | None = None
+    emit_warning: bool = False
+    webhook_timeout_seconds: int | None = None
+    webhook_configuration: Json = None
+    apply_rules: str = "All"
+    use_server_side_apply: bool = False
+
+
+class ClusterPolicy(Closed, frozen=True):
+    """A policy of Kyverno's older kind."""
+
+    api_version: str
+    kind: Literal["ClusterPolicy", "Policy"]
+    metadata: ObjectMeta
+    spec: ClusterPolicySpec
+    status: Json = None
+
+
+class PolicyReference(Closed, frozen=True):
+    """Names the policy that an exception is from."""
+
+    name: str
+    kind: str = ""
+
+
+class PolicyExceptionSpec(Closed, frozen=True):
+    """What is excepted from which policies."""
+
+    policy_refs: Annotated[tuple[PolicyReference, ...], msgspec.Meta(min_length=1)]
+    match_conditions: tuple[NamedExpression, ...] = ()
+    images: Texts = ()
+    allowed_values: Texts = ()
+    report_result: str = ""
+
+
+class PolicyException(Closed, frozen=True):
+    """Lifts Kyverno's policies from some requests, or hands them what they are to allow there."""
+
+    api_version: str
+    kind: Literal["PolicyException"]
+    metadata: ObjectMeta
+    spec: PolicyExceptionSpec
+    status: Json = None

@@ -1,0 +1,61 @@
+"""Policies for pods that stand for the pod templates of controllers as well.
+
+Kyverno rewrites the text of such a policy for each controller. Here the policy stays as it is, and
+sees the template as if it were a pod: helpers and aliases work, and errors point into the source.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from policyd.api.admission import Rule
+from policyd.api.policy import MatchResources
+from policyd.engine.match import selects_all
+
+_APPS: Final = ("daemonsets", "deployments", "replicasets", "statefulsets")
+_BATCH: Final = ("cronjobs", "jobs")
+
+CONTROLLERS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_APPS, "apps"),
+    **dict.fromkeys(_BATCH, "batch"),
+}
+"""The controllers a policy for pods is extended to, unless it says which, and their groups."""
+
+ANNOTATION: Final = "pod-policies.kyverno.io/autogen-controllers"
+"""Names the controllers for a ClusterPolicy: `none`, `all`, or kinds."""
+
+
+def is_for_pods(constraints: MatchResources) -> bool:
+    """Tell whether a policy is one that Kyverno extends: one plain rule, for pods."""
+    rules = constraints.resource_rules
+    return (
+        len(rules) == 1
+        and rules[0].resources == ("pods",)
+        and rules[0].api_groups == ("",)
+        and not rules[0].resource_names
+        and not constraints.exclude_resource_rules
+        and selects_all(constraints.object_selector)
+    )
+
+
+def controller_rules(controllers: Iterable[str], operations: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return the rules for the pod templates of controllers; names that are none are left out."""
+    return tuple(
+        Rule(
+            api_groups=(CONTROLLERS[name],),
+            api_versions=("v1",),
+            operations=operations,
+            resources=(name,),
+        )
+        for name in controllers
+        if name in CONTROLLERS
+    )
+
+
+def annotated_controllers(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the controllers that a ClusterPolicy's annotation names; all if it has none."""
+    given = annotations.get(ANNOTATION, "all").strip()
+    if given == "none":
+        return ()
+    if given in ("", "all"):
+        return tuple(CONTROLLERS)
+    return tuple(f"{kind.strip().lower()}s" for kind in given.split(","))

@@ -1,0 +1,174 @@
+"""Kyverno's ClusterPolicy and Policy: the rules that validate by CEL, one policy each."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from policyd.api.kyverno import (
+    ClusterPolicy,
+    ClusterPolicySpec,
+    Filters,
+    PolicyRule,
+    RuleValidation,
+)
+from policyd.api.meta import Json
+from policyd.api.policy import Enforcement, MatchConstraints, PolicySpec, Validation
+from policyd.engine.compile import Form, Layout, compile_policy
+from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.dialects import Dialect, kyverno_places
+from policyd.engine.documents import Document
+from policyd.engine.facts import Facts
+from policyd.engine.findings import Finding
+from policyd.engine.kyverno.autogen import annotated_controllers, controller_rules
+from policyd.engine.kyverno.filters import filters_of, is_plain, parse_kind, picks, rules_of
+from policyd.engine.kyverno.policies import shape_of
+from policyd.engine.native import in_own_words, validation_of
+
+GROUP: Final = "kyverno.io"
+KINDS: Final = frozenset({"ClusterPolicy", "Policy"})
+
+_OTHER_WORK: Final = {
+    "mutate": "changes objects by patterns",
+    "generate": "generates objects",
+    "verifyImages": "verifies images' signatures",
+}
+"""What rules do that is not CEL, by the field that says so."""
+
+
+def load_cluster_policy(
+    document: Document, dialect: Dialect
+) -> tuple[list[CompiledPolicy], list[Finding]]:
+    """Read and compile the rules of a policy, and say what is wrong with them."""
+    wrong = list(_not_cel(document))
+    if wrong:
+        return [], wrong
+    value, findings = shape_of(ClusterPolicy).read(document)
+    if value is None:
+        return [], findings
+    read: ClusterPolicy = msgspec.convert(value, ClusterPolicy)
+    made: list[CompiledPolicy] = []
+    for index, rule in enumerate(read.spec.rules):
+        compiled = _rule(read, rule, index, document, dialect)
+        if isinstance(compiled, CompiledPolicy):
+            made.append(compiled)
+        else:
+            findings += compiled
+    broken = any(finding.severity == "error" for finding in findings)
+    return ([] if broken else made), findings
+
+
+def _not_cel(document: Document) -> Iterator[Finding]:
+    """Say of each rule that is not CEL what it does instead."""
+    spec = document.value.get("spec")
+    rules = spec.get("rules") if isinstance(spec, dict) else None
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        work = _other_work(rule)
+        if work is not None:
+            name = rule.get("name", "")
+            message = f"rule `{name}` {work}: policyd reads the rules that validate by CEL"
+            hint = "write it as one of Kyverno's CEL policies, or leave it to Kyverno"
+            yield document.finding(message, ("spec", "rules", index), hint=hint)
+
+
+def _other_work(rule: Json) -> str | None:
+    if not isinstance(rule, dict):
+        return None
+    for field, work in _OTHER_WORK.items():
+        if field in rule:
+            return work
+    validate = rule.get("validate")
+    if isinstance(validate, dict) and "cel" not in validate:
+        return "validates by patterns"
+    return None
+
+
+def _rule(
+    policy: ClusterPolicy, rule: PolicyRule, index: int, document: Document, dialect: Dialect
+) -> CompiledPolicy | list[Finding]:
+    """Compile one rule as a policy of its own."""
+    at = ("spec", "rules", index)
+    if rule.validate is None or rule.validate.cel is None:
+        return [document.finding("a rule needs `validate`", at)]
+    extended = _controllers(policy, rule)
+    layout = Layout(
+        (*at, "validate", "cel"),
+        {
+            "validations": (*at, "validate", "cel", "expressions"),
+            "matchConditions": (*at, "celPreconditions"),
+        },
+    )
+    form = Form(kind=policy.kind, places=kyverno_places, layout=layout)
+    spec = _spec(policy.spec, rule, rule.validate, extended)
+    compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
+    if not isinstance(compiled, CompiledPolicy):
+        return compiled
+    return replace(
+        compiled,
+        part=rule.name,
+        namespace=policy.metadata.namespace if policy.kind == "Policy" else "",
+        templates=bool(extended),
+        applies=_predicate(rule, templates=bool(extended)),
+        bindings=(CompiledBinding(param_ref=spec.param_ref, actions=(spec.enforcement,)),),
+    )
+
+
+def _spec(
+    whole: ClusterPolicySpec, rule: PolicyRule, validate: RuleValidation, extended: tuple[str, ...]
+) -> PolicySpec:
+    cel = validate.cel
+    assert cel is not None, "checked by the caller"
+    rules = rules_of(rule.match)
+    operations = rules[0].operations if rules else ()
+    return PolicySpec(
+        match_constraints=MatchConstraints(
+            resource_rules=(*rules, *controller_rules(extended, operations))
+        ),
+        match_conditions=rule.cel_preconditions,
+        variables=cel.variables,
+        validations=tuple(
+            _with_message(validation_of(each), validate.message) for each in cel.expressions
+        ),
+        audit_annotations=cel.audit_annotations,
+        param_kind=cel.param_kind,
+        param_ref=cel.param_ref,
+        enforcement=_enforcement(validate.failure_action or whole.validation_failure_action),
+        failure_policy=whole.failure_policy,
+    )
+
+
+def _with_message(validation: Validation, message: str) -> Validation:
+    if validation.message or not message:
+        return validation
+    return msgspec.structs.replace(validation, message=message)
+
+
+def _enforcement(action: str) -> Enforcement:
+    return "Deny" if action.lower() == "enforce" else "Audit"
+
+
+def _controllers(policy: ClusterPolicy, rule: PolicyRule) -> tuple[str, ...]:
+    """Return the controllers that a rule for nothing but pods is extended to."""
+    wanted = filters_of(rule.match)
+    kinds = {kind for each in wanted for kind in each.resources.kinds}
+    if not kinds or any(parse_kind(kind)[2:] != ("Pod", "") for kind in kinds):
+        return ()
+    given = (*wanted, *filters_of(rule.exclude))
+    if any(each.resources.names or each.resources.selector for each in given):
+        return ()
+    return annotated_controllers(policy.metadata.annotations)
+
+
+def _predicate(rule: PolicyRule, *, templates: bool) -> Callable[[Facts], bool] | None:
+    """Return what tells whether a rule concerns a request, if its kinds alone do not."""
+    match, exclude = rule.match, rule.exclude
+    if is_plain(match) and exclude == Filters():
+        return None
+
+    def applies(facts: Facts) -> bool:
+        return picks(match, facts, templates=templates) and not picks(
+            exclude, facts, templates=templates
+        )
+
+    return applies

@@ -1,0 +1,137 @@
+"""Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from policyd.api.admission import Rule
+from policyd.api.kyverno import Evaluation, MutatingPolicy, ValidatingPolicy
+from policyd.api.policy import MatchConstraints, PolicySpec
+from policyd.engine.compile import Form, compile_policy
+from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.dialects import Dialect, kyverno_places
+from policyd.engine.documents import Document
+from policyd.engine.findings import Finding
+from policyd.engine.kyverno.autogen import CONTROLLERS, controller_rules, is_for_pods
+from policyd.engine.native import constraints_of, in_own_words, validation_of
+from policyd.engine.schema import ForeignShape, schema_of
+from policyd.patch.operations import Path
+
+GROUP: Final = "policies.kyverno.io"
+
+_STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "ValidatingPolicy": ValidatingPolicy,
+    "NamespacedValidatingPolicy": ValidatingPolicy,
+    "MutatingPolicy": MutatingPolicy,
+    "NamespacedMutatingPolicy": MutatingPolicy,
+}
+
+KINDS: Final = frozenset(_STRUCTS)
+"""The kinds that are read here."""
+
+
+@cache
+def shape_of(struct: type[msgspec.Struct]) -> ForeignShape:
+    """Return the shape of one of Kyverno's kinds."""
+    return ForeignShape(schema_of(struct))
+
+
+def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPolicy], list[Finding]]:
+    """Read and compile a policy, and say what is wrong with it."""
+    kind = document.value["kind"]
+    struct = _STRUCTS[kind]
+    value, findings = shape_of(struct).read(document)
+    if value is None:
+        return [], findings
+    read: Any = msgspec.convert(value, struct)
+    wrong = _unsupported(read.spec, document)
+    if wrong:
+        return [], [*findings, *wrong]
+    policy = in_own_words(read.metadata, _spec(read.spec))
+    form = Form(kind=kind, places=kyverno_places)
+    compiled = compile_policy(policy, document, form, dialect)
+    if not isinstance(compiled, CompiledPolicy):
+        return [], [*findings, *compiled]
+    if not read.spec.evaluation.admission.enabled:
+        return [], [*findings, _not_at_admission(document)]
+    namespaced = kind.startswith("Namespaced")
+    made = replace(
+        compiled,
+        namespace=(read.metadata.namespace or "default") if namespaced else "",
+        templates=_extended(read.spec),
+        bindings=(CompiledBinding(actions=getattr(read.spec, "validation_actions", ("Deny",))),),
+    )
+    return [made], findings
+
+
+def _spec(spec: Any) -> PolicySpec:  # noqa: ANN401 - of either kind
+    common: dict[str, Any] = {
+        "match_constraints": _constraints(spec),
+        "match_conditions": spec.match_conditions,
+        "variables": spec.variables,
+        "failure_policy": spec.failure_policy,
+    }
+    if hasattr(spec, "mutations"):
+        return PolicySpec(
+            **common, mutations=spec.mutations, reinvocation_policy=spec.reinvocation_policy
+        )
+    return PolicySpec(
+        **common,
+        validations=tuple(map(validation_of, spec.validations)),
+        audit_annotations=spec.audit_annotations,
+    )
+
+
+def _constraints(spec: Any) -> MatchConstraints:  # noqa: ANN401 - of either kind
+    """Return what a policy concerns: with the controllers, if it is one for pods."""
+    constraints = constraints_of(spec.match_constraints)
+    rules = tuple(map(_completed, constraints.resource_rules))
+    if _extended(spec):
+        chosen = _controllers(spec)
+        rules += controller_rules(chosen, rules[0].operations)
+    return msgspec.structs.replace(constraints, resource_rules=rules)
+
+
+def _completed(rule: Rule) -> Rule:
+    """Let a rule without operations be for what Kyverno takes it for."""
+    if rule.operations:
+        return rule
+    return msgspec.structs.replace(rule, operations=("CREATE", "UPDATE"))
+
+
+def _extended(spec: Any) -> bool:  # noqa: ANN401 - of either kind
+    return is_for_pods(spec.match_constraints) and bool(_controllers(spec))
+
+
+def _controllers(spec: Any) -> tuple[str, ...]:  # noqa: ANN401 - of either kind
+    chosen = spec.autogen.pod_controllers
+    if chosen is None or chosen.controllers is None:
+        return tuple(CONTROLLERS)
+    controllers: tuple[str, ...] = chosen.controllers
+    return controllers
+
+
+def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN401 - of either kind
+    evaluation: Evaluation = spec.evaluation
+    if evaluation.mode == "JSON":
+        message = "the policy is for any JSON: policyd evaluates policies for Kubernetes' objects"
+        return [_refused(document, message, ("spec", "evaluation", "mode"))]
+    existing = evaluation.mutate_existing.enabled or getattr(spec, "target_match_constraints", None)
+    if existing:
+        message = "the policy changes objects that exist already: policyd changes what is written"
+        hint = "without `mutateExisting` it changes objects when they are written"
+        return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
+    return []
+
+
+def _refused(document: Document, message: str, path: Path, hint: str | None = None) -> Finding:
+    return document.finding(message, path, of_key=True, hint=hint)
+
+
+def _not_at_admission(document: Document) -> Finding:
+    message = "the policy is not for admission, and is not used"
+    finding = document.finding(message, ("spec", "evaluation", "admission"), of_key=True)
+    return replace(finding, severity="warning")
