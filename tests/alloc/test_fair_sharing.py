@@ -1,0 +1,214 @@
+"""Shares, whose turn they make it, and what they lead to in the long run."""
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.fair_sharing import Contender, Share, Tournament, share_of, standing
+from policyd.alloc.plan import Admit, Preempt
+from policyd.alloc.settings import FairSharing, Gates, Settings
+from tests.alloc.builders import cohort, group, put, queue, state, workload
+from tests.alloc.test_preemption import QUOTAS, RATE, RECLAIM, running
+
+
+def share(of, name):
+    of.settle()
+    hierarchy = of.tree.hierarchy
+    return share_of(of.tree, hierarchy.queues.get(name) or hierarchy.cohorts[name])
+
+
+@pytest.mark.parametrize(
+    ("weight", "gpu", "text", "rounded"),
+    [
+        pytest.param(1, 4, "0", 0, id="its-own-quota-is-no-share"),
+        pytest.param(1, 7, "250", 250, id="borrowed-of-what-can-be-lent"),
+        pytest.param(2, 7, "125", 125, id="by-weight"),
+        pytest.param(0.3, 7, "833.3333333333334", 834, id="rounded-up"),
+        pytest.param(0, 7, "+Inf", 2**63 - 1, id="borrowing-with-weight-zero"),
+        pytest.param(0, 4, "0", 0, id="not-borrowing-with-weight-zero"),
+    ],
+)
+def test_a_share_is_what_is_borrowed_by_weight(weight, gpu, text, rounded):
+    of = state(
+        queue("a", "x", gpu=4, weight=weight), queue("b", "x", gpu=8), running("w", "a", gpu=gpu)
+    )
+
+    found = share(of, "a")
+
+    assert (found.text, found.rounded) == (text, rounded)
+
+
+def test_the_dominant_resource_decides_and_what_nobody_lends_does_not():
+    groups = [group(default={"cpu": 0, "gpu": 0, "memory": 0})]
+    lends = [group(default={"cpu": 100, "gpu": 10})]
+    of = state(
+        queue("a", "x", groups=groups),
+        queue("b", "x", groups=lends),
+        running("w", "a", cpu=50, gpu=6, memory=9),
+    )
+
+    found = share(of, "a")
+
+    assert (found.dominant, found.ratio) == ("gpu", 600)
+    assert {resource for _, resource in found.borrowed} == {"cpu", "gpu", "memory"}
+
+
+def test_a_cohort_borrows_what_its_queues_do_beyond_its_quota():
+    of = state(
+        cohort("left", "root", gpu=4),
+        cohort("right", "root", gpu=12),
+        queue("a", "left", gpu=0),
+        running("w", "a", gpu=6),
+    )
+
+    assert share(of, "a").ratio == 6 * 1000 / 16
+    assert share(of, "left").ratio == 2 * 1000 / 16
+    assert share(of, "root").ratio == 0
+
+
+def test_weightless_borrowers_come_last_and_are_compared_by_what_they_borrow():
+    shares = [Share({}, 0), Share({}, 900), Share({}, 1, weight=0), Share({}, 2, weight=0)]
+
+    assert sorted(shares, key=lambda each: each.rank) == shares
+    assert math.isinf(shares[-1].weighted)
+
+
+# The tournament, and what it should do written out at length.
+
+
+def slow_turns(tree, entries, gates, effect):
+    left = {contender.node: contender for contender, _ in entries}
+    roots = sorted({node.root for node in left}, key=lambda node: (node.queue, node.name))
+    for root in roots:
+        while here := [node for node in left if node.root is root]:
+            values = {}
+            for node in here:
+                with tree.trial():
+                    tree.charge(left[node].charges)
+                    child = node
+                    while child.parent is not None:
+                        values[child.parent, node] = share_of(tree, child)
+                        child = child.parent
+
+            def stands_at(node, at, values=values):
+                return stands(tree, left[node], values[at, node], gates)
+
+            best = winner(root, left, stands_at)
+            yield best
+            effect(best)
+            del left[best]
+
+
+def winner(node, left, stands_at):
+    if node.queue:
+        return node if node in left else None
+    best = None
+    for child in sorted(node.children.values(), key=lambda child: (child.queue, child.name)):
+        found = winner(child, left, stands_at)
+        if found and (best is None or stands_at(found, node) < stands_at(best, node)):
+            best = found
+    return best
+
+
+def stands(tree, contender, share_there, gates):
+    wanted = [tree.names[cell] for cell, amount in contender.charges.items() if amount]
+    return standing(contender, share_there, wanted, gates)
+
+
+@st.composite
+def trees(draw):
+    names = [f"q{n}" for n in range(draw(st.integers(1, 6)))]
+    parents = ["", "w", "x", "y", "z"]
+    cohorts = [
+        cohort("x", draw(st.sampled_from(["", "w"])), draw(st.integers(0, 6))),
+        cohort("y", draw(st.sampled_from(["", "x", "w"])), draw(st.integers(0, 6))),
+    ]
+    queues = [
+        queue(
+            name,
+            draw(st.sampled_from(parents)),
+            groups=[group(default={"gpu": draw(QUOTAS), "cpu": draw(QUOTAS)})],
+            weight=draw(st.sampled_from([0, 0.5, 1, 2])),
+        )
+        for name in names
+    ]
+    used = [
+        running(f"w{n}", draw(st.sampled_from(names)), gpu=draw(st.integers(0, 4)))
+        for n in range(draw(st.integers(0, 5)))
+    ]
+    return [*cohorts, *queues, *used], names
+
+
+@RATE
+@given(trees(), st.data())
+def test_turns_are_as_in_the_slow_tournament(made, data):
+    things, names = made
+    of = state(*things)
+    of.settle()
+    tree, gates = of.tree, Gates(fair_sharing_prioritize_non_borrowing=data.draw(st.booleans()))
+    entries = []
+    for name in names:
+        node = of.queues[name].node
+        charges = {
+            tree.cell(node, ("default", r)): data.draw(st.integers(0, 4)) for r in ("gpu", "cpu")
+        }
+        age, priority = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 1))
+        entries.append((Contender(node, charges, priority, float(age)), node))
+    counted = {node: data.draw(st.booleans()) for _, node in entries}
+    by_node = {node: contender for contender, node in entries}
+
+    def effect(node):
+        if counted[node]:
+            tree.charge(by_node[node].charges)
+
+    with tree.trial():
+        expected = [node.name for node in slow_turns(tree, entries, gates, effect)]
+    found = []
+    with tree.trial():
+        for node in Tournament(tree, entries, gates=gates):
+            found.append(node.name)
+            effect(node)
+    assert found == expected
+
+
+# In the long run.
+
+
+@settings(RATE, max_examples=50)
+@given(
+    st.lists(st.sampled_from([0.5, 1, 2, 3]), min_size=2, max_size=4),
+    st.lists(st.integers(0, 3), max_size=12),
+)
+def test_cycles_converge_to_the_weighted_shares(weights, owners):
+    """Everybody wants more than there is, and some of it runs already: in whose hands ever."""
+    names, total = "abcd"[: len(weights)], 12
+    of = state(
+        cohort("x", gpu=total),
+        *(
+            queue(name, "x", gpu=0, weight=weight, preemption=RECLAIM)
+            for name, weight in zip(names, weights, strict=True)
+        ),
+        *(running(f"r{n}", names[owner % len(names)], gpu=1) for n, owner in enumerate(owners)),
+        *(workload(f"{name}{n}", name, gpu=1) for name in names for n in range(total)),
+    )
+    of.settings = Settings(fair_sharing=FairSharing())
+    for _ in range(40 * total):
+        plan = plan_cycle(of)
+        of.commit(plan)
+        for action in plan.actions:
+            match action:
+                case Admit():
+                    put(of, msgspec.structs.replace(action.workload, admission=action.admission))
+                case Preempt():
+                    of.remove_workload(action.workload.key)
+
+    held = {name: len(of.queues[name].holdings) for name in names}
+    assert sum(held.values()) == total
+    share_of_each = dict(zip(names, weights, strict=True))
+    for a in names:
+        for b in names:
+            assert held[a] / share_of_each[a] <= (held[b] + 1) / share_of_each[b]
