@@ -3,17 +3,18 @@
 import difflib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
 
 import click
 import yaml
 
-from policyd.api.admission import Operation, UserInfo
+from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, STANDARD_INPUT, load, texts
 from policyd.cli.report import count, show_all
+from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
@@ -21,6 +22,9 @@ from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup,
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.verdict import MUTATED_BY
 from policyd.patch.json_patch import apply_json_patch
+from webhooks.decisions import mutate_in_turn, validate_together
+from webhooks.jobs import JOB_DEFAULTS, validate_jobs
+from webhooks.queues import validate_queues
 
 Output = Literal["yaml", "json", "diff"]
 
@@ -63,6 +67,7 @@ class _Given(TypedDict):
     namespace_labels: Mapping[str, str]
     user: str
     groups: tuple[str, ...]
+    queue: bool
 
 
 @click.command("apply")
@@ -100,12 +105,18 @@ class _Given(TypedDict):
 )
 @click.option("--user", default="someone", help="Who asks.")
 @click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated.")
+@click.option(
+    "--queue/--no-queue",
+    default=True,
+    show_default=True,
+    help="Hold jobs that name a queue, and check queues, as the door does.",
+)
 def command(**given: Unpack[_Given]) -> None:
     r"""Show what the door would make of objects, without a cluster.
 
-    Each object goes through all policies, as if it were sent to the API server. The objects that
-    are allowed go to standard output, changed as the policies say; denials and warnings go to
-    standard error. Namespaces among the objects count with their labels.
+    Each object goes through all policies, as if it were sent to the API server, and jobs are held
+    for their queue. The objects that are allowed go to standard output, as they would be stored;
+    denials and warnings go to standard error. Namespaces among the objects count with their labels.
 
     Exits with 0 if everything is allowed, 1 if anything is denied or a policy is wrong.
 
@@ -158,6 +169,7 @@ def _apply(
         user=UserInfo(username=given["user"], groups=given["groups"]),
         namespace=given["namespace"],
     )
+    decide = _door(policies) if given["queue"] else policies.review
     applied: list[_Applied] = []
     findings: list[Finding] = []
     for document in documents:
@@ -166,11 +178,18 @@ def _apply(
         except ObjectError as error:
             findings.append(document.finding(str(error)))
             continue
-        decision = policies.review(request)
+        decision = decide(request)
         applied.append(
             _Applied(document, decision, apply_json_patch(document.value, decision.operations))
         )
     return applied, findings
+
+
+def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
+    """Put the policies in a row with what the door does besides: both webhooks in one go."""
+    held = mutate_in_turn(lambda request, _: policies.review(request), [JOB_DEFAULTS])
+    decide = validate_together(held, [validate_jobs, validate_queues])
+    return lambda request: decide(request, never)
 
 
 def _tell(one: _Applied) -> None:

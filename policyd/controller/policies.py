@@ -28,7 +28,11 @@ from policyd.kube.resources import POLICIES
 from policyd.kube.workqueue import WorkQueue
 
 READY = "Ready"
-"""The condition's type."""
+"""The type of the condition that says whether a policy can be used."""
+
+IN_FORCE = "InForce"
+"""The type of the condition that is there while an earlier generation is used instead. It bears
+that generation's number."""
 
 LONGEST_MESSAGE = 32768
 """What the API server allows a condition's message to have."""
@@ -69,7 +73,33 @@ def policy_status(policy: PolicyObject, *, now: float) -> PolicyStatus:
     generation = policy.metadata.generation
     ready = _ready(findings, generation, timestamp(now))
     old = policy.status.conditions if policy.status else ()
-    return PolicyStatus(observed_generation=generation, conditions=with_condition(old, ready))
+    earlier = None if ready.status == "True" else _earlier(old, ready)
+    kept = tuple(c for c in with_condition(old, ready) if c.type != IN_FORCE)
+    conditions = kept if earlier is None else (*kept, earlier)
+    return PolicyStatus(observed_generation=generation, conditions=conditions)
+
+
+def _earlier(old: tuple[Condition, ...], ready: Condition) -> Condition | None:
+    """Say which generation the webhooks go on with, if the policy could be used before."""
+    known, before = find_condition(old, IN_FORCE), find_condition(old, READY)
+    since = ready.last_transition_time
+    if known is not None:
+        good, since = known.observed_generation, known.last_transition_time
+    elif before is not None and before.status == "True":
+        good = before.observed_generation
+    else:
+        return None
+    return Condition(
+        type=IN_FORCE,
+        status="True",
+        reason="EarlierGeneration",
+        message=(
+            f"generation {good} stays in force until the webhooks restart, since generation"
+            f" {ready.observed_generation} does not load"
+        ),
+        last_transition_time=since,
+        observed_generation=good,
+    )
 
 
 def _ready(findings: Sequence[Finding], generation: int, since: datetime) -> Condition:

@@ -163,6 +163,36 @@ def test_apply_uses_the_namespaces_among_the_objects(folder):
     assert json.loads(result.stdout)[1]["metadata"]["labels"] == {"team": "audio"}
 
 
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: a}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "suspended"),
+    [
+        pytest.param([], True, id="held"),
+        pytest.param(["--no-queue"], None, id="somebody-else-holds-it"),
+    ],
+)
+def test_apply_holds_jobs_for_their_queue_as_the_door_does(folder, flags, suspended):
+    result = apply(folder, "-o", "json", *flags, "-f", "-", text=JOB)
+
+    assert json.loads(result.stdout)[0]["spec"].get("suspend") is suspended
+
+
+def test_apply_checks_queues_as_the_door_does(folder):
+    flavor = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {name: f}\n"
+
+    result = apply(folder, "-f", "-", text=flavor + "spec: {topologyName: racks}\n")
+
+    assert result.exit_code == 1
+    assert "queue: spec.nodeLabels: Required value: at least one nodeLabel" in result.stderr
+
+
 def test_apply_says_what_is_denied_and_prints_the_rest(folder):
     greedy = POD.replace("gpu: 1", "gpu: 2").replace("name: a", "name: greedy")
 

@@ -94,6 +94,28 @@ def test_a_condition_that_stays_keeps_its_moment():
     assert broken.conditions[0].last_transition_time == timestamp(NOW + 60)
 
 
+def test_what_is_broken_by_an_edit_says_what_is_in_force_meanwhile():
+    good = policy_status(policy(spec(), generation=3), now=NOW)
+    broken = policy_status(policy(spec("1 +"), generation=4, status=good), now=NOW + 60)
+    worse = policy_status(policy(spec("1 + +"), generation=5, status=broken), now=NOW + 120)
+    mended = policy_status(policy(spec(), generation=6, status=worse), now=NOW + 180)
+
+    [first, second] = (find_condition(s.conditions, "InForce") for s in (broken, worse))
+    assert first.message == (
+        "generation 3 stays in force until the webhooks restart, since generation 4 does not load"
+    )
+    assert second.observed_generation == 3
+    assert second.last_transition_time == first.last_transition_time
+    assert [c.type for c in mended.conditions] == ["Ready"]
+
+
+def test_what_was_never_good_has_nothing_in_force():
+    first = policy_status(policy(spec("1 +")), now=NOW)
+    again = policy_status(policy(spec("1 +"), generation=4, status=first), now=NOW)
+
+    assert [c.type for c in again.conditions] == ["Ready"]
+
+
 def test_conditions_of_others_stay():
     other = Condition(type="Audited", status="True", reason="Seen")
 
