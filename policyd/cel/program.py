@@ -134,7 +134,7 @@ def compile_expression(
     with deep_recursion():
         checked = check(tree, source, environment)
         _check_result(checked, source, wants)
-        return _build(source, checked, environment)
+        return compile_checked(source, checked, environment)
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:
@@ -145,7 +145,7 @@ def compile_unchecked(source: str, environment: Environment) -> Program:
     """
     tree = parse(source, macros=environment.macros)
     with deep_recursion():
-        return _build(source, check_leniently(tree, source, environment), environment)
+        return compile_checked(source, check_leniently(tree, source, environment), environment)
 
 
 def _check_result(checked: Checked, source: str, wants: str | Type) -> None:
@@ -161,7 +161,8 @@ def _check_result(checked: Checked, source: str, wants: str | Type) -> None:
         raise CelCompileError([issue_at(source, checked.tree.position, message, hint)])
 
 
-def _build(source: str, checked: Checked, environment: Environment) -> Program:
+def compile_checked(source: str, checked: Checked, environment: Environment) -> Program:
+    """Compile a tree that was checked, or a part of one: `checked.tree` says which."""
     generated = Generator(source, checked, environment, _EMITTERS).generate()
     return Program(source, checked, generated)
 
