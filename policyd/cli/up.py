@@ -13,23 +13,21 @@ import click
 import yaml
 from rich.console import Console
 
-from policyd.api.crd import KINDS, definition
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
+from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
 from policyd.errors import ConfigurationError
-from policyd.field_notes import field_notes
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
-from policyd.kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.local import demo
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import run_simulation
-from policyd.policy_files import policy_files
 from policyd.process import run
 from policyd.serving import listen
 from policyd.telemetry import configure_logging
@@ -40,20 +38,6 @@ HOST = "127.0.0.1"
 READY_SECONDS = 60.0
 REFUSED = {400, 401, 403, 413, 422}
 """The codes a policy can refuse with."""
-
-DEMO_RESOURCES = {
-    resource.kind: resource
-    for resource in (
-        resources.NODES,
-        resources.NAMESPACES,
-        resources.PRIORITY_CLASSES,
-        resources.RESOURCE_FLAVORS,
-        resources.COHORTS,
-        resources.CLUSTER_QUEUES,
-        resources.LOCAL_QUEUES,
-        resources.WORKLOAD_PRIORITY_CLASSES,
-    )
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +124,8 @@ async def _up(options: Options, stop: asyncio.Event) -> None:
 async def _run(client: Client, server: ApiServer, options: Options, stop: asyncio.Event) -> None:
     """Run everything that talks to the API server, until `stop` is set."""
     await forget_door(client)
-    await install(client, options)
+    library = not options.policies
+    await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
     door = Door(settings=_door_settings(options, address), client=client)
@@ -200,26 +185,6 @@ async def forget_door(client: Client) -> None:
             await client.delete(resource, registration.NAME)
 
 
-async def install(client: Client, options: Options) -> None:
-    """Create policyd's kinds, the nodes, the teams with their queues, and the policy library."""
-    for kind in KINDS:
-        await _ensure(
-            client, resources.CUSTOM_RESOURCE_DEFINITIONS, definition(kind, notes=field_notes)
-        )
-    for item in (*demo.nodes(options.nodes, options.racks), *demo.teams()):
-        await _ensure(client, DEMO_RESOURCES[item["kind"]], item)
-    if not options.policies:
-        for file in policy_files([shipped("policies")]):
-            await _ensure(client, resources.POLICIES, yaml.safe_load(file.read_text()))
-
-
-async def _ensure(client: Client, resource: resources.Resource, item: Json) -> None:
-    """Create an object, unless an earlier run's state has it."""
-    with suppress(AlreadyExistsError):
-        namespace = item["metadata"].get("namespace", "")
-        await client.create(resource, item, into=dict, namespace=namespace)
-
-
 async def _door_is_open(client: Client) -> bool:
     """Tell whether the API server calls the door: policies and jobs are registered at once."""
     team = demo.TEAMS[0]
@@ -231,12 +196,6 @@ async def _door_is_open(client: Client) -> bool:
         # Policies of the user's own may refuse the probe, and then somebody is there.
         return error.code in REFUSED
     return MANAGED in answer["metadata"]["labels"]
-
-
-def shipped(name: str) -> Path:
-    """Return a folder that comes with policyd: in a checkout at its top, else in the package."""
-    packaged = Path(__file__).parents[1] / "_shipped" / name
-    return packaged if packaged.is_dir() else Path(__file__).parents[2] / name
 
 
 def write_kubeconfig(path: Path, content: Json) -> None:

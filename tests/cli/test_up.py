@@ -37,8 +37,11 @@ def test_a_second_run_goes_on_with_the_state_of_the_first(up, tmp_path):
     state = ("--state", tmp_path / "state")
     with up(*state) as api:
         api.create(job("kept", gpus=8, run_for="2s"))
+        api.delete("Policy", "gang-labels")
 
     with up(*state) as api:
+        assert not api.exists("Policy", "gang-labels")
+        assert api.exists("Policy", "cap-gpus-per-pod")
         eventually(
             lambda: api.get("Job", "kept", "team-a").get("status", {}).get("succeeded"),
             what="the job of the first run ends in the second",

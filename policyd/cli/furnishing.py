@@ -1,0 +1,79 @@
+"""What `policyd up` puts into its cluster: kinds, nodes, teams, and the policy library."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import yaml
+
+from policyd.api.crd import KINDS, definition
+from policyd.api.meta import Json
+from policyd.field_notes import field_notes
+from policyd.kube import resources
+from policyd.kube.client import Client
+from policyd.kube.errors import AlreadyExistsError, NotFoundError
+from policyd.local import demo
+from policyd.policy_files import policy_files
+
+FURNITURE = {
+    resource.kind: resource
+    for resource in (
+        resources.NAMESPACES,
+        resources.PRIORITY_CLASSES,
+        resources.RESOURCE_FLAVORS,
+        resources.COHORTS,
+        resources.CLUSTER_QUEUES,
+        resources.LOCAL_QUEUES,
+        resources.WORKLOAD_PRIORITY_CLASSES,
+        resources.POLICIES,
+    )
+}
+
+
+async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> None:
+    """Create policyd's kinds, the nodes, the teams with their queues, and the policy library.
+
+    Teams and library are the user's once they are there: what was deleted of them stays so.
+
+    Args:
+        client: The API server.
+        nodes: How many nodes there are.
+        racks: How many racks they stand in.
+        library: Whether the policy library is wanted.
+    """
+    for kind in KINDS:
+        await _ensure(
+            client, resources.CUSTOM_RESOURCE_DEFINITIONS, definition(kind, notes=field_notes)
+        )
+    for item in demo.nodes(nodes, racks):
+        await _ensure(client, resources.NODES, item)
+    await _once(client, "teams", demo.teams())
+    if library:
+        files = policy_files([shipped("policies")])
+        await _once(client, "library", (yaml.safe_load(file.read_text()) for file in files))
+
+
+async def _once(client: Client, what: str, items: Iterable[Json]) -> None:
+    """Create objects, unless an earlier run did, as a ConfigMap in its state tells."""
+    name, namespace = f"policyd-up-{what}", "kube-system"
+    with suppress(NotFoundError):
+        await client.get(resources.CONFIG_MAPS, name, namespace=namespace, into=dict)
+        return
+    for item in items:
+        await _ensure(client, FURNITURE[item["kind"]], item)
+    created = {"metadata": {"name": name, "namespace": namespace}}
+    marker = {"apiVersion": "v1", "kind": "ConfigMap", **created}
+    await _ensure(client, resources.CONFIG_MAPS, marker)
+
+
+async def _ensure(client: Client, resource: resources.Resource, item: Json) -> None:
+    """Create an object, unless an earlier run's state has it."""
+    with suppress(AlreadyExistsError):
+        namespace = item["metadata"].get("namespace", "")
+        await client.create(resource, item, into=dict, namespace=namespace)
+
+
+def shipped(name: str) -> Path:
+    """Return a folder that comes with policyd: in a checkout at its top, else in the package."""
+    packaged = Path(__file__).parents[1] / "_shipped" / name
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / name
