@@ -73,7 +73,7 @@ class QueueOptions:
         self.node = node
         self.search = search
         self.missing = tuple(name for name in spec.flavors if name not in flavors)
-        blocked = spec.stopped or spec.missing_checks or spec.inactive_checks
+        blocked = spec.stopped or spec.missing_checks or spec.inactive_checks or spec.clashes
         self.open = not blocked and not self.missing
         policy = spec.preemption
         self.preempts = policy.within_cluster_queue != "Never" or (
@@ -196,6 +196,7 @@ def _demand(workload: Workload, counts: Sequence[int]) -> object:
                 (
                     p.name,
                     p.count,
+                    p.minimum,
                     p.group,
                     p.placed,
                     p.tolerations,

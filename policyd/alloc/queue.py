@@ -10,6 +10,13 @@ FlavorResource = tuple[str, str]
 FungibilityPolicy = Literal["MayStopSearch", "TryNextFlavor"]
 
 
+ClashReason = Literal[
+    "MultipleMultiKueueAdmissionChecks",
+    "MultiKueueAdmissionCheckAppliedPerFlavor",
+    "MultiKueueWithProvisioningRequest",
+]
+
+
 class Quota(Value, frozen=True):
     """How much a node of the tree has, may borrow and will lend; None is no limit."""
 
@@ -84,6 +91,7 @@ class QueueSpec(Value, frozen=True):
         stopped: Whether it gives out no quota for now.
         missing_checks: Names of admission checks that do not exist.
         inactive_checks: Names of admission checks that nobody carries out.
+        clashes: Why its admission checks cannot be used together: a reason and a sentence each.
     """
 
     name: str
@@ -98,6 +106,7 @@ class QueueSpec(Value, frozen=True):
     stopped: bool = False
     missing_checks: tuple[str, ...] = ()
     inactive_checks: tuple[str, ...] = ()
+    clashes: tuple[tuple[ClashReason, str], ...] = ()
 
     @property
     def flavors(self) -> tuple[str, ...]:

@@ -190,6 +190,18 @@ class State:
         name = self._queue_of.get(key)
         return None if name is None else self.queues[name].holdings.get(key)
 
+    def using(self, flavor: str) -> list[ClusterQueue]:
+        """Return the queues that have quota for a flavor."""
+        queues = self.queues.values()
+        return [
+            queue for queue in queues if queue.spec is not None and flavor in queue.spec.flavors
+        ]
+
+    def awaits_pods(self) -> bool:
+        """Tell whether somebody holds quota whose pods are not ready."""
+        holdings = (each for queue in self.queues.values() for each in queue.holdings.values())
+        return any(not holding.workload.ready for holding in holdings)
+
     def usage_of(self, local_queue: str) -> dict[str, int]:
         """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
         total: dict[str, int] = {}
@@ -347,10 +359,9 @@ class State:
 
     def _flavor_changed(self, name: str) -> None:
         self.revision += 1
-        for queue in self.queues.values():
-            if queue.spec is not None and name in queue.spec.flavors:
-                self._outdate(queue)
-                self._stir(queue.node)
+        for queue in self.using(name):
+            self._outdate(queue)
+            self._stir(queue.node)
 
     def _stir(self, node: Node | None) -> None:
         self.revision += 1

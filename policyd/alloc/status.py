@@ -6,20 +6,23 @@ from typing import Literal
 
 from policyd.alloc.amount import format_amount
 from policyd.alloc.hierarchy import descendants
-from policyd.alloc.queue import FlavorResource
+from policyd.alloc.queue import ClashReason, FlavorResource
 from policyd.alloc.reasons import MissingQuota, Refusal
 from policyd.alloc.state import ClusterQueue, Holding, State
 from policyd.alloc.value import Value
 
-ActiveReason = Literal[
-    "Ready",
-    "Stopped",
-    "FlavorNotFound",
-    "AdmissionCheckNotFound",
-    "AdmissionCheckInactive",
-    "CohortCycle",
-    "ClusterQueueDoesNotExist",
-]
+ActiveReason = (
+    Literal[
+        "Ready",
+        "Stopped",
+        "FlavorNotFound",
+        "AdmissionCheckNotFound",
+        "AdmissionCheckInactive",
+        "CohortCycle",
+        "NotFound",
+    ]
+    | ClashReason
+)
 
 READY = "Can admit new workloads"
 """Kueue's message for an active ClusterQueue."""
@@ -125,11 +128,7 @@ def queue_status(state: State, name: str) -> QueueStatus:
     state.settle()
     queue = state.queues.get(name)
     if queue is None or queue.spec is None:
-        return QueueStatus(
-            active=False,
-            reason="ClusterQueueDoesNotExist",
-            message=f"ClusterQueue {name} doesn't exist",
-        )
+        return QueueStatus(active=False, reason="NotFound", message="ClusterQueue not found")
     troubles = list(_troubles(queue))
     if not troubles:
         return QueueStatus(active=True, reason="Ready", message=READY)
@@ -205,6 +204,7 @@ def _troubles(queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
     if spec.inactive_checks:
         names = _list(spec.inactive_checks)
         yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {names}"
+    yield from spec.clashes
     if node is not None and node.cyclic:
         yield "CohortCycle", f"cohort {spec.cohort} leads back to itself"
 
@@ -236,4 +236,4 @@ def _uses(queue: ClusterQueue, holdings: Iterable[Holding]) -> tuple[Use, ...]:
 
 
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(names)
+    return ",".join(names)

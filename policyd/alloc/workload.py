@@ -120,6 +120,7 @@ class Workload(Value, frozen=True):
         replaces: The workload it replaces, a smaller slice of the same job; "" for none.
         gated: Whether it must not preempt yet.
         allowed_flavors: The only flavors it may get; None for all.
+        ready: Whether its pods are.
         given_back: How many of its pods need their quota no longer; they are not in its pod sets.
     """
 
@@ -139,4 +140,5 @@ class Workload(Value, frozen=True):
     replaces: str = ""
     gated: bool = False
     allowed_flavors: tuple[str, ...] | None = None
+    ready: bool = False
     given_back: int = 0

@@ -3,12 +3,13 @@
 And back again, for what the allocator decided.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from policyd.alloc.amount import format_amount, quota_amount
 from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
 from policyd.alloc.queue import (
+    ClashReason,
     CohortSpec,
     FlavorQuotas,
     Fungibility,
@@ -21,7 +22,7 @@ from policyd.alloc.workload import (
     Admission,
 )
 from policyd.api import kueue
-from policyd.api.kueue.names import ACTIVE
+from policyd.api.kueue.names import ACTIVE, MULTI_KUEUE, PROVISIONING
 from policyd.api.meta import condition_true
 from policyd.api.pod_requests import amount
 from policyd.api.pods import Toleration as ApiToleration
@@ -84,7 +85,42 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
             for name in named
             if name in checks and not condition_true(checks[name].status.conditions, ACTIVE)
         ),
+        clashes=tuple(_clashes(queue, checks)),
     )
+
+
+def _clashes(
+    queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCheck]
+) -> Iterator[tuple[ClashReason, str]]:
+    """Yield why checks of a queue cannot be used together, in Kueue's words.
+
+    Another cluster runs the whole job, whatever flavor it has here, and brings its own nodes.
+    """
+    strategy = queue.spec.admission_checks_strategy
+    rules = () if strategy is None else strategy.admission_checks
+    by = {
+        rule.name: checks[rule.name].spec.controller_name for rule in rules if rule.name in checks
+    }
+    remote = sorted(name for name, controller in by.items() if controller == MULTI_KUEUE)
+    provisioned = sorted(name for name, controller in by.items() if controller == PROVISIONING)
+    per_flavor = sorted(rule.name for rule in rules if rule.name in remote and rule.on_flavors)
+    if len(remote) > 1:
+        yield (
+            "MultipleMultiKueueAdmissionChecks",
+            "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: "
+            + ",".join(remote),
+        )
+    if per_flavor:
+        yield (
+            "MultiKueueAdmissionCheckAppliedPerFlavor",
+            f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(per_flavor)}",
+        )
+    if remote and provisioned:
+        yield (
+            "MultiKueueWithProvisioningRequest",
+            "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: "
+            f"{','.join(remote)}, {','.join(provisioned)}",
+        )
 
 
 def check_names(queue: kueue.ClusterQueue) -> tuple[str, ...]:

@@ -111,12 +111,15 @@ class QueueChanges:
                     self._cache.ears.reconcile(key)
 
     def _check_changed(self, old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
-        name = _name(old, new)
-        for queue in self._mirrors.cluster_queues:
-            if name in check_names(queue):
-                self._put_queue(queue.metadata.name)
-                self._touch_queue(queue.metadata.name)
-                self._cache.ears.report(queue.metadata.name)
+        for queue in self.with_check(_name(old, new)):
+            self._put_queue(queue)
+            self._touch_queue(queue)
+            self._cache.ears.report(queue)
+
+    def with_check(self, name: str) -> list[str]:
+        """Return the ClusterQueues whose workloads must pass an admission check."""
+        queues = self._mirrors.cluster_queues
+        return [queue.metadata.name for queue in queues if name in check_names(queue)]
 
     def _namespace_changed(self, old: PartialObject | None, new: PartialObject | None) -> None:
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:

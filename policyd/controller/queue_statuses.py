@@ -7,6 +7,7 @@ import msgspec
 import structlog
 
 from policyd.alloc.amount import format_amount
+from policyd.alloc.state import State
 from policyd.alloc.status import Figures, Use, queue_figures, queue_status
 from policyd.api.configuration.duration import DurationError
 from policyd.api.kueue import (
@@ -94,28 +95,11 @@ class QueueStatuses:
             name, pending=figures.pending, reserving=figures.reserving, admitted=figures.admitted
         )
         status = cluster_queue_status(
-            queue, figures, self._cluster_queue_active(queue), now=self._writes.now
+            queue, figures, cluster_queue_active(self._cache.state, queue), now=self._writes.now
         )
         patch = _patch(queue.status, status, queue.metadata)
         if patch is not None:
             await self._writes.patch(mirror, queue, patch, subresource="status")
-
-    def _cluster_queue_active(self, queue: ClusterQueue) -> Condition:
-        if queue.metadata.deletion_timestamp is not None:
-            message = "Can't admit new workloads; clusterQueue is terminating"
-            return Condition(ACTIVE, "False", "Terminating", message)
-        try:
-            queue_spec(queue, {})
-        except QuantityError as error:  # so the allocator does not know it
-            message = f"Can't admit new workloads: a quota cannot be read: {error}"
-            return Condition(ACTIVE, "False", "Misconfigured", message)
-        except DurationError as error:
-            message = f"Can't admit new workloads: an annotation cannot be read: {error}"
-            return Condition(ACTIVE, "False", "Misconfigured", message)
-        active = queue_status(self._cache.state, queue.metadata.name)
-        return Condition(
-            ACTIVE, "True" if active.active else "False", active.reason, active.message
-        )
 
     async def _write_local_queue(self, key: str) -> None:
         mirror: Mirror[LocalQueue] = self._cache.mirrors.local_queues
@@ -140,6 +124,23 @@ class QueueStatuses:
         if not queue_status(self._cache.state, name).active:
             return Condition(ACTIVE, "False", "ClusterQueueIsInactive", message)
         return Condition(ACTIVE, "True", "Ready", "Can submit new workloads to localQueue")
+
+
+def cluster_queue_active(state: State, queue: ClusterQueue) -> Condition:
+    """Return the condition `Active` of a ClusterQueue, without its time."""
+    if queue.metadata.deletion_timestamp is not None:
+        message = "Can't admit new workloads; clusterQueue is terminating"
+        return Condition(ACTIVE, "False", "Terminating", message)
+    try:
+        queue_spec(queue, {})
+    except QuantityError as error:  # so the allocator does not know it
+        message = f"Can't admit new workloads: a quota cannot be read: {error}"
+        return Condition(ACTIVE, "False", "Misconfigured", message)
+    except DurationError as error:
+        message = f"Can't admit new workloads: an annotation cannot be read: {error}"
+        return Condition(ACTIVE, "False", "Misconfigured", message)
+    active = queue_status(state, queue.metadata.name)
+    return Condition(ACTIVE, "True" if active.active else "False", active.reason, active.message)
 
 
 def cluster_queue_status(

@@ -27,7 +27,7 @@ READY = queue("q", gpu=4)
         pytest.param(
             {"groups": (group(ghost={"gpu": 1}, spirit={"gpu": 1}),)},
             "FlavorNotFound",
-            "Can't admit new workloads: references missing ResourceFlavor(s): ghost, spirit.",
+            "Can't admit new workloads: references missing ResourceFlavor(s): ghost,spirit.",
             id="missing-flavors",
         ),
         pytest.param(
@@ -67,7 +67,7 @@ def test_why_a_queue_is_active_or_not(changes, reason, message):
 def test_a_queue_that_does_not_exist_is_not_active():
     of = state(workload("w", "q", gpu=1))
 
-    assert queue_status(of, "q").reason == "ClusterQueueDoesNotExist"
+    assert queue_status(of, "q").reason == "NotFound"
     assert not queue_status(of, "other").active
 
 
