@@ -8,7 +8,13 @@ from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import JOB_UID, PREEMPTED
 from policyd.api.meta import Condition
 from policyd.controller.priorities import effective_priority
-from policyd.controller.transitions import evict, holding_queue, set_condition, with_status
+from policyd.controller.transitions import (
+    BLOCKED_ON_GATES,
+    evict,
+    holding_queue,
+    set_condition,
+    with_status,
+)
 from policyd.controller.writes import Writes
 from policyd.kube.resources import WORKLOADS
 
@@ -28,6 +34,12 @@ def preempt(
     preempted = Condition(PREEMPTED, "True", reason, message)
     status = evict(workload, reason="Preempted", message=message, now=now)
     return set_condition(with_status(workload, status), preempted, now=now)
+
+
+def blocked_on_gates(workload: Workload, *, now: float) -> Workload:
+    """Say of a workload that it could preempt, but that one of its gates is closed."""
+    blocked = Condition(BLOCKED_ON_GATES, "True", "PreemptionGated", "Preemption gate closed")
+    return with_status(workload, set_condition(workload, blocked, now=now))
 
 
 def preemption_message(

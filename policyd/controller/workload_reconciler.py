@@ -28,7 +28,13 @@ from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.owners import Owners
 from policyd.controller.patches import merge_patch
-from policyd.controller.preemptions import message_of, preempt, replacement_message, tell_preempted
+from policyd.controller.preemptions import (
+    blocked_on_gates,
+    message_of,
+    preempt,
+    replacement_message,
+    tell_preempted,
+)
 from policyd.controller.protection_timer import ProtectionTimer
 from policyd.controller.shortage import held_by
 from policyd.controller.transitions import (
@@ -244,9 +250,10 @@ class WorkloadReconciler:
         refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
         found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
         message = refusal.message + held_by(found, self._cache.mirrors.workloads)
+        gated = action.reason == "PreemptionGated"
         status = with_requests(
             release(
-                workload,
+                blocked_on_gates(workload, now=now) if gated else workload,
                 reason=refusal.reason,
                 message=message,
                 now=now,

@@ -6,6 +6,7 @@ import pytest
 from policyd.api.kueue import Admission, PodSetAssignment, Workload
 from policyd.controller import transitions as t
 from policyd.controller.patches import merge_difference, status_patch
+from policyd.controller.preemptions import blocked_on_gates
 from policyd.controller.workload_values import Circumstances, workload_value
 from policyd.patch.merge_patch import apply_merge_patch
 
@@ -56,6 +57,22 @@ def test_a_reservation_ends_an_eviction_and_says_what_it_was():
     status = t.reserve(evicted, ADMISSION, now=NOW + 5)
 
     assert said(status)["Evicted"] == ("False", "QuotaReserved", "Previously: for another")
+
+
+def test_an_eviction_closes_the_gates_of_preemption_and_nobody_is_blocked_on_them():
+    gates = [{"name": "kueue.x-k8s.io/multikueue", "position": "Open"}]
+    blocked = blocked_on_gates(workload(preemptionGates=gates), now=NOW)
+    assert said(blocked.status)["BlockedOnPreemptionGates"] == (
+        "True",
+        "PreemptionGated",
+        "Preemption gate closed",
+    )
+
+    status = t.evict(blocked, reason="Preempted", message="for another", now=NOW + 5)
+
+    assert said(status)["BlockedOnPreemptionGates"] == ("False", "Preempted", "for another")
+    (gate,) = status.preemption_gates
+    assert (gate.position, gate.last_transition_time.timestamp()) == ("Closed", NOW + 5)
 
 
 @pytest.mark.parametrize(
