@@ -137,8 +137,8 @@ class Facts:
 
     @_Once
     def kind(self) -> WorkloadKind | None:
-        """What makes the object make pods; None for a request about a subresource."""
-        return None if self.request.sub_resource else find_kind(self.subject)
+        """What makes the object make pods; None for what makes none, as the Scale of a Deployment."""
+        return find_kind(self.subject)
 
     @_Once
     def templates(self) -> tuple[PodTemplate, ...]:
