@@ -53,6 +53,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("policy", "kubescape-vap", "policy_native:run_native", "policy"),
     Adapter("policy", "kyverno-cli-vap", "policy_native:run_native", "policy"),
     Adapter("policy", "kyverno-cli-map", "policy_native:run_native", "policy"),
+    Adapter("policy", "psa-fixtures", "policy_standards:run_standards", "policy"),
     Adapter("policy", "kyverno-*", "policy_kyverno:run_kyverno", "policy"),
     Adapter("kueue-config", "apis-kueue-v1beta1__*", "kueue_config:run_objects"),
     Adapter("kueue-config", "apis-config-*__TestSetDefaults_*", "kueue_config:run_defaults"),
