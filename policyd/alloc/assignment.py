@@ -10,7 +10,9 @@ from policyd.alloc.reasons import (
     NoFitReason,
     NotCovered,
     Obstacle,
+    OverCapacity,
     PodSetRefusal,
+    Refusal,
     least_severe,
     most_severe,
     obstacle_reason,
@@ -42,19 +44,43 @@ class Attempt:
         mode: As the worst of its resources.
         level: How far up the tree that one would borrow.
         borrowing: How far up the one would that borrows most.
-        obstacles: What is in the way.
-        short: The cells that do not have what is needed.
+        notes: What is not there: the place of the resource in the offer, how much is needed, how
+            much is available, and whether it could ever be more.
     """
 
-    __slots__ = ("borrowing", "level", "mode", "obstacles", "offer", "short")
+    __slots__ = ("borrowing", "level", "mode", "notes", "offer")
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, mode: Mode) -> None:
         self.offer = offer
-        self.mode = Mode.FIT
+        self.mode = mode
         self.level = 0
         self.borrowing = 0
-        self.obstacles: list[Obstacle] = []
-        self.short: list[int] = []
+        self.notes: list[tuple[int, int, int, bool]] = []
+
+    @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """What is in the way; made when it is asked for, since most is never read."""
+        offer = self.offer
+        return offer.obstacles or tuple(_obstacle(offer, *note) for note in self.notes)
+
+    @property
+    def short(self) -> tuple[int, ...]:
+        """The cells that do not have what is needed, though they could."""
+        cells = tuple(self.offer.charges)
+        return tuple(cells[place] for place, _, _, possible in self.notes if possible)
+
+
+def _obstacle(offer: Offer, place: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001
+    if possible:
+        return missing_quota(offer, place, needed, available)
+    requested = tuple(offer.charges.values())[place]
+    return OverCapacity(
+        flavor=offer.name,
+        resource=offer.resources[place],
+        assumed=needed - requested,
+        requested=requested,
+        capacity=available,
+    )
 
 
 class SearchResult:
@@ -158,9 +184,19 @@ class Assignment:
         mode: How it would get it: as the worst of its groups.
         level: How far up the tree it borrows, 0 without borrowing.
         hindered: Whether something that was tried did not simply fit.
+        unfinished: Whether there are flavors that have not been tried.
     """
 
-    __slots__ = ("_admission", "charges", "groups", "hindered", "level", "mode")
+    __slots__ = (
+        "_admission",
+        "_refusal",
+        "charges",
+        "groups",
+        "hindered",
+        "level",
+        "mode",
+        "unfinished",
+    )
 
     def __init__(self) -> None:
         self.groups: list[GroupResult] = []
@@ -168,6 +204,8 @@ class Assignment:
         self.mode = Mode.FIT
         self.level = 0
         self.hindered = False
+        self.unfinished = False
+        self._refusal: Refusal | None = None
         self._admission: Admission | None = None
 
     def add(self, result: GroupResult) -> None:
@@ -177,11 +215,21 @@ class Assignment:
         if result.mode is Mode.NO_FIT:
             return
         for search in result.searches:
-            self.hindered = self.hindered or bool(search.attempts)
+            if search.attempts:
+                self.hindered = True
+            if search.tried != -1:
+                self.unfinished = True
             if search.attempt is not None:
                 self.level = max(self.level, search.attempt.borrowing)
             if search.offer is not None:
                 self.charges = _sum(self.charges, search.offer.charges)
+
+    @property
+    def refusal(self) -> Refusal:
+        """Why the workload gets nothing; the same value each time."""
+        if self._refusal is None:
+            self._refusal = Refusal(self.reason(), explain=self.refusals)
+        return self._refusal
 
     @property
     def preempts(self) -> bool:

@@ -130,18 +130,26 @@ class _Cycle:
             if workload.objection is not None:
                 self.actions.append(_set_aside(options, ticket, requests, workload.objection))
                 continue
-            plain = requests.plain
-            simple = plain is not None and ticket.progress is None and not workload.replaces
-            if plain is not None and simple and tree.fits(plain.charges, borrowing=False):
-                self._entries.append(Entry(ticket, options, requests, plain))
-            else:
+            assignment = None
+            if ticket.progress is None and not workload.replaces:
+                assignment = requests.known(options.node.root.version)
+                plain = requests.plain
+                if assignment is None and plain and tree.fits(plain.charges, borrowing=False):
+                    assignment = plain
+            if assignment is None:
                 self._entries.append(self._choose(ticket, options, requests))
+            else:
+                self._entries.append(Entry(ticket, options, requests, assignment))
 
     def _choose(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
         chooser = Chooser(self._state, options, ticket.workload, requests)
-        choice = chooser.choose(self._resume(ticket, options, requests))
+        scan = self._resume(ticket, options, requests)
+        choice = chooser.choose(scan)
         entry = Entry(ticket, options, choice.requests, choice.assignment)
         entry.targets = choice.targets
+        # What depends on nothing but the tree and the requests holds for the next one too.
+        if scan is EVERYWHERE and not options.preempts and choice.requests is requests:
+            requests.learn(options.node.root.version, choice.assignment)
         return entry
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
@@ -185,7 +193,7 @@ class _Cycle:
             deferred = recomputes and self._choose_again(entry)
         assignment = entry.assignment
         if assignment.mode is Mode.NO_FIT:
-            self._requeue(entry, "NoFit", _refusal(assignment))
+            self._requeue(entry, "NoFit", assignment.refusal)
         elif deferred:
             self._defer(entry)
         elif assignment.mode is Mode.FIT:
@@ -213,9 +221,9 @@ class _Cycle:
         assignment = entry.assignment
         if not entry.targets:
             self._reserve(entry)
-            self._requeue(entry, "PreemptionNoCandidates", _refusal(assignment))
+            self._requeue(entry, "PreemptionNoCandidates", assignment.refusal)
         elif self._gated(entry):
-            self._requeue(entry, "PreemptionGated", _refusal(assignment), goes_on=False)
+            self._requeue(entry, "PreemptionGated", assignment.refusal, goes_on=False)
         elif self._overlaps(entry):
             self.skipped.append(entry.queue)
             self._skip(entry, Refusal("WaitingForQuota", note=TARGETS_TAKEN))
@@ -313,9 +321,9 @@ class _Cycle:
         self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
     ) -> None:
         ticket = entry.ticket
-        tried = entry.assignment.tried if goes_on else ()
         progress = None
-        if any(place != -1 for places in tried for place in places):
+        if goes_on and entry.assignment.unfinished:
+            tried = entry.assignment.tried
             progress = self._progress(tried, ticket, entry.options, entry.requests)
         strict = entry.options.spec.strict
         self.actions.append(
@@ -350,10 +358,6 @@ def _contender(entry: Entry) -> Contender:
     return Contender(
         entry.options.node, entry.assignment.charges, workload.priority, workload.queued_at
     )
-
-
-def _refusal(assignment: Assignment) -> Refusal:
-    return Refusal(assignment.reason(), explain=assignment.refusals)
 
 
 def _set_aside(

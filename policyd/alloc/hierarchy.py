@@ -26,6 +26,7 @@ class Node:
         root: The top of its tree, itself if it has no parent. Valid after a refresh.
         cyclic: Whether following the parents never ends. Valid after a refresh.
         generation: Grows whenever workloads below may find more quota than before.
+        version: Of a root: another number whenever quota or usage in its tree changes for good.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Node:
         "queue",
         "quotas",
         "root",
+        "version",
         "weight",
     )
 
@@ -56,6 +58,7 @@ class Node:
         self.root = self
         self.cyclic = False
         self.generation = 0
+        self.version = 0
 
     @property
     def path(self) -> str:

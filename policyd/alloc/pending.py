@@ -157,10 +157,12 @@ class PendingQueue:
 
     def remove(self, key: str) -> Ticket | None:
         """Take a workload out; None if it is not here."""
-        self._parked.pop(key, None)
+        ticket = self._tickets.pop(key, None)
+        if ticket is not None and ticket.parked:
+            del self._parked[key]
         if key == self._preemptor:
             self._preemptor = ""
-        return self._tickets.pop(key, None)
+        return ticket
 
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""

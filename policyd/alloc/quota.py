@@ -64,6 +64,7 @@ class QuotaTree:
         self.lendable: dict[Node, dict[str, int]] = {}
         self._unused: list[int] = []
         self._log: dict[int, int] | None = None
+        self._version = 0
 
     def available(self, cell: int) -> int:
         """Return what the cell could still get; negative if more is used than there is."""
@@ -147,6 +148,8 @@ class QuotaTree:
     def charge(self, charges: Mapping[int, int]) -> None:
         """Use more, at least 0 of each cell; what has no guaranteed room goes to the parent."""
         usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
+        if log is None:
+            self._changes(charges)
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
             while rest > 0 and cell >= 0:
@@ -162,6 +165,8 @@ class QuotaTree:
     def release(self, charges: Mapping[int, int]) -> None:
         """Use less: the reverse of `charge`."""
         usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
+        if log is None:
+            self._changes(charges)
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
             while rest > 0 and cell >= 0:
@@ -171,6 +176,12 @@ class QuotaTree:
                 usage[cell] = before - rest
                 rest = min(rest, before - guaranteed[cell])
                 cell = parent[cell]
+
+    def _changes(self, charges: Mapping[int, int]) -> None:
+        for cell in charges:
+            self._version += 1
+            self.node[cell].root.version = self._version
+            return
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -206,10 +217,12 @@ class QuotaTree:
 
     def _recompute(self, top: Node) -> None:
         nodes = descendants(top)
+        self._version += 1
         cyclic = top.parent is not None
         for node in reversed(nodes):
             node.root, node.cyclic = top, cyclic
             node.generation += 1
+            node.version = self._version
             self._recompute_node(node, () if cyclic else node.children.values())
         for node in nodes:
             for cell in node.cells.values():

@@ -15,12 +15,11 @@ from policyd.alloc.assignment import (
     Mode,
     Progress,
     SearchResult,
-    missing_quota,
 )
 from policyd.alloc.offers import GroupRequests, Offer
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.reasons import NotNominated, OverCapacity
+from policyd.alloc.reasons import NotNominated
 from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Settings
 
@@ -34,6 +33,7 @@ Oracle = Callable[[int, int], tuple[Possibility, int]]
 """Tells how an amount of a cell could be had by preemption, and the borrowing level then."""
 
 _FITS: Found = (Mode.FIT, 0)
+_NEVER: Found = (Mode.NO_FIT, 0)
 _VIABLE = 2
 _MODES: dict[Possibility, Mode] = {
     "none": Mode.BLOCKED,
@@ -163,55 +163,39 @@ class FlavorSearch:
     ) -> Attempt | None:
         """Try one flavor; None if it simply fits."""
         if offer.obstacles:
-            attempt = Attempt(offer)
-            attempt.mode = Mode.NO_FIT
-            attempt.obstacles.extend(offer.obstacles)
-            return attempt
+            return Attempt(offer, Mode.NO_FIT)
         strained = self.tree.strained(offer.charges, assumed)
         if not strained:
             return None
-        attempt, worst = Attempt(offer), _FITS
-        for index, cell, needed in strained:
-            found = self._weigh(attempt, index, (cell, needed), oracle)
+        attempt, worst = Attempt(offer, Mode.FIT), _FITS
+        for need in strained:
+            found = self._weigh(attempt, need, oracle)
             attempt.borrowing = max(attempt.borrowing, found[1])
-            if found != worst and self._better(worst, found):
+            if worst is _FITS or self._better(worst, found):
                 worst = found
             if found[0] is Mode.NO_FIT:
                 break
         attempt.mode, attempt.level = worst
         return attempt
 
-    def _weigh(
-        self, attempt: Attempt, index: int, need: tuple[int, int], oracle: Oracle | None
-    ) -> Found:
-        """Say how resource number `index` would be had, and note what is in the way."""
-        (cell, needed), tree = need, self.tree
-        if needed > tree.potential[cell]:
-            attempt.obstacles.append(self._over_capacity(attempt.offer, index, need))
-            return Mode.NO_FIT, 0
+    def _weigh(self, attempt: Attempt, need: tuple[int, int, int], oracle: Oracle | None) -> Found:
+        """Say how a resource would be had, and note what of it is not there."""
+        (place, cell, needed), tree = need, self.tree
+        potential = tree.potential[cell]
+        if needed > potential:
+            attempt.notes.append((place, needed, potential, False))
+            return _NEVER
         level, reclaimable = tree.borrowing_level(cell, needed)
         available = tree.available(cell)
         if needed <= max(0, available):
             return Mode.FIT, level
-        attempt.short.append(cell)
-        attempt.obstacles.append(missing_quota(attempt.offer, index, needed, available))
+        attempt.notes.append((place, needed, available, True))
         if not (reclaimable or self._preempts_borrowing or tree.nominal[cell] >= needed):
             return Mode.NO_FIT, level
         if oracle is None:
             return Mode.BLOCKED, level
         possibility, left = oracle(cell, needed)
         return (Mode.BLOCKED, level) if possibility == "none" else (_MODES[possibility], left)
-
-    def _over_capacity(self, offer: Offer, index: int, need: tuple[int, int]) -> OverCapacity:
-        cell, needed = need
-        requested = offer.charges[cell]
-        return OverCapacity(
-            flavor=offer.name,
-            resource=offer.resources[index],
-            assumed=needed - requested,
-            requested=requested,
-            capacity=self.tree.potential[cell],
-        )
 
     def _stops(self, found: Found) -> bool:
         """Tell whether a flavor is so good that no further one is tried."""

@@ -10,6 +10,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
 from policyd.alloc.queue import FlavorQuotas, QueueSpec, Quota, ResourceGroup
+from policyd.alloc.settings import Gates, Settings
 from policyd.alloc.state import State
 from policyd.alloc.workload import PodSet, Workload
 from tests.bench.report import report
@@ -32,7 +33,8 @@ def cluster(queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS)) 
     quotas["nvidia.com/gpu"] = Quota(nominal=gpus)
     offered = tuple(FlavorQuotas(name=name, quotas=quotas) for name in names)
     group = ResourceGroup(resources=tuple(REQUESTS), flavors=offered)
-    state = State()
+    # Else one refusal would do for all that ask for the same.
+    state = State(Settings(gates=Gates(scheduling_equivalence_hashing=False)))
     for name in names:
         state.put_flavor(FlavorSpec(name=name))
     for n in range(queues):
