@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 import click
 
-from policyd.config import environment
+from policyd.alloc.settings import Settings
+from policyd.config import environment, load_configuration, parse_configuration
 from policyd.controller.health import serve_health
+from policyd.controller.queue_settings import queue_settings
 from policyd.controller.run import ControllerSettings, Health, run_controller
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
@@ -23,6 +25,8 @@ from policyd.telemetry import configure_logging
 class Options:
     """What the controller was started with."""
 
+    config: str
+    feature_gates: str
     kubeconfig: str
     context: str
     namespace: str
@@ -33,6 +37,15 @@ class Options:
 
 
 @click.command("controller")
+@click.option(
+    "--config",
+    default="",
+    metavar="FILE",
+    help="Kueue's Configuration: how all queues decide.  [its defaults]",
+)
+@click.option(
+    "--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates."
+)
 @click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.")
 @click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
 @click.option("--namespace", default="", help="Where the Lease is.  [our own, or the context's]")
@@ -64,6 +77,7 @@ def command(
 
 
 async def _run(options: Options, stop: asyncio.Event) -> None:
+    queueing = queueing_settings(options)
     connection = connection_from(
         environment(), kubeconfig=options.kubeconfig, context=options.context
     )
@@ -74,17 +88,31 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
             served = serve_health(health, host=options.health_host, port=options.health_port)
             await stack.enter_async_context(served)
         async with asyncio.TaskGroup() as group:
-            settings = controller_settings(options, connection)
+            settings = controller_settings(options, connection, queueing)
             controller = group.create_task(run_controller(client, settings, health=health))
             await stop.wait()
             controller.cancel()
 
 
-def controller_settings(options: Options, connection: Connection) -> ControllerSettings:
+def queueing_settings(options: Options) -> Settings:
+    """Return how all queues decide.
+
+    Raises:
+        ConfigurationError: If the Configuration cannot be read, or something in it is wrong.
+    """
+    path = options.config
+    configuration = load_configuration(path) if path else parse_configuration(b"")
+    return queue_settings(configuration, gates=options.feature_gates)
+
+
+def controller_settings(
+    options: Options, connection: Connection, queueing: Settings
+) -> ControllerSettings:
     """Return what the controller is told."""
     identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}" if options.leader_election else ""
     return ControllerSettings(
         identity=identity,
         namespace=options.namespace or connection.namespace,
         workers=options.workers,
+        queueing=queueing,
     )

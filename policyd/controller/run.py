@@ -10,6 +10,8 @@ from typing import NoReturn
 
 import structlog
 
+from policyd.alloc.settings import DEFAULTS
+from policyd.alloc.settings import Settings as QueueingSettings
 from policyd.controller.cache import Cache, Ears
 from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.job_reconciler import job_reconcilers
@@ -58,6 +60,9 @@ class ControllerSettings:
     """Keys reconciled at a time. Each waits for the API server most of the time; more than the
     client keeps in flight would only wait in another place."""
 
+    queueing: QueueingSettings = DEFAULTS
+    """How all queues decide."""
+
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""
 
@@ -96,7 +101,7 @@ class Controller:
         self.election = self._election()
         self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
         self.mirrors = open_mirrors(client, self.pace)
-        self.cache = Cache(self.mirrors, pace=self.pace)
+        self.cache = Cache(self.mirrors, pace=self.pace, settings=self.settings.queueing)
         QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
@@ -205,6 +210,7 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self.cycles.run())]
                 tasks.append(group.create_task(self.statuses.run()))
+                tasks.append(group.create_task(self.statuses.sample()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]

@@ -5,6 +5,7 @@ import copy
 import json
 from contextlib import asynccontextmanager
 
+from policyd.alloc.settings import DEFAULTS
 from policyd.controller.run import Controller, ControllerSettings
 from policyd.jobs.defaults import default_on_create
 from policyd.kube import resources as r
@@ -55,7 +56,8 @@ class Mortal(FakeClient):
 class World:
     """The API server's objects, time, and what Kubernetes itself would do with them."""
 
-    def __init__(self):
+    def __init__(self, queueing=DEFAULTS):
+        self.queueing = queueing
         self.clock = FakeClock()
         self.store = ObjectStore(clock=self.clock)
         self.client = None
@@ -68,7 +70,7 @@ class World:
         """Start a fresh controller; it is killed at its n-th write if `writes` is given."""
         self.client = Mortal(store=self.store)
         self.client.writes_left, self.client.after = writes, after
-        settings = ControllerSettings(policies=False, workers=4)
+        settings = ControllerSettings(policies=False, workers=4, queueing=self.queueing)
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
         self.task = asyncio.create_task(self.controller.run())
         await self.pass_time(0.1)

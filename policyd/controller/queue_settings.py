@@ -1,0 +1,64 @@
+"""What a Kueue Configuration says about how all queues decide."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Gates, Settings, Strategy
+from policyd.api.configuration import (
+    Configuration,
+    all_gates,
+    check_configuration,
+    duration_seconds,
+    pods_ready_awaited,
+)
+from policyd.errors import ConfigurationError
+
+
+def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings:
+    """Return the settings that a Configuration stands for.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+
+    Raises:
+        ConfigurationError: If something in it is wrong.
+    """
+    chosen, errors = check_configuration(configuration, gates=gates)
+    if errors:
+        listed = "; ".join(str(error) for error in errors)
+        raise ConfigurationError(f"the Configuration is wrong: {listed}")
+    resources, ready = configuration.resources, configuration.wait_for_pods_ready
+    requeuing = None if ready is None else ready.requeuing_strategy
+    return Settings(
+        gates=Gates.of(chosen),
+        fair_sharing=_fair_sharing(configuration),
+        admission_fair_sharing=_admission_fair_sharing(configuration, chosen),
+        ignores_undeclared=resources is not None
+        and resources.quota_check_strategy == "IgnoreUndeclared",
+        blocks_until_ready=pods_ready_awaited(configuration, chosen)
+        and ready is not None
+        and bool(ready.block_admission),
+        requeues_by_creation=requeuing is not None and requeuing.timestamp == "Creation",
+    )
+
+
+def _fair_sharing(configuration: Configuration) -> FairSharing | None:
+    sharing = configuration.fair_sharing
+    if sharing is None:
+        return None
+    strategies = cast("tuple[Strategy, ...]", sharing.preemption_strategies)
+    return FairSharing(strategies=strategies) if strategies else FairSharing()
+
+
+def _admission_fair_sharing(
+    configuration: Configuration, gates: Mapping[str, bool]
+) -> AdmissionFairSharing | None:
+    sharing = configuration.admission_fair_sharing
+    if sharing is None or not all_gates(gates)["AdmissionFairSharing"]:
+        return None
+    return AdmissionFairSharing(
+        half_life_seconds=duration_seconds(sharing.usage_half_life_time),
+        sampling_seconds=duration_seconds(sharing.usage_sampling_interval),
+        weights=sharing.resource_weights,
+    )
