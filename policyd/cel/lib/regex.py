@@ -12,19 +12,31 @@ from policyd.cel.types import BOOL, INT, STRING, list_of
 
 # One compiled pattern may take so much memory for its automaton; RE2 falls back beyond.
 _MEMORY = 8 << 20
+_COMPUTED_MEMORY = 1 << 20
 _CACHED = 1_024
+_CACHED_COMPUTED = 64
+# What RE2 takes, in elements compared: for a call through Python, for a match in a list of
+# matches, to compile anything, to compile an instruction, to find a pattern too large.
+_CALL_WORK = 5
 _MATCH_WORK = 20
+_COMPILE_WORK = 250
+_INSTRUCTION_WORK = 4
+_REFUSAL_WORK = 50_000
 
 
 @lru_cache(maxsize=1)
-def _options() -> tuple[Any, Any]:
+def _re2() -> Any:  # noqa: ANN401 - re2 has no types
     """Import RE2, which takes longer than the rest of the language, when it is first needed."""
     import re2  # noqa: PLC0415 - see above
 
-    options = re2.Options()
+    return re2
+
+
+def _options(memory: int) -> Any:  # noqa: ANN401 - re2 has no types
+    options = _re2().Options()
     options.log_errors = False
-    options.max_mem = _MEMORY
-    return re2, options
+    options.max_mem = memory
+    return options
 
 
 @lru_cache(maxsize=_CACHED)
@@ -34,9 +46,13 @@ def compiled(pattern: str) -> Any:  # noqa: ANN401 - re2 has no types
     Raises:
         CelError: If it is no pattern of RE2.
     """
-    re2, options = _options()
+    return _compile(pattern, _MEMORY)
+
+
+def _compile(pattern: str, memory: int) -> Any:  # noqa: ANN401 - re2 has no types
+    re2 = _re2()
     try:
-        return re2.compile(pattern, options=options)
+        return re2.compile(pattern, options=_options(memory))
     except (re2.error, UnicodeEncodeError) as error:
         raise CelError(f"error parsing regexp: {_reason(error)}: `{pattern[:100]}`") from None
 
@@ -57,20 +73,14 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         CelError: If it is no pattern of RE2.
     """
     expression = compiled(pattern)
-    direct = _direct_match(pattern)
-    if direct is None:
-        return lambda text: expression.search(text) is not None
-    return direct
+    return _direct_match(pattern, _MEMORY) or (lambda text: expression.search(text) is not None)
 
 
-def _direct_match(pattern: str) -> Callable[[str], bool] | None:
-    re2, _ = _options()
-    extension = getattr(re2, "_re2", None)
+def _direct_match(pattern: str, memory: int) -> Callable[[str], bool] | None:
+    extension = getattr(_re2(), "_re2", None)
     if extension is None:
         return None
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MEMORY
+    options = _options(memory)
     options.never_capture = True
     match = extension.RE2(pattern.encode(), options).Match
     anywhere = extension.RE2.Anchor.UNANCHORED
@@ -82,19 +92,62 @@ def _direct_match(pattern: str) -> Callable[[str], bool] | None:
     return contains_match
 
 
+class _Computed:
+    """A pattern that is no constant: compiled while an expression runs, in little memory.
+
+    `work` is what that took, until an expression is charged for it. A pattern that cannot be
+    compiled is kept too: finding that out may take as long.
+    """
+
+    __slots__ = ("error", "expression", "match", "work")
+
+    def __init__(self, pattern: str) -> None:
+        self.error: CelError | None = None
+        self.work = _COMPILE_WORK
+        try:
+            self.expression = _compile(pattern, _COMPUTED_MEMORY)
+        except CelError as error:
+            self.error = error.with_traceback(None)
+            self.work = _REFUSAL_WORK if "too large" in error.message else _COMPILE_WORK
+        else:
+            direct = _direct_match(pattern, _COMPUTED_MEMORY)
+            self.match = direct or (lambda text: self.expression.search(text) is not None)
+            self.work += _COMPILE_WORK + _INSTRUCTION_WORK * self.expression.programsize
+
+    def usable(self) -> "_Computed":
+        """Return this if it is a pattern.
+
+        Raises:
+            CelError: If it is none.
+        """
+        if self.error is not None:
+            raise CelError(self.error.message)
+        return self
+
+
+_computed = lru_cache(maxsize=_CACHED_COMPUTED)(_Computed)
+
+
+def _pattern_work(_text: str, pattern: str, *_rest: object) -> int:
+    """Return the work of compiling a pattern, if it is new; it is compiled then and there."""
+    entry = _computed(pattern)
+    work, entry.work = entry.work, 0
+    return work + _CALL_WORK
+
+
 def matches(text: str, pattern: str) -> bool:
     """Tell whether `text` contains a match of `pattern`."""
-    return matcher(pattern)(text)
+    return _computed(pattern).usable().match(text)
 
 
 def _find(text: str, pattern: str) -> str:
-    found = compiled(pattern).search(text)
+    found = _computed(pattern).usable().expression.search(text)
     return str(found[0]) if found else ""
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     found: list[str] = []
-    for match in compiled(pattern).finditer(text):
+    for match in _computed(pattern).usable().expression.finditer(text):
         if 0 <= limit <= len(found):
             break
         found.append(match[0])
@@ -103,12 +156,12 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 
 def _find_all_work(text: str, pattern: str, limit: int = -1) -> int:
     """Return the work of a match in each place: the wrapper takes as long as for 20 elements."""
-    del pattern
     places = len(text) + 1
-    return _MATCH_WORK * (min(places, limit) if limit >= 0 else places)
+    matched = _MATCH_WORK * (min(places, limit) if limit >= 0 else places)
+    return matched + _pattern_work(text, pattern)
 
 
-_SEARCH = Size(cost=search_pattern)
+_SEARCH = Size(cost=search_pattern, work=_pattern_work)
 _FIND = Size(cost=search_pattern, estimate=estimates.find)
 _FIND_ALL = Size(cost=search_pattern, work=_find_all_work, estimate=estimates.find)
 # The API server takes 1 for the function, and computes the cost of the method.
