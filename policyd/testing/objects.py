@@ -10,7 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from policyd.api.meta import Json, rfc3339
-from policyd.api.selectors import parse_selector
+from policyd.api.queries import parse_query
 from policyd.clock import Clock
 from policyd.kube.client import Selection
 from policyd.kube.errors import ApiError, Status, error_from_status
@@ -164,7 +164,7 @@ def refusal(code: int, reason: str, message: str) -> ApiError:
 def selector(resource: Resource, selection: Selection) -> Callable[[Json], bool]:
     """Return whether an object is selected, as a function of it."""
     namespace = selection.get("namespace", "") if resource.namespaced else ""
-    labels = parse_selector(selection.get("label_selector", ""))
+    labels = parse_query(selection.get("label_selector", ""))
     fields = [term for term in selection.get("field_selector", "").split(",") if term]
 
     def matches(obj: Json) -> bool:

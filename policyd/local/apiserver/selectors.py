@@ -1,10 +1,9 @@
 """Field selectors, and what a list or watch lets through."""
 
-import re
 from collections.abc import Callable
 
 from policyd.api.meta import Json
-from policyd.api.selectors import SelectorError, parse_selector
+from policyd.api.queries import SelectorError, parse_query
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.status import Object, bad_request
@@ -42,13 +41,6 @@ SELECTABLE: dict[str, tuple[str, ...]] = {
     "secrets": ("type",),
 }
 
-_KEY = r"[\w./-]+"
-_TERM = re.compile(
-    rf"\s*(!\s*)?{_KEY}\s*|\s*{_KEY}\s*(==?|!=)\s*[\w.-]*\s*"
-    rf"|\s*{_KEY}\s+(in|notin)\s*\([\w., -]*\)\s*"
-)
-_SPLIT = re.compile(r",(?![^()]*\))")
-
 Selects = Callable[[Object], bool]
 
 
@@ -77,14 +69,11 @@ def is_selective(request: Request) -> bool:
 def _labels(text: str) -> list[Selects]:
     if not text:
         return []
-    for term in _SPLIT.split(text):
-        if not _TERM.fullmatch(term):
-            raise bad_request(f"unable to parse requirement: `{term.strip()}` is none")
     try:
-        selector = parse_selector(text)
+        query = parse_query(text)
     except SelectorError as error:
-        raise bad_request(f"unable to parse requirement: {error}") from error
-    return [lambda value: selector.matches(value["metadata"].get("labels") or {})]
+        raise bad_request(str(error)) from error
+    return [lambda value: query.matches(value["metadata"].get("labels") or {})]
 
 
 def _fields(request: Request) -> list[Selects]:

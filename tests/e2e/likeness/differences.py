@@ -254,33 +254,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         asked="*/x/y/z",
         reason="a path too long is a page that is not there: 404, in plain text",
     ),
-    *(
-        Difference(
-            story="reading-selectors",
-            path="message" if code else "",
-            asked=f"*labelSelector={selector}",
-            reason="selectors are read by policyd's own parser, which is shared with policies",
-        )
-        for code, selector in (
-            (0, "n%3E1"),
-            (1, "a+in+x"),
-            (1, "a%3Dx%2C%2Cb"),
-            (1, "%3D"),
-            (1, "a%3Dx+y"),
-            (1, "a+b%3Dc"),
-        )
-    ),
     Difference(
         story="reading-selectors",
         path="",
         asked="*fieldSelector=%3D",
         reason="a field selector without a field selects nothing there, and is an error here",
-    ),
-    Difference(
-        story="deleting-collections",
-        path="message",
-        asked="*labelSelector=x+in",
-        reason="selectors are read by policyd's own parser, which is shared with policies",
     ),
     Difference(story="reading-pages", path="message", asked="*continue=broken", reason=GO_TEXT),
     *(

@@ -48,7 +48,9 @@ LABELLED = [
 ]
 
 LABEL_SELECTORS = ["a=x", "a==x", "a!=x", "a", "!a", "a in (x,y)", "a notin (x)", "n>1", "a=x,!b",
-                   "a in x", "=", "a=x y", "a b=c", "a=x,,b"]  # fmt: skip
+                   "a in x", "=", "a=x y", "a b=c", "a=x,,b", "n<3", "n>x", "a=b=c", "a in ()",
+                   "a in (x,)", "a in (,x)", "a in (x y)", "a=", "a=,b", "@=x", "a=@", ",a", "!",
+                   "!a=x", "a in (x", "in in (in)", " a = x ", "a,"]  # fmt: skip
 FIELD_SELECTORS = ["metadata.name=c1", "metadata.name!=c1", "metadata.name==c1", "data.a=b",
                    "metadata.name", "metadata.namespace=elsewhere", "="]  # fmt: skip
 
