@@ -210,7 +210,6 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self.cycles.run())]
                 tasks.append(group.create_task(self.statuses.run()))
-                tasks.append(group.create_task(self.statuses.sample()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]
