@@ -7,7 +7,7 @@ from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.jobs.kinds import kind_of_owner
 from policyd.jobs.pods import Pod, group_name
 
-Subject = Literal["Workload", "Job", "Pod", "PodGroup"]
+Subject = Literal["Workload", "Job", "Pod", "PodGroup", "ClusterQueue", "ResourceFlavor"]
 
 
 class Key(NamedTuple):

@@ -1,0 +1,90 @@
+"""Queues and flavors that are deleted while they are in use: they stay until they are not.
+
+The door gives them a finalizer when they are created, as Kueue does. It is taken away here: from a
+ClusterQueue once no workload holds its quota, from a ResourceFlavor once no ClusterQueue has it.
+"""
+
+from collections.abc import Iterator
+
+from policyd.alloc.status import queue_figures
+from policyd.api.kueue import ClusterQueue, ResourceFlavor
+from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
+from policyd.api.meta import Json, ObjectMeta
+from policyd.controller.cache import Cache
+from policyd.controller.keys import Key, Subject
+from policyd.controller.mirror import Mirror
+from policyd.controller.writes import Writes
+
+
+class InUse:
+    """Lets go of what is deleted and not in use any more."""
+
+    def __init__(self, cache: Cache, writes: Writes) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._queues: Mirror[ClusterQueue] = cache.mirrors.cluster_queues
+        self._flavors: Mirror[ResourceFlavor] = cache.mirrors.flavors
+        self._queues.listen(self._queue_changed)
+        self._flavors.listen(self._flavor_changed)
+
+    def everything(self) -> Iterator[Key]:
+        """Yield what may have to be let go."""
+        for queue in self._queues:
+            if _is_held(queue.metadata):
+                yield _key("ClusterQueue", queue.metadata)
+        for flavor in self._flavors:
+            if _is_held(flavor.metadata):
+                yield _key("ResourceFlavor", flavor.metadata)
+
+    async def reconcile_queue(self, key: Key) -> None:
+        """Let a ClusterQueue go that no workload holds quota of."""
+        queue = self._queues.get(key.name)
+        if queue is None or not _is_held(queue.metadata):
+            return
+        # Whoever looks is told by a change of the status, in which these are counted.
+        if queue_figures(self._cache.state, key.name).reserving == 0:
+            await self._writes.patch(self._queues, queue, _without_finalizer(queue.metadata))
+
+    async def reconcile_flavor(self, key: Key) -> None:
+        """Let a ResourceFlavor go that no ClusterQueue has."""
+        flavor = self._flavors.get(key.name)
+        if flavor is None or not _is_held(flavor.metadata):
+            return
+        if not any(key.name in _flavors_of(queue) for queue in self._queues):
+            await self._writes.patch(self._flavors, flavor, _without_finalizer(flavor.metadata))
+
+    def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
+        if new is not None and _is_held(new.metadata):
+            self._cache.ears.reconcile(_key("ClusterQueue", new.metadata))
+        if old is None:
+            return
+        for name in _flavors_of(old) - (_flavors_of(new) if new is not None else frozenset()):
+            flavor = self._flavors.get(name)
+            if flavor is not None and _is_held(flavor.metadata):
+                self._cache.ears.reconcile(_key("ResourceFlavor", flavor.metadata))
+
+    def _flavor_changed(self, _old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
+        if new is not None and _is_held(new.metadata):
+            self._cache.ears.reconcile(_key("ResourceFlavor", new.metadata))
+
+
+def _is_held(metadata: ObjectMeta) -> bool:
+    """Tell whether something is deleted, and still there because of us."""
+    return (
+        metadata.deletion_timestamp is not None
+        and RESOURCE_IN_USE_FINALIZER in metadata.finalizers
+    )
+
+
+def _without_finalizer(metadata: ObjectMeta) -> Json:
+    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
+    return {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
+
+
+def _flavors_of(queue: ClusterQueue) -> frozenset[str]:
+    groups = queue.spec.resource_groups
+    return frozenset(flavor.name for group in groups for flavor in group.flavors)
+
+
+def _key(subject: Subject, metadata: ObjectMeta) -> Key:
+    return Key(subject, "", metadata.name)
