@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "check": ("policyd.cli.check:command", "Say everything that is wrong with policies."),
     "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
     "test": ("policyd.cli.test:command", "Run the cases beside policies."),
+    "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),

@@ -1,0 +1,83 @@
+"""What an environment has to offer, as people read it: names, signatures, sentences."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policyd.cel.environment import Environment
+from policyd.cel.functions import OLDEST, Overload, Version
+from policyd.cel.macros import TWO_VARIABLE_MACROS
+from policyd.cel.summaries import ALIASES, MACROS, SUMMARIES
+from policyd.cel.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function or macro.
+
+    Attributes:
+        name: Its name.
+        section: What it is about.
+        summary: What it does.
+        signatures: How it is called, and what it returns.
+        since: The first version of Kubernetes that has it; empty if all have that are known.
+    """
+
+    name: str
+    section: str
+    summary: str
+    signatures: tuple[str, ...]
+    since: str = ""
+
+
+def describe(environment: Environment) -> Iterator[Entry]:
+    """Yield everything an environment has, by sections."""
+    for section, summaries in SUMMARIES.items():
+        for name, summary in summaries.items():
+            spellings = [name, *(other for other, known in ALIASES.items() if known == name)]
+            overloads = [o for each in spellings for o in environment.functions.get(each, ())]
+            if overloads:
+                since = _shown(min(overload.since for overload in overloads))
+                signatures = tuple(dict.fromkeys(map(signature, overloads)))
+                yield Entry(name, section, summary, signatures, since)
+    for name, (form, summary) in MACROS.items():
+        if name in environment.macros:
+            yield Entry(name, "Macros", summary, (form,), _macro_since(name))
+
+
+def _macro_since(name: str) -> str:
+    if name in TWO_VARIABLE_MACROS:
+        return "1.32"
+    return "1.34" if name == "sortBy" else ""
+
+
+def _shown(version: Version) -> str:
+    return "" if version <= OLDEST else f"{version[0]}.{version[1]}"
+
+
+_SYMBOLS = {"@in": "in"}
+
+
+def signature(overload: Overload) -> str:
+    """Write how an overload is called: `string.indexOf(string, int) -> int`."""
+    kinds = [_kind(kind) for kind in overload.parameters]
+    result = _kind(overload.result)
+    name = overload.name
+    if name.startswith(("_", "@", "!", "-")):
+        symbol = _SYMBOLS.get(name, name.strip("_"))
+        operands = f"{symbol}{kinds[0]}" if len(kinds) == 1 else f" {symbol} ".join(kinds)
+        return f"{operands} -> {result}"
+    if overload.member:
+        return f"{kinds[0]}.{name}({', '.join(kinds[1:])}) -> {result}"
+    return f"{name}({', '.join(kinds)}) -> {result}"
+
+
+def _kind(kind: Type) -> str:
+    shown = str(kind).replace("optional_type", "optional")
+    for prefix in ("kubernetes.authorization.", "kubernetes.", "net.", "kyverno."):
+        shown = shown.replace(prefix, "")
+    return shown
+
+
+def function_names() -> list[str]:
+    """Return the names of all functions and macros."""
+    return [name for summaries in SUMMARIES.values() for name in summaries] + list(MACROS)

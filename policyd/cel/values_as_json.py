@@ -1,0 +1,44 @@
+"""Values of CEL as JSON, for people and other programs to read."""
+
+import base64
+from collections.abc import Callable
+from typing import Any, Final
+
+from policyd.cel.lib.network import Cidr, Ip
+from policyd.cel.lib.quantity import CelQuantity
+from policyd.cel.lib.time import duration_text, timestamp_text
+from policyd.cel.values import CelMap, Duration, Optional, Timestamp, TypeValue, Value, type_name
+
+
+def as_json(value: Value) -> Any:  # noqa: ANN401 - whatever the value holds
+    """Return a value as JSON has it; what JSON has not becomes a string that says it."""
+    if isinstance(value, dict):
+        items = CelMap(value).items() if isinstance(value, CelMap) else value.items()
+        return {_key(key): as_json(part) for key, part in items}
+    if isinstance(value, list):
+        return [as_json(part) for part in value]
+    if isinstance(value, Optional):
+        return as_json(value.value) if value.present else None
+    if value is None or isinstance(value, bool | int | float | str):
+        return int(value) if type(value) is not bool and isinstance(value, int) else value
+    return _text(value)
+
+
+def _key(key: Value) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _text(value: Value) -> str:
+    write = _WRITERS.get(type(value), type_name)
+    return write(value)
+
+
+_WRITERS: Final[dict[type, Callable[[Any], str]]] = {
+    bytes: lambda value: base64.b64encode(value).decode(),
+    Timestamp: timestamp_text,
+    Duration: duration_text,
+    TypeValue: lambda value: value.name,
+    CelQuantity: lambda value: str(value.quantity),
+    Ip: lambda value: str(value.address),
+    Cidr: lambda value: f"{value.address}/{value.prefix}",
+}
