@@ -18,7 +18,13 @@ from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
-from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
+from policyd.engine.offline import (
+    Circumstances,
+    ObjectError,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.verdict import MUTATED_BY
 from policyd.patch.json_patch import apply_json_patch
@@ -139,7 +145,7 @@ def command(**given: Unpack[_Given]) -> None:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
     objects = [document.value for document in documents]
     lookup = namespace_lookup(objects, given["namespace_labels"])
-    applied, broken = _apply(documents, PolicySet(loaded.policies, namespaces=lookup), given)
+    applied, broken = _apply(documents, offline_set(loaded, lookup, objects=objects), given)
     show_all(broken)
     for one in applied:
         _tell(one)
@@ -147,7 +153,8 @@ def command(**given: Unpack[_Given]) -> None:
     denied = sum(not one.decision.allowed for one in applied)
     if denied:
         click.echo(f"{count(denied, 'object')} of {len(applied)} denied", err=True)
-    sys.exit(1 if denied or broken or unreadable or loaded.findings else 0)
+    wrong = any(finding.severity == "error" for finding in loaded.findings)
+    sys.exit(1 if denied or broken or unreadable or wrong else 0)
 
 
 def _read(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:

@@ -6,8 +6,12 @@ from typing import Literal
 
 import click
 
+from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
 from policyd.cli.files import PATH, load
 from policyd.cli.report import as_json, count, show_all
+from policyd.engine.dialects import Dialect
+
+VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
 
 
 @click.command("check")
@@ -15,24 +19,33 @@ from policyd.cli.report import as_json, count, show_all
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it."
 )
-def command(paths: tuple[str, ...], output: Literal["text", "json"]) -> None:
+@click.option(
+    "--kubernetes",
+    type=click.Choice(list(VERSIONS_BY_NAME)),
+    default=".".join(map(str, DEFAULT_VERSION)),
+    help="The version of Kubernetes that expressions are checked for.",
+)
+def command(paths: tuple[str, ...], output: Literal["text", "json"], kubernetes: str) -> None:
     r"""Say everything that is wrong with the policies in PATHS.
 
     PATHS are files, folders, or - for standard input. Folders are searched for YAML and JSON;
-    documents of other kinds are passed over. Every expression is compiled, so that what check
-    accepts does not fail for its wording when an object comes.
+    documents of other kinds are passed over. Policies may be policyd's own, the API server's
+    (ValidatingAdmissionPolicy, MutatingAdmissionPolicy) and Kyverno's, as far as they are CEL.
+    Every expression is compiled, so that what check accepts does not fail for its wording when an
+    object comes.
 
-    Exits with 0 if all is fine, 1 if anything is wrong.
+    Exits with 0 if all is fine or merely doubtful, 1 if anything is wrong.
 
     \b
     Examples:
       policyd check policies/
+      policyd check --kubernetes 1.37 policies/
       kustomize build overlays/prod | policyd check -
       policyd check -o json policies/ | jq '.findings[].message'
     """
-    loaded = load(paths)
+    loaded = load(paths, Dialect(VERSIONS_BY_NAME[kubernetes]))
     if output == "json":
-        policies = [{"name": p.name, "source": p.place} for p in loaded.policies]
+        policies = [{"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.policies]
         findings = [as_json(finding) for finding in loaded.findings]
         click.echo(json.dumps({"policies": policies, "findings": findings}, indent=2))
     else:
@@ -41,4 +54,4 @@ def command(paths: tuple[str, ...], output: Literal["text", "json"]) -> None:
         click.echo(f"{count(len(loaded.policies), 'policy')} fine{found}", err=bool(found))
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
-    sys.exit(1 if loaded.findings else 0)
+    sys.exit(1 if any(finding.severity == "error" for finding in loaded.findings) else 0)

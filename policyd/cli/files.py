@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from policyd.engine.compile import CompiledPolicy
+from policyd.engine.bindings import check_bindings
+from policyd.engine.compiled import CompiledPolicy
+from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.findings import Finding
-from policyd.engine.load import Loaded, load_policies
+from policyd.engine.load import Loaded, gather, load_policies
 from policyd.errors import system_reason
 from policyd.policy_files import policy_files
 
@@ -44,18 +47,17 @@ def content(file: Path) -> bytes:
         raise click.UsageError(f"cannot read {file}: {system_reason(error)}") from error
 
 
-def load(paths: Sequence[str]) -> Loaded:
-    """Load the policies of all files; two with one name are a finding, and the later is used."""
+def load(paths: Sequence[str], dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+    """Load all files; of two policies with one name the later is used, which is a finding."""
+    loaded = gather(load_policies(text, name, dialect) for name, text in texts(paths))
     policies: dict[str, CompiledPolicy] = {}
-    findings: list[Finding] = []
-    for name, text in texts(paths):
-        loaded = load_policies(text, name)
-        findings += loaded.findings
-        for policy in loaded.policies:
-            if policy.name in policies:
-                findings.append(_twice(policy, policies[policy.name]))
-            policies[policy.name] = policy
-    return Loaded(tuple(policies.values()), tuple(findings))
+    findings = list(loaded.findings)
+    for policy in loaded.policies:
+        if policy.id in policies:
+            findings.append(_twice(policy, policies[policy.id]))
+        policies[policy.id] = policy
+    findings += check_bindings(policies.values(), loaded.bindings)
+    return replace(loaded, policies=tuple(policies.values()), findings=tuple(findings))
 
 
 def _twice(policy: CompiledPolicy, other: CompiledPolicy) -> Finding:

@@ -107,14 +107,14 @@ def _test(path: Path, keyword: str) -> _Tested:
         if file.suffix in SUFFIXES and file.name != path.name
     ]
     loaded = load([str(file) for file in policies])
-    findings = [*loaded.findings, *findings]
+    findings = [*(f for f in loaded.findings if f.severity == "error"), *findings]
     if not loaded.policies and not findings:
         message = "there is no policy beside these cases"
         findings.append(Finding(source=str(path), message=message, hint="put it into policy.yaml"))
     if cases is None or findings:
         return _Tested(path, (), tuple(findings))
     chosen = [case for case in cases.cases if keyword in case.name]
-    return _Tested(path, tuple(run_case(case, cases, loaded.policies) for case in chosen), ())
+    return _Tested(path, tuple(run_case(case, cases, loaded) for case in chosen), ())
 
 
 def _show(tested: Sequence[_Tested], *, verbose: bool) -> None:

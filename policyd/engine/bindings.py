@@ -11,6 +11,8 @@ from policyd.engine.compiled import (
     CompiledException,
     CompiledPolicy,
 )
+from policyd.engine.findings import Finding
+from policyd.errors import did_you_mean
 
 NEEDS_BINDING = frozenset({VALIDATING, MUTATING})
 """Kinds that do nothing without a binding."""
@@ -21,6 +23,36 @@ BINDING_KINDS = {
     "MutatingAdmissionPolicyBinding": MUTATING,
 }
 """The kinds of bindings, and the kinds of policies they are for."""
+
+
+def check_bindings(
+    policies: Iterable[CompiledPolicy], bindings: Iterable[CompiledBinding]
+) -> list[Finding]:
+    """Say which bindings are for no policy, and which policies do nothing for want of a binding.
+
+    Either may be meant: the other half may be elsewhere.
+    """
+    known = {(policy.kind, policy.name): policy for policy in policies}
+    bound = {(binding.policy_kind, binding.policy): binding for binding in bindings}
+    findings = [
+        _doubt(
+            binding.place,
+            f"binding `{binding.name}` is for `{name}`, which is not here",
+            did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
+        )
+        for (kind, name), binding in bound.items()
+        if (kind, name) not in known
+    ]
+    for (kind, name), policy in known.items():
+        if kind in NEEDS_BINDING and (kind, name) not in bound:
+            message = f"`{name}` does nothing: it has no binding here"
+            hint = f"add a {kind}Binding with `policyName: {name}`"
+            findings.append(_doubt(policy.place, message, hint))
+    return findings
+
+
+def _doubt(place: str, message: str, hint: str | None) -> Finding:
+    return Finding(source=place, message=message, hint=hint, severity="warning")
 
 
 def bind(

@@ -17,13 +17,21 @@ import yaml
 from policyd.api.admission import Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.api.policy import Closed
-from policyd.engine.compile import CompiledPolicy
+from policyd.cel.lib.authorizer import Attributes
+from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
-from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.load import Loaded
+from policyd.engine.offline import (
+    Circumstances,
+    ObjectError,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.engine.schema import Shape, schema_of
+from policyd.engine.surroundings import Authorize
 from policyd.patch.json_patch import apply_json_patch
 
 Texts = str | tuple[str, ...]
@@ -52,8 +60,29 @@ class Expectation(Closed, frozen=True):
     skipped: bool = False
 
 
+class Permission(Closed, frozen=True):
+    """Something that the user may do, for policies that ask; what is empty stands for any."""
+
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    def allows(self, asked: Attributes) -> bool:
+        """Tell whether this is what is asked for."""
+        given = ((field, getattr(self, field)) for field in self.__struct_fields__)
+        return all(getattr(asked, field) == value for field, value in given if value)
+
+
 class Case(Closed, frozen=True):
-    """One request, and what must come of it."""
+    """One request, and what must come of it.
+
+    `params` are objects that policies may name as their params; `permissions` are all that the
+    user may do.
+    """
 
     name: str
     object: dict[str, Any]
@@ -62,6 +91,8 @@ class Case(Closed, frozen=True):
     operation: Operation = "CREATE"
     user: User | None = None
     namespace_labels: dict[str, str] | None = None
+    params: tuple[dict[str, Any], ...] = ()
+    permissions: tuple[Permission, ...] = ()
 
 
 class Cases(Closed, frozen=True):
@@ -107,10 +138,12 @@ def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Findi
     return (None, findings) if findings else (msgspec.convert(document.value, Cases), [])
 
 
-def run_case(case: Case, cases: Cases, policies: Sequence[CompiledPolicy]) -> Outcome:
+def run_case(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
     """Send a case's request through policies, and compare what comes with what should."""
     labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
-    policy_set = PolicySet(policies, namespaces=namespace_lookup((), labels))
+    policy_set = offline_set(
+        loaded, namespace_lookup((), labels), objects=case.params, authorize=_authorize(case)
+    )
     user = case.user or User(username="someone")
     circumstances = Circumstances(
         operation=case.operation,
@@ -133,6 +166,13 @@ def run_case(case: Case, cases: Cases, policies: Sequence[CompiledPolicy]) -> Ou
             problems.append("the object came out differently")
             difference += lines
     return Outcome(case, tuple(problems), tuple(difference))
+
+
+def _authorize(case: Case) -> Authorize:
+    def decide(_user: UserInfo, asked: Attributes) -> PermissionDecision:
+        return PermissionDecision(allowed=any(p.allows(asked) for p in case.permissions))
+
+    return decide
 
 
 def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:

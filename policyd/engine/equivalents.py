@@ -117,8 +117,39 @@ def restore(obj: Json, original: Json) -> Json:
 def _same_fields(group: str, version: str, kind: GroupVersionKind) -> bool:
     old = kinds.resource_for_kind(group, version, kind.kind)
     new = kinds.resource_for_kind(kind.group, kind.version, kind.kind)
-    return old is not None and new is not None and _shape(old) == _shape(new)
+    return old is not None and new is not None and _same_struct(old.type_name, new.type_name)
 
 
-def _shape(found: kinds.Resource) -> tuple[str, ...]:
-    return tuple(sorted(kinds.fields(found.type_name)))
+@cache
+def _same_struct(one: str, other: str) -> bool:
+    """Tell whether two structs have the same fields, deep down; a struct may contain itself."""
+    pending, seen = [(one, other)], set()
+    while pending:
+        pair = pending.pop()
+        if pair in seen or pair[0] == pair[1]:
+            continue
+        seen.add(pair)
+        first, second = map(kinds.fields, pair)
+        if first.keys() != second.keys():
+            return False
+        for name, field in first.items():
+            inner = _innermost(field), _innermost(second[name])
+            if field.shape != second[name].shape or inner[0].scalar != inner[1].scalar:
+                return False
+            if inner[0].struct is not None and inner[1].struct is not None:
+                pending.append((inner[0].struct, inner[1].struct))
+    return True
+
+
+def _innermost(field: kinds.FieldType) -> kinds.FieldType:
+    while field.element is not None:
+        field = field.element
+    return field
+
+
+def plural_of(kind: str) -> str:
+    """Guess the plural of a kind that is not known."""
+    word = kind.lower()
+    if word.endswith(("s", "x", "ch", "sh")):
+        return f"{word}es"
+    return f"{word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{word}s"

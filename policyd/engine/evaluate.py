@@ -10,7 +10,7 @@ from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.compiled import VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.equivalents import equivalent_match
 from policyd.engine.facts import Facts, View, as_pod
 from policyd.engine.match import (
@@ -214,11 +214,10 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         elif name in extra:
             variables[name] = extra[name]
     if "pod" in uses:
-        there = view.template is not None
-        variables["pod"] = value_at(facts.subject, view.template or ()) if there else {}
+        variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
     if "params" in uses:
         variables["params"] = invocation.param
-    if invocation.matched is not None or policy.templates:
+    if not policy.own or invocation.matched is not None:
         _see_otherwise(variables, invocation, facts, view)
     return variables
 
@@ -226,11 +225,19 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
 def _see_otherwise(
     variables: dict[str, object], invocation: Invocation, facts: Facts, view: View
 ) -> None:
-    """Let a policy see the version that its rule names, and templates as if they were pods."""
+    """Let a policy see the version that its rule names, and a foreign one what it would at home.
+
+    That is the object as the API server sends it, and pod templates as if they were pods, if it is
+    one that Kyverno extends to them.
+    """
+    policy = invocation.policy
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if invocation.policy.templates and view.template:
+    if policy.kind == VALIDATING and facts.surroundings.written:
+        for name in ("object", "oldObject"):
+            variables[name] = facts.as_sent(variables.get(name))
+    if policy.templates and view.template:
         for name in ("object", "oldObject"):
             variables[name] = as_pod(variables.get(name), view.template)
 

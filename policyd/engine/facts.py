@@ -32,6 +32,7 @@ from policyd.engine.workloads import (
     pod_templates,
     value_at,
 )
+from policyd.patch.builtin_types import MistypedError, type_of, typed_view
 from policyd.patch.operations import Path
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class Facts:
 
     @_Once
     def kind(self) -> WorkloadKind | None:
-        """What makes the object make pods; None for what makes none, as the Scale of a Deployment."""
+        """What makes the object make pods; None if it makes none, as the Scale of a Deployment."""
         return find_kind(self.subject)
 
     @_Once
@@ -240,6 +241,19 @@ class Facts:
             convert(self.old_object, kind),
             {**self.request_variable, **named},
         )
+
+    def as_sent(self, obj: Json) -> Json:
+        """Return an object as the API server would send it, if it comes as people write it.
+
+        What cannot be read by its type stays as it is: the API server would refuse it.
+        """
+        struct = type_of(obj) if self.surroundings.written else None
+        if struct is None:
+            return obj
+        try:
+            return typed_view(obj, struct)[0]
+        except MistypedError:
+            return obj
 
     @_Once
     def images(self) -> dict[str, list[str]]:

@@ -21,10 +21,11 @@ from policyd.engine.evaluate import (
 )
 from policyd.engine.facts import Facts, in_template
 from policyd.engine.inject import Step, Target, apply_step
-from policyd.engine.patches import POD, mutated, type_of
+from policyd.engine.patches import POD, mutated
 from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
+from policyd.patch.builtin_types import type_of
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import difference
 from policyd.patch.operations import Operation

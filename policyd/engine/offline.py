@@ -15,7 +15,12 @@ from policyd.api.admission import (
 )
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
+from policyd.engine.equivalents import plural_of
+from policyd.engine.load import Loaded
 from policyd.engine.match import NamespaceLookup
+from policyd.engine.params import StoredParams
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.engine.workloads import find_kind, value_at
 from policyd.errors import PolicydError
 
@@ -104,6 +109,35 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     return find
 
 
+def offline_set(
+    loaded: Loaded,
+    namespaces: NamespaceLookup,
+    *,
+    objects: Iterable[Json] = (),
+    authorize: Authorize = authorize_nobody,
+) -> PolicySet:
+    """Make a set of loaded policies that knows of the cluster what it is given.
+
+    Args:
+        loaded: Policies with their bindings and exceptions; other objects count as params.
+        namespaces: Finds namespaces.
+        objects: Further objects that may be params.
+        authorize: Says what users may do.
+    """
+    surroundings = Surroundings(
+        namespaces=namespaces,
+        params=StoredParams((*loaded.objects, *objects)),
+        authorize=authorize,
+        written=True,
+    )
+    return PolicySet(
+        loaded.policies,
+        bindings=loaded.bindings,
+        exceptions=loaded.exceptions,
+        surroundings=surroundings,
+    )
+
+
 def _kind(obj: Json) -> GroupVersionKind:
     version, kind = value_at(obj, ("apiVersion",)), value_at(obj, ("kind",))
     if not isinstance(version, str) or not isinstance(kind, str) or not version or not kind:
@@ -125,14 +159,6 @@ def _resource(obj: Json, kind: GroupVersionKind) -> tuple[GroupVersionResource, 
         namespaced = kind.kind not in _CLUSTER_KINDS
     resource = GroupVersionResource(group=kind.group, version=kind.version, resource=plural)
     return resource, namespaced
-
-
-def plural_of(kind: str) -> str:
-    """Guess the plural of a kind that is not known."""
-    word = kind.lower()
-    if word.endswith(("s", "x", "ch", "sh")):
-        return f"{word}es"
-    return f"{word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{word}s"
 
 
 def _raw(obj: Json) -> msgspec.Raw:

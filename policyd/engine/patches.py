@@ -12,7 +12,6 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
 from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.values import BoolKey, Duration, Optional, Struct, Timestamp, UInt, type_name
@@ -37,15 +36,6 @@ class MutationError(PolicydError):
     """A mutation cannot be applied to this object."""
 
 
-def type_of(obj: Json) -> str | None:
-    """Return the built-in type of an object; None for a custom kind."""
-    if not isinstance(obj, dict):
-        return None
-    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
-    found = resource_for_kind(group, version, str(obj.get("kind", "")))
-    return found.type_name if found is not None else None
-
-
 def mutated(
     obj: Json, mutation: CompiledMutation, value: object, struct: str | None, *, typed: bool
 ) -> Json:
@@ -63,7 +53,9 @@ def mutated(
     """
     strict = mutation.patch_type == "JSONPatch"
     result = _patched(obj, value) if strict else _applied(obj, value, struct)
-    return result if struct is None or not typed else _read(result, struct, strict=strict)
+    if result is obj or struct is None or not typed:
+        return result
+    return _read(result, struct, strict=strict)
 
 
 def _read(obj: Json, struct: str, *, strict: bool) -> Json:

@@ -36,6 +36,8 @@ class Surroundings:
         served: Knows the versions that are served.
         typed: Whether objects of built-in kinds are read by the API server's own types after each
             mutation, as it does: what they have no place for is dropped, or an error.
+        written: Whether objects come as people write them, and not as the API server sends them:
+            its own policies then see what it would make of them.
         extra: The values of variables that stand for the world outside, by name: Kyverno's.
     """
 
@@ -44,4 +46,5 @@ class Surroundings:
     authorize: Authorize = authorize_nobody
     served: ServedVersions = served_versions
     typed: bool = True
+    written: bool = False
     extra: Mapping[str, object] = field(default_factory=kyverno_values)

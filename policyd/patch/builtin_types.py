@@ -60,6 +60,15 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
     return decoded, decoder.unknown
 
 
+def type_of(obj: Json) -> str | None:
+    """Return the built-in type of an object; None for a custom kind."""
+    if not isinstance(obj, dict):
+        return None
+    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+    found = kinds.resource_for_kind(group, version, str(obj.get("kind", "")))
+    return found.type_name if found is not None else None
+
+
 def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
     """Read an object as a type, and write it as that type is written: what is never left out too.
 

@@ -20,11 +20,10 @@ from policyd.engine.load import gather, load_document
 from policyd.engine.match import labels_of
 from policyd.engine.offline import namespace_lookup
 from policyd.engine.params import StoredParams
-from policyd.engine.patches import type_of
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.review import refusal
 from policyd.engine.surroundings import Surroundings, authorize_nobody
-from policyd.patch.builtin_types import MistypedError, typed_view
+from policyd.patch.builtin_types import MistypedError, type_of, typed_view
 from policyd.patch.copying import same_json
 from policyd.patch.json_patch import apply_json_patch
 

@@ -39,7 +39,7 @@ def every_case():
 
 @pytest.mark.parametrize(("folder", "cases", "case"), list(every_case()))
 def test_case(folder, cases, case):
-    outcome = run_case(case, cases, load(folder).policies)
+    outcome = run_case(case, cases, load(folder))
 
     assert outcome.problems == (), "\n".join(outcome.difference)
 

@@ -8,9 +8,9 @@ from typing import Final
 from policyd.api.admission import Rule
 from policyd.api.kinds import resources
 from policyd.api.kyverno import Filter, Filters, ResourceFilter, Subject
+from policyd.engine.equivalents import plural_of
 from policyd.engine.facts import Facts
 from policyd.engine.match import labels_of, selects_namespace
-from policyd.engine.offline import plural_of
 from policyd.engine.workloads import value_at
 
 OPERATIONS: Final = ("CREATE", "UPDATE")

@@ -1,0 +1,508 @@
+"""The API server's own policies do here what they do there, in its words."""
+
+import pytest
+import yaml
+
+from policyd.cel import CelError
+from policyd.cel.lib.authorizer import Decision as PermissionDecision
+from policyd.engine.load import load_policies
+from policyd.engine.offline import namespace_lookup
+from policyd.engine.params import StoredParams
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.review import refusal
+from policyd.engine.surroundings import Surroundings
+from policyd.patch.json_patch import apply_json_patch
+from tests.engine.reviews import pod, request
+
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "namespace": "team-a"},
+    "spec": {"replicas": 1},
+}
+
+
+def native(kind, spec, *, name="p", rules=(PODS,), version="v1"):
+    constraints = {"resourceRules": list(rules), **spec.pop("matchConstraints", {})}
+    return {
+        "apiVersion": f"admissionregistration.k8s.io/{version}",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"matchConstraints": constraints, **spec},
+    }
+
+
+def validating(spec, **more):
+    return native("ValidatingAdmissionPolicy", spec, **more)
+
+
+def mutating(*mutations, **spec):
+    more = {key: spec.pop(key) for key in ("name", "rules") if key in spec}
+    written = [
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": m}}
+        if m.startswith("Object")
+        else {"patchType": "JSONPatch", "jsonPatch": {"expression": m}}
+        for m in mutations
+    ]
+    return native("MutatingAdmissionPolicy", {"mutations": written, **spec}, **more)
+
+
+def binding(policy, **spec):
+    kind = policy["kind"]
+    actions = {} if kind.startswith("Mut") else {"validationActions": ["Deny"]}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{kind}Binding",
+        "metadata": {"name": spec.pop("name", "b")},
+        "spec": {"policyName": policy["metadata"]["name"], **actions, **spec},
+    }
+
+
+def policy_set(*documents, params=(), labels=None, authorize=None, **more):
+    loaded = load_policies(yaml.safe_dump_all(documents), "policies.yaml")
+    assert not loaded.findings, "\n".join(map(str, loaded.findings))
+    if authorize is not None:
+        more["authorize"] = authorize
+    surroundings = Surroundings(
+        namespaces=namespace_lookup((), labels or {}), params=StoredParams(params), **more
+    )
+    return PolicySet(loaded.policies, bindings=loaded.bindings, surroundings=surroundings)
+
+
+def validated(spec, obj=None, *, bound=None, **more):
+    policy = validating(spec)
+    asked = policy_set(policy, binding(policy, **(bound or {})), **more)
+    return asked.validate(request(obj or pod()))
+
+
+def messages(decision):
+    return [denial.message for denial in decision.denials]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha1"])
+def test_all_versions_are_read(version):
+    policy = validating({"validations": [{"expression": "false"}]}, version=version)
+
+    assert not policy_set(policy, binding(policy)).validate(request(pod())).allowed
+
+
+def test_a_policy_without_a_binding_does_nothing():
+    policy = validating({"validations": [{"expression": "false"}]})
+
+    assert policy_set(policy).validate(request(pod())).matched == ()
+
+
+def test_a_refusal_begins_as_the_api_server_s_own_and_names_all_violations():
+    policy = validating({"validations": [{"expression": "false"}, {"expression": "1 > 2"}]})
+    asked = request(pod())
+    status = refusal(asked, policy_set(policy, binding(policy)).validate(asked))
+
+    lead = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed expression"
+    assert status.message.splitlines() == [
+        f'pods "a" is forbidden: {lead}: false',
+        f"{lead}: 1 > 2",
+    ]
+    assert (status.code, status.reason) == (422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        pytest.param({"message": " too big "}, "too big", id="static"),
+        pytest.param({"messageExpression": "'name: ' + object.metadata.name"}, "name: a", id="cel"),
+        pytest.param(
+            {"message": "m", "messageExpression": "string(object.spec.nothing)"},
+            "m",
+            id="cel-fails",
+        ),
+        pytest.param({"message": "m", "messageExpression": "'a\\nb'"}, "m", id="two-lines"),
+        pytest.param({"message": "m", "messageExpression": "' '"}, "m", id="blank"),
+        pytest.param({}, "failed expression: false", id="none"),
+    ],
+)
+def test_the_message_is_chosen_as_the_api_server_chooses_it(validation, message):
+    decision = validated({"validations": [{"expression": "false", **validation}]})
+
+    assert messages(decision) == [message]
+
+
+def test_a_failing_expression_is_said_as_the_api_server_says_it():
+    decision = validated({"validations": [{"expression": "object.spec.nothing == 1"}]})
+
+    assert messages(decision) == [
+        "expression 'object.spec.nothing == 1' resulted in error: no such key: nothing"
+    ]
+    assert decision.denials[0].failed
+
+
+def test_a_failing_expression_is_left_out_if_failures_are_ignored():
+    decision = validated(
+        {"failurePolicy": "Ignore", "validations": [{"expression": "object.spec.nothing == 1"}]}
+    )
+
+    assert decision.allowed
+    assert decision.failures[0].ignored
+
+
+@pytest.mark.parametrize(
+    ("actions", "allowed", "warnings", "audited"),
+    [
+        pytest.param(["Deny"], False, 0, False, id="deny"),
+        pytest.param(["Warn"], True, 1, False, id="warn"),
+        pytest.param(["Audit"], True, 0, True, id="audit"),
+        pytest.param(["Warn", "Audit"], True, 1, True, id="warn-and-audit"),
+        pytest.param(["Deny", "Audit"], False, 0, True, id="deny-and-audit"),
+    ],
+)
+def test_a_violation_leads_to_the_binding_s_actions(actions, allowed, warnings, audited):
+    spec = {"validations": [{"expression": "false", "message": "no"}]}
+    decision = validated(spec, bound={"validationActions": actions})
+
+    assert decision.allowed is allowed
+    lead = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': no"
+    assert list(decision.warnings) == [lead] * warnings
+    key = "validation.policy.admission.k8s.io/validation_failure"
+    assert (key in decision.audit_annotations) is audited
+
+
+@pytest.mark.parametrize(
+    ("conditions", "outcome"),
+    [
+        pytest.param(["true", "false"], "skipped", id="one-is-false"),
+        pytest.param(["object.spec.nothing == 1", "false"], "skipped", id="false-outweighs-error"),
+        pytest.param(["object.spec.nothing == 1"], "denied", id="error"),
+        pytest.param(["true"], "allowed", id="all-true"),
+        pytest.param(["namespaceObject.metadata.name == 'a'"], "denied", id="no-namespace-here"),
+    ],
+)
+def test_match_conditions_follow_the_api_server_s_rules(conditions, outcome):
+    decision = validated(
+        {
+            "matchConditions": [
+                {"name": f"c{index}", "expression": text} for index, text in enumerate(conditions)
+            ],
+            "validations": [{"expression": "true"}],
+        }
+    )
+
+    assert decision.allowed is (outcome != "denied")
+    assert bool(decision.matched) is (outcome == "allowed")
+
+
+CONFIG = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "limits", "namespace": "team-a", "labels": {"tier": "gold"}},
+    "data": {"most": "1"},
+}
+OTHER = CONFIG | {"metadata": {"name": "other", "namespace": "team-b"}, "data": {"most": "9"}}
+LIMITED = {
+    "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+    "validations": [
+        {"expression": "size(object.spec.containers) > int(params.data.most)", "message": "few"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("ref", "expected"),
+    [
+        pytest.param({"name": "limits"}, ["few"], id="of-the-request's-namespace"),
+        pytest.param({"name": "other", "namespace": "team-b"}, ["few"], id="of-another"),
+        pytest.param({"selector": {"matchLabels": {"tier": "gold"}}}, ["few"], id="selected"),
+        pytest.param({"selector": {}}, ["few"], id="all-of-the-namespace"),
+        pytest.param(
+            {"name": "other"},
+            [
+                "failed to configure binding: "
+                "no params found for policy binding with `Deny` parameterNotFoundAction"
+            ],
+            id="not-found",
+        ),
+    ],
+)
+def test_params_are_found_as_the_binding_names_them(ref, expected):
+    bound = {"paramRef": {"parameterNotFoundAction": "Deny", **ref}}
+
+    assert messages(validated(dict(LIMITED), bound=bound, params=[CONFIG, OTHER])) == expected
+
+
+def test_params_that_are_not_there_may_be_allowed_to_be_missing():
+    bound = {"paramRef": {"name": "none", "parameterNotFoundAction": "Allow"}}
+    decision = validated(dict(LIMITED), bound=bound, params=[CONFIG])
+
+    assert decision.matched == ()
+
+
+def test_a_policy_is_asked_once_for_each_param():
+    policy = validating(dict(LIMITED))
+    low = CONFIG | {"metadata": CONFIG["metadata"] | {"name": "low"}, "data": {"most": "0"}}
+    bound = binding(policy, paramRef={"selector": {}, "parameterNotFoundAction": "Deny"})
+    decision = policy_set(policy, bound, params=[CONFIG, low]).validate(request(pod()))
+
+    assert messages(decision) == ["few"]
+
+
+def test_a_wrong_configuration_refuses_whatever_the_actions_are():
+    bound = {
+        "validationActions": ["Audit"],
+        "paramRef": {"name": "none", "parameterNotFoundAction": "Deny"},
+    }
+
+    assert not validated(dict(LIMITED), bound=bound).allowed
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "concerned"),
+    [
+        pytest.param({}, True, id="not-at-all"),
+        pytest.param({"namespaceSelector": {"matchLabels": {"env": "prod"}}}, True, id="namespace"),
+        pytest.param(
+            {"namespaceSelector": {"matchLabels": {"env": "dev"}}}, False, id="other-namespace"
+        ),
+        pytest.param({"objectSelector": {"matchLabels": {"a": "b"}}}, False, id="object"),
+        pytest.param(
+            {"resourceRules": [PODS | {"resourceNames": ["a"]}]}, True, id="name-of-the-object"
+        ),
+        pytest.param({"excludeResourceRules": [PODS]}, False, id="excluded"),
+    ],
+)
+def test_a_binding_narrows_its_policy(narrowed, concerned):
+    spec = {"validations": [{"expression": "false"}]}
+    decision = validated(spec, bound={"matchResources": narrowed}, labels={"env": "prod"})
+
+    assert decision.allowed is not concerned
+
+
+def rule(group, version, plural):
+    return PODS | {"apiGroups": [group], "apiVersions": [version], "resources": [plural]}
+
+
+JOB_SET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "metadata": {"name": "train", "namespace": "team-a"},
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "seen"),
+    [
+        pytest.param("Equivalent", "jobset.x-k8s.io/v1", id="equivalent"),
+        pytest.param("Exact", None, id="exact"),
+    ],
+)
+def test_another_version_of_a_custom_kind_is_seen_as_the_rule_names_it(policy, seen):
+    spec = {
+        "matchConstraints": {"matchPolicy": policy},
+        "validations": [
+            {
+                "expression": "false",
+                "messageExpression": "object.apiVersion + ' ' + request.kind.version + ' '"
+                " + request.requestKind.version",
+            }
+        ],
+    }
+    written = validating(spec, rules=[rule("jobset.x-k8s.io", "v1", "jobsets")])
+    decision = policy_set(written, binding(written)).validate(request(JOB_SET))
+
+    assert messages(decision) == ([f"{seen} v1 v1alpha2"] if seen else [])
+
+
+def test_a_built_in_version_whose_fields_differ_cannot_be_converted():
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "a", "namespace": "team-a"},
+        "spec": {"maxReplicas": 3},
+    }
+    spec = {"validations": [{"expression": "object.spec.maxReplicas < 2"}]}
+    written = validating(spec, rules=[rule("autoscaling", "v1", "horizontalpodautoscalers")])
+    decision = policy_set(written, binding(written)).validate(request(scaler))
+
+    assert "failed to convert object version" in messages(decision)[0]
+
+
+def test_the_api_server_s_own_policies_never_concern_policies():
+    spec = {"validations": [{"expression": "false"}]}
+    everything = {key: ["*"] for key in ("apiGroups", "apiVersions", "operations", "resources")}
+    written = validating(spec, rules=[everything])
+    policy = validating({"validations": [{"expression": "true"}]}, name="other")
+
+    assert policy_set(written, binding(written)).validate(request(policy)).allowed
+
+
+def test_audit_annotations_are_told_under_the_policy_s_name():
+    decision = validated(
+        {
+            "auditAnnotations": [
+                {"key": "name", "valueExpression": "object.metadata.name"},
+                {"key": "nothing", "valueExpression": "null"},
+            ]
+        }
+    )
+
+    assert decision.audit_annotations == {"p/name": "a"}
+
+
+def test_an_audit_annotation_that_fails_refuses():
+    annotations = [{"key": "k", "valueExpression": "object.spec.nothing"}]
+
+    assert not validated({"auditAnnotations": annotations}).allowed
+
+
+def allow_pods(_user, permission):
+    return PermissionDecision(allowed=permission.resource == "pods", reason="because")
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        pytest.param(
+            "authorizer.group('').resource('pods').check('delete').allowed()", True, id="asked"
+        ),
+        pytest.param("authorizer.requestResource.check('delete').allowed()", True, id="itself"),
+        pytest.param(
+            "authorizer.group('').resource('secrets').check('get').allowed()", False, id="refused"
+        ),
+    ],
+)
+def test_the_authorizer_is_asked(expression, allowed):
+    spec = {"validations": [{"expression": expression}]}
+
+    assert validated(spec, authorize=allow_pods).allowed is allowed
+
+
+def test_nobody_knows_permissions_that_nobody_declared():
+    spec = {"validations": [{"expression": "authorizer.path('/x').check('get').allowed()"}]}
+
+    assert "declare them" in messages(validated(spec))[0]
+
+
+def mutate(obj, *documents, **more):
+    decision = policy_set(*documents, **more).mutate(request(obj))
+    result = apply_json_patch(obj, decision.operations)
+    return decision, result
+
+
+def test_mutations_see_what_the_ones_before_made():
+    policy = mutating(
+        "Object{spec: Object.spec{replicas: object.spec.replicas + 100}}",
+        "[JSONPatch{op: 'replace', path: '/spec/replicas', value: object.spec.replicas + 10}]",
+        rules=[rule("apps", "v1", "deployments")],
+    )
+    decision, result = mutate(DEPLOYMENT, policy, binding(policy), typed=False)
+
+    assert result["spec"]["replicas"] == 111
+    assert decision.audit_annotations["mutated-by"] == "p"
+
+
+@pytest.mark.parametrize(
+    ("mutation", "message"),
+    [
+        pytest.param(
+            "[JSONPatch{op: 'remove', path: '/spec/nothing'}]",
+            "JSON Patch: error in remove",
+            id="remove-what-is-not-there",
+        ),
+        pytest.param(
+            "[JSONPatch{op: 'add', path: '/spec/replicaz', value: 1}]",
+            'strict decoding error: unknown field "spec.replicaz"',
+            id="field-nobody-knows",
+        ),
+        pytest.param(
+            "Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {'a': 'b'}}}}",
+            "may not mutate atomic arrays, maps or structs: .spec.selector",
+            id="atomic",
+        ),
+        pytest.param(
+            "[JSONPatch{op: 'add', path: '/spec/replicas', value: object.nothing}]",
+            "resulted in error: no such key: nothing",
+            id="expression",
+        ),
+    ],
+)
+def test_a_mutation_that_fails_refuses_in_the_api_server_s_words(mutation, message):
+    policy = mutating(mutation, rules=[rule("apps", "v1", "deployments")])
+    decision, result = mutate(DEPLOYMENT, policy, binding(policy))
+
+    assert message in messages(decision)[0]
+    assert str(decision.denials[0]).startswith("policy 'p' with binding 'b' denied request: ")
+    assert decision.denials[0].code == 403
+    assert result == DEPLOYMENT
+
+
+def test_a_test_that_fails_changes_nothing():
+    policy = mutating(
+        "[JSONPatch{op: 'test', path: '/metadata/name', value: 'b'},"
+        " JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': 'b'}}]"
+    )
+    decision, result = mutate(pod(), policy, binding(policy))
+
+    assert decision.allowed
+    assert result == pod()
+
+
+def test_what_the_built_in_type_has_no_place_for_is_gone_before_the_next_mutation():
+    policy = mutating(
+        "[JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}]",
+        "[JSONPatch{op: 'add', path: '/metadata/annotations/a', value: 'b'}]",
+    )
+
+    assert mutate(pod(), policy, binding(policy), typed=False)[0].allowed
+    refused, _ = mutate(pod(), policy, binding(policy), typed=True)
+    assert "doc is missing path" in messages(refused)[0]
+
+
+LABEL = "Object{metadata: Object.metadata{labels: {'seen': string(size(object.metadata.?labels"
+
+
+@pytest.mark.parametrize(
+    ("reinvocation", "seen"),
+    [pytest.param("Never", "0", id="never"), pytest.param("IfNeeded", "2", id="if-needed")],
+)
+def test_a_policy_runs_again_if_others_changed_the_object_and_it_wants_to(reinvocation, seen):
+    counting = mutating(f"{LABEL}.orValue({{}})))}}}}}}", name="a", reinvocationPolicy=reinvocation)
+    later = mutating("Object{metadata: Object.metadata{labels: {'b': 'c'}}}", name="b")
+    _, result = mutate(pod(), counting, binding(counting), later, binding(later, name="c"))
+
+    assert result["metadata"]["labels"] == {"seen": seen, "b": "c"}
+
+
+def test_a_bad_expression_quarantines_its_policy_alone():
+    good = validating({"validations": [{"expression": "false"}]}, name="good")
+    bad = validating({"validations": [{"expression": "objct.x == 1"}]}, name="bad")
+    loaded = load_policies(yaml.safe_dump_all([bad, good]), "p.yaml")
+
+    assert [policy.name for policy in loaded.policies] == ["good"]
+    assert loaded.findings[0].field == "spec.validations[0].expression"
+    assert "objct" in loaded.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "severity"),
+    [
+        pytest.param({"valdations": []}, "unknown field `valdations`", "warning", id="field"),
+        pytest.param(
+            {"failurePolicy": "Maybe"}, "`Maybe` is not one of `Fail`, `Ignore`", "error", id="word"
+        ),
+    ],
+)
+def test_what_the_api_server_drops_is_doubtful_and_what_it_refuses_is_wrong(
+    change, message, severity
+):
+    policy = validating({"validations": [{"expression": "true"}], **change})
+    loaded = load_policies(yaml.safe_dump(policy), "p.yaml")
+
+    assert [(f.message, f.severity) for f in loaded.findings] == [(message, severity)]
+    assert bool(loaded.policies) is (severity == "warning")
+
+
+def test_an_error_of_the_outside_is_one_of_the_expression():
+    def fail(_user, _permission):
+        raise CelError("the authorizer does not answer")
+
+    spec = {"validations": [{"expression": "authorizer.path('/x').check('get').allowed()"}]}
+
+    assert "does not answer" in messages(validated(spec, authorize=fail))[0]
