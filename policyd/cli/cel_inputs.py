@@ -1,0 +1,211 @@
+"""What an expression on the command line sees: an object, a request, params, variables."""
+
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypedDict, TypeVar
+
+import click
+
+from policyd.api.admission import Operation, UserInfo
+from policyd.api.meta import Json
+from policyd.cel import Environment, LazyVariables, compile_expression
+from policyd.cel.cost import Budget
+from policyd.cel.environments import PLACES, UnknownEnvironmentError, environment_named
+from policyd.cel.functions import Version
+from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
+from policyd.cel.types import Type
+from policyd.cli.files import STANDARD_INPUT, content
+from policyd.cli.report import show
+from policyd.clock import SystemClock
+from policyd.engine.documents import read_documents
+from policyd.engine.facts import Facts
+from policyd.engine.functions import expression_environment
+from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
+from policyd.engine.surroundings import Surroundings
+from policyd.engine.workloads import value_at
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
+
+
+def _kyverno(version: Version) -> Environment:
+    clock = SystemClock()
+    chance = Chance(now=lambda: int(clock.now() * 10**9), dice=secrets.randbelow)
+    return kyverno_environment(version, mutation=True, chance=chance)
+
+
+def _policy(version: Version) -> Environment:
+    return expression_environment(version, params=True, mutation=True)
+
+
+_PLACES: Final = {**PLACES, "policy": _policy, "kyverno": _kyverno}
+
+
+class Inputs(TypedDict):
+    """What the command line says an expression sees."""
+
+    expression: str
+    filename: str | None
+    old: str | None
+    params: str | None
+    namespace_object: str | None
+    request: str | None
+    variables: tuple[str, ...]
+    env: Environment
+    operation: Operation
+    namespace: str
+    user: str
+    groups: tuple[str, ...]
+
+
+def _environment(_context: click.Context, _option: click.Parameter, value: str) -> Environment:
+    try:
+        return environment_named(value, places=_PLACES)
+    except UnknownEnvironmentError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        raise click.BadParameter(f"{error}{hint}") from error
+
+
+ENV: Final = click.option(
+    "--env",
+    default="vap",
+    callback=_environment,
+    metavar="PLACE[-VERSION]",
+    help=f"Where the expression stands: {', '.join(_PLACES)}; as in map-1.37.",
+)
+_OPTIONS: Final = (
+    click.argument("expression"),
+    click.option("-f", "--filename", type=_FILE, help="The object, YAML or JSON, or -."),
+    click.option("--old", type=_FILE, help="The object as it was: `oldObject`."),
+    click.option("--params", type=_FILE, help="The parameter object: `params`."),
+    click.option("--namespace-object", type=_FILE, help="The namespace: `namespaceObject`."),
+    click.option(
+        "--request", type=_FILE, help="Fields of `request` that differ from the object's."
+    ),
+    click.option(
+        "--variable",
+        "variables",
+        multiple=True,
+        metavar="NAME=EXPRESSION",
+        help="A variable of the policy; may be repeated, and use those before.",
+    ),
+    ENV,
+    click.option(
+        "--operation",
+        type=click.Choice(["CREATE", "UPDATE", "DELETE", "CONNECT"]),
+        help="What is done with the object.  [default: CREATE, with --old UPDATE]",
+    ),
+    click.option("-n", "--namespace", default="default", help="Namespace of an object without."),
+    click.option("--user", default="someone", help="Who asks."),
+    click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated."),
+)
+
+
+def with_inputs(command: _Command) -> _Command:
+    """Give a command an expression, and the options that say what it sees."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def text_of(given: Inputs) -> str:
+    """Return the text of the expression.
+
+    Raises:
+        click.UsageError: If standard input is named twice.
+    """
+    files = [given[name] for name in ("filename", "old", "params", "namespace_object", "request")]
+    if [given["expression"], *files].count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
+    return sys.stdin.read() if given["expression"] == STANDARD_INPUT else given["expression"]
+
+
+def with_variables(
+    given: Inputs, activation: Mapping[str, object]
+) -> tuple[Environment, dict[str, object]]:
+    """Add the policy's variables, each of which may use the ones before.
+
+    Raises:
+        CelCompileError: If one cannot be used.
+    """
+    environment, programs = given["env"], {}
+    types: dict[str, Type] = {}
+    for text in given["variables"]:
+        name, equals, source = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.BadParameter(f"`{text}` is not of the form NAME=EXPRESSION")
+        programs[name] = compile_expression(source, environment)
+        types[name] = programs[name].result_type
+        environment = environment.extend(structs={"kubernetes.variables": dict(types)})
+    lazy = LazyVariables(programs, activation, Budget())
+    return environment, {**activation, "variables": lazy}
+
+
+def activation_of(given: Inputs) -> dict[str, object]:
+    """Return the values of the variables, but for the policy's own."""
+    obj, old, params, namespace, request = (
+        _object(given[name])
+        for name in ("filename", "old", "params", "namespace_object", "request")
+    )
+    activation: dict[str, object] = {
+        "object": obj,
+        "oldObject": old,
+        "params": params,
+        "namespaceObject": namespace,
+        "request": request or {},
+        **kyverno_values(),
+    }
+    subject = old if obj is None else obj
+    if subject is None:
+        return activation
+    facts = _facts(given, obj, old)
+    if namespace is None and facts is not None:
+        activation["namespaceObject"] = facts.namespace_object
+    if facts is not None:
+        activation |= _known(facts, request or {})
+    return activation
+
+
+def _known(facts: Facts, request: Mapping[str, Json]) -> dict[str, object]:
+    """Return what is known of a request: all but its objects."""
+    path = facts.whole.template
+    return {
+        "request": {**facts.request_variable, **request},
+        "authorizer": facts.authorizer,
+        "authorizer.requestResource": facts.request_resource_check,
+        "images": facts.images,
+        "workload": facts.subject,
+        "pod": {} if path is None else value_at(facts.subject, path),
+    }
+
+
+def _facts(given: Inputs, obj: Json, old: Json) -> Facts | None:
+    """Return what is known of the request about an object; None if it is no Kubernetes object."""
+    operation = given["operation"] or (
+        "UPDATE" if obj is not None and old is not None else "CREATE"
+    )
+    user = UserInfo(username=given["user"], groups=given["groups"] or ("system:authenticated",))
+    circumstances = Circumstances(operation=operation, user=user, namespace=given["namespace"])
+    try:
+        request = request_for(old if obj is None else obj, circumstances, old_object=old)
+    except ObjectError:
+        return None
+    return Facts(request, Surroundings(namespaces=namespace_lookup([], {})))
+
+
+def _object(path: str | None) -> Json:
+    """Read the one document of a file."""
+    if path is None:
+        return None
+    text = sys.stdin.buffer.read() if path == STANDARD_INPUT else content(Path(path))
+    name = "stdin" if path == STANDARD_INPUT else path
+    documents, findings = read_documents(text, name)
+    if findings:
+        for finding in findings:
+            show(finding)
+        sys.exit(1)
+    if len(documents) != 1:
+        raise click.UsageError(f"{name} has {len(documents)} documents, and should have one")
+    return documents[0].value
