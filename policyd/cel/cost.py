@@ -5,7 +5,7 @@ works on before it works. Besides, what the API server's units do not see (deep 
 of lists) is counted as work, so that no expression gets at more time or memory than its cost says.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 from policyd.cel.errors import CelCostError
@@ -27,6 +27,7 @@ LIST: Final = 10
 MAP: Final = 30
 STRUCT: Final = 40
 
+_SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
 
 Cost = Callable[..., int]
@@ -70,7 +71,9 @@ def exceed() -> NoReturn:
 
 def size_of(value: object) -> int:
     """Return the size the API server takes for a value: its length, or 1 for a scalar."""
-    return len(value) if isinstance(value, Sized) else 1
+    if type(value) in _SIZED or hasattr(value, "__len__"):
+        return len(value)  # type: ignore[arg-type]
+    return 1
 
 
 def deep_size(value: object) -> int:

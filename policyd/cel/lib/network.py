@@ -5,7 +5,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from policyd.cel import estimates
-from policyd.cel.cost import traversal, traverse, traverse_twice
+from policyd.cel.cost import steps, traversal, traverse, traverse_twice
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.addresses import Address, AddressError, parse_address
@@ -15,6 +15,10 @@ IP_TYPE = Type("net.IP")
 CIDR_TYPE = Type("net.CIDR")
 _LOCAL_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 _BROADCAST = "255.255.255.255"
+# What Python's addresses take, in elements compared.
+_PARSING = 12
+_WRITING = 8
+_MASKING = 24
 
 
 class Ip:
@@ -156,16 +160,18 @@ def _parsing_cost(other: str | Ip | Cidr) -> int:
     return traversal(len(other)) if type(other) is str else 0
 
 
-_READ = Size(cost=traverse)
-_TWICE = Size(cost=traverse_twice)
-_ADDRESS_INSIDE = Size(cost=_address_cost, estimate=estimates.contains_address)
-_NETWORK_INSIDE = Size(cost=_network_cost, estimate=estimates.contains_network)
+_READ = Size(cost=traverse, work=steps(_PARSING))
+_TWICE = Size(cost=traverse_twice, work=steps(_PARSING))
+_WRITE = Size(work=steps(_WRITING))
+_MASK = Size(work=steps(_MASKING))
+_ADDRESS_INSIDE = Size(cost=_address_cost, work=_MASK.work, estimate=estimates.contains_address)
+_NETWORK_INSIDE = Size(cost=_network_cost, work=_MASK.work, estimate=estimates.contains_network)
 
 NETWORK: tuple[Overload, ...] = (
     function("ip", STRING, returns=IP_TYPE, run=_ip, size=_READ),
     function("isIP", STRING, returns=BOOL, run=_test(_ip), size=_READ),
     function("ip.isCanonical", STRING, returns=BOOL, run=_is_canonical, size=_TWICE),
-    function("string", IP_TYPE, returns=STRING, run=lambda ip: str(ip.address)),
+    function("string", IP_TYPE, returns=STRING, run=lambda ip: str(ip.address), size=_WRITE),
     _of_address("family", lambda address: address.version, INT),
     _of_address("isUnspecified", lambda address: address.is_unspecified),
     _of_address("isLoopback", lambda address: address.is_loopback),
@@ -176,10 +182,10 @@ NETWORK: tuple[Overload, ...] = (
         ),
     ),
     _of_address("isLinkLocalUnicast", lambda address: address.is_link_local),
-    method("isGlobalUnicast", IP_TYPE, returns=BOOL, run=_is_global_unicast),
+    method("isGlobalUnicast", IP_TYPE, returns=BOOL, run=_is_global_unicast, size=_WRITE),
     function("cidr", STRING, returns=CIDR_TYPE, run=_cidr, size=_READ),
     function("isCIDR", STRING, returns=BOOL, run=_test(_cidr), size=_READ),
-    function("string", CIDR_TYPE, returns=STRING, run=_cidr_text),
+    function("string", CIDR_TYPE, returns=STRING, run=_cidr_text, size=_WRITE),
     method("containsIP", CIDR_TYPE, IP_TYPE, returns=BOOL, run=_contains_ip, size=_ADDRESS_INSIDE),
     method(
         "containsIP",
@@ -206,6 +212,6 @@ NETWORK: tuple[Overload, ...] = (
         size=_NETWORK_INSIDE,
     ),
     method("ip", CIDR_TYPE, returns=IP_TYPE, run=lambda cidr: Ip(cidr.address)),
-    method("masked", CIDR_TYPE, returns=CIDR_TYPE, run=_masked),
+    method("masked", CIDR_TYPE, returns=CIDR_TYPE, run=_masked, size=_MASK),
     method("prefixLength", CIDR_TYPE, returns=INT, run=lambda cidr: cidr.prefix),
 )

@@ -1,7 +1,7 @@
 """Quantities: `quantity('1Gi').isLessThan(quantity('2Gi'))`."""
 
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
-from policyd.cel.cost import traverse
+from policyd.cel.cost import steps, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, DOUBLE, INT, STRING, Type
@@ -94,18 +94,26 @@ def _sign(a: CelQuantity) -> int:
     return a.quantity.sign()
 
 
+def _digits_work(*quantities: CelQuantity | int) -> int:
+    """Return the work of adding numbers that have more digits than any amount has."""
+    return sum(q.quantity.nano.bit_length() >> 7 for q in quantities if type(q) is CelQuantity)
+
+
 _READ = Size(cost=traverse)
+# Not being one takes longer.
+_TEST = Size(cost=traverse, work=steps(4))
+_SUM = Size(work=_digits_work)
 
 QUANTITIES: tuple[Overload, ...] = (
     function("quantity", STRING, returns=QUANTITY, run=_quantity, size=_READ),
-    function("isQuantity", STRING, returns=BOOL, run=_is_quantity, size=_READ),
+    function("isQuantity", STRING, returns=BOOL, run=_is_quantity, size=_TEST),
     method("compareTo", QUANTITY, QUANTITY, returns=INT, run=_compare),
     method("isLessThan", QUANTITY, QUANTITY, returns=BOOL, run=_is_less),
     method("isGreaterThan", QUANTITY, QUANTITY, returns=BOOL, run=_is_greater),
-    method("add", QUANTITY, QUANTITY, returns=QUANTITY, run=_add),
-    method("add", QUANTITY, INT, returns=QUANTITY, run=_add_int),
-    method("sub", QUANTITY, QUANTITY, returns=QUANTITY, run=_subtract),
-    method("sub", QUANTITY, INT, returns=QUANTITY, run=_subtract_int),
+    method("add", QUANTITY, QUANTITY, returns=QUANTITY, run=_add, size=_SUM),
+    method("add", QUANTITY, INT, returns=QUANTITY, run=_add_int, size=_SUM),
+    method("sub", QUANTITY, QUANTITY, returns=QUANTITY, run=_subtract, size=_SUM),
+    method("sub", QUANTITY, INT, returns=QUANTITY, run=_subtract_int, size=_SUM),
     method("isInteger", QUANTITY, returns=BOOL, run=_is_integer),
     method("asInteger", QUANTITY, returns=INT, run=_as_integer),
     method("asApproximateFloat", QUANTITY, returns=DOUBLE, run=_as_float),

@@ -161,11 +161,15 @@ def _find_all_work(text: str, pattern: str, limit: int = -1) -> int:
     return matched + _pattern_work(text, pattern)
 
 
+def _match_work(text: str, pattern: str) -> int:
+    return search_pattern(text, pattern) + _pattern_work(text, pattern)
+
+
 _SEARCH = Size(cost=search_pattern, work=_pattern_work)
-_FIND = Size(cost=search_pattern, estimate=estimates.find)
+_FIND = Size(cost=search_pattern, work=_pattern_work, estimate=estimates.find)
 _FIND_ALL = Size(cost=search_pattern, work=_find_all_work, estimate=estimates.find)
 # The API server takes 1 for the function, and computes the cost of the method.
-_MATCH = Size(work=search_pattern)
+_MATCH = Size(work=_match_work)
 
 REGEX: tuple[Overload, ...] = (
     method("find", STRING, STRING, returns=STRING, run=_find, size=_FIND),

@@ -1,6 +1,6 @@
 """Strings: cel-go's extension, version 2, as the API server has it."""
 
-import re
+from collections.abc import Callable
 from typing import Final
 
 from policyd.cel import estimates
@@ -14,10 +14,11 @@ _SPACE: Final = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-_QUOTED: Final = {
-    ord(character): f"\\{letter}"
-    for character, letter in zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True)
-}
+# The backslash comes first: the others are written with it.
+_QUOTED: Final = tuple(
+    (character, f"\\{letter}")
+    for character, letter in zip('\\\a\b\f\n\r\t\v"', '\\abfnrtv"', strict=True)
+)
 
 
 def _in_range(position: int, text: str) -> int:
@@ -46,12 +47,17 @@ def _search_work(text: str, part: str, *_start: int) -> int:
     return traversal(len(text)) * traversal(len(part)) // _CHARACTERS
 
 
+def _bytewise(text: str, change: Callable[[bytes], bytes]) -> str:
+    """Change ASCII characters only: no others have their bytes."""
+    return change(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
+
 def _lower(text: str) -> str:
-    return text.lower() if text.isascii() else re.sub("[A-Z]+", lambda m: m[0].lower(), text)
+    return text.lower() if text.isascii() else _bytewise(text, bytes.lower)
 
 
 def _upper(text: str) -> str:
-    return text.upper() if text.isascii() else re.sub("[a-z]+", lambda m: m[0].upper(), text)
+    return text.upper() if text.isascii() else _bytewise(text, bytes.upper)
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
@@ -75,6 +81,12 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
     return [*text[: limit - 1], text[limit - 1 :]]
 
 
+def _split_work(text: str, separator: str, limit: int = -1) -> int:
+    """Return how many strings are made."""
+    made = text.count(separator) + 1 if separator else len(text)
+    return min(made, limit) if limit >= 0 else made
+
+
 def _join(parts: list[str], separator: str = "") -> str:
     try:
         return separator.join(parts)
@@ -85,6 +97,10 @@ def _join(parts: list[str], separator: str = "") -> str:
 def _join_cost(parts: list[str], separator: str = "") -> int:
     size = sum(map(size_of, parts)) + len(separator) * max(0, len(parts) - 1)
     return traversal(2 * size)
+
+
+def _parts_work(parts: list[str], _separator: str = "") -> int:
+    return len(parts)
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -103,16 +119,18 @@ def _reverse(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return f'"{text.translate(_QUOTED)}"'
+    for character, escaped in _QUOTED:
+        text = text.replace(character, escaped)
+    return f'"{text}"'
 
 
 # Copying so many characters takes about as long as an element.
 _CHARACTERS: Final = 100
 _ONCE = Size(cost=traverse)
-_SPLIT = Size(cost=traverse_twice, estimate=estimates.split)
+_SPLIT = Size(cost=traverse_twice, work=_split_work, estimate=estimates.split)
 _SEARCH = Size(cost=visit, work=_search_work)
 _REPLACE = Size(cost=traverse_twice, work=_replace_work, estimate=estimates.replace)
-_JOIN = Size(cost=_join_cost, estimate=estimates.join)
+_JOIN = Size(cost=_join_cost, work=_parts_work, estimate=estimates.join)
 _QUOTE = Size(cost=traverse, estimate=estimates.quote)
 _STRINGS = list_of(STRING)
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from policyd.cel.errors import CelError
-from policyd.cel.functions import Overload, method
+from policyd.cel.functions import Overload, Size, method
 from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import DURATION, INT, STRING, TIMESTAMP
 from policyd.cel.values import Duration, Timestamp
@@ -32,6 +32,10 @@ _TIMESTAMP = lazy_pattern(
     re.ASCII,
 )
 _OFFSET = lazy_pattern(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
+_LONGEST_ZONE: Final = 64
+# What a zone takes, in elements compared: to be found, and to be converted to.
+_ZONE_WORK: Final = 500
+_CONVERSION_WORK: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,26 +105,52 @@ def duration_text(length: Duration) -> str:
     return f"{sign}{seconds}{_fraction(nanoseconds)}s"
 
 
-@lru_cache(maxsize=512)
-def _zone(name: str) -> tzinfo:
+class _Zone:
+    """A time zone by its name; `work` is what finding it took, until somebody is charged.
+
+    That a name is none is remembered too: it takes longest to find out.
+    """
+
+    __slots__ = ("work", "zone")
+
+    def __init__(self, name: str) -> None:
+        self.work = _ZONE_WORK
+        self.zone = _find_zone(name)
+
+
+_zone = lru_cache(maxsize=1_024)(_Zone)
+
+
+def _find_zone(name: str) -> tzinfo | None:
     found = _OFFSET.fullmatch(name)
     if found:
         offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
         if offset >= timedelta(days=1):
-            raise CelError(f"unknown time zone {name}")
+            return None
         return timezone(-offset if found[1] == "-" else offset)
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - few policies look at zones
 
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise CelError(f"unknown time zone {name[:64]}") from None
+        return None
+
+
+def _zone_work(_moment: Timestamp, name: str) -> int:
+    entry = _zone(name[:_LONGEST_ZONE])
+    work, entry.work = entry.work, _CONVERSION_WORK
+    return work
 
 
 def _local(moment: Timestamp, zone: str) -> datetime:
     utc = _EPOCH + timedelta(microseconds=moment.nanoseconds // 1_000)
+    if zone == "UTC":
+        return utc
+    found = _zone(zone[:_LONGEST_ZONE]).zone
+    if found is None:
+        raise CelError(f"unknown time zone {zone[:_LONGEST_ZONE]}")
     try:
-        return utc if zone == "UTC" else utc.astimezone(_zone(zone))
+        return utc.astimezone(found)
     except OverflowError:
         raise CelError("timestamp overflow") from None
 
@@ -160,6 +190,7 @@ def part_of_time(name: str, moment: Timestamp) -> int:
     return _PARTS[name](_local(moment, "UTC"))
 
 
+_CONVERSION: Final = Size(work=_zone_work)
 _LENGTHS: Final = {
     "getHours": _part_of_duration(3_600 * _SECOND),
     "getMinutes": _part_of_duration(60 * _SECOND),
@@ -171,6 +202,6 @@ TIME: tuple[Overload, ...] = tuple(
     for name, read in _PARTS.items()
     for overload in (
         method(name, TIMESTAMP, returns=INT, run=_part_of_time(read)),
-        method(name, TIMESTAMP, STRING, returns=INT, run=_part_of_time(read)),
+        method(name, TIMESTAMP, STRING, returns=INT, run=_part_of_time(read), size=_CONVERSION),
     )
 ) + tuple(method(name, DURATION, returns=INT, run=run) for name, run in _LENGTHS.items())

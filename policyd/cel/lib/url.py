@@ -1,10 +1,10 @@
 """URLs: `url('https://host:80/path').getHost()`."""
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from policyd.cel.cost import traverse
+from policyd.cel.caches import cache_short
+from policyd.cel.cost import steps, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.patterns import lazy_pattern
@@ -37,7 +37,7 @@ class Url:
         return hash(self.parts)
 
 
-@lru_cache(maxsize=2_048)
+@cache_short(2_048)
 def _parse(text: str) -> Url:
     wrong = f'URL parse error during conversion from string: parse "{text[:200]}": '
     if not text:
@@ -110,7 +110,14 @@ def _query(url: Url) -> dict[str, list[str]]:
         return {}
 
 
-_READ = Size(cost=traverse)
+def _text_work(url: Url) -> int:
+    """Return the work of reading escapes, which takes longer than other texts."""
+    return 1 + (len(url.parts.path) + len(url.parts.query)) // 2
+
+
+# Not being one takes longer.
+_READ = Size(cost=traverse, work=steps(2))
+_UNESCAPE = Size(work=_text_work)
 
 URLS: tuple[Overload, ...] = (
     function("url", STRING, returns=URL, run=_url, size=_READ),
@@ -119,6 +126,6 @@ URLS: tuple[Overload, ...] = (
     method("getHost", URL, returns=STRING, run=_host),
     method("getHostname", URL, returns=STRING, run=_hostname),
     method("getPort", URL, returns=STRING, run=_port),
-    method("getEscapedPath", URL, returns=STRING, run=_escaped_path),
-    method("getQuery", URL, returns=map_of(STRING, list_of(STRING)), run=_query),
+    method("getEscapedPath", URL, returns=STRING, run=_escaped_path, size=_UNESCAPE),
+    method("getQuery", URL, returns=map_of(STRING, list_of(STRING)), run=_query, size=_UNESCAPE),
 )
