@@ -38,6 +38,7 @@ from policyd.alloc.reasons import (
 )
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import EVERYWHERE, Scan
+from policyd.alloc.settings import Gates
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Objection
 
@@ -89,12 +90,15 @@ def plan_cycle(state: State) -> Plan:
     )
 
 
-def in_turn(entries: Iterable[Entry], *, by_priority: bool) -> list[Entry]:
+def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
     """Return entries in the order in which they have their turn without fair sharing."""
+    by_priority = gates.priority_sorting_within_cohort
+    preemptors_first = gates.prioritize_preemptor_workloads
 
-    def turn(entry: Entry) -> tuple[int, tuple[object, ...]]:
-        rank = entry.ticket.rank
-        return entry.assignment.level, rank if by_priority else rank[1:]
+    def turn(entry: Entry) -> tuple[bool, int, tuple[object, ...]]:
+        ticket = entry.ticket
+        later = preemptors_first and not ticket.preemptor
+        return later, entry.assignment.level, ticket.rank if by_priority else ticket.rank[1:]
 
     return sorted(entries, key=turn)
 
@@ -175,9 +179,7 @@ class _Cycle:
     def ordered(self) -> Iterator[Entry]:
         """Yield the nominated in the order of their turns, which processing may still change."""
         if self._state.settings.fair_sharing is None:
-            yield from in_turn(
-                self._entries, by_priority=self._gates.priority_sorting_within_cohort
-            )
+            yield from in_turn(self._entries, self._gates)
             return
         contenders = ((_contender(entry), entry) for entry in self._entries)
         yield from Tournament(self._tree, contenders, gates=self._gates)
@@ -310,7 +312,8 @@ class _Cycle:
     def _reserve(self, entry: Entry) -> None:
         # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
         # to those that come later in the cycle.
-        if entry.options.spec.preemption.reclaim_within_cohort != "Any":
+        waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
+        if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
             self._tree.charge(reserved_charges(self._tree, entry.assignment))
 
     def _skip(self, entry: Entry, refusal: Refusal) -> None:
@@ -341,8 +344,11 @@ class _Cycle:
 def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
     """Return what of an assignment is kept free for who has to wait for it.
 
-    Without borrowing that is its own queue's unused quota; else what it may borrow.
+    Without borrowing that is its own queue's unused quota; else what it may borrow. What fits is
+    kept whole.
     """
+    if assignment.mode is Mode.FIT:
+        return assignment.charges
     kept: dict[int, int] = {}
     for cell, amount in assignment.charges.items():
         most = tree.nominal[cell] - tree.usage[cell]
@@ -356,7 +362,11 @@ def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
 def _contender(entry: Entry) -> Contender:
     workload = entry.ticket.workload
     return Contender(
-        entry.options.node, entry.assignment.charges, workload.priority, workload.queued_at
+        entry.options.node,
+        entry.assignment.charges,
+        workload.priority,
+        workload.queued_at,
+        entry.ticket.preemptor,
     )
 
 

@@ -42,15 +42,26 @@ class Ticket:
         rank: The lowest is next.
         parked: Whether it waits aside.
         progress: Where the search for its flavors is to go on; None from the start.
+        preemptor: Whether it is the latest of its queue for which others were preempted.
     """
 
-    __slots__ = ("_demand", "_options", "_requests", "parked", "progress", "rank", "workload")
+    __slots__ = (
+        "_demand",
+        "_options",
+        "_requests",
+        "parked",
+        "preemptor",
+        "progress",
+        "rank",
+        "workload",
+    )
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.rank: Rank = (-workload.priority, workload.queued_at, workload.uid, workload.key)
         self.parked = workload.backing_off
         self.progress: Progress | None = None
+        self.preemptor = False
         self._demand: int | None = None
         self._options: QueueOptions | None = None
         self._requests: Requests | None = None
@@ -103,7 +114,7 @@ class PendingQueue:
     come up. A group is a LocalQueue where usage orders these, else there is one.
     """
 
-    __slots__ = ("_heaps", "_hopeless", "_parked", "_preemptor", "_tickets", "_usage")
+    __slots__ = ("_heaps", "_hopeless", "_latest", "_parked", "_preemptor", "_tickets", "_usage")
 
     def __init__(self) -> None:
         self._tickets: dict[str, Ticket] = {}
@@ -112,6 +123,7 @@ class PendingQueue:
         self._usage: Mapping[str, float] | None = None
         self._hopeless: dict[int, ConditionReason] = {}
         self._preemptor = ""
+        self._latest: Ticket | None = None
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -186,6 +198,9 @@ class PendingQueue:
         ticket = self._tickets[action.workload.key]
         ticket.progress = action.progress
         if action.reason == "PendingPreemption":
+            if self._latest is not None:
+                self._latest.preemptor = False
+            ticket.preemptor, self._latest = True, ticket
             self._preemptor = "" if strict else action.workload.key
         if action.parked or ticket.workload.backing_off:
             self._park(ticket)

@@ -1,13 +1,18 @@
 """Amounts: how they are limited, added and written."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.alloc.amount import (
+    MOST_PODS,
     UNLIMITED,
     add,
     format_amount,
+    in_units,
+    pods_within,
     quota_amount,
     request_amount,
     subtract,
@@ -70,7 +75,9 @@ def test_sums_and_differences_saturate(left, right, sum_, difference):
         pytest.param("cpu", 1_000_000, "1k", id="a-thousand-cores"),
         pytest.param("memory", 5 << 20, "5Mi", id="mebibytes"),
         pytest.param("memory", 1_000, "1k", id="less-than-a-kibibyte"),
-        pytest.param("memory", 5_000, "5000", id="no-multiple-of-a-kibibyte"),
+        pytest.param("memory", 5_000, "5k", id="no-multiple-of-a-kibibyte"),
+        pytest.param("gpu.memory", 9_984 << 20, "9984Mi", id="counted-in-mebibytes"),
+        pytest.param("nvidia.com/gpu", 2_048, "2048", id="many-devices"),
         pytest.param("hugepages-2Mi", 4 << 20, "4Mi", id="huge-pages"),
         pytest.param("nvidia.com/gpu", 8, "8", id="devices"),
         pytest.param("pods", 10_000, "10k", id="many-pods"),
@@ -86,3 +93,32 @@ def test_what_is_written_reads_back_as_the_same(resource, amount):
     quantity = parse_quantity(format_amount(resource, amount))
 
     assert (quantity.milli() if resource == "cpu" else quantity.value()) == amount
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "expected"),
+    [
+        pytest.param("cpu", 1_500, 1.5, id="cores"),
+        pytest.param("memory", 5, 5.0, id="bytes"),
+        pytest.param("cpu", UNLIMITED, math.inf, id="no-limit"),
+    ],
+)
+def test_amounts_are_counted_as_people_do(resource, value, expected):
+    assert in_units(resource, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("requests", "capacity", "expected"),
+    [
+        pytest.param({"cpu": 5, "gpu": 1}, {"cpu": 12, "gpu": 8}, (2, "cpu"), id="scarcest"),
+        pytest.param({"cpu": 1, "gpu": 1}, {"cpu": 0, "gpu": 0}, (0, "cpu"), id="first-by-name"),
+        pytest.param({"gpu": 1}, {}, (0, "gpu"), id="there-is-none"),
+        pytest.param({"gpu": 1}, {"gpu": -3}, (0, "gpu"), id="less-than-none"),
+        pytest.param({"gpu": 0}, {}, (MOST_PODS, ""), id="asks-nothing"),
+        pytest.param({"gpu": 1}, {"gpu": 2**40}, (MOST_PODS, "gpu"), id="more-than-any"),
+    ],
+)
+def test_as_many_pods_go_into_a_capacity_as_the_scarcest_resource_allows(
+    requests, capacity, expected
+):
+    assert pods_within(requests, capacity) == expected

@@ -4,8 +4,8 @@ import pytest
 
 from policyd.alloc.assignment import Mode
 from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
-from policyd.alloc.queue import Fungibility, PreemptionPolicy
 from policyd.alloc.options import search_order
+from policyd.alloc.queue import Fungibility, PreemptionPolicy
 from tests.alloc.builders import admission, group, pod_set, queue, quota, state, workload
 
 SPOT = FlavorSpec(
