@@ -4,13 +4,14 @@ import asyncio
 import socket
 import uuid
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import click
 
 from policyd.alloc.settings import Settings
+from policyd.api.configuration import Configuration
 from policyd.config import environment, load_configuration, parse_configuration
 from policyd.controller.health import serve_health
 from policyd.controller.queue_settings import queue_settings
@@ -77,7 +78,8 @@ def command(
 
 
 async def _run(options: Options, stop: asyncio.Event) -> None:
-    queueing = queueing_settings(options)
+    configuration = configuration_of(options)
+    queueing = queue_settings(configuration, gates=options.feature_gates)
     connection = connection_from(
         environment(), kubeconfig=options.kubeconfig, context=options.context
     )
@@ -88,21 +90,22 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
             served = serve_health(health, host=options.health_host, port=options.health_port)
             await stack.enter_async_context(served)
         async with asyncio.TaskGroup() as group:
-            settings = controller_settings(options, connection, queueing)
+            settings = replace(
+                controller_settings(options, connection, queueing),
+                resources=configuration.resources,
+            )
             controller = group.create_task(run_controller(client, settings, health=health))
             await stop.wait()
             controller.cancel()
 
 
-def queueing_settings(options: Options) -> Settings:
-    """Return how all queues decide.
+def configuration_of(options: Options) -> Configuration:
+    """Return Kueue's Configuration, with defaults.
 
     Raises:
-        ConfigurationError: If the Configuration cannot be read, or something in it is wrong.
+        ConfigurationError: If it cannot be read.
     """
-    path = options.config
-    configuration = load_configuration(path) if path else parse_configuration(b"")
-    return queue_settings(configuration, gates=options.feature_gates)
+    return load_configuration(options.config) if options.config else parse_configuration(b"")
 
 
 def controller_settings(

@@ -13,12 +13,14 @@ from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
 from policyd.alloc.workload import Workload as Value
+from policyd.api.configuration.kinds import Resources
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
 from policyd.api.meta import condition_true, find_condition
 from policyd.controller.index import Index, local_queue_key
 from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
+from policyd.controller.request_rules import RulesByNamespace
 from policyd.controller.workload_values import NAMESPACE_MISMATCH, Circumstances, workload_value
 from policyd.jobs.base import JobObject
 from policyd.jobs.lifecycle import has_quota, is_finished
@@ -44,9 +46,17 @@ class Ears:
 class Cache:
     """Keeps the allocator's state equal to what the mirrors show."""
 
-    def __init__(self, mirrors: Mirrors, *, pace: Pace, settings: Settings = DEFAULTS) -> None:
+    def __init__(
+        self,
+        mirrors: Mirrors,
+        *,
+        pace: Pace,
+        settings: Settings = DEFAULTS,
+        resources: Resources | None = None,
+    ) -> None:
         self.mirrors = mirrors
         self.state = State(settings)
+        self._rules = RulesByNamespace(mirrors, resources or Resources())
         self.ears = Ears()
         self._pace = pace
         self.index = Index()
@@ -128,6 +138,7 @@ class Cache:
         local_queue = self.local_queue_of(workload)
         name = "" if local_queue is None else local_queue.spec.cluster_queue
         reserved = has_quota(workload)
+        self.state.now = self._pace.clock.now()
         if not self._counts(workload) or not (reserved or self._queues(workload, local_queue)):
             self.state.remove_workload(workload.metadata.key)
         else:
@@ -138,7 +149,11 @@ class Cache:
     def _value(self, workload: Workload, cluster_queue: str) -> Value:
         reserved = has_quota(workload)
         objection = None if reserved else self._objection(workload, cluster_queue)
-        circumstances = Circumstances(now=self._pace.clock.now(), settings=self.state.settings)
+        circumstances = Circumstances(
+            now=self._pace.clock.now(),
+            settings=self.state.settings,
+            rules=self._rules.of(workload.metadata.namespace),
+        )
         value = workload_value(
             workload, circumstances, cluster_queue=cluster_queue, objection=objection
         )

@@ -55,7 +55,7 @@ def cohort_spec(cohort: kueue.Cohort) -> CohortSpec:
         name=cohort.metadata.name,
         parent=cohort.spec.parent_name,
         groups=_groups(cohort.spec.resource_groups),
-        weight=_weight(cohort.spec.fair_sharing),
+        weight=weight_of(cohort.spec.fair_sharing),
     )
 
 
@@ -75,7 +75,7 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         fungibility=_fungibility(spec.flavor_fungibility),
         preemption=_preemption(spec.preemption),
         protection=protection_of(queue.metadata.annotations),
-        weight=_weight(spec.fair_sharing),
+        weight=weight_of(spec.fair_sharing),
         by_usage=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
         stopped=spec.stop_policy != "None" or queue.metadata.deletion_timestamp is not None,
@@ -146,7 +146,8 @@ def _preemption(policy: kueue.ClusterQueuePreemption) -> PreemptionPolicy:
     )
 
 
-def _weight(sharing: kueue.FairSharing | None) -> float:
+def weight_of(sharing: kueue.FairSharing | None) -> float:
+    """Return how much a queue or cohort weighs against its siblings; 1 if it does not say."""
     return 1.0 if sharing is None else parse_quantity(str(sharing.weight)).nano / 1e9
 
 

@@ -13,7 +13,9 @@ from policyd.api.kueue import (
     WorkloadPriorityClass,
 )
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME
+from policyd.api.limit_ranges import LimitRange
 from policyd.api.meta import ObjectMeta, Wire
+from policyd.api.schema import QuantityText
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import JobKind, JobObject
 from policyd.jobs.kinds import KINDS
@@ -24,11 +26,13 @@ from policyd.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
+    RUNTIME_CLASSES,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
@@ -54,6 +58,19 @@ class PriorityClass(Wire, frozen=True):
     global_default: bool = False
 
 
+class Overhead(Wire, frozen=True):
+    """What a pod costs beyond its containers."""
+
+    pod_fixed: dict[str, QuantityText] = {}
+
+
+class RuntimeClass(Wire, frozen=True):
+    """A node.k8s.io/v1 RuntimeClass."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    overhead: Overhead | None = None
+
+
 @dataclass(slots=True)
 class Mirrors:
     """Everything that is watched."""
@@ -67,6 +84,8 @@ class Mirrors:
     priorities: Mirror[WorkloadPriorityClass]
     priority_classes: Mirror[PriorityClass]
     namespaces: Mirror[PartialObject]
+    limit_ranges: Mirror[LimitRange]
+    runtime_classes: Mirror[RuntimeClass]
     pods: Mirror[Pod]
     jobs: dict[str, Mirror[JobObject]]
     """By kind."""
@@ -83,6 +102,8 @@ class Mirrors:
             self.priorities,
             self.priority_classes,
             self.namespaces,
+            self.limit_ranges,
+            self.runtime_classes,
             self.pods,
             *self.jobs.values(),
         )
@@ -110,6 +131,8 @@ def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
         priorities=mirror(WORKLOAD_PRIORITY_CLASSES, WorkloadPriorityClass),
         priority_classes=mirror(PRIORITY_CLASSES, PriorityClass),
         namespaces=mirror(NAMESPACES, PartialObject),
+        limit_ranges=mirror(LIMIT_RANGES, LimitRange),
+        runtime_classes=mirror(RUNTIME_CLASSES, RuntimeClass),
         pods=mirror(PODS, Pod, f"{MANAGED}=true"),
         jobs=jobs,
     )

@@ -13,11 +13,19 @@ from policyd.api.kueue import (
     ResourceFlavor,
     WorkloadPriorityClass,
 )
+from policyd.api.limit_ranges import LimitRange
 from policyd.api.meta import ObjectMeta
-from policyd.api.quantity import QuantityError
+from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.controller.cache import Cache
-from policyd.controller.conversion import check_names, cohort_spec, flavor_spec, queue_spec
+from policyd.controller.conversion import (
+    check_names,
+    cohort_spec,
+    flavor_spec,
+    queue_spec,
+    weight_of,
+)
 from policyd.controller.keys import owner_keys
+from policyd.controller.mirrors import RuntimeClass
 from policyd.kube.client import PartialObject
 
 log = structlog.get_logger()
@@ -45,6 +53,8 @@ class QueueChanges:
         mirrors.checks.listen(self._check_changed)
         mirrors.namespaces.listen(self._namespace_changed)
         mirrors.priorities.listen(self._priority_changed)
+        mirrors.limit_ranges.listen(self._limits_changed)
+        mirrors.runtime_classes.listen(self._runtime_changed)
 
     def _cluster_queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         name = _name(old, new)
@@ -75,11 +85,27 @@ class QueueChanges:
 
     def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
         if old is None or new is None or old.spec != new.spec or _deleted(old) != _deleted(new):
+            self._weigh(_name(old, new), new)
             self._cache.touch_local_queue(_name(old, new))
             for each in (old, new):
                 if each is not None:
                     self._cache.ears.report(each.spec.cluster_queue)
         self._cache.ears.report(_name(old, new))
+
+    def _weigh(self, key: str, queue: LocalQueue | None) -> None:
+        """Tell the ledger how much a LocalQueue weighs, and what it used before this process."""
+        ledger = self._cache.state.ledger
+        if ledger is None:
+            return
+        if queue is None:
+            ledger.remove_queue(key)
+            return
+        ledger.put_queue(key, weight_of(queue.spec.fair_sharing))
+        sharing = queue.status.fair_sharing
+        past = None if sharing is None else sharing.admission_fair_sharing_status
+        if past is not None and past.last_update is not None:
+            consumed = {n: parse_quantity(q).nano for n, q in past.consumed_resources.items()}
+            ledger.seed(key, consumed, past.last_update.timestamp())
 
     def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
         try:
@@ -126,6 +152,20 @@ class QueueChanges:
             return
         for key in self._cache.index.local_queues(_name(old, new)):
             self._cache.touch_local_queue(key)
+
+    def _limits_changed(self, old: LimitRange | None, new: LimitRange | None) -> None:
+        """Look again at what the workloads of a namespace request."""
+        present = new or old
+        assert present is not None, "a change has an object before or after"
+        for key in self._cache.index.local_queues(present.metadata.namespace):
+            self._cache.touch_local_queue(key)
+
+    def _runtime_changed(self, old: RuntimeClass | None, new: RuntimeClass | None) -> None:
+        name = _name(old, new)
+        for workload in self._mirrors.workloads:
+            specs = (pod_set.template.spec for pod_set in workload.spec.pod_sets)
+            if any(spec.runtime_class_name == name for spec in specs):
+                self._cache.put(workload)
 
     def _priority_changed(
         self, old: WorkloadPriorityClass | None, new: WorkloadPriorityClass | None

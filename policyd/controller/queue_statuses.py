@@ -11,17 +11,20 @@ from policyd.alloc.state import State
 from policyd.alloc.status import Figures, Use, queue_figures, queue_status
 from policyd.api.configuration.duration import DurationError
 from policyd.api.kueue import (
+    AdmissionFairSharingStatus,
     ClusterQueue,
     ClusterQueueStatus,
     FlavorUsage,
     LocalQueue,
+    LocalQueueFairSharingStatus,
     LocalQueueFlavorUsage,
     LocalQueueStatus,
     ResourceUsage,
 )
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import Condition, Json, ObjectMeta, timestamp, with_condition
-from policyd.api.quantity import QuantityError
+from policyd.api.quantity import Quantity, QuantityError
+from policyd.api.schema import QuantityText
 from policyd.controller.cache import Cache
 from policyd.controller.conversion import queue_spec
 from policyd.controller.metrics import Metrics
@@ -35,6 +38,8 @@ log = structlog.get_logger()
 
 S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
+IDLE_SECONDS = 3_600.0
+"""Between looks at usage that nobody is ordered by."""
 GATHER_SECONDS = 1.0
 """Changes are gathered for so long before they are written."""
 
@@ -66,6 +71,29 @@ class QueueStatuses:
             await self._pace.sleep(GATHER_SECONDS)
             self._woken.clear()
             await self.flush()
+
+    async def sample(self) -> NoReturn:
+        """Follow what LocalQueues use until cancelled, where that orders their workloads."""
+        ledger = self._cache.state.ledger
+        seconds = IDLE_SECONDS if ledger is None else ledger.rules.sampling_seconds
+        while True:
+            await self._pace.sleep(seconds)
+            self.sample_once()
+
+    def sample_once(self) -> None:
+        """Take notice of what every LocalQueue uses that is ordered by it."""
+        state, now = self._cache.state, self._pace.clock.now()
+        for queue in self._cache.mirrors.local_queues:
+            if state.ledger is not None and self._by_usage(queue):
+                key = queue.metadata.key
+                state.ledger.sample(key, state.usage_of(key), now)
+                self.note(key)
+                self._cache.ears.schedule()
+
+    def _by_usage(self, queue: LocalQueue) -> bool:
+        """Tell whether what a LocalQueue used decides when its workloads are next."""
+        behind = self._cache.state.queues.get(queue.spec.cluster_queue)
+        return behind is not None and behind.spec is not None and behind.spec.by_usage
 
     async def flush(self) -> None:
         """Write what has changed; what cannot be written is tried again at the next flush."""
@@ -110,9 +138,26 @@ class QueueStatuses:
         status = local_queue_status(
             queue, figures, self._local_queue_active(queue), now=self._writes.now
         )
+        if self._by_usage(queue):
+            status = msgspec.structs.replace(status, fair_sharing=self._past(key))
         patch = _patch(queue.status, status, queue.metadata)
         if patch is not None:
             await self._writes.patch(mirror, queue, patch, subresource="status")
+
+    def _past(self, key: str) -> LocalQueueFairSharingStatus | None:
+        """Return what a LocalQueue used; None until it was looked at."""
+        ledger = self._cache.state.ledger
+        entry = None if ledger is None else ledger.entries.get(key)
+        if entry is None:
+            return None
+        consumed: dict[str, QuantityText] = {
+            name: str(Quantity(nano)) for name, nano in entry.consumed.items()
+        }
+        return LocalQueueFairSharingStatus(
+            admission_fair_sharing_status=AdmissionFairSharingStatus(
+                consumed_resources=consumed, last_update=timestamp(entry.updated_at)
+            )
+        )
 
     def _local_queue_active(self, queue: LocalQueue) -> Condition:
         if queue.spec.stop_policy != "None":

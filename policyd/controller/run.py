@@ -12,8 +12,10 @@ import structlog
 
 from policyd.alloc.settings import DEFAULTS
 from policyd.alloc.settings import Settings as QueueingSettings
+from policyd.api.configuration.kinds import Resources
 from policyd.controller.cache import Cache, Ears
 from policyd.controller.cycle_loop import CycleLoop
+from policyd.controller.in_use import InUse
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -63,6 +65,9 @@ class ControllerSettings:
     queueing: QueueingSettings = DEFAULTS
     """How all queues decide."""
 
+    resources: Resources | None = None
+    """Which requests count against quota, and as what; None for all, as they are."""
+
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""
 
@@ -101,13 +106,19 @@ class Controller:
         self.election = self._election()
         self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
         self.mirrors = open_mirrors(client, self.pace)
-        self.cache = Cache(self.mirrors, pace=self.pace, settings=self.settings.queueing)
+        self.cache = Cache(
+            self.mirrors,
+            pace=self.pace,
+            settings=self.settings.queueing,
+            resources=self.settings.resources,
+        )
         QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
         metrics = self.health.metrics
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
+        self.in_use = InUse(self.cache, self.writes)
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
             reconcile=self._add, schedule=self.cycles.wake, report=self.statuses.note
@@ -119,7 +130,7 @@ class Controller:
 
     def everything(self) -> None:
         """Have everything that there is looked at."""
-        for key in self.cache.everything():
+        for key in (*self.cache.everything(), *self.in_use.everything()):
             self.queue.add(key)
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
@@ -167,6 +178,8 @@ class Controller:
             "Workload": workloads.reconcile,
             "Pod": pods.reconcile,
             "PodGroup": pods.reconcile,
+            "ClusterQueue": self.in_use.reconcile_queue,
+            "ResourceFlavor": self.in_use.reconcile_flavor,
             **{kind: reconciler.reconcile for kind, reconciler in jobs.items()},
         }
 
@@ -210,6 +223,7 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self.cycles.run())]
                 tasks.append(group.create_task(self.statuses.run()))
+                tasks.append(group.create_task(self.statuses.sample()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]

@@ -56,8 +56,9 @@ class Mortal(FakeClient):
 class World:
     """The API server's objects, time, and what Kubernetes itself would do with them."""
 
-    def __init__(self, queueing=DEFAULTS):
+    def __init__(self, queueing=DEFAULTS, resources=None):
         self.queueing = queueing
+        self.resources = resources
         self.clock = FakeClock()
         self.store = ObjectStore(clock=self.clock)
         self.client = None
@@ -70,7 +71,9 @@ class World:
         """Start a fresh controller; it is killed at its n-th write if `writes` is given."""
         self.client = Mortal(store=self.store)
         self.client.writes_left, self.client.after = writes, after
-        settings = ControllerSettings(policies=False, workers=4, queueing=self.queueing)
+        settings = ControllerSettings(
+            policies=False, workers=4, queueing=self.queueing, resources=self.resources
+        )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
         self.task = asyncio.create_task(self.controller.run())
         await self.pass_time(0.1)

@@ -1,0 +1,93 @@
+"""What counts against quota, and whose turn it is by what was used, end to end."""
+
+import msgspec
+import pytest
+
+from policyd.alloc.settings import AdmissionFairSharing, Settings
+from policyd.api.configuration.kinds import Resources
+from policyd.api.quantity import parse_quantity
+from policyd.kube import resources as r
+from tests.controller.world import GPU, World, held_gpus, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_job_beyond_the_limits_of_its_namespace_says_so_until_they_are_gone():
+    world = World()
+    world.furnish()
+    limits = [{"type": "Container", "max": {GPU: "4"}}]
+    world.put(
+        r.LIMIT_RANGES,
+        {"metadata": {"name": "small", "namespace": "ns"}, "spec": {"limits": limits}},
+    )
+    async with running(world):
+        world.job("big")
+        await world.pass_time(2)
+        refused = world.condition("big", "QuotaReserved")
+
+        world.delete(r.LIMIT_RANGES, "small")
+        await world.pass_time(2)
+
+        assert refused["reason"] == "Misconfigured"
+        assert "requests must not be above the limitRange max" in refused["message"]
+        assert world.suspended("big") is False
+
+
+async def test_resources_count_as_what_the_administrator_says():
+    transformation = {"input": GPU, "strategy": "Replace", "outputs": {"example.com/credits": "3"}}
+    world = World(resources=msgspec.convert({"transformations": [transformation]}, Resources))
+    world.furnish()
+    quota = {"name": "example.com/credits", "nominalQuota": "8"}
+    group = {
+        "coveredResources": ["example.com/credits"],
+        "flavors": [{"name": "h100", "resources": [quota]}],
+    }
+    world.queue(resourceGroups=[group])
+    async with running(world):
+        world.job("small", gpus=2)
+        world.job("big", gpus=3)
+        await world.pass_time(2)
+
+        (assignment,) = world.workload_of("small")["status"]["admission"]["podSetAssignments"]
+        assert assignment["resourceUsage"] == {"example.com/credits": "6"}
+        assert world.suspended("big") is True
+
+
+async def test_who_used_less_lately_goes_first():
+    sharing = AdmissionFairSharing(half_life_seconds=600, sampling_seconds=60)
+    world = World(Settings(admission_fair_sharing=sharing))
+    world.furnish(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
+    world.put(
+        r.LOCAL_QUEUES,
+        {"metadata": {"name": "idle", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}},
+    )
+    async with running(world):
+        world.job("first")
+        await world.pass_time(121)
+        world.job("again")
+        await world.pass_time(2)
+        world.job("late", queue="idle")
+        await world.pass_time(2)
+        world.end_job("first")
+        await world.pass_time(2)
+
+        assert held_gpus(world.workload_of("late")) == 8
+        assert held_gpus(world.workload_of("again")) == 0
+        status = world.get(r.LOCAL_QUEUES, "lq-cq")["status"]["fairSharing"]
+        past = status["admissionFairSharingStatus"]
+        assert parse_quantity(past["consumedResources"][GPU]).sign() > 0
+        assert past["lastUpdate"]
+
+
+async def test_what_was_used_before_a_restart_counts_after_it():
+    sharing = AdmissionFairSharing(half_life_seconds=6_000, sampling_seconds=60)
+    world = World(Settings(admission_fair_sharing=sharing))
+    world.furnish(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
+    async with running(world):
+        world.job("first")
+        await world.pass_time(182)
+        before = world.controller.cache.state.local_usage["ns/lq-cq"]
+    async with running(world):
+        after = world.controller.cache.state.local_usage["ns/lq-cq"]
+
+    assert after == pytest.approx(before, rel=0.05)
