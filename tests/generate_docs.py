@@ -26,6 +26,7 @@ from policyd.config import PREFIX, Settings
 from policyd.controller.metrics import Metrics
 from policyd.engine.schema import policy_shape
 from policyd.field_notes import field_notes
+from tests.generate_cel import functions_page
 from webhooks.__main__ import main as webhooks_main
 from webhooks.metrics import DoorMetrics
 
@@ -41,6 +42,7 @@ def documents() -> dict[str, str]:
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
+        "cel-functions.md": functions_page(table),
     }
     return {name: MADE + text for name, text in pages.items()}
 
@@ -183,7 +185,9 @@ def default_text(default: Any) -> str:
 
 
 def cli_page() -> str:
-    commands = "\n".join(command_section(("policyd", name), main, [name]) for name in COMMANDS)
+    commands = "\n".join(
+        command_section(("policyd", *words), main, list(words)) for words in command_names()
+    )
     return f"""\
 # Command line
 
@@ -195,6 +199,16 @@ Exit codes: 0 fine, 1 findings, 2 usage.
 {commands}
 {command_section(("policyd-webhooks",), webhooks_main, [])}\
 """
+
+
+def command_names() -> Iterator[tuple[str, ...]]:
+    """Every command, and the commands of those that are groups."""
+    context = click.Context(main)
+    for name in COMMANDS:
+        yield (name,)
+        command = main.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from ((name, each) for each in command.commands)
 
 
 def command_section(words: tuple[str, ...], command: click.Command, arguments: list[str]) -> str:
