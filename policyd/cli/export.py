@@ -1,0 +1,131 @@
+"""`policyd export`: policies in the API server's own kinds, for clusters without policyd."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import yaml
+
+from policyd.api.meta import Json
+from policyd.cli.files import PATH, texts
+from policyd.cli.report import count, show_all
+from policyd.engine.documents import Document, read_documents
+from policyd.engine.export import Exported, export_policy
+from policyd.engine.findings import Finding
+from policyd.engine.kyverno.load import is_kyverno
+from policyd.engine.load import Loaded, gather, is_policy, load_document
+from policyd.engine.native import GROUP, is_binding, is_native
+
+Version = Literal["v1", "v1beta1"]
+
+
+@click.command("export")
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Where to write, if not to standard output.",
+)
+@click.option(
+    "--api-version",
+    "version",
+    type=click.Choice(["v1", "v1beta1"]),
+    default="v1",
+    help="Version of admissionregistration.k8s.io: MutatingAdmissionPolicy is v1beta1 in 1.34.",
+)
+@click.option("--partial", is_flag=True, help="Exit with 0 although some policies need policyd.")
+def command(
+    paths: tuple[str, ...], output: Path | None, version: Version, *, partial: bool
+) -> None:
+    r"""Write policies as ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
+
+    What a policy says of `pod` and `workload`, and what it injects, is written out in plain CEL;
+    one that concerns kinds with pods in different places becomes one for each place. The API
+    server's own policies are passed on as they are. A policy that needs policyd is left out whole,
+    and standard error says why.
+
+    Exits with 0 if everything is exported, 1 if anything is not.
+
+    \b
+    Examples:
+      policyd export policies/ | kubectl create -f -
+      policyd export -o native.yaml policies/gpu
+      policyd export --partial policies/ | policyd check -
+    """
+    documents, findings = _read(paths)
+    exported = [*_exported(documents, version)]
+    findings += [finding for one in exported for finding in one.findings]
+    objects = [obj for one in exported for obj in one.objects]
+    show_all(findings)
+    if not objects and not findings:
+        raise click.UsageError(f"no policy in {', '.join(paths)}")
+    text = yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+    policies = sum(obj["kind"].endswith("Policy") for obj in objects)
+    click.echo(f"{count(policies, 'policy')} exported", err=True)
+    missing = any(finding.severity == "error" for finding in findings)
+    sys.exit(1 if missing and not partial else 0)
+
+
+def _read(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    for name, text in texts(paths):
+        read, wrong = read_documents(text, name)
+        documents += read
+        findings += wrong
+    return documents, findings
+
+
+def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:
+    """Export each document; the bindings of a policy may be in any of them."""
+    loaded = [(document, load_document(document)) for document in documents]
+    bindings = gather(part for _, part in loaded).bindings
+    for document, part in loaded:
+        wrong = tuple(finding for finding in part.findings if finding.severity == "error")
+        if wrong:
+            yield Exported((), wrong)
+        elif is_policy(document.value):
+            yield from _own(document, part, bindings, version)
+        elif is_native(document.value) or is_binding(document.value):
+            yield Exported(tuple(_native(document.value, version)))
+        elif is_kyverno(document.value):
+            message = "policies of Kyverno's kinds are not exported"
+            yield Exported((), (document.finding(message, ("kind",)),))
+
+
+def _own(
+    document: Document, part: Loaded, bindings: Sequence[Any], version: Version
+) -> Iterator[Exported]:
+    for policy in part.policies:
+        own = [b for b in bindings if (b.policy_kind, b.policy) == (policy.kind, policy.name)]
+        yield export_policy(policy, document, own, version=version)
+
+
+def _native(value: Json, version: Version) -> Iterator[Json]:
+    """Pass on a policy of the API server's in another version, whose fields are the same."""
+    if not value["apiVersion"].startswith(f"{GROUP}/"):
+        return  # a binding of policyd's own went into what it binds
+    kept = {key: field for key, field in value.items() if key != "status"}
+    yield {**kept, "apiVersion": f"{GROUP}/{version}"}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes long expressions as blocks, and no anchors: kubectl reads them, people do not."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,194 @@
+"""Policies in the API server's own kinds, for whatever needs nothing of policyd.
+
+A Policy becomes a ValidatingAdmissionPolicy for its validations and a MutatingAdmissionPolicy for
+`inject` and its mutations, each with bindings; one that concerns kinds with pods in different
+places becomes one for each place. What has no exact counterpart is said, and nothing of such a
+policy is exported.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.api.policy import PolicySpec
+from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
+from policyd.engine.documents import Document
+from policyd.engine.export_expressions import NotExportableError, methods_of
+from policyd.engine.export_patch import as_json
+from policyd.engine.export_rules import Target, changing, needs_of, targets_of
+from policyd.engine.export_target import Exporter, Problem
+from policyd.engine.findings import Finding
+from policyd.engine.load import load_document
+from policyd.engine.native import GROUP
+from policyd.patch.operations import Path
+
+POLICY_LABEL = "policyd.io/policy"
+"""Names the policy that an exported one was made from."""
+
+_LONGEST_LABEL = 63
+
+_EXPORTED: Final = frozenset(
+    {
+        "match_constraints",
+        "description",
+        "match_conditions",
+        "variables",
+        "param_kind",
+        "param_ref",
+        "inject",
+        "mutations",
+        "reinvocation_policy",
+        "validations",
+        "audit_annotations",
+        "enforcement",
+        "failure_policy",
+        "priority",
+    }
+)
+"""The fields of a policy that have a counterpart; `priority` has none, and is warned about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of a policy: objects of the API server's kinds, or why there are none."""
+
+    objects: tuple[Json, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+def export_policy(
+    policy: CompiledPolicy,
+    document: Document,
+    bindings: Sequence[CompiledBinding] = (),
+    *,
+    version: str = "v1",
+) -> Exported:
+    """Write a policy of policyd's own kind in the API server's kinds.
+
+    Args:
+        policy: The policy.
+        document: What it was read from: findings point into it.
+        bindings: Where it applies, unless it says so itself.
+        version: The version of the API server's kinds.
+    """
+    problems = list(_without_counterpart(policy.policy.spec))
+    objects: list[Json] = []
+    try:
+        targets = _targets(policy)
+    except NotExportableError as error:
+        problems.append(Problem(("spec", "matchConstraints", "resourceRules"), str(error)))
+        targets = []
+    for target in targets:
+        exporter = Exporter(policy, target)
+        try:
+            objects += _native(exporter, target, bindings or policy.bindings, version)
+        except NotExportableError as error:
+            problems.append(Problem(("spec", "matchConditions"), str(error)))
+        problems += exporter.problems
+    if not problems:
+        problems = list(_unreadable(objects))
+    findings = [_finding(document, policy, problem) for problem in dict.fromkeys(problems)]
+    if findings:
+        return Exported((), tuple(findings))
+    return Exported(tuple(objects), tuple(_doubts(policy, document)))
+
+
+def _targets(policy: CompiledPolicy) -> list[Target]:
+    needs = needs_of(policy, methods_of(policy))
+    return targets_of(policy.constraints.resource_rules, needs)
+
+
+def _without_counterpart(spec: PolicySpec) -> Iterable[Problem]:
+    for field in msgspec.structs.fields(spec):
+        default = field.default
+        if field.name not in _EXPORTED and getattr(spec, field.name) not in (default, None, ()):
+            yield Problem(("spec", field.encode_name), f"`{field.encode_name}` needs policyd")
+
+
+def _native(
+    exporter: Exporter, target: Target, bindings: Sequence[CompiledBinding], version: str
+) -> list[Json]:
+    """Return the policies of one target, each with its bindings."""
+    objects: list[Json] = []
+    for kind, spec in (
+        (VALIDATING, exporter.validating()),
+        (MUTATING, _mutating(exporter, target)),
+    ):
+        if not spec:
+            continue
+        name = _named(exporter.policy.name, target)
+        common = {"apiVersion": f"{GROUP}/{version}", "kind": kind}
+        objects.append({**common, "metadata": _metadata(name, exporter.policy), "spec": spec})
+        for binding in bindings:
+            own = _named(binding.name, target) if binding.name else name
+            objects.append(
+                {
+                    "apiVersion": f"{GROUP}/{version}",
+                    "kind": f"{kind}Binding",
+                    "metadata": _metadata(own, exporter.policy),
+                    "spec": _binding(kind, name, binding),
+                }
+            )
+    return objects
+
+
+def _mutating(exporter: Exporter, target: Target) -> dict[str, Json]:
+    mutable = changing(target)
+    return replace(exporter, target=mutable).mutating() if mutable else {}
+
+
+def _named(name: str, target: Target) -> str:
+    return f"{name}-{target.suffix}" if target.suffix else name
+
+
+def _metadata(name: str, policy: CompiledPolicy) -> dict[str, Json]:
+    given = policy.policy.metadata
+    labels = dict(given.labels)
+    if len(policy.name) <= _LONGEST_LABEL:
+        labels[POLICY_LABEL] = policy.name
+    annotations = {"annotations": dict(given.annotations)} if given.annotations else {}
+    return {"name": name, "labels": labels, **annotations}
+
+
+def _binding(kind: str, name: str, binding: CompiledBinding) -> dict[str, Json]:
+    spec: dict[str, Json] = {"policyName": name}
+    if kind == VALIDATING:
+        spec["validationActions"] = list(binding.actions)
+    if binding.constraints is not None:
+        spec["matchResources"] = as_json(binding.constraints)
+    if binding.param_ref is not None:
+        ref = as_json(binding.param_ref)
+        spec["paramRef"] = {
+            **ref,
+            "parameterNotFoundAction": binding.param_ref.parameter_not_found_action,
+        }
+    return spec
+
+
+def _unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
+    """Say what the API server would not accept in what was made."""
+    for obj in objects:
+        for finding in load_document(Document(obj, "export")).findings:
+            if finding.severity == "error":
+                yield Problem(("spec",), f"as {obj['kind']}, {finding.field}: {finding.message}")
+
+
+def _finding(document: Document, policy: CompiledPolicy, problem: Problem) -> Finding:
+    return document.finding(
+        f"policy `{policy.name}` is not exported: {problem.message}", problem.path
+    )
+
+
+def _doubts(policy: CompiledPolicy, document: Document) -> Iterable[Finding]:
+    """Warn of what is exported, and may come out differently."""
+    if policy.policy.spec.priority and (policy.steps or policy.mutations):
+        message = "`priority` is not exported: the API server's mutations run in any order"
+        path: Path = ("spec", "priority")
+        yield _as_warning(document.finding(message, path))
+
+
+def _as_warning(finding: Finding) -> Finding:
+    return replace(finding, severity="warning")

@@ -1,0 +1,327 @@
+"""`inject` as one JSON patch in CEL: the same operations, on the same conditions.
+
+What cannot be said exactly is refused, with the field at fault.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from policyd.api.kueue.names import (
+    MIN_PARALLELISM,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+)
+from policyd.api.policy import Expression, Inject
+from policyd.cel.types import Type, is_dyn
+from policyd.engine.export_expressions import NotExportableError, Scope
+from policyd.engine.export_patch import PatchText, as_json, at, literal, quoted
+from policyd.engine.export_places import both
+from policyd.engine.merging import TOPOLOGY
+from policyd.engine.templates import set_fields
+
+CREATED = "request.operation == 'CREATE'"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A value in CEL; `there` tells whether there is one, empty if there always is."""
+
+    value: str
+    there: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """One field on its way into one place.
+
+    Attributes:
+        scope: What the names in its expressions stand for.
+        type_of: Returns the type of one of its expressions.
+        override: Whether it goes before what the author set.
+        when: What must hold besides.
+    """
+
+    scope: Scope
+    type_of: Callable[[str], Type]
+    override: bool = False
+    when: str = ""
+
+    def computed(self, value: object) -> Computed:
+        """Return a value that is given, or that an expression computes, as a text."""
+        if not isinstance(value, Expression):
+            return Computed(literal(value))
+        plain, type_ = f"({self.scope.rewrite(value.expression)})", self.type_of(value.expression)
+        if type_.name == "optional_type":
+            inner = f"{plain}.value()"
+            return Computed(_as_text(inner, type_.parameters[0]), f"{plain}.hasValue()")
+        there = f"{plain} != null" if is_dyn(type_) or type_.name == "null_type" else ""
+        return Computed(_as_text(plain, type_), there)
+
+    def certain(self, value: Any) -> str:  # noqa: ANN401 - as it is written
+        """Return a value that is always there; null is an error.
+
+        Raises:
+            NotExportableError: If it may be left out.
+        """
+        computed = self.computed(value)
+        if computed.there and not is_dyn(self.type_of(value.expression)):
+            raise NotExportableError("a value that may be left out cannot stand here")
+        return computed.value
+
+    def missing(self, patch: PatchText, *steps: str) -> str:
+        """Return what tells that the author set nothing there; empty if that is overridden."""
+        return "" if self.override else f"!{at(patch.base, *steps)}.hasValue()"
+
+    def unnamed(self, patch: PatchText, *steps: str) -> str:
+        """Return what tells that there is no name; an empty one names nothing."""
+        return "" if self.override else f"{at(patch.base, *steps)}.orValue('') == ''"
+
+    def refuse_override(self) -> None:
+        """Refuse what would have to take something away first.
+
+        Raises:
+            NotExportableError: If it goes before what the author set.
+        """
+        if self.override:
+            raise NotExportableError("`override` cannot be exported for this field")
+
+
+def _as_text(value: str, type_: Type) -> str:
+    return value if type_.name == "string" else f"string({value})"
+
+
+Write = Callable[[Injection, PatchText, Any], None]
+
+
+def write_field(name: str, injection: Injection, patch: PatchText, inject: Inject) -> None:
+    """Add to a patch what a field of `inject` sets.
+
+    Raises:
+        NotExportableError: If that cannot be said in a JSON patch.
+    """
+    WRITERS[name](injection, patch, set_fields(inject)[name])
+
+
+def _labels(injection: Injection, patch: PatchText, labels: Mapping[str, object]) -> None:
+    _entries(injection, patch, labels, "metadata", "labels")
+
+
+def _annotations(injection: Injection, patch: PatchText, given: Mapping[str, object]) -> None:
+    _entries(injection, patch, given, "metadata", "annotations")
+
+
+def _node_selector(injection: Injection, patch: PatchText, given: Mapping[str, object]) -> None:
+    _entries(injection, patch, given, "spec", "nodeSelector")
+
+
+def _entries(
+    injection: Injection, patch: PatchText, given: Mapping[str, object], *steps: str
+) -> None:
+    """Set the entries of an object, each for itself."""
+    for key, value in given.items():
+        computed = injection.computed(value)
+        missing = injection.missing(patch, *steps, key)
+        patch.put(computed.value, *steps, key, when=both(injection.when, missing, computed.there))
+
+
+def _queue_name(injection: Injection, patch: PatchText, name: object) -> None:
+    _name(injection, patch, name, "metadata", "labels", QUEUE_NAME)
+
+
+def _workload_priority(injection: Injection, patch: PatchText, name: object) -> None:
+    _name(injection, patch, name, "metadata", "labels", PRIORITY_CLASS)
+
+
+def _name(injection: Injection, patch: PatchText, name: object, *steps: str) -> str:
+    """Set a name; return what tells whether it is set."""
+    computed = injection.computed(name)
+    named = "" if isinstance(name, str) else f"{computed.value} != ''"
+    when = both(injection.when, injection.unnamed(patch, *steps), both(computed.there, named))
+    patch.put(computed.value, *steps, when=when)
+    return when
+
+
+def _priority_class(injection: Injection, patch: PatchText, name: object) -> None:
+    """Name the class of the pods; the number that the API server took from another goes."""
+    if injection.override:
+        computed = injection.computed(name)
+        other = f"{at(patch.base, 'spec', 'priorityClassName')}.orValue('') != {computed.value}"
+        injection = _on(injection, when=both(injection.when, computed.there, other))
+    when = _name(injection, patch, name, "spec", "priorityClassName")
+    patch.remove("spec", "priority", when=when)
+    patch.remove("spec", "preemptionPolicy", when=when)
+
+
+def _on(injection: Injection, *, when: str) -> Injection:
+    """Return an injection on other conditions."""
+    return Injection(
+        scope=injection.scope, type_of=injection.type_of, override=injection.override, when=when
+    )
+
+
+def _tolerations(injection: Injection, patch: PatchText, tolerations: object) -> None:
+    injection.refuse_override()
+    _refuse_computed(tolerations)
+    wanted = [_toleration(injection, given) for given in _structs(tolerations)]
+    for index, (value, covered) in enumerate(wanted):
+        if value in [other for other, _ in wanted[:index]]:
+            continue
+        present = f"{at(patch.base, 'spec', 'tolerations')}.orValue([])"
+        patch.append(
+            value,
+            "spec",
+            "tolerations",
+            when=both(injection.when, f"!{present}.exists(t, {covered})"),
+        )
+
+
+def _toleration(injection: Injection, given: msgspec.Struct) -> tuple[str, str]:
+    """Return a toleration, and what tells whether the toleration `t` covers it or is the same."""
+    fields = set_fields(given)
+    seconds = fields.pop("tolerationSeconds", None)
+    texts = {name: injection.certain(value) for name, value in fields.items()}
+    shown = ", ".join(f"{quoted(name)}: dyn({value})" for name, value in texts.items())
+    if seconds is not None:
+        if isinstance(seconds, Expression):
+            raise NotExportableError("`tolerationSeconds` must be a number to be exported")
+        shown += f", 'tolerationSeconds': dyn({seconds})"
+    key, effect, value = (texts.get(name, "''") for name in ("key", "effect", "value"))
+    operator = texts.get("operator", "'Equal'")
+    own = {name: f"t.?{name}.orValue('')" for name in ("key", "effect", "value")}
+    own["operator"] = "t.?operator.orValue('Equal')"
+    long = f" || t.tolerationSeconds == {seconds}" if seconds is not None else ""
+    alike = f"{own['key']} == {key} && {own['operator']} == {operator} && {own['value']} == {value}"
+    covers = (
+        f"(!has(t.tolerationSeconds){long}) && {own['effect']} in ['', {effect}] && "
+        f"({own['operator']} == 'Exists' ? {own['key']} in ['', {key}] : {alike})"
+    )
+    return f"{{{shown}}}", f"({covers}) || ({alike} && {own['effect']} == {effect})"
+
+
+def _spread(injection: Injection, patch: PatchText, constraints: object) -> None:
+    injection.refuse_override()
+    _refuse_computed(constraints)
+    seen = set()
+    for given in _structs(constraints):
+        value = constant(given)
+        identity = (value["topologyKey"], value["whenUnsatisfiable"])
+        if identity in seen:
+            continue
+        seen.add(identity)
+        same = (
+            f"o.?topologyKey.orValue('') == {quoted(identity[0])} && "
+            f"o.?whenUnsatisfiable.orValue('') == {quoted(identity[1])}"
+        )
+        _append_unless(injection, patch, value, same, "spec", "topologySpreadConstraints")
+
+
+def _gates(injection: Injection, patch: PatchText, gates: Sequence[msgspec.Struct]) -> None:
+    for given in gates:
+        value = constant(given)
+        same = f"o.?name.orValue('') == {quoted(value['name'])}"
+        _append_unless(injection, patch, value, same, "spec", "schedulingGates")
+
+
+def _append_unless(
+    injection: Injection,
+    patch: PatchText,
+    value: Mapping[str, Any],
+    same: str,
+    *steps: str,
+) -> None:
+    """Append to a list, unless an item `o` of it is the same."""
+    absent = f"!{at(patch.base, *steps)}.orValue([]).exists(o, {same})"
+    patch.append(literal(dict(value)), *steps, when=both(injection.when, absent))
+
+
+def _topology(injection: Injection, patch: PatchText, topology: msgspec.Struct) -> None:
+    annotations = ("metadata", "annotations")
+    given = [f"{at(patch.base, *annotations, key)}.hasValue()" for key in TOPOLOGY.values()]
+    absent = "" if injection.override else f"!({' || '.join(given)})"
+    for how, value in set_fields(topology).items():
+        if how == "unconstrained" and isinstance(value, Expression):
+            raise NotExportableError("a computed `unconstrained` cannot be exported")
+        if value is False:
+            continue
+        computed = Computed("'true'") if value is True else injection.computed(value)
+        when = both(injection.when, absent, computed.there)
+        for key in TOPOLOGY.values():
+            if injection.override and key != TOPOLOGY[how]:
+                patch.remove(*annotations, key, when=when)
+        patch.put(computed.value, *annotations, TOPOLOGY[how], when=when)
+
+
+def gang_of_pods(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
+    """Make a plain pod a member of a group; without a name, only if it is in one already."""
+    injection.refuse_override()
+    fields = set_fields(gang)
+    label = ("metadata", "labels", POD_GROUP_NAME)
+    annotations = ("metadata", "annotations")
+    names = (at(patch.base, *label), at(patch.base, *annotations, POD_GROUP_NAME))
+    given = " || ".join(f"{name}.orValue('') != ''" for name in names)
+    named = ""
+    if "name" in fields:
+        name = injection.certain(fields["name"])
+        patch.put(name, *label, when=both(injection.when, f"!({given})", f"{name} != ''"))
+        named = f"{name} != '' || "
+    size = f"string({injection.certain(fields['minMember'])})"
+    absent = injection.missing(patch, *annotations, POD_GROUP_TOTAL_COUNT)
+    when = both(injection.when, f"{named}{given}", absent)
+    patch.put(size, *annotations, POD_GROUP_TOTAL_COUNT, when=when)
+
+
+def gang_of_job(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
+    """Let a Job start with fewer pods than it wants, but no fewer than the gang."""
+    size = injection.certain(set_fields(gang)["minMember"])
+    fewer = f"int({size}) < {at(patch.base, 'spec', 'parallelism')}.orValue(0)"
+    steps = ("metadata", "annotations", MIN_PARALLELISM)
+    when = both(injection.when, fewer, injection.missing(patch, *steps))
+    patch.put(f"string({size})", *steps, when=when)
+
+
+def _refuse_computed(value: object) -> None:
+    if isinstance(value, Expression):
+        raise NotExportableError("a list computed as a whole cannot be exported")
+
+
+def _structs(value: object) -> Sequence[msgspec.Struct]:
+    return value if isinstance(value, tuple) else ()
+
+
+def constant(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
+    """Return a value as JSON.
+
+    Raises:
+        NotExportableError: If anything in it is computed.
+    """
+    plain = as_json(value)
+    if _computed(plain):
+        raise NotExportableError("a computed value in a list cannot be exported")
+    return plain
+
+
+def _computed(value: Any) -> bool:  # noqa: ANN401 - plain JSON
+    if isinstance(value, dict):
+        return set(value) == {"expression"} or any(map(_computed, value.values()))
+    return isinstance(value, list) and any(map(_computed, value))
+
+
+WRITERS: Final[dict[str, Write]] = {
+    "queueName": _queue_name,
+    "workloadPriorityClassName": _workload_priority,
+    "objectLabels": _labels,
+    "objectAnnotations": _annotations,
+    "labels": _labels,
+    "annotations": _annotations,
+    "priorityClassName": _priority_class,
+    "tolerations": _tolerations,
+    "nodeSelector": _node_selector,
+    "topologySpreadConstraints": _spread,
+    "topology": _topology,
+    "schedulingGates": _gates,
+}
