@@ -69,6 +69,13 @@ _QUEUE_CELLS: Final = frozenset(
 )
 
 
+_HELD_CELLS: Final = frozenset(
+    Cell(GROUP, VERSION, "Cluster", resource, "CREATE")
+    for resource in ("clusterqueues", "resourceflavors")
+)
+"""What gets a finalizer when it is created."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One webhook: what it sends to the door, and whether that is refused if nobody answers."""
@@ -143,6 +150,7 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
         in_a_queue = frozenset({Requirement(key=QUEUE_NAME, operator="Exists")})
         queued = _Demand("Ignore", objects=in_a_queue)
         mutate.append((queued, _job_cells("CREATE")))
+        mutate.append((_Demand("Ignore"), _HELD_CELLS))
         validate.append((queued, _job_cells("CREATE") | _job_cells("UPDATE")))
         validate.append((_Demand("Ignore"), _QUEUE_CELLS))
     return DoorRules(mutate=_bounded(_once(mutate)), validate=_bounded(validate))

@@ -36,7 +36,7 @@ from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
 from webhooks.policies import Policies
 from webhooks.publication import Publication
-from webhooks.queues import validate_queues
+from webhooks.queues import QUEUE_DEFAULTS, validate_queues
 from webhooks.registration import Registration
 from webhooks.secret import KeptCertificate
 from webhooks.tls import CertificateFiles, LiveContext, serve
@@ -138,7 +138,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
 
 def _application(door: Door, policies: Policies) -> ASGIApp:
     queue = door.settings.queue
-    mutate = mutate_in_turn(policies.mutate, [JOB_DEFAULTS] if queue else [])
+    mutate = mutate_in_turn(policies.mutate, [JOB_DEFAULTS, QUEUE_DEFAULTS] if queue else [])
     validate = validate_together(
         policies.validate, [validate_jobs, validate_queues] if queue else []
     )

@@ -15,7 +15,7 @@ from policyd.api.kueue import (
     Topology,
     Workload,
 )
-from policyd.api.kueue.names import GROUP, VERSION
+from policyd.api.kueue.names import GROUP, RESOURCE_IN_USE_FINALIZER, VERSION
 from policyd.api.kueue.queue_validation import (
     validate_cluster_queue,
     validate_cohort,
@@ -29,6 +29,8 @@ from policyd.api.kueue.validation import (
 )
 from policyd.api.kueue.workload_validation import validate_workload
 from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.patch.draft import Draft
+from webhooks.decisions import Mutator
 from webhooks.jobs import SPEAKER
 
 
@@ -48,6 +50,26 @@ _KINDS: Final = {
     "Topology": _Kind(Topology, validate_topology),
     "Workload": _Kind(Workload, validate_workload),
 }
+
+
+_HELD: Final = frozenset({"ClusterQueue", "ResourceFlavor"})
+"""Kinds that stay, when they are deleted, until nothing uses them: the controller lets them go."""
+
+_FINALIZERS: Final = ("metadata", "finalizers")
+
+
+def _is_created(request: AdmissionRequest, _policies: Decision) -> bool:
+    kind = request.kind
+    return kind.group == GROUP and kind.kind in _HELD and request.operation == "CREATE"
+
+
+def _hold(_request: AdmissionRequest, draft: Draft) -> None:
+    if RESOURCE_IN_USE_FINALIZER not in (draft.get(_FINALIZERS) or ()):
+        draft.append(_FINALIZERS, RESOURCE_IN_USE_FINALIZER)
+
+
+QUEUE_DEFAULTS = Mutator(name=SPEAKER, concerns=_is_created, change=_hold)
+"""Gives new queues and flavors the finalizer that Kueue gives them."""
 
 
 def validate_queues(request: AdmissionRequest, _policies: Decision) -> Decision:

@@ -192,3 +192,20 @@ def test_a_deleted_job_gives_its_quota_back(api):
     api.create(job("next", run_for="1s"))
 
     eventually(lambda: finished(api, "next"), what="the next job is complete")
+
+
+def test_a_flavor_in_use_stays_until_its_queue_is_gone(api):
+    kinds = {"apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "short-lived"}}
+    quotas = [{"name": "cpu", "nominalQuota": "1"}]
+    flavors = [{"name": "short-lived", "resources": quotas}]
+    spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}
+    flavor = api.create({**kinds, "kind": "ResourceFlavor", "spec": {}})
+    api.create({**kinds, "kind": "ClusterQueue", "spec": spec})
+    assert flavor["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+
+    api.delete("ResourceFlavor", "short-lived")
+    assert api.exists("ResourceFlavor", "short-lived")
+    api.delete("ClusterQueue", "short-lived")
+
+    for kind in ("ClusterQueue", "ResourceFlavor"):
+        eventually(lambda kind=kind: not api.exists(kind, "short-lived"), what=f"{kind} is gone")

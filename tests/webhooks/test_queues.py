@@ -4,8 +4,10 @@ import pytest
 
 from policyd.api.admission import parse_review
 from policyd.engine.decision import ALLOWED
+from policyd.patch.json_patch import apply_json_patch
 from tests.webhooks.reviews import review
-from webhooks.queues import validate_queues
+from webhooks.decisions import mutate_in_turn
+from webhooks.queues import QUEUE_DEFAULTS, validate_queues
 
 
 def item(kind, spec, version="v1beta2", **more):
@@ -109,6 +111,37 @@ def test_what_cannot_be_is_refused_with_its_place(obj, old, path):
 )
 def test_the_rest_passes(obj, operation):
     assert decide(obj, operation=operation) is ALLOWED
+
+
+FINALIZER = "kueue.x-k8s.io/resource-in-use"
+
+
+@pytest.mark.parametrize(
+    ("obj", "finalizers"),
+    [
+        pytest.param(item("ClusterQueue", {}), [FINALIZER], id="queue"),
+        pytest.param(item("ResourceFlavor", {}), [FINALIZER], id="flavor"),
+        pytest.param(
+            item("ClusterQueue", {}, metadata={"finalizers": ["a/b"]}),
+            ["a/b", FINALIZER],
+            id="beside-another",
+        ),
+        pytest.param(
+            item("ClusterQueue", {}, metadata={"finalizers": [FINALIZER]}),
+            [FINALIZER],
+            id="once",
+        ),
+        pytest.param(item("LocalQueue", {}), None, id="another-kind"),
+    ],
+)
+def test_what_can_be_in_use_stays_until_it_is_not(obj, finalizers):
+    request = parse_review(review(obj, resource=f"{obj['kind'].lower()}s"))
+    decide = mutate_in_turn(lambda *_: ALLOWED, [QUEUE_DEFAULTS])
+
+    decision = decide(request)
+
+    made = apply_json_patch(obj, list(decision.operations))
+    assert made["metadata"].get("finalizers") == finalizers
 
 
 def test_what_the_api_server_does_not_look_at_may_be_unreadable():

@@ -31,12 +31,16 @@ SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
 def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     wanted = registration(rules=door_rules([], queue=True))
 
-    [mutating] = mutating_configuration(wanted)["webhooks"]
+    held, mutating = mutating_configuration(wanted)["webhooks"]
     queues, validating = validating_configuration(wanted)["webhooks"]
 
     selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
-    assert mutating["name"] == "mutate-ignore.door.policyd.io"
+    assert [held["name"], mutating["name"]] == [
+        "mutate-ignore.door.policyd.io",
+        "mutate-ignore-2.door.policyd.io",
+    ]
+    assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors"]
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
 
 

@@ -1,0 +1,81 @@
+"""Queues and flavors that are deleted while they are in use stay until they are not."""
+
+import pytest
+
+from policyd.kube import resources as r
+from tests.controller.world import GPU, World, condition
+
+pytestmark = pytest.mark.anyio
+HELD = {"finalizers": ["kueue.x-k8s.io/resource-in-use", "others.example/hold"]}
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    world.furnish()
+    for resource, name in ((r.CLUSTER_QUEUES, "cq"), (r.RESOURCE_FLAVORS, "h100")):
+        spec = world.store.get(resource, "", name)["spec"]
+        world.put(resource, {"metadata": {"name": name, **HELD}, "spec": spec})
+    await world.start()
+    yield world
+    await world.kill()
+
+
+def delete(world, resource, name):
+    world.store.delete(resource, world.store.get(resource, "", name), dry_run=False)
+
+
+def finalizers(world, resource, name):
+    found = world.store.get(resource, "", name)
+    return None if found is None else found["metadata"].get("finalizers", [])
+
+
+LEFT = ["others.example/hold"]
+
+
+async def test_a_queue_stays_as_long_as_a_workload_holds_its_quota(world):
+    world.job("train")
+    await world.pass_time(2)
+    delete(world, r.CLUSTER_QUEUES, "cq")
+    await world.pass_time(3)
+
+    queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
+    assert condition(queue, "Active")["reason"] == "Terminating"
+    assert finalizers(world, r.CLUSTER_QUEUES, "cq") == HELD["finalizers"]
+
+    world.end_job("train")
+    await world.pass_time(3)
+
+    assert finalizers(world, r.CLUSTER_QUEUES, "cq") == LEFT
+
+
+async def test_a_queue_that_nobody_uses_goes_at_once(world):
+    delete(world, r.CLUSTER_QUEUES, "cq")
+    await world.pass_time(1)
+
+    assert finalizers(world, r.CLUSTER_QUEUES, "cq") == LEFT
+
+
+async def test_a_flavor_stays_as_long_as_a_queue_has_it(world):
+    delete(world, r.RESOURCE_FLAVORS, "h100")
+    await world.pass_time(1)
+    assert finalizers(world, r.RESOURCE_FLAVORS, "h100") == HELD["finalizers"]
+
+    quota = {"name": GPU, "nominalQuota": "1"}
+    group = {"coveredResources": [GPU], "flavors": [{"name": "a100", "resources": [quota]}]}
+    world.put(
+        r.CLUSTER_QUEUES,
+        {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [group]}},
+    )
+    await world.pass_time(1)
+
+    assert finalizers(world, r.RESOURCE_FLAVORS, "h100") == LEFT
+
+
+async def test_what_was_left_while_nobody_looked_goes_after_a_start(world):
+    await world.kill()
+    delete(world, r.CLUSTER_QUEUES, "cq")
+    await world.start()
+    await world.pass_time(1)
+
+    assert finalizers(world, r.CLUSTER_QUEUES, "cq") == LEFT
