@@ -5,6 +5,7 @@ dyn fits everything; null fits what has no value of its own to be zero.
 """
 
 from itertools import count
+from operator import is_not
 
 from policyd.cel.types import NULL, Type, is_dyn
 
@@ -30,14 +31,15 @@ class Substitution:
 
     def resolve(self, kind: Type, *, default: Type | None = None) -> Type:
         """Replace the variables of `kind` that are known; the others by `default`, if given."""
-        if kind in self._found:
-            return self.resolve(self._found[kind], default=default)
-        if kind.variable:
-            return default if default is not None else kind
-        if not kind.parameters:
-            return kind
-        parameters = tuple(self.resolve(part, default=default) for part in kind.parameters)
-        return Type(kind.name, parameters)
+        while kind.variable:
+            known = self._found.get(kind)
+            if known is None:
+                return default if default is not None else kind
+            kind = known
+        parameters = tuple([self.resolve(part, default=default) for part in kind.parameters])
+        # Types nest as deep as expressions: nothing is made, compared or hashed without need.
+        changed = any(map(is_not, parameters, kind.parameters))
+        return Type(kind.name, parameters) if changed else kind
 
     def unify(self, actual: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
         """Tell whether all of `actual` fit `wanted`, and remember what follows if they do."""
@@ -95,8 +97,9 @@ class Substitution:
     def _occurs(self, variable: Type, kind: Type) -> bool:
         if kind == variable:
             return True
-        if kind in self._found:
-            return self._occurs(variable, self._found[kind])
+        if kind.variable:
+            known = self._found.get(kind)
+            return known is not None and self._occurs(variable, known)
         return any(self._occurs(variable, part) for part in kind.parameters)
 
 
