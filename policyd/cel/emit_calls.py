@@ -126,7 +126,8 @@ def _fold(generator: Generator, overload: Overload, atoms: list[Atom]) -> Atom |
     """Call a function of constants now; None if that fails or costs much."""
     values = [atom.value[0] for atom in atoms if atom.value]
     cost = overload.cost if isinstance(overload.cost, int) else overload.cost(*values)
-    if not overload.constant or overload.work is not None or cost > _FOLDED_COST:
+    work = overload.work(*values) if overload.work else 0
+    if not overload.constant or max(cost, work) > _FOLDED_COST:
         return None
     try:
         result = overload.run(*values)
