@@ -89,20 +89,24 @@ class QueueOptions:
         self._group_of = {r: group for group in reversed(spec.groups) for r in group.resources}
         self._requests: dict[object, Requests] = {}
 
-    def requests(self, workload: Workload, counts: Sequence[int] = ()) -> Requests:
+    def requests(
+        self, workload: Workload, counts: Sequence[int] = (), demand: object = None
+    ) -> Requests:
         """Work out what a workload asks of the queue.
 
         Args:
             workload: Who asks.
             counts: How many pods of each pod set; as many as it wants if not given.
+            demand: The same for all that ask the same, if that is known; without `counts`.
         """
-        key = _demand(workload, counts)
+        key = demand or demand_of(workload, counts)
         requests = self._requests.get(key)
         if requests is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
             groups = self._groups(workload, counts)
-            requests = self._requests[key] = Requests(groups, key)
+            content = demand_of(workload, counts)
+            requests = self._requests[key] = Requests(groups, content)
         return requests
 
     def _groups(self, workload: Workload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
@@ -187,7 +191,14 @@ class QueueOptions:
         return None
 
 
-def _demand(workload: Workload, counts: Sequence[int]) -> object:
+class Demand:
+    """Stands for all that workloads of one queue have in common that ask the same; has no equal."""
+
+    __slots__ = ()
+
+
+def demand_of(workload: Workload, counts: Sequence[int] = ()) -> object:
+    """Return what is equal for workloads that ask the same of a queue."""
     return (
         tuple(counts),
         workload.allowed_flavors,

@@ -11,22 +11,21 @@ What did not fit will not fit for another that asks for just the same: until som
 others are parked too, when they are looked at.
 """
 
-import heapq
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from policyd.alloc.assignment import Progress
-from policyd.alloc.options import QueueOptions
+from policyd.alloc.line import Line, Rank
+from policyd.alloc.options import Demand, QueueOptions
+from policyd.alloc.options import demand_of as asked_by
 from policyd.alloc.plan import Requeue, RequeueReason
 from policyd.alloc.requests import Requests
 from policyd.alloc.workload import ConditionReason, Workload
 
-Rank = tuple[int, float, str, str]
-"""Priority, highest first; age; uid; key."""
-
+_MOST_DEMANDS = 1_000
 _SLACK = 64
-"""How many ranks beyond twice the tickets a heap may hold before it is made anew."""
+"""How many ranks beyond twice the tickets a line may hold before it is made anew."""
 _RETRIED: frozenset[RequeueReason] = frozenset(
     {"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"}
 )
@@ -46,6 +45,7 @@ class Ticket:
     """
 
     __slots__ = (
+        "_asks",
         "_demand",
         "_options",
         "_requests",
@@ -56,7 +56,8 @@ class Ticket:
         "workload",
     )
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, asks: Demand | None = None) -> None:
+        self._asks = asks
         self.workload = workload
         self.rank: Rank = (-workload.priority, workload.queued_at, workload.uid, workload.key)
         self.parked = workload.backing_off
@@ -77,7 +78,7 @@ class Ticket:
         """Return what the workload asks of the queue, worked out once for the same options."""
         if self._requests is None or self._options is not options:
             self._options = options
-            self._requests = options.requests(self.workload)
+            self._requests = options.requests(self.workload, demand=self._asks)
         return self._requests
 
 
@@ -109,17 +110,27 @@ def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: boo
 class PendingQueue:
     """Workloads of one ClusterQueue that wait for quota.
 
-    INVARIANT: every ticket is either in `_parked` or has its rank in the heap of its group. There
-    may be more in a heap: ranks of tickets that left, changed or were parked are skipped when they
+    INVARIANT: every ticket is either in `_parked` or has its rank in the line of its group. There
+    may be more in a line: ranks of tickets that left, changed or were parked are skipped when they
     come up. A group is a LocalQueue where usage orders these, else there is one.
     """
 
-    __slots__ = ("_heaps", "_hopeless", "_latest", "_parked", "_preemptor", "_tickets", "_usage")
+    __slots__ = (
+        "_demands",
+        "_hopeless",
+        "_latest",
+        "_lines",
+        "_parked",
+        "_preemptor",
+        "_tickets",
+        "_usage",
+    )
 
     def __init__(self) -> None:
         self._tickets: dict[str, Ticket] = {}
         self._parked: dict[str, Ticket] = {}
-        self._heaps: dict[str, list[Rank]] = {}
+        self._demands: dict[object, Demand] = {}
+        self._lines: dict[str, Line] = {}
         self._usage: Mapping[str, float] | None = None
         self._hopeless: dict[int, ConditionReason] = {}
         self._preemptor = ""
@@ -147,7 +158,7 @@ class PendingQueue:
         """
         if (usage is None) != (self._usage is None):
             self._usage = usage
-            self._heaps = {}
+            self._lines = {}
             for ticket in self._tickets.values():
                 if not ticket.parked:
                     self._push(ticket)
@@ -158,7 +169,7 @@ class PendingQueue:
         old = self._tickets.get(workload.key)
         if old is not None and old.workload == workload:
             return
-        ticket = Ticket(workload)
+        ticket = Ticket(workload, self._intern(workload))
         ticket.progress = None if old is None else old.progress
         self._parked.pop(workload.key, None)
         self._tickets[workload.key] = ticket
@@ -166,6 +177,12 @@ class PendingQueue:
             self._parked[workload.key] = ticket
         else:
             self._push(ticket)
+
+    def _intern(self, workload: Workload) -> Demand:
+        # Hashing what a workload asks each time it is next costs more than deciding about it.
+        if len(self._demands) >= _MOST_DEMANDS:
+            self._demands.clear()
+        return self._demands.setdefault(asked_by(workload), Demand())
 
     def remove(self, key: str) -> Ticket | None:
         """Take a workload out; None if it is not here."""
@@ -179,9 +196,9 @@ class PendingQueue:
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""
         if self._usage is None and not self._preemptor:
-            heap = self._heaps.get("")
-            return self._top(heap) if heap else None
-        found = [ticket for heap in self._heaps.values() if (ticket := self._top(heap)) is not None]
+            line = self._lines.get("")
+            return self._top(line) if line else None
+        found = [ticket for line in self._lines.values() if (ticket := self._top(line)) is not None]
         preemptor = self._tickets.get(self._preemptor)
         if preemptor is not None and not preemptor.parked:
             found.append(preemptor)
@@ -230,14 +247,14 @@ class PendingQueue:
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
         return usage, ticket.workload.key != self._preemptor, ticket.rank
 
-    def _top(self, heap: list[Rank]) -> Ticket | None:
-        while heap:
-            ticket = self._tickets.get(heap[0][-1])
-            if ticket is not None and not ticket.parked and ticket.rank is heap[0]:
+    def _top(self, line: Line) -> Ticket | None:
+        while (rank := line.first()) is not None:
+            ticket = self._tickets.get(rank[-1])
+            if ticket is not None and not ticket.parked and ticket.rank is rank:
                 if not self._hopeless or ticket.demand not in self._hopeless:
                     return ticket
                 self._park(ticket)
-            heapq.heappop(heap)
+            line.drop_first()
         return None
 
     def _park_hopeless(self) -> None:
@@ -252,12 +269,11 @@ class PendingQueue:
 
     def _push(self, ticket: Ticket) -> None:
         group = "" if self._usage is None else ticket.workload.local_queue
-        heap = self._heaps.setdefault(group, [])
-        heapq.heappush(heap, ticket.rank)
-        if len(heap) > 2 * len(self._tickets) + _SLACK:
-            waiting = {rank: self._tickets.get(rank[-1]) for rank in heap}
-            heap[:] = sorted(
-                rank
-                for rank, each in waiting.items()
-                if each is not None and not each.parked and each.rank == rank
-            )
+        line = self._lines.setdefault(group, Line())
+        line.push(ticket.rank)
+        if len(line) > 2 * len(self._tickets) + _SLACK:
+            line.keep({id(rank): rank for rank in line if self._waits(rank)}.values())
+
+    def _waits(self, rank: Rank) -> bool:
+        ticket = self._tickets.get(rank[-1])
+        return ticket is not None and not ticket.parked and ticket.rank is rank

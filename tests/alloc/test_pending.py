@@ -299,5 +299,5 @@ def test_the_heap_does_not_grow_with_parking_and_waking():
         park(queue, "w0")
         queue.wake()
 
-    assert len(queue._heaps[""]) < 200
+    assert len(queue._lines[""]) < 200
     assert head(queue) == "w0"
