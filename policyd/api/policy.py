@@ -1,16 +1,77 @@
-"""Policy: the API server's words for matching and validating, and `inject` for what is to be set.
-
-Wherever `Text`, `Number` or `Expression` stands, a value is written out or computed by CEL as
-`{expression: …}`. A computed value that is null is left out, with the field that would carry it.
-"""
+"""Policy: the API server's words for matching and validating, and `inject` for the rest."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
 from policyd.api.admission import FailurePolicy, MatchPolicy, Rule
+from policyd.api.inject import (
+    Affinity,
+    Amount,
+    Closed,
+    Expression,
+    Gang,
+    Inject,
+    InjectField,
+    NodeAffinity,
+    NodeRequirement,
+    NodeTerm,
+    NodeTerms,
+    Number,
+    PreferredTerm,
+    Resources,
+    SchedulingGate,
+    Text,
+    Toleration,
+    TopologyRequest,
+    TopologySpreadConstraint,
+)
 from policyd.api.meta import Condition, ObjectMeta, Wire
 from policyd.api.selectors import LabelSelector
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "MATCH_ALL",
+    "STATUS_CODES",
+    "VERSION",
+    "Affinity",
+    "Amount",
+    "AuditAnnotation",
+    "Closed",
+    "Enforcement",
+    "Expression",
+    "Gang",
+    "Inject",
+    "InjectField",
+    "MatchConstraints",
+    "MatchResources",
+    "Mutation",
+    "NamedExpression",
+    "NodeAffinity",
+    "NodeRequirement",
+    "NodeTerm",
+    "NodeTerms",
+    "Number",
+    "ParamKind",
+    "ParamRef",
+    "Policy",
+    "PolicyBinding",
+    "PolicyBindingSpec",
+    "PolicyException",
+    "PolicySpec",
+    "PolicyStatus",
+    "PreferredTerm",
+    "Reason",
+    "ReinvocationPolicy",
+    "Resources",
+    "SchedulingGate",
+    "Text",
+    "Toleration",
+    "TopologyRequest",
+    "TopologySpreadConstraint",
+    "Validation",
+]
 
 GROUP = "policyd.io"
 VERSION = "v1alpha1"
@@ -19,24 +80,6 @@ API_VERSION = f"{GROUP}/{VERSION}"
 Enforcement = Literal["Deny", "Warn", "Audit"]
 ReinvocationPolicy = Literal["Never", "IfNeeded"]
 Reason = Literal["Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"]
-InjectField = Literal[
-    "queueName",
-    "priorityClassName",
-    "workloadPriorityClassName",
-    "tolerations",
-    "nodeSelector",
-    "affinity",
-    "topologySpreadConstraints",
-    "topology",
-    "gang",
-    "resources",
-    "labels",
-    "annotations",
-    "objectLabels",
-    "objectAnnotations",
-]
-"""What `override` can name. Scheduling gates are only ever added."""
-
 STATUS_CODES: dict[Reason, int] = {
     "Unauthorized": 401,
     "Forbidden": 403,
@@ -45,21 +88,6 @@ STATUS_CODES: dict[Reason, int] = {
 }
 
 MATCH_ALL = LabelSelector()
-
-
-class Closed(Wire, frozen=True, forbid_unknown_fields=True):
-    """Base of what users write: a field that is not known is a mistake."""
-
-
-class Expression(Closed, frozen=True):
-    """A value computed by CEL."""
-
-    expression: str
-
-
-Text = str | Expression
-Number = int | Expression
-Amount = str | int | Expression
 
 
 class MatchConstraints(Closed, frozen=True):
@@ -163,150 +191,30 @@ class AuditAnnotation(Closed, frozen=True):
     """CEL that gives a text, or null for no annotation."""
 
 
-class Toleration(Closed, frozen=True):
-    """A taint the pods put up with."""
+class PolicyException(Closed, frozen=True):
+    """What is lifted from the policy: for whom, where, until when, and why.
 
-    key: Text = ""
-    operator: Literal["", "Exists", "Equal", "Lt", "Gt"] | Expression = ""
-    value: Text = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] | Expression = ""
-    toleration_seconds: Number | None = None
-
-
-class NodeRequirement(Closed, frozen=True):
-    """One condition on one label of a node."""
-
-    key: Text
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: tuple[Text, ...] | Expression = ()
-
-
-class NodeTerm(Closed, frozen=True):
-    """Conditions on a node that must all hold."""
-
-    match_expressions: tuple[NodeRequirement, ...] = ()
-    match_fields: tuple[NodeRequirement, ...] = ()
-
-
-class NodeTerms(Closed, frozen=True):
-    """Terms of which at least one must hold."""
-
-    node_selector_terms: Annotated[tuple[NodeTerm, ...], msgspec.Meta(min_length=1)]
-
-
-class PreferredTerm(Closed, frozen=True):
-    """A term that is wished for, with its weight."""
-
-    weight: Annotated[int, msgspec.Meta(ge=1, le=100)]
-    preference: NodeTerm
-
-
-class NodeAffinity(Closed, frozen=True):
-    """Which nodes the pods must, or should, go to."""
-
-    required_during_scheduling_ignored_during_execution: NodeTerms | None = None
-    preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
-
-
-class Affinity(Closed, frozen=True):
-    """What the pods are drawn to. Required terms are added to each term the author wrote."""
-
-    node_affinity: NodeAffinity
-
-
-class TopologySpreadConstraint(Closed, frozen=True):
-    """How evenly pods spread; one per topology key and `whenUnsatisfiable`."""
-
-    max_skew: Number
-    topology_key: Text
-    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    label_selector: LabelSelector | None = None
-    match_label_keys: tuple[str, ...] = ()
-    min_domains: Number | None = None
-    node_affinity_policy: Literal["", "Honor", "Ignore"] = ""
-    node_taints_policy: Literal["", "Honor", "Ignore"] = ""
-
-
-class TopologyRequest(Closed, frozen=True):
-    """How close together all pods of a job go. Exactly one of the three.
-
-    `required` and `preferred` name the node label of a level of the Topology.
+    All that is given must hold of a request. `validations` and `containers` lift less than all.
     """
 
-    required: Text | None = None
-    """All pods within one domain of this level, or the job waits."""
-    preferred: Text | None = None
-    """Within one domain if it can be had, else in as few as possible."""
-    unconstrained: bool | Expression | None = None
-    """Anywhere, with the free capacity of each node looked at."""
-
-
-class Gang(Closed, frozen=True):
-    """How many pods start together, or not at all.
-
-    A plain pod needs the group's `name` too, unless it carries one.
-    """
-
-    min_member: Number
-    """Pods that start together."""
-    name: Text | None = None
-    """The group that a plain pod belongs to."""
-
-
-class SchedulingGate(Closed, frozen=True):
-    """What must be lifted before a pod is scheduled."""
-
-    name: Text
-
-
-class Resources(Closed, frozen=True):
-    """What each container asks for if its author did not say."""
-
-    requests: dict[str, Amount] = {}
-    """By resource. A limit that the author stated counts as the request."""
-    limits: dict[str, Amount] = {}
-    """By resource. Never below a request that the author stated."""
-
-
-class Inject(Closed, frozen=True):
-    """What is set on the pods, on the pod templates, or on the object that holds them.
-
-    What the author of the object set is kept, unless `override` is true or names the field.
-    `labels` and `annotations` go on the pods; `objectLabels` and `objectAnnotations` on the object.
-    """
-
-    queue_name: Text | None = None
-    """The LocalQueue that the object waits in."""
-    priority_class_name: Text | None = None
-    """The PriorityClass of the pods."""
-    workload_priority_class_name: Text | None = None
-    """The WorkloadPriorityClass that orders the object in its queue."""
-    tolerations: tuple[Toleration, ...] | Expression = ()
-    """Added, unless one that is there covers them."""
-    node_selector: dict[str, Text] = {}
-    """Labels that nodes must have; each is set for itself."""
-    affinity: Affinity | None = None
-    """Nodes to go to; joined with what the author asked for."""
-    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | Expression = ()
-    """How evenly the pods spread."""
-    topology: TopologyRequest | None = None
-    """How close together the pods go."""
-    gang: Gang | None = None
-    """How many pods start together."""
-    scheduling_gates: tuple[SchedulingGate, ...] = ()
-    """What must be lifted before the pods are scheduled; set at creation only."""
-    resources: Resources | None = None
-    """What containers ask for if their author did not say."""
-    labels: dict[str, Text] = {}
-    """Labels of the pods."""
-    annotations: dict[str, Text] = {}
-    """Annotations of the pods."""
-    object_labels: dict[str, Text] = {}
-    """Labels of the object itself."""
-    object_annotations: dict[str, Text] = {}
-    """Annotations of the object itself."""
-    override: bool | tuple[InjectField, ...] = False
-    """Whether, or for which fields, this goes before what the author set."""
+    reason: Annotated[str, msgspec.Meta(min_length=1)]
+    """Why, such as the number of an incident."""
+    owner: str = ""
+    """Who answers for it."""
+    until: Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$")] = ""
+    """The last day on which it holds, as `2027-01-31`, in UTC; for good if left out."""
+    users: tuple[str, ...] = ()
+    """Who sends the request: any of these."""
+    groups: tuple[str, ...] = ()
+    """A group of who sends it: any of these."""
+    namespaces: tuple[str, ...] = ()
+    """The namespace of the request: any of these."""
+    expression: str = ""
+    """CEL that is true of the requests that are meant."""
+    validations: tuple[str, ...] = ()
+    """Names of the validations that are lifted; all, and what the policy sets, if left out."""
+    containers: tuple[str, ...] = ()
+    """Names of containers that validations do not see; the others must pass."""
 
 
 class PolicySpec(Closed, frozen=True):
@@ -334,6 +242,8 @@ class PolicySpec(Closed, frozen=True):
     """What must be true of them, after all policies have set what they set."""
     audit_annotations: Annotated[tuple[AuditAnnotation, ...], msgspec.Meta(max_length=20)] = ()
     """What the audit log is told."""
+    exceptions: tuple[PolicyException, ...] = ()
+    """What is lifted from all that."""
     enforcement: Enforcement = "Deny"
     """What a validation that is not true leads to: a refusal, a warning, or an audit annotation."""
     failure_policy: FailurePolicy = "Fail"

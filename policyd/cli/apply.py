@@ -14,6 +14,7 @@ from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, STANDARD_INPUT, load, texts
 from policyd.cli.report import count, show_all
+from policyd.clock import SystemClock
 from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document, read_documents
@@ -30,7 +31,7 @@ from policyd.engine.verdict import MUTATED_BY
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.decisions import mutate_in_turn, validate_together
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
-from webhooks.queues import validate_queues
+from webhooks.queues import QUEUE_DEFAULTS, validate_queues
 
 Output = Literal["yaml", "json", "diff"]
 
@@ -145,7 +146,8 @@ def command(**given: Unpack[_Given]) -> None:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
     objects = [document.value for document in documents]
     lookup = namespace_lookup(objects, given["namespace_labels"])
-    applied, broken = _apply(documents, offline_set(loaded, lookup, objects=objects), given)
+    policies = offline_set(loaded, lookup, objects=objects, now=SystemClock().now)
+    applied, broken = _apply(documents, policies, given)
     show_all(broken)
     for one in applied:
         _tell(one)
@@ -194,7 +196,7 @@ def _apply(
 
 def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
     """Put the policies in a row with what the door does besides: both webhooks in one go."""
-    held = mutate_in_turn(lambda request, _: policies.review(request), [JOB_DEFAULTS])
+    held = mutate_in_turn(lambda request, _: policies.review(request), [JOB_DEFAULTS, QUEUE_DEFAULTS])
     decide = validate_together(held, [validate_jobs, validate_queues])
     return lambda request: decide(request, never)
 

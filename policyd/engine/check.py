@@ -1,15 +1,25 @@
 """What a schema cannot say: fields that do not go together, quantities, names of labels."""
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 
 import msgspec
 
 from policyd.api.names import is_label_key
-from policyd.api.policy import Expression, Inject, Policy, Resources, Toleration, Validation
+from policyd.api.policy import (
+    Expression,
+    Inject,
+    Policy,
+    PolicyException,
+    Resources,
+    Toleration,
+    Validation,
+)
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
 from policyd.api.selectors import LabelSelector
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
+from policyd.errors import did_you_mean
 from policyd.patch.operations import Path
 
 _FIELDS = msgspec.structs.fields(Inject)
@@ -37,6 +47,9 @@ def _problems(policy: Policy) -> Iterator[_At]:
         yield from _selector(selector, (*constraints, field))
     for index, validation in enumerate(spec.validations):
         yield from _validation(validation, ("spec", "validations", index))
+    names = {validation.name for validation in spec.validations}
+    for index, exception in enumerate(spec.exceptions):
+        yield from _exception(exception, names, ("spec", "exceptions", index))
     if spec.inject is not None:
         yield from _inject(spec.inject, ("spec", "inject"))
 
@@ -58,6 +71,21 @@ def _validation(validation: Validation, path: Path) -> Iterator[_At]:
     if not validation.message and "\n" in validation.expression.strip():
         hint = "the expression itself is no message, as it has several lines"
         yield "field `message` is missing", path, hint
+
+
+def _exception(exception: PolicyException, names: set[str], path: Path) -> Iterator[_At]:
+    for index, name in enumerate(exception.validations):
+        if name not in names:
+            hint = did_you_mean(name, names) or "give the validation a `name`"
+            yield f"there is no validation `{name}`", (*path, "validations", index), hint
+    meant = (exception.users, exception.groups, exception.namespaces, exception.expression)
+    if not any((*meant, exception.validations, exception.containers)):
+        hint = "say for whom or what: `users`, `groups`, `namespaces`, `containers`, `expression`"
+        yield "the exception lifts everything", path, hint
+    try:
+        date.fromisoformat(exception.until or "2000-01-01")
+    except ValueError:
+        yield f"`{exception.until}` is no day", (*path, "until"), "such as 2027-01-31"
 
 
 def _inject(inject: Inject, path: Path) -> Iterator[_At]:

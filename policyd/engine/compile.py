@@ -34,6 +34,7 @@ from policyd.engine.compiled import (
 )
 from policyd.engine.dialects import DEFAULT_DIALECT, Dialect, Place, Places, own_places
 from policyd.engine.documents import Document
+from policyd.engine.exceptions import compile_exceptions
 from policyd.engine.findings import Finding
 from policyd.engine.inject import READ_BY_MERGING, Step, compile_inject
 from policyd.engine.match import is_named_only, selects_all
@@ -106,6 +107,7 @@ def compile_policy(
     shaping = tuple(compiler.sources)  # what validations look at does not change the object
     validations = compiler.validations(spec.validations)
     annotations = compiler.annotations(spec.audit_annotations)
+    exceptions = compile_exceptions(spec.exceptions, layout.at("exceptions"), compiler.compile)
     if compiler.findings:
         return compiler.findings
     return CompiledPolicy(
@@ -124,6 +126,7 @@ def compile_policy(
         reads=_reads(policy, steps, shaping),
         writes=EVERYTHING if mutations else frozenset().union(*(step.writes for step in steps)),
         named_only=_is_named_only(spec.match_constraints),
+        exceptions=exceptions,
         bindings=(CompiledBinding(param_ref=spec.param_ref, actions=(spec.enforcement,)),),
     )
 

@@ -14,6 +14,7 @@ from policyd.api.policy import (
     MatchResources,
     ParamRef,
     Policy,
+    PolicyException,
     Reason,
 )
 from policyd.cel import Program
@@ -82,6 +83,7 @@ class CompiledException:
         conditions: All must be true of the request.
         images: Images that the policy is to allow, rather than being lifted.
         values: Values that it is to allow.
+        terms: For whom, where, until when and why, if the policy itself says.
     """
 
     name: str
@@ -89,6 +91,7 @@ class CompiledException:
     conditions: tuple[Program, ...]
     images: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    terms: PolicyException | None = None
 
     @property
     def uses(self) -> frozenset[str]:
@@ -99,6 +102,15 @@ class CompiledException:
     def lifts(self) -> bool:
         """Whether the policy is lifted, and not only told what to allow."""
         return not self.images and not self.values
+
+    @property
+    def words(self) -> str:
+        """Why and until when it holds, for the audit log."""
+        if self.terms is None:
+            return self.name
+        terms = self.terms
+        until = f" until {terms.until}" if terms.until else ""
+        return f"{terms.reason}{until}" + (f" ({terms.owner})" if terms.owner else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,9 @@ from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
 from policyd.engine.compiled import VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.equivalents import equivalent_match
-from policyd.engine.facts import Facts, View, as_pod
+from policyd.engine.exceptions import NOTHING, Lifted, lift
+from policyd.engine.extracts import as_pod
+from policyd.engine.facts import Facts, View
 from policyd.engine.match import (
     Attributes,
     rules_match,
@@ -58,6 +60,7 @@ class Match(msgspec.Struct, frozen=True):
     view: View
     variables: Mapping[str, object]
     budget: Budget
+    lifted: Lifted = NOTHING
 
 
 class ConfigurationError(PolicydError):
@@ -177,19 +180,24 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     for view in views:
         facts.check_time()
         variables = variables_of(invocation, facts, view)
-        if policy.exceptions and _excepted(policy, variables):
-            continue
-        if not policy.conditions or _conditions_hold(policy, variables):
-            found.append(make_match(policy, view, variables))
+        lifted = NOTHING
+        if policy.exceptions:
+            lifted = lift(policy, facts, variables)
+            allowed = {"allowedImages": lifted.images, "allowedValues": lifted.values}
+            variables["exceptions"] = {name: list(given) for name, given in allowed.items()}
+        if not lifted.whole and (not policy.conditions or _conditions_hold(policy, variables)):
+            found.append(make_match(policy, view, variables, lifted))
     return found
 
 
-def make_match(policy: CompiledPolicy, view: View, variables: dict[str, object]) -> Match:
+def make_match(
+    policy: CompiledPolicy, view: View, variables: dict[str, object], lifted: Lifted = NOTHING
+) -> Match:
     """Add the policy's own variables to those of a request, and a budget for all of them."""
     budget = Budget()
     if policy.variables:
         variables["variables"] = LazyVariables(policy.variables, variables, budget)
-    return Match(view, variables, budget)
+    return Match(view, variables, budget, lifted)
 
 
 def object_of(invocation: Invocation, facts: Facts, view: View) -> Json:
@@ -251,29 +259,6 @@ _VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {
     "authorizer.requestResource": lambda facts: facts.request_resource_check,
 }
 """What is looked up only if an expression names it."""
-
-
-def _excepted(policy: CompiledPolicy, variables: dict[str, object]) -> bool:
-    """Tell whether an exception lifts a policy; what others allow goes to its expressions.
-
-    Raises:
-        EvaluationError: If an exception cannot be evaluated.
-    """
-    images: list[str] = []
-    values: list[str] = []
-    for exception in policy.exceptions:
-        budget = Budget(MATCH_CONDITIONS_LIMIT)
-        try:
-            applies = all(p.evaluate(variables, budget) is True for p in exception.conditions)
-        except CelError as error:
-            raise EvaluationError(f"exception `{exception.name}` failed: {error}") from error
-        if applies and exception.lifts:
-            return True
-        if applies:
-            images += exception.images
-            values += exception.values
-    variables["exceptions"] = {"allowedImages": images, "allowedValues": values}
-    return False
 
 
 def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bool:

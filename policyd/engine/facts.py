@@ -18,6 +18,7 @@ from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.deadline import OutOfTime, OutOfTimeError, never
 from policyd.engine.equivalents import convert, matched_kind
+from policyd.engine.extracts import CONTAINER_LISTS
 from policyd.engine.match import (
     Attributes,
     UnknownNamespaceError,
@@ -36,9 +37,6 @@ from policyd.patch.builtin_types import MistypedError, type_of, typed_view
 from policyd.patch.operations import Path
 
 T = TypeVar("T")
-
-CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
-"""The fields of a pod that hold containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +91,8 @@ class Facts:
         self.namespaces = surroundings.namespaces
         self.attributes = attributes_of(request)
         self._out_of_time = out_of_time
+        self.lifted: list[str] = []
+        """What exceptions lifted, and why."""
 
     def check_time(self) -> None:
         """Go on only if there is time left.
@@ -268,42 +268,6 @@ class Facts:
                     if isinstance(container, dict) and isinstance(container.get("image"), str)
                 ]
         return found
-
-
-def as_pod(obj: Json, template: Path) -> Json:
-    """Return an object as if it were the pod that its template makes, in the object's namespace.
-
-    All but `spec` and `metadata` stays the object's; what the template has not, is not there.
-    """
-    if not template or not isinstance(obj, dict):
-        return obj
-    inner = value_at(obj, template)
-    pod = {key: value for key, value in obj.items() if key not in ("spec", "metadata")}
-    if not isinstance(inner, dict):
-        return pod
-    if "spec" in inner:
-        pod["spec"] = inner["spec"]
-    metadata = inner.get("metadata")
-    if isinstance(metadata, dict):
-        namespace = value_at(obj, ("metadata", "namespace"))
-        own = {} if namespace is None else {"namespace": namespace}
-        pod["metadata"] = {**metadata, **own}
-    return pod
-
-
-def in_template(obj: Json, template: Path, pod: Json) -> Json:
-    """Put what became of a template's pod back into a copy of the object; see `as_pod`."""
-    if template:
-        step, *rest = template
-        inner = in_template(obj[step], tuple(rest), pod)
-        if isinstance(obj, list):
-            return [inner if index == step else item for index, item in enumerate(obj)]
-        return {**obj, step: inner}
-    changed = {**obj, **{key: pod[key] for key in ("spec", "metadata") if key in pod}}
-    if "namespace" not in (obj.get("metadata") or {}) and isinstance(pod.get("metadata"), dict):
-        metadata = {key: value for key, value in pod["metadata"].items() if key != "namespace"}
-        changed["metadata"] = metadata
-    return changed
 
 
 class Seen(NamedTuple):

@@ -19,7 +19,8 @@ from policyd.engine.evaluate import (
     object_of,
     variables_of,
 )
-from policyd.engine.facts import Facts, in_template
+from policyd.engine.extracts import in_template
+from policyd.engine.facts import Facts
 from policyd.engine.inject import Step, Target, apply_step
 from policyd.engine.patches import POD, mutated
 from policyd.engine.reads import EVERYTHING, meet

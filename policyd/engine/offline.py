@@ -1,6 +1,6 @@
 """Requests made up from objects, for policies that are tried without a cluster."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -115,6 +115,7 @@ def offline_set(
     *,
     objects: Iterable[Json] = (),
     authorize: Authorize = authorize_nobody,
+    now: Callable[[], float] | None = None,
 ) -> PolicySet:
     """Make a set of loaded policies that knows of the cluster what it is given.
 
@@ -123,11 +124,13 @@ def offline_set(
         namespaces: Finds namespaces.
         objects: Further objects that may be params.
         authorize: Says what users may do.
+        now: Returns seconds since the epoch, for exceptions that end.
     """
     surroundings = Surroundings(
         namespaces=namespaces,
         params=StoredParams((*loaded.objects, *objects)),
         authorize=authorize,
+        now=now,
         written=True,
     )
     return PolicySet(

@@ -93,7 +93,7 @@ class PolicySet:
             return ALLOWED
         facts, verdict = Facts(request, self._surroundings, out_of_time), Verdict()
         operations = mutate(concerned, facts, verdict)
-        return verdict.decision(operations, obj=facts.decoded_object)
+        return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say everything that speaks against the request as it is."""
@@ -102,14 +102,14 @@ class PolicySet:
             return ALLOWED
         facts, verdict = Facts(request, self._surroundings, out_of_time), Verdict()
         validate(concerned, facts, verdict)
-        return verdict.decision(obj=facts.decoded_object)
+        return verdict.decision(obj=facts.decoded_object, lifted=facts.lifted)
 
     def review(self, request: AdmissionRequest) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
         facts, verdict = Facts(request, self._surroundings), Verdict()
         operations = mutate(self._mutating.find(request), facts, verdict)
         validate(self._validating.find(request), facts, verdict)
-        return verdict.decision(operations, obj=facts.decoded_object)
+        return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
 
 
 class _Index:

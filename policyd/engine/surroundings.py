@@ -38,6 +38,7 @@ class Surroundings:
             mutation, as it does: what they have no place for is dropped, or an error.
         written: Whether objects come as people write them, and not as the API server sends them:
             its own policies then see what it would make of them.
+        now: Returns seconds since the epoch; without it, what has an end has ended.
         extra: The values of variables that stand for the world outside, by name: Kyverno's.
     """
 
@@ -47,4 +48,5 @@ class Surroundings:
     served: ServedVersions = served_versions
     typed: bool = True
     written: bool = False
+    now: Callable[[], float] | None = None
     extra: Mapping[str, object] = field(default_factory=kyverno_values)

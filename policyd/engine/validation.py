@@ -16,6 +16,7 @@ from policyd.engine.evaluate import (
     invocations,
     matches,
 )
+from policyd.engine.extracts import without_containers
 from policyd.engine.facts import Facts
 from policyd.engine.findings import field_path
 from policyd.engine.templates import ABSENT
@@ -57,21 +58,44 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: Verdict) -> None:
 def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -> None:
     """Ask all validations first, as messages are computed out of what they leave of the budget."""
     policy = invocation.policy
-    objections: list[tuple[CompiledValidation, CelError | None]] = []
+    objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
     for validation in policy.validations:
+        asked = _seen(policy, validation, match, facts)
+        if asked is None:
+            continue
         try:
-            if validation.program.evaluate(match.variables, match.budget) is not True:
-                objections.append((validation, None))
+            if validation.program.evaluate(asked.variables, match.budget) is not True:
+                objections.append((validation, asked, None))
         except CelError as error:
             if match.budget.remaining < 0 and not policy.own:
                 raise OutOfBudgetError from None
-            objections.append((validation, error))
-    for validation, failed in objections:
+            objections.append((validation, asked, error))
+    for validation, asked, failed in objections:
         if failed is None:
-            denial = _denial(invocation, validation, match, facts)
+            denial = _denial(invocation, validation, asked, facts)
             verdict.object_to(policy, denial, invocation.binding)
         else:
             verdict.fail(policy, _failure(policy, validation, failed), invocation.binding)
+
+
+def _seen(
+    policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
+) -> Match | None:
+    """Return what a validation sees; None if an exception lifts it."""
+    left_out = match.lifted.validations.get(validation.place)
+    if left_out is None:
+        return match
+    if not left_out:
+        return None
+    paths = tuple(template.path for template in facts.templates)
+    variables = dict(match.variables)
+    for name in ("object", "workload"):
+        variables[name] = without_containers(variables.get(name), paths, left_out)
+    if "pod" in variables:
+        variables["pod"] = without_containers(variables["pod"], ((),), left_out)
+    if policy.variables:
+        variables["variables"] = LazyVariables(policy.variables, variables, match.budget)
+    return Match(match.view, variables, match.budget)
 
 
 def _failure(

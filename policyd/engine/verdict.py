@@ -15,6 +15,9 @@ from policyd.patch.operations import Operation
 MUTATED_BY = "mutated-by"
 """Key of the audit annotation that names the policies that changed the object."""
 
+LIFTED_BY = "lifted-by"
+"""Key of the audit annotation that says which exceptions lifted what, and why."""
+
 VALIDATION_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 """Key of the audit annotation for what the API server's own policies only tell the audit log."""
 
@@ -138,10 +141,13 @@ class Verdict:
         operations: Sequence[Operation] = (),
         *,
         obj: Json | msgspec.UnsetType = msgspec.UNSET,
+        lifted: Sequence[str] = (),
     ) -> Decision:
         """Return the decision, denials ordered by policy; `obj` is what the operations made."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
+        for text in dict.fromkeys(lifted):
+            self.annotate(LIFTED_BY, text)
         if self._audited:
             kept = msgspec.json.encode(self._audited[:MOST_FAILURES]).decode()
             self.annotate(VALIDATION_FAILURE, kept)

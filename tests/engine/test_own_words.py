@@ -1,0 +1,83 @@
+"""What policyd's own kind has of the API server's: mutations by CEL, params, bindings."""
+
+import pytest
+
+from policyd.engine.load import load_policies
+from policyd.engine.offline import namespace_lookup
+from policyd.engine.params import StoredParams
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.surroundings import Surroundings
+from tests.engine.reviews import mutated, pod, policies, policy, request
+
+OWN_MUTATION = """
+mutations:
+- patchType: JSONPatch
+  jsonPatch:
+    expression: >-
+      [JSONPatch{op: 'add', path: '/metadata/labels', value: {'gpus': string(pod.gpus())}}]
+- patchType: ApplyConfiguration
+  applyConfiguration:
+    expression: "Object{metadata: Object.metadata{labels: {'b': object.metadata.labels.gpus}}}"
+"""
+
+
+def test_a_policy_mutates_by_cel_with_what_it_sees_besides():
+    result = mutated(policies(policy(OWN_MUTATION)), pod(gpus=2))
+
+    assert result["metadata"]["labels"] == {"gpus": "2", "b": "2"}
+
+
+def test_a_policy_whose_second_mutation_fails_changes_nothing():
+    failing = OWN_MUTATION.replace("object.metadata.labels.gpus", "string(object.spec.nothing)")
+    decision = policies(policy(failing)).mutate(request(pod()))
+
+    assert decision.operations == ()
+    assert "no such key: nothing" in decision.denials[0].message
+
+
+BINDING = """
+apiVersion: policyd.io/v1alpha1
+kind: PolicyBinding
+metadata: {name: b}
+spec: {policyName: p, %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("terms", "allowed", "warned"),
+    [
+        pytest.param("enforcement: Warn", True, 1, id="enforcement"),
+        pytest.param("matchResources: {namespaceSelector: {matchLabels: {a: b}}}", True, 0, id="x"),
+        pytest.param("matchResources: {}", False, 0, id="everywhere"),
+    ],
+)
+def test_a_policy_that_has_bindings_applies_by_them_alone(terms, allowed, warned):
+    text = policy("validations: [{expression: 'false'}]") + "---" + BINDING % terms
+    loaded = load_policies(text, "policy.yaml")
+    lookup = namespace_lookup((), {})
+    asked = PolicySet(loaded.policies, bindings=loaded.bindings, namespaces=lookup)
+    decision = asked.validate(request(pod()))
+
+    assert decision.allowed is allowed
+    assert len(decision.warnings) == warned
+
+
+def test_a_policy_names_its_params_itself():
+    text = policy(
+        """
+        paramKind: {apiVersion: v1, kind: ConfigMap}
+        paramRef: {name: limits, namespace: policyd-system}
+        validations: [{expression: "size(object.spec.containers) > int(params.data.most)"}]
+        """
+    )
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "limits", "namespace": "policyd-system"},
+        "data": {"most": "0"},
+    }
+    surroundings = Surroundings(namespaces=namespace_lookup((), {}), params=StoredParams([config]))
+    asked = PolicySet(load_policies(text, "p").policies, surroundings=surroundings)
+
+    assert asked.validate(request(pod())).matched == ("p",)
+    assert asked.validate(request(pod())).allowed
