@@ -11,10 +11,13 @@ from pathlib import Path
 import structlog
 
 from policyd.api.admission import AdmissionRequest
+from policyd.cel.kyverno import Chance
+from policyd.clock import SystemClock
 from policyd.controller.policies import PolicyObject
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
+from policyd.engine.dialects import Dialect
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.engine.match import NamespaceLookup
@@ -27,6 +30,10 @@ from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 
 log = structlog.get_logger(__name__)
+
+_CLOCK = SystemClock()
+_DIALECT = Dialect(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
+"""Kyverno's policies may ask what time it is."""
 
 
 class Policies:
@@ -62,10 +69,13 @@ class Policies:
             files = gather(self._files.values())
             chosen = _by_name(chain(files.policies, self._objects.values()))
             surroundings = Surroundings(
-                namespaces=self._namespaces, params=StoredParams(files.objects)
+                namespaces=self._namespaces, params=StoredParams(files.objects), now=_CLOCK.now
             )
             self._set = PolicySet(
-                chosen.values(), bindings=files.bindings, surroundings=surroundings
+                chosen.values(),
+                bindings=files.bindings,
+                exceptions=files.exceptions,
+                surroundings=surroundings,
             )
             self._metrics.policies.set(len(chosen))
         return self._set
@@ -116,7 +126,7 @@ class Policies:
         self._swap()
 
     def _read(self, file: Path) -> Loaded:
-        loaded = load_policies(read_file(file), str(file))
+        loaded = load_policies(read_file(file), str(file), _DIALECT)
         broken = self._note(loaded.findings)
         self._broken_files[str(file)] = broken
         return self._files.get(str(file), loaded) if broken else loaded

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from policyd.cel.kyverno import Chance
+from policyd.clock import SystemClock
 from policyd.engine.bindings import check_bindings
 from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
+from policyd.engine.dialects import Dialect
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, gather, load_policies
 from policyd.errors import system_reason
@@ -47,7 +49,11 @@ def content(file: Path) -> bytes:
         raise click.UsageError(f"cannot read {file}: {system_reason(error)}") from error
 
 
-def load(paths: Sequence[str], dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
+"""The default version of Kubernetes, and the machine's clock for Kyverno's policies."""
+
+
+def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
     """Load all files; of two policies with one name the later is used, which is a finding."""
     loaded = gather(load_policies(text, name, dialect) for name, text in texts(paths))
     policies: dict[str, CompiledPolicy] = {}
