@@ -4,8 +4,8 @@ Every call is decided by all policies, whichever webhook sent it: so mutations k
 answer leaves out what another webhook's policy has to say, and replicas that know different
 policies for a moment can answer each other's calls. A webhook only says what is worth a call, and
 what happens to that if nobody answers. What two webhooks send for validation is decided twice, with
-the same answer. Nothing is sent twice for mutation: namespaces that may be the same are taken
-together there, as a call too many costs less than a mutation too many.
+the same answer. Nothing is sent twice for mutation: namespaces are cut into pieces there that have
+nothing in common, so that a policy that is not idempotent does its work once.
 
 A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
 labels, of names, and by match conditions becomes the object selector if all ask the same, and else
@@ -17,21 +17,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from policyd.api.admission import FailurePolicy, Rule, Scope
-from policyd.api.kueue.names import GROUP, QUEUE_NAME, VERSION
+from policyd.api.admission import FailurePolicy, Rule
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.selectors import Requirement
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.jobs.kinds import KINDS
+from policyd.engine.compiled import (
+    MUTATING,
+    OWN,
+    VALIDATING,
+    CompiledBinding,
+    CompiledPolicy,
+)
 from webhooks.cells import Cell, cells_of, connected, rules_of, uncovered
 from webhooks.conditions import all_of, any_of, exported, label_condition, name_condition
 from webhooks.namespaces import NAME_LABEL
+from webhooks.queue_cells import JOBS, NEW_JOBS, NEW_QUEUES, QUEUES
 from webhooks.requirements import (
     Requirements,
+    apart,
     common,
     in_order,
     requirements_of,
-    taken_together,
     text_of,
 )
 
@@ -46,34 +52,11 @@ MOST_ALTERNATIVES: Final = 16
 LONGEST_CONDITION: Final = 8192
 """Characters of such a condition, so that a configuration stays one that people can read."""
 
+_PLAIN: Final = frozenset({OWN, VALIDATING, MUTATING})
+"""Kinds whose conditions see the object itself. Kyverno's may see a template of it."""
+
 MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 """What can be changed on its way: not what is deleted, nor a connection."""
-
-
-_QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
-    ("admissionchecks", "Cluster"),
-    ("clusterqueues", "Cluster"),
-    ("cohorts", "Cluster"),
-    ("localqueues", "Namespaced"),
-    ("resourceflavors", "Cluster"),
-    ("topologies", "Cluster"),
-    ("workloads", "Namespaced"),
-    ("workloads/status", "Namespaced"),
-)
-"""What is checked of Kueue's kinds."""
-
-_QUEUE_CELLS: Final = frozenset(
-    Cell(GROUP, VERSION, scope, resource, operation)
-    for resource, scope in _QUEUE_KINDS
-    for operation in ("CREATE", "UPDATE")
-)
-
-
-_HELD_CELLS: Final = frozenset(
-    Cell(GROUP, VERSION, "Cluster", resource, "CREATE")
-    for resource in ("clusterqueues", "resourceflavors")
-)
-"""What gets a finalizer when it is created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +132,13 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
     if queue:
         in_a_queue = frozenset({Requirement(key=QUEUE_NAME, operator="Exists")})
         queued = _Demand("Ignore", objects=in_a_queue)
-        mutate.append((queued, _job_cells("CREATE")))
-        mutate.append((_Demand("Ignore"), _HELD_CELLS))
-        validate.append((queued, _job_cells("CREATE") | _job_cells("UPDATE")))
-        validate.append((_Demand("Ignore"), _QUEUE_CELLS))
-    return DoorRules(mutate=_bounded(_once(mutate)), validate=_bounded(validate))
+        mutate += [(queued, NEW_JOBS), (_Demand("Ignore"), NEW_QUEUES)]
+        validate += [(queued, JOBS), (_Demand("Ignore"), QUEUES)]
+    changeable = [
+        (demand, [cell for cell in cells if cell.operation in MUTATING_OPERATIONS])
+        for demand, cells in mutate
+    ]
+    return DoorRules(mutate=_bounded(changeable, once=True), validate=_bounded(validate))
 
 
 def _demands(
@@ -161,16 +146,19 @@ def _demands(
 ) -> Iterable[_Given]:
     """Return what a policy asks for where one binding has it applied, rule by rule."""
     constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
-    expressions = [condition.expression for condition in policy.policy.spec.match_conditions]
+    conditions_as_said = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
+    expressions = [condition.expression for condition in conditions_as_said]
     namespaces = (requirements_of(c.namespace_selector) for c in constraints)
-    objects = (requirements_of(c.object_selector) for c in constraints)
+    # One may select an object as it is, and another as it was: only the first is the webhook's.
+    selectors = [s for c in constraints if (s := requirements_of(c.object_selector))]
     demand = _Demand(
         failure_policy,
         namespaces=frozenset().union(*namespaces, _only(policy.namespace)),
-        objects=frozenset().union(*objects),
+        objects=selectors[0] if selectors else frozenset(),
     )
+    others = [label_condition(in_order(selector)) for selector in selectors[1:]]
     for rule in _rules(constraints):
-        conditions = set(exported(expressions, rule))
+        conditions = {*exported(expressions, rule), *others}
         if rule.resource_names:
             conditions.add(name_condition(rule.resource_names))
         yield replace(demand, conditions=frozenset(conditions)), cells_of(rule)
@@ -186,21 +174,13 @@ def _only(namespace: str) -> Requirements:
     return frozenset({name}) if namespace else frozenset()
 
 
-def _once(given: Iterable[_Given]) -> Iterable[_Given]:
-    """Take namespaces together that may be the same, so that nothing is mutated by two calls."""
-    changeable = [
-        (demand, frozenset(c for c in cells if c.operation in MUTATING_OPERATIONS))
-        for demand, cells in given
-    ]
-    for cells in connected(frozenset().union(*(its for _, its in changeable))):
-        asking = [(demand, its & cells) for demand, its in changeable if its & cells]
-        unions = taken_together(demand.namespaces for demand, _ in asking)
-        for demand, its in asking:
-            yield replace(demand, namespaces=unions[demand.namespaces]), its
+def _bounded(given: Iterable[_Given], *, once: bool = False) -> tuple[Call, ...]:
+    """Return the calls, widened until they are few enough.
 
-
-def _bounded(given: Iterable[_Given]) -> tuple[Call, ...]:
-    """Return the calls, widened until they are few enough."""
+    Args:
+        given: What is asked for.
+        once: Whether no request may be sent by two of them.
+    """
     demands, sets = [], []
     for demand, cells in given:
         demands.append(demand)
@@ -208,7 +188,8 @@ def _bounded(given: Iterable[_Given]) -> tuple[Call, ...]:
     calls: tuple[Call, ...] = ()
     for widen in (_as_they_are, _all_objects, _all_namespaces):
         demands = widen(demands)
-        calls = _calls(zip(demands, sets, strict=True))
+        needed = _needed(zip(demands, sets, strict=True))
+        calls = _calls(_apart(needed) if once else needed)
         if len(calls) <= MOST_WEBHOOKS:
             break
     return calls
@@ -230,8 +211,8 @@ def _all_namespaces(demands: list[_Demand]) -> list[_Demand]:
     return [replace(demand, namespaces=unions[demand.failure_policy]) for demand in demands]
 
 
-def _calls(given: Iterable[tuple[_Demand, frozenset[Cell]]]) -> tuple[Call, ...]:
-    """Return the calls, the widest first; what one of them sends is left out of the others."""
+def _needed(given: Iterable[tuple[_Demand, frozenset[Cell]]]) -> _Demands:
+    """Leave out what another demand has sent anyway; the widest come first."""
     together: dict[_Demand, frozenset[Cell]] = {}
     for demand, cells in given:
         together[demand] = together.get(demand, frozenset()) | cells
@@ -239,8 +220,26 @@ def _calls(given: Iterable[tuple[_Demand, frozenset[Cell]]]) -> tuple[Call, ...]
     for demand in sorted(together, key=lambda d: d.rank):
         sent = [cell for other in needed if other.includes(demand) for cell in needed[other]]
         needed[demand] = frozenset(uncovered(together[demand], sent))
+    return needed
+
+
+def _apart(demands: _Demands) -> _Demands:
+    """Cut namespaces into pieces that have nothing in common, wherever the same may be sent."""
+    cut: dict[_Demand, frozenset[Cell]] = {}
+    for cells in connected(frozenset().union(*demands.values())):
+        asking = {demand: its & cells for demand, its in demands.items() if its & cells}
+        pieces = apart(demand.namespaces for demand in asking)
+        for demand, its in asking.items():
+            for piece in pieces[demand.namespaces]:
+                there = replace(demand, namespaces=piece)
+                cut[there] = cut.get(there, frozenset()) | its
+    return dict(sorted(cut.items(), key=lambda item: item[0].rank))
+
+
+def _calls(demands: _Demands) -> tuple[Call, ...]:
+    """Return the calls, one or more for each failurePolicy and namespace selector."""
     groups: dict[tuple[FailurePolicy, Requirements], dict[_Demand, frozenset[Cell]]] = {}
-    for demand, cells in needed.items():
+    for demand, cells in demands.items():
         groups.setdefault((demand.failure_policy, demand.namespaces), {})[demand] = cells
     return tuple(call for group in groups.values() for call in _group_calls(group))
 
@@ -282,8 +281,3 @@ def _alternative(demand: _Demand, *, besides: Requirements) -> str:
     if demand.objects != besides:
         parts = [label_condition(in_order(demand.objects)), *parts]
     return all_of(parts)
-
-
-def _job_cells(operation: str) -> frozenset[Cell]:
-    jobs = {Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in KINDS}
-    return frozenset(jobs | {Cell("", "v1", "Namespaced", "pods", operation)})

@@ -1,8 +1,12 @@
 """Label selectors as sets of requirements, which can be compared and taken together."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from policyd.api.selectors import LabelSelector, Operator, Requirement
+
+MOST_PIECES: Final = 64
+"""Pieces that namespaces are cut into, of which most have no policy."""
 
 Requirements = frozenset[Requirement]
 """A label selector: all of it must hold. More requirements select less."""
@@ -48,22 +52,52 @@ def _agreeing(requirement: Requirement, selector: Requirements) -> Requirement |
     return next((r for r in selector if (r.key, r.operator) == (requirement.key, "In")), None)
 
 
-def taken_together(selectors: Iterable[Requirements]) -> dict[Requirements, Requirements]:
-    """Widen selectors until any two of them are the same, or select nothing in common."""
-    apart: dict[Requirements, tuple[Requirements, ...]] = {}
-    for selector in sorted(set(selectors), key=text_of):
-        union = selector
-        members: tuple[Requirements, ...] = (selector,)
-        while touched := [other for other in apart if not disjoint(other, union)]:
-            union = common([union, *touched])
-            members += tuple(member for other in touched for member in apart.pop(other))
-        apart[union] = members
-    return {member: union for union, members in apart.items() for member in members}
+def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Requirements, ...]]:
+    """Cut what selectors select into pieces that have nothing in common; return those of each.
+
+    Each requirement holds in one half of the pieces, and its opposite in the other. Where that
+    makes too many, there is one piece with everything in it.
+    """
+    selectors = set(selectors)
+    pieces: list[Requirements] = [frozenset()]
+    for requirement in in_order(frozenset().union(*selectors)):
+        halves = (requirement, _opposite(requirement))
+        pieces = [
+            piece | {half}
+            for piece in pieces
+            for half in halves
+            if not any(_exclude(half, other) for other in piece)
+        ]
+        if len(pieces) > MOST_PIECES:
+            return dict.fromkeys(selectors, (common(selectors),))
+    return {
+        selector: tuple(_shortened(piece) for piece in pieces if selector <= piece)
+        for selector in selectors
+    }
 
 
-def disjoint(one: Requirements, other: Requirements) -> bool:
-    """Tell whether nothing can be selected by both, as far as one label at a time says."""
-    return any(a.key == b.key and (_excludes(a, b) or _excludes(b, a)) for a in one for b in other)
+def _opposite(requirement: Requirement) -> Requirement:
+    opposites: dict[Operator, Operator] = {
+        "In": "NotIn",
+        "NotIn": "In",
+        "Exists": "DoesNotExist",
+        "DoesNotExist": "Exists",
+    }
+    return _requirement(requirement.key, opposites[requirement.operator], requirement.values)
+
+
+def _shortened(piece: Requirements) -> Requirements:
+    """Leave out what follows from the rest: whoever is one thing is no other."""
+    return frozenset(r for r in piece if not any(_implies(other, r) for other in piece - {r}))
+
+
+def _implies(one: Requirement, other: Requirement) -> bool:
+    return _exclude(one, _opposite(other))
+
+
+def _exclude(one: Requirement, other: Requirement) -> bool:
+    """Tell whether no labels meet both."""
+    return one.key == other.key and (_excludes(one, other) or _excludes(other, one))
 
 
 def _excludes(one: Requirement, other: Requirement) -> bool:
