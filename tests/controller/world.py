@@ -226,10 +226,16 @@ def gates(pod):
 
 
 def held_gpus(workload):
-    """GPUs of a workload that holds quota and has not finished."""
+    """GPUs of a workload that holds quota and has not finished, without those given back."""
     if not workload or condition(workload, "Finished").get("status") == "True":
         return 0
     admission = workload.get("status", {}).get("admission")
     if condition(workload, "QuotaReserved").get("status") != "True" or not admission:
         return 0
-    return sum(int(each["resourceUsage"].get(GPU, 0)) for each in admission["podSetAssignments"])
+    given_back = {p["name"]: p["count"] for p in workload["status"].get("reclaimablePods") or ()}
+    return sum(
+        int(each["resourceUsage"].get(GPU, 0))
+        // each["count"]
+        * (each["count"] - given_back.get(each["name"], 0))
+        for each in admission["podSetAssignments"]
+    )
