@@ -12,7 +12,7 @@
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from policyd.alloc.assignment import Assignment, Mode, Progress
 from policyd.alloc.fair_sharing import Contender, Tournament
@@ -79,12 +79,16 @@ def plan_cycle(state: State) -> Plan:
     """
     cycle = _Cycle(state)
     cycle.nominate()
-    with state.tree.trial():
+    usage = None
+    with state.tree.trial() as changed:
         for entry in cycle.ordered():
             cycle.process(entry)
+        if cycle.admits_only:
+            usage = {cell: state.tree.usage[cell] for cell in changed}
     return Plan(
         actions=tuple(cycle.actions),
         revision=state.revision,
+        usage=usage,
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
     )
@@ -108,12 +112,15 @@ class _Cycle:
 
     Attributes:
         actions: What was decided so far.
+        admits_only: Whether nothing else was charged than what was admitted, and that beside what
+            there was.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
     """
 
     def __init__(self, state: State) -> None:
         self.actions: list[Action] = []
+        self.admits_only = True
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
         self._state = state
@@ -209,6 +216,8 @@ class _Cycle:
             return
         assignment = entry.assignment
         self._tree.charge(assignment.charges)
+        if entry.ticket.workload.replaces:
+            self.admits_only = False
         self.actions.append(
             Admit(
                 workload=entry.ticket.workload,
@@ -270,7 +279,7 @@ class _Cycle:
         return deferred
 
     def _defer(self, entry: Entry) -> None:
-        self._tree.charge(entry.assignment.charges)
+        self._keep(entry.assignment.charges)
         refusal = Refusal("WaitingForPreemptedWorkloads", note=WILL_FIT_AFTER_OTHERS)
         self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
 
@@ -285,7 +294,7 @@ class _Cycle:
         self._skip(entry, refusal)
 
     def _preempt(self, entry: Entry) -> None:
-        self._tree.charge(entry.assignment.charges)
+        self._keep(entry.assignment.charges)
         self._victims |= self._holdings(entry.targets)
         self.actions.extend(self._preemptions(entry))
         refusal = Refusal(
@@ -314,7 +323,12 @@ class _Cycle:
         # to those that come later in the cycle.
         waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
         if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
-            self._tree.charge(reserved_charges(self._tree, entry.assignment))
+            self._keep(reserved_charges(self._tree, entry.assignment))
+
+    def _keep(self, charges: Mapping[int, int]) -> None:
+        """Keep quota for somebody who does not get it yet from those that come later."""
+        self.admits_only = False
+        self._tree.charge(charges)
 
     def _skip(self, entry: Entry, refusal: Refusal) -> None:
         goes_on = self._gates.flavor_fungibility_preserve_scan_progress

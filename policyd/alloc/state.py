@@ -232,10 +232,12 @@ class State:
             raise ValueError("the plan was made for another revision of the state")
         self.revision += 1
         self.cycle += 1
+        if plan.usage is not None:
+            self.tree.put_usage(plan.usage)
         for action in plan.actions:
             match action:
                 case Admit():
-                    self._assume(action)
+                    self._assume(action, charge=plan.usage is None)
                 case Preempt():
                     self._note_preempted(action.workload.key, preempted=True)
                     self.preempted_by[action.workload.key] = action.preemptor.uid
@@ -276,7 +278,7 @@ class State:
         strict = queue.spec is not None and queue.spec.strict
         queue.pending.requeue(action, strict=strict, equivalents=equivalents)
 
-    def _assume(self, action: Admit) -> None:
+    def _assume(self, action: Admit, *, charge: bool) -> None:
         workload = action.workload
         queue = self.queues[workload.cluster_queue]
         queue.pending.remove(workload.key)
@@ -290,7 +292,10 @@ class State:
             self._charge(queue.node, holding)
             return
         holding.charges = action.charges
-        self.tree.charge(action.charges)
+        if charge:
+            self.tree.charge(action.charges)
+        else:
+            self.tree.changes(action.charges)
 
     def _put_pending(self, workload: Workload) -> None:
         key, name = workload.key, workload.cluster_queue
