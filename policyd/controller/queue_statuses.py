@@ -7,6 +7,7 @@ import msgspec
 import structlog
 
 from policyd.alloc.amount import format_amount
+from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.state import State
 from policyd.alloc.status import Figures, Use, queue_figures, queue_status
 from policyd.api.configuration.duration import DurationError
@@ -14,6 +15,7 @@ from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
     ClusterQueueStatus,
+    FairSharingStatus,
     FlavorUsage,
     LocalQueue,
     LocalQueueFairSharingStatus,
@@ -125,9 +127,19 @@ class QueueStatuses:
         status = cluster_queue_status(
             queue, figures, cluster_queue_active(self._cache.state, queue), now=self._writes.now
         )
+        status = msgspec.structs.replace(status, fair_sharing=self._share(name))
         patch = _patch(queue.status, status, queue.metadata)
         if patch is not None:
             await self._writes.patch(mirror, queue, patch, subresource="status")
+
+    def _share(self, name: str) -> FairSharingStatus | None:
+        """Return the share of a ClusterQueue, where shares decide."""
+        state = self._cache.state
+        node = state.tree.hierarchy.queues.get(name)
+        if state.settings.fair_sharing is None or node is None:
+            return None
+        state.settle()
+        return FairSharingStatus(weighted_share=share_of(state.tree, node).rounded)
 
     async def _write_local_queue(self, key: str) -> None:
         mirror: Mirror[LocalQueue] = self._cache.mirrors.local_queues

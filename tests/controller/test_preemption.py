@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.alloc.settings import FairSharing, Settings
 from policyd.kube import resources as r
 from tests.controller.world import World, condition, held_gpus, plain, running
 
@@ -126,6 +127,37 @@ async def test_quota_that_was_lent_is_taken_back():
         preempted = world.condition("borrower", "Preempted")
         assert preempted["reason"] == "InCohortReclamation"
         assert "preemptor path: /all/lender; preemptee path: /all/cq" in preempted["message"]
+
+
+async def test_what_is_lent_is_shared_by_weight():
+    world = World(Settings(fair_sharing=FairSharing()))
+    policy = {"reclaimWithinCohort": "Any"}
+    furnish(world)
+    world.queue("lender", cohort="all", gpus=12)
+    world.queue("a", cohort="all", gpus=0, preemption=policy)
+    weighs = {"fairSharing": {"weight": "2"}}
+    world.queue("b", cohort="all", gpus=0, preemption=policy, **weighs)
+    async with running(world):
+        for n in range(6):
+            await start(world, f"a{n}", queue="lq-a", gpus=2)
+        for n in range(6):
+            await start(world, f"b{n}", queue="lq-b", gpus=2)
+        await world.pass_time(5)
+
+        held = {team: holding(world, team) for team in ("a", "b")}
+        assert held == {"a": 4, "b": 8}
+        assert said(world.workload_of("a5"), "Preempted")[1] == "InCohortFairSharing"
+        shares = {
+            name: world.store.get(r.CLUSTER_QUEUES, "", name)["status"]["fairSharing"]
+            for name in ("a", "b", "lender")
+        }
+        told = {name: share.get("weightedShare", 0) for name, share in shares.items()}
+        assert told == {"a": 334, "b": 334, "lender": 0}
+
+
+def holding(world, team):
+    jobs = [j["metadata"]["name"] for j in world.all(r.JOBS)]
+    return sum(held_gpus(world.workload_of(name)) for name in jobs if name.startswith(team))
 
 
 async def test_nobody_more_is_preempted_while_a_victim_is_being_stopped(world):
