@@ -33,7 +33,8 @@ from policyd.engine.workloads import (
     pod_templates,
     value_at,
 )
-from policyd.patch.builtin_types import MistypedError, type_of, typed_view
+from policyd.patch.builtin_types import MistypedError
+from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.operations import Path
 
 T = TypeVar("T")

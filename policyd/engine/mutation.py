@@ -26,7 +26,7 @@ from policyd.engine.patches import POD, mutated
 from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
-from policyd.patch.builtin_types import type_of
+from policyd.patch.builtin_views import type_of
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import difference
 from policyd.patch.operations import Operation

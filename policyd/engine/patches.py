@@ -17,7 +17,8 @@ from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.values import BoolKey, Duration, Optional, Struct, Timestamp, UInt, type_name
 from policyd.engine.compiled import CompiledMutation
 from policyd.errors import PolicydError
-from policyd.patch.builtin_types import MistypedError, typed_view
+from policyd.patch.builtin_types import MistypedError
+from policyd.patch.builtin_views import changed_view
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError, PatchTestError, Verb
 from policyd.patch.schema import DEDUCED, schema_of_type
@@ -55,12 +56,12 @@ def mutated(
     result = _patched(obj, value) if strict else _applied(obj, value, struct)
     if result is obj or struct is None or not typed:
         return result
-    return _read(result, struct, strict=strict)
+    return _read(result, obj, struct, strict=strict)
 
 
-def _read(obj: Json, struct: str, *, strict: bool) -> Json:
+def _read(obj: Json, before: Json, struct: str, *, strict: bool) -> Json:
     try:
-        read, unknown = typed_view(obj, struct)
+        read, unknown = changed_view(obj, before, struct)
     except MistypedError as error:
         raise MutationError(str(error)) from error
     if unknown and strict:

@@ -4,7 +4,6 @@ What no type knows is left out and named; null is as good as absent; an empty li
 quantities are written in their one canonical form.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from policyd.api import kinds
@@ -39,7 +38,8 @@ GO_TYPES = {
     "intstr": "intstr.IntOrString",
 }
 
-_DROPPED: Any = object()
+DROPPED: Any = object()
+"""Stands for a value that the type has no place for."""
 
 
 class MistypedError(Exception):
@@ -55,76 +55,12 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
     Raises:
         MistypedError: If a value is of another type.
     """
-    decoder = _Decoder()
-    decoded = decoder.struct(given, type_name, _Place(type_name, "", ""))
+    decoder = Decoder()
+    decoded = decoder.struct(given, type_name, Place(type_name, "", ""))
     return decoded, decoder.unknown
 
 
-def type_of(obj: Json) -> str | None:
-    """Return the built-in type of an object; None for a custom kind."""
-    if not isinstance(obj, dict):
-        return None
-    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
-    found = kinds.resource_for_kind(group, version, str(obj.get("kind", "")))
-    return found.type_name if found is not None else None
-
-
-def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
-    """Read an object as a type, and write it as that type is written: what is never left out too.
-
-    That is how policies see an object of a built-in kind, and what webhooks are sent.
-
-    Returns:
-        The object, and the paths of the fields that the type does not have.
-
-    Raises:
-        MistypedError: If a value is of another type.
-    """
-    decoded, unknown = decode_typed(given, type_name)
-    _add_zeros(decoded, type_name)
-    return decoded, unknown
-
-
-def _add_zeros(decoded: Object, type_name: str) -> None:
-    for name, field in kinds.fields(type_name).items():
-        if name not in decoded:
-            if field.required or (field.struct is not None and field.default == {}):
-                decoded[name] = _zero(field)
-        elif field.shape != "scalar":
-            _add_zeros_within(decoded[name], field)
-
-
-def _add_zeros_within(value: Json, field: FieldType) -> None:
-    if field.struct is not None:
-        if isinstance(value, dict):
-            _add_zeros(value, field.struct)
-    elif field.element is not None and field.element.shape != "scalar":
-        for item in value.values() if isinstance(value, dict) else value or ():
-            _add_zeros_within(item, field.element)
-
-
-def _zero(field: FieldType) -> Json:
-    """Return what Go writes for a value that nobody set."""
-    if field.struct is not None and field.default == {}:
-        zero: Object = {}
-        completed(zero, field.struct)
-        _add_zeros(zero, field.struct)
-        return zero
-    return _ZEROS.get(field.scalar) if field.scalar is not None else None
-
-
-_ZEROS: Mapping[str, Json] = {
-    "string": "",
-    "int32": 0,
-    "int64": 0,
-    "bool": False,
-    "double": 0,
-    "quantity": "0",
-    "intstr": 0,
-}
-
-
-class _Place:
+class Place:
     """Where a value stands: the struct, the path as Go writes it, and with indices."""
 
     __slots__ = ("indexed", "plain", "struct")
@@ -134,20 +70,29 @@ class _Place:
         self.plain = plain
         self.indexed = indexed
 
-    def field(self, struct: str, name: str) -> "_Place":
+    def field(self, struct: str, name: str) -> "Place":
+        """Return the place of a field; `struct` is the one that has it."""
         plain = f"{self.plain}.{name}" if self.plain else name
         indexed = f"{self.indexed}.{name}" if self.indexed else name
-        return _Place(struct, plain, indexed)
+        return Place(struct, plain, indexed)
 
-    def item(self, index: int) -> "_Place":
-        return _Place(self.struct, self.plain, f"{self.indexed}[{index}]")
+    def item(self, index: int) -> "Place":
+        """Return the place of an item of the list here."""
+        return Place(self.struct, self.plain, f"{self.indexed}[{index}]")
 
 
-class _Decoder:
+class Decoder:
+    """Reads values by the table of kinds, and gathers the paths of fields it does not have."""
+
     def __init__(self) -> None:
         self.unknown: list[str] = []
 
-    def struct(self, given: Json, type_name: str, place: _Place) -> Object:
+    def struct(self, given: Json, type_name: str, place: Place) -> Object:
+        """Read a struct.
+
+        Raises:
+            MistypedError: If a value is of another type.
+        """
         if not isinstance(given, dict):
             raise _mistyped(given, f"v1.{type_name.rpartition('.')[2]}", place)
         known = kinds.fields(type_name)
@@ -159,12 +104,17 @@ class _Decoder:
                 self.unknown.append(inner.indexed)
             elif value is not None:
                 read = self.value(value, field, inner)
-                if read is not _DROPPED:
+                if read is not DROPPED:
                     decoded[name] = read
         completed(decoded, type_name)
         return decoded
 
-    def value(self, given: Json, field: FieldType, place: _Place) -> Json:
+    def value(self, given: Json, field: FieldType, place: Place) -> Json:
+        """Read the value of a field, DROPPED if it is as good as none.
+
+        Raises:
+            MistypedError: If it is of another type.
+        """
         match field.shape:
             case "scalar":
                 return _scalar(given, field, place)
@@ -176,7 +126,7 @@ class _Decoder:
             case "map":
                 return self._map(given, field, place)
 
-    def _list(self, given: Json, field: FieldType, place: _Place) -> Json:
+    def _list(self, given: Json, field: FieldType, place: Place) -> Json:
         if not isinstance(given, list):
             raise _mistyped(given, go_type(field), place)
         assert field.element is not None
@@ -186,9 +136,9 @@ class _Decoder:
             for index, item in enumerate(given)
             if item is not None or element.scalar == "any"
         ]
-        return read or _DROPPED
+        return read or DROPPED
 
-    def _map(self, given: Json, field: FieldType, place: _Place) -> Json:
+    def _map(self, given: Json, field: FieldType, place: Place) -> Json:
         if not isinstance(given, dict):
             raise _mistyped(given, go_type(field), place)
         element = field.element
@@ -197,19 +147,19 @@ class _Decoder:
         for key, item in given.items():
             inner = place if element.shape == "scalar" else place.field(place.struct, key)
             value = self.value(item, element, inner)
-            if value is not _DROPPED or element.shape != "scalar":
-                read[key] = [] if value is _DROPPED else value
-        return read or _DROPPED
+            if value is not DROPPED or element.shape != "scalar":
+                read[key] = [] if value is DROPPED else value
+        return read or DROPPED
 
 
-def _scalar(given: Json, field: FieldType, place: _Place) -> Json:
+def _scalar(given: Json, field: FieldType, place: Place) -> Json:
     if field.scalar == "any":
         return given
     if field.scalar == "quantity":
         return "0" if given is None else _quantity(given)
     assert field.scalar is not None
     if given is None:
-        return "" if field.scalar == "string" else _DROPPED
+        return "" if field.scalar == "string" else DROPPED
     fits = isinstance(given, PYTHON_TYPES[field.scalar])
     if isinstance(given, bool) and field.scalar != "bool":
         fits = False
@@ -221,7 +171,7 @@ def _scalar(given: Json, field: FieldType, place: _Place) -> Json:
 def _canonical(given: Json, scalar: str) -> Json:
     try:
         if scalar in LAYOUTS:
-            return canonical_time(given, scalar) if given else _DROPPED
+            return canonical_time(given, scalar) if given else DROPPED
         if scalar == "bytes":
             check_base64(given)
     except ValueError as error:
@@ -247,7 +197,7 @@ def go_type(field: FieldType) -> str:
     return f"[]{element}" if field.shape == "list" else f"map[string]{element}"
 
 
-def _mistyped(given: Json, wanted: str, place: _Place) -> MistypedError:
+def _mistyped(given: Json, wanted: str, place: Place) -> MistypedError:
     names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = names.get(type(given), "object")
     struct = place.struct.rpartition(".")[2]

@@ -23,7 +23,8 @@ from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.review import refusal
 from policyd.engine.surroundings import Surroundings, authorize_nobody
-from policyd.patch.builtin_types import MistypedError, type_of, typed_view
+from policyd.patch.builtin_types import MistypedError
+from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.copying import same_json
 from policyd.patch.json_patch import apply_json_patch
 

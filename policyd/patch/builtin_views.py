@@ -1,0 +1,158 @@
+"""Objects of built-in kinds as the API server's own types write them.
+
+That is how policies see them, and what webhooks are sent: what a type has no place for is gone, and
+what it always writes is there.
+"""
+
+from collections.abc import Mapping
+
+from policyd.api import kinds
+from policyd.api.kinds import FieldType
+from policyd.api.meta import Json
+from policyd.patch.builtin_types import DROPPED, Decoder, Object, Place, decode_typed
+from policyd.patch.gotypes import LEFT_OUT, completed
+
+
+def type_of(obj: Json) -> str | None:
+    """Return the built-in type of an object; None for a custom kind."""
+    if not isinstance(obj, dict):
+        return None
+    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+    found = kinds.resource_for_kind(group, version, str(obj.get("kind", "")))
+    return found.type_name if found is not None else None
+
+
+def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
+    """Read an object as a type, and write it as that type is written: what is never left out too.
+
+    That is how policies see an object of a built-in kind, and what webhooks are sent.
+
+    Returns:
+        The object, and the paths of the fields that the type does not have.
+
+    Raises:
+        MistypedError: If a value is of another type.
+    """
+    decoded, unknown = decode_typed(given, type_name)
+    _add_zeros(decoded, type_name)
+    return decoded, unknown
+
+
+def changed_view(given: Object, before: Object, type_name: str) -> tuple[Object, list[str]]:
+    """Read what became of an object that was read as a type; see `typed_view`.
+
+    What both share is taken to be read already, so that this is as cheap as the change.
+
+    Returns:
+        The object, and the paths of the fields that the type does not have.
+
+    Raises:
+        MistypedError: If a value is of another type.
+    """
+    decoder = _Changes()
+    return decoder.again(given, before, type_name, Place(type_name, "", "")), decoder.unknown
+
+
+def _add_zeros(decoded: Object, type_name: str) -> None:
+    for name, field in kinds.fields(type_name).items():
+        if name not in decoded:
+            if _always_there(field):
+                decoded[name] = _zero(field)
+        elif field.shape != "scalar":
+            _add_zeros_within(decoded[name], field)
+
+
+def _add_zeros_within(value: Json, field: FieldType) -> None:
+    if field.struct is not None:
+        if isinstance(value, dict):
+            _add_zeros(value, field.struct)
+    elif field.element is not None and field.element.shape != "scalar":
+        for item in value.values() if isinstance(value, dict) else value or ():
+            _add_zeros_within(item, field.element)
+
+
+def _always_there(field: FieldType) -> bool:
+    return field.required or (field.struct is not None and field.default == {})
+
+
+def _is_none(value: Json, name: str, type_name: str) -> bool:
+    """Tell whether a value of a field is as good as none."""
+    return value is None or (value in ("", 0) and name in LEFT_OUT.get(type_name, ()))
+
+
+def _zero(field: FieldType) -> Json:
+    """Return what Go writes for a value that nobody set."""
+    if field.struct is not None and field.default == {}:
+        zero: Object = {}
+        completed(zero, field.struct)
+        _add_zeros(zero, field.struct)
+        return zero
+    return _ZEROS.get(field.scalar) if field.scalar is not None else None
+
+
+_ZEROS: Mapping[str, Json] = {
+    "string": "",
+    "int32": 0,
+    "int64": 0,
+    "bool": False,
+    "double": 0,
+    "quantity": "0",
+    "intstr": 0,
+}
+
+
+class _Changes(Decoder):
+    """Reads what became of an object that was read before."""
+
+    def again(self, given: Json, before: Object, type_name: str, place: Place) -> Object:
+        """Read a struct anew, as far as it is not what it was before."""
+        if not isinstance(given, dict):
+            return self.struct(given, type_name, place)
+        known = kinds.fields(type_name)
+        read = {
+            name: anew
+            for name, value in given.items()
+            if (anew := self._field_again(name, value, before, type_name, place)) is not DROPPED
+        }
+        for name in before:
+            if name not in read and name in known and _always_there(known[name]):
+                read[name] = _zero(known[name])
+        return read
+
+    def _field_again(
+        self, name: str, value: Json, before: Object, type_name: str, place: Place
+    ) -> Json:
+        if name in before and before[name] is value:
+            return value
+        inner = place.field(type_name, name)
+        field = kinds.fields(type_name).get(name)
+        if field is None:
+            self.unknown.append(inner.indexed)
+            return DROPPED
+        if _is_none(value, name, type_name):
+            return DROPPED
+        return self._value_again(value, before.get(name), field, inner)
+
+    def _value_again(self, given: Json, before: Json, field: FieldType, place: Place) -> Json:
+        if field.struct is not None and isinstance(before, dict):
+            return self.again(given, before, field.struct, place)
+        if field.shape == "list" and isinstance(given, list) and isinstance(before, list):
+            return self._items_again(given, before, field, place) or DROPPED
+        anew = self.value(given, field, place)
+        if anew is not DROPPED and field.shape != "scalar":
+            _add_zeros_within(anew, field)
+        return anew
+
+    def _items_again(
+        self, given: list[Json], before: list[Json], field: FieldType, place: Place
+    ) -> list[Json]:
+        assert field.element is not None, "a list has elements"
+        shared = set(map(id, before))
+        read = []
+        for index, item in enumerate(given):
+            if id(item) in shared:
+                read.append(item)
+            elif item is not None or field.element.scalar == "any":
+                old = before[index] if index < len(before) else None
+                read.append(self._value_again(item, old, field.element, place.item(index)))
+        return read
