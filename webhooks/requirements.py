@@ -5,6 +5,9 @@ from typing import Final
 
 from policyd.api.selectors import LabelSelector, Operator, Requirement
 
+MOST_SELECTORS: Final = 16
+"""Selectors that are cut apart; each gets a webhook or more."""
+
 MOST_PIECES: Final = 64
 """Pieces that namespaces are cut into, of which most have no policy."""
 
@@ -49,7 +52,9 @@ def _agreeing(requirement: Requirement, selector: Requirements) -> Requirement |
     """Return the requirement of a selector that asks the same, or for other values of the label."""
     if requirement.operator != "In":
         return requirement if requirement in selector else None
-    return next((r for r in selector if (r.key, r.operator) == (requirement.key, "In")), None)
+    return next(
+        (r for r in in_order(selector) if (r.key, r.operator) == (requirement.key, "In")), None
+    )
 
 
 def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Requirements, ...]]:
@@ -59,6 +64,11 @@ def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Require
     makes too many, there is one piece with everything in it.
     """
     selectors = set(selectors)
+    together: dict[Requirements, tuple[Requirements, ...]] = {}
+    if selectors:
+        together = dict.fromkeys(selectors, (common(sorted(selectors, key=text_of)),))
+    if len(selectors) > MOST_SELECTORS:
+        return together
     pieces: list[Requirements] = [frozenset()]
     for requirement in in_order(frozenset().union(*selectors)):
         halves = (requirement, _opposite(requirement))
@@ -69,7 +79,7 @@ def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Require
             if not any(_exclude(half, other) for other in piece)
         ]
         if len(pieces) > MOST_PIECES:
-            return dict.fromkeys(selectors, (common(selectors),))
+            return together
     return {
         selector: tuple(_shortened(piece) for piece in pieces if selector <= piece)
         for selector in selectors
