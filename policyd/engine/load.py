@@ -16,6 +16,7 @@ from policyd.engine.findings import Finding
 from policyd.engine.kyverno.load import is_kyverno, load_kyverno
 from policyd.engine.native import FORMS, is_binding, is_native, read_binding, read_policy
 from policyd.engine.schema import policy_shape
+from policyd.engine.static_checks import static_findings
 from policyd.errors import did_you_mean
 
 KIND = "Policy"
@@ -107,6 +108,7 @@ def _compiled(
         return Loaded((), tuple(findings))
     compiled = compile_policy(policy, document, form, dialect)
     if isinstance(compiled, CompiledPolicy):
+        findings = [*findings, *static_findings(policy, document, form, dialect)]
         usable = all(finding.severity == "warning" for finding in findings)
         return Loaded((compiled,) if usable else (), tuple(findings))
     return Loaded((), tuple(sorted([*findings, *compiled], key=lambda f: (f.line, f.column))))

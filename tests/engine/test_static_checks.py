@@ -5,6 +5,7 @@ import pytest
 
 from policyd.api.policy import Policy
 from policyd.engine.documents import read_documents
+from policyd.engine.load import load_policies
 from policyd.engine.static_checks import static_findings
 
 PODS = "{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}"
@@ -127,3 +128,27 @@ def test_the_expressions_of_a_policy_have_a_limit_together():
     (finding,) = found([PODS], f"validations: [{validations}]")
 
     assert "the expressions of the policy cost at least 10,500,090" in finding.message
+
+
+NATIVE = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - {expression: "object.spec.hostNetwrk == true"}
+  - {expression: "[CHECKS].size() == 3"}
+"""
+
+
+def test_a_policy_of_the_api_server_is_used_whatever_is_found():
+    checks = ", ".join(CHECK.format(path) for path in "abc")
+
+    loaded = load_policies(NATIVE.replace("CHECKS", checks), "p.yaml")
+
+    assert [policy.name for policy in loaded.policies] == ["p"]
+    assert {finding.severity for finding in loaded.findings} == {"warning"}
+    assert len(loaded.findings) == 2
