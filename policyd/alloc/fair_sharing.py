@@ -82,7 +82,7 @@ def share_of(tree: QuotaTree, node: Node) -> Share:
     borrowed = {
         names: usage[cell] - subtree[cell]
         for names, cell in node.cells.items()
-        if usage[cell] > subtree[cell] and (not node.queue or names in node.quotas)
+        if usage[cell] > subtree[cell] and (subtree[cell] or _has_quota(node, names))
     }
     if not borrowed:
         return Share(borrowed, weight=node.weight)
@@ -96,6 +96,13 @@ def share_of(tree: QuotaTree, node: Node) -> Share:
         if most > 0 and totals[resource] * _PER_MILLE / most > ratio:
             ratio, dominant = totals[resource] * _PER_MILLE / most, resource
     return Share(borrowed, ratio, dominant, node.weight)
+
+
+def _has_quota(node: Node, names: FlavorResource) -> bool:
+    """Tell whether a node, or one below it, has quota of a flavor and resource, if only of 0."""
+    return names in node.quotas or any(
+        names in child.cells and _has_quota(child, names) for child in node.children.values()
+    )
 
 
 def _lendable(tree: QuotaTree, cohort: Node) -> Mapping[str, int]:

@@ -164,7 +164,8 @@ def may_preempt(policy: str, preemptor: Workload, candidate: Workload) -> bool:
     """Tell whether a policy of preemption lets one workload preempt another."""
     if policy == "LowerOrNewerEqualPriority" and preemptor.priority == candidate.priority:
         return preemptor.queued_at < candidate.queued_at
-    return policy == "Any" or (policy != "Never" and preemptor.priority > candidate.priority)
+    by_priority = policy in {"LowerPriority", "LowerOrNewerEqualPriority"}
+    return policy == "Any" or (by_priority and preemptor.priority > candidate.priority)
 
 
 def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:

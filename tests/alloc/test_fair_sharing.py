@@ -70,6 +70,18 @@ def test_a_cohort_borrows_what_its_queues_do_beyond_its_quota():
     assert share(of, "root").ratio == 0
 
 
+def test_what_nobody_has_quota_of_is_not_borrowed():
+    of = state(
+        cohort("left", "root", gpu=0),
+        cohort("right", "root", gpu=12),
+        queue("a", "left", gpu=0),
+        running("w", "a", gpu=3, memory=9),
+    )
+
+    for name in ("a", "left"):
+        assert set(share(of, name).borrowed) == {("default", "gpu")}
+
+
 def test_weightless_borrowers_come_last_and_are_compared_by_what_they_borrow():
     shares = [Share({}, 0), Share({}, 900), Share({}, 1, weight=0), Share({}, 2, weight=0)]
 
