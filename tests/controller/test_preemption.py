@@ -4,7 +4,7 @@ import pytest
 
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.kube import resources as r
-from tests.controller.world import World, condition, held_gpus, plain, running
+from tests.controller.world import World, condition, gates, held_gpus, plain, running
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +108,31 @@ async def test_the_victim_runs_again_when_there_is_room(world):
         status, reason, message = said(victim, kind)
         assert (status, reason) == ("False", "QuotaReserved")
         assert message.startswith("Previously: Preempted to accommodate")
+
+
+async def test_a_group_of_pods_gives_way_as_a_whole(world):
+    for index in range(2):
+        world.pod(f"ring-{index}", gpus=4, group="ring", total=2)
+    await world.pass_time(1)
+    world.run_pods("Running")
+    await world.pass_time(1)
+    assert not any(gates(pod) for pod in world.all(r.PODS))
+
+    await start(world, "urgent", "high")
+
+    assert not world.suspended("urgent")
+    assert world.all(r.PODS) == []
+    assert said(world.workload_of("ring"), "Preempted")[:2] == ("True", "InClusterQueue")
+
+
+async def test_a_plain_pod_may_preempt(world):
+    await start(world, "victim")
+    world.put(r.PRIORITY_CLASSES, {"metadata": {"name": "debug"}, "value": 100})
+    pod = world.pod("shell", gpus=1, priority="debug")
+    await world.pass_time(1)
+
+    assert world.suspended("victim")
+    assert not gates(world.get(r.PODS, pod["metadata"]["name"]))
 
 
 async def test_quota_that_was_lent_is_taken_back():

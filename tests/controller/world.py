@@ -147,12 +147,13 @@ class World:
         }
         return self.create(r.JOBS, body)
 
-    def pod(self, name, gpus=2, group="", total=0):
+    def pod(self, name, gpus=2, group="", total=0, priority=""):
         metadata = {"name": name, "labels": {QUEUE: "lq-cq"}}
         if group:
             metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = group
             metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(gpus)}
+        spec = {**pod_spec(gpus), "priorityClassName": priority}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         draft = Draft(body)
         default_on_create(draft, group="", kind="Pod")
         return self.create(r.PODS, draft.object)
