@@ -10,7 +10,7 @@ from policyd.api.meta import Json
 from policyd.certificates import split_bundle
 from policyd.errors import ConfigurationError
 from policyd.kube.client import Client
-from policyd.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from policyd.kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -50,13 +50,27 @@ class Publication:
             ApiError: If the API server does not answer, or does not allow it.
         """
         if self._wanted is not None:
-            wanted = self._wanted(ca_bundle_pem)
-            await self._keep(MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted))
-            await self._keep(VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted))
+            await self._register(self._wanted(ca_bundle_pem))
         elif ca_bundle_pem:
             for resource in CONFIGURATIONS:
                 await self._trust(resource, ca_bundle_pem)
         return await self._trusted(ca_bundle_pem)
+
+    async def _register(self, wanted: Registration) -> None:
+        """Register what is wanted; without what policies demand, if the API server refuses it.
+
+        It may be older, or know other functions, than the policies were written for. More calls
+        than needed are better than none.
+        """
+        try:
+            await self._keep_both(wanted)
+        except InvalidError as error:
+            log.warning("conditions_refused", reason=str(error))
+            await self._keep_both(wanted.unconditional)
+
+    async def _keep_both(self, wanted: Registration) -> None:
+        await self._keep(MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted))
+        await self._keep(VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted))
 
     async def _keep(self, resource: Resource, wanted: Json) -> None:
         try:

@@ -6,7 +6,7 @@ policies ask for and no more, and a request that nobody has a policy for never l
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -65,6 +65,15 @@ class Registration:
     timeout_seconds: int
     ca_bundle_pem: bytes = b""
     """The authorities to trust; empty for those that the API server's machine trusts."""
+
+    @property
+    def unconditional(self) -> "Registration":
+        """The same without the conditions that came from policies."""
+        mutate, validate = (
+            tuple(replace(call, condition="") for call in calls)
+            for calls in (self.rules.mutate, self.rules.validate)
+        )
+        return replace(self, rules=DoorRules(mutate=mutate, validate=validate))
 
 
 def mutating_configuration(wanted: Registration) -> Json:

@@ -7,7 +7,7 @@ import pytest
 
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.certificates import Authority
-from policyd.kube.errors import AlreadyExistsError, ConflictError
+from policyd.kube.errors import AlreadyExistsError, ConflictError, InvalidError
 from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -209,6 +209,22 @@ class TestPublication:
 
         made = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
         assert made["webhooks"]
+
+    async def test_conditions_that_the_api_server_does_not_know_are_left_out(self):
+        client = FakeClient()
+        conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
+        rules = door_rules([conditional], queue=False)
+        publication = Publication(client, lambda ca: registration(rules=rules))
+        client.fail(InvalidError("no such function"), verb="create")
+
+        await publication.publish(b"")
+
+        made = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        [webhook] = made["webhooks"]
+        assert [c["name"] for c in webhook["matchConditions"]] == [
+            "not-a-node",
+            "not-policyd-itself",
+        ]
 
     async def test_what_somebody_else_wrote_into_a_bundle_is_no_trust_in_us(self):
         client = FakeClient()
