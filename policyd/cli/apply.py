@@ -196,7 +196,8 @@ def _apply(
 
 def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
     """Put the policies in a row with what the door does besides: both webhooks in one go."""
-    held = mutate_in_turn(lambda request, _: policies.review(request), [JOB_DEFAULTS, QUEUE_DEFAULTS])
+    defaults = [JOB_DEFAULTS, QUEUE_DEFAULTS]
+    held = mutate_in_turn(lambda request, _: policies.review(request), defaults)
     decide = validate_together(held, [validate_jobs, validate_queues])
     return lambda request: decide(request, never)
 

@@ -71,8 +71,7 @@ class InUse:
 def _is_held(metadata: ObjectMeta) -> bool:
     """Tell whether something is deleted, and still there because of us."""
     return (
-        metadata.deletion_timestamp is not None
-        and RESOURCE_IN_USE_FINALIZER in metadata.finalizers
+        metadata.deletion_timestamp is not None and RESOURCE_IN_USE_FINALIZER in metadata.finalizers
     )
 
 
