@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance bench controlplane generate constraints clean
+.PHONY: help run test check fix e2e conformance fuzz bench controlplane generate constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -44,6 +44,9 @@ e2e: $(STAMP) controlplane ## run the end-to-end tests against a real kube-apise
 
 conformance: $(STAMP) ## run cases from outside: SUITE=cel|policy|kueue-core|..., JSON=FILE
 	@$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE)) $(if $(JSON),--json $(JSON))
+
+fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: N=100000
+	@$(BIN)/python -m tests.cel.fuzz $(or $(N),10000)
 
 bench: $(STAMP) ## measure, and print the figures as a table
 	@$(BIN)/pytest -m bench tests/bench -q -s $(if $(K),-k "$(K)")

@@ -60,7 +60,7 @@ class Brackets:
             try:
                 found.append(read())
                 if not tokens.at(","):
-                    tokens.expect(close)
+                    tokens.expect(close, or_comma=trailing)
                     return found
             except UnexpectedError:
                 self._nesting.restore(state)

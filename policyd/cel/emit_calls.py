@@ -183,9 +183,14 @@ def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: li
     return _emit_on_string(generator, node, text, (code, price, name))
 
 
-def _emit_matches(generator: Generator, node: ast.Call, atoms: list[Atom]) -> Atom:
-    text, pattern = generator.named(atoms[0]), str(atoms[1].value and atoms[1].value[0])
-    match = generator.constant(matcher(pattern))
+def _emit_matches(generator: Generator, node: ast.Call, atoms: list[Atom]) -> Atom | None:
+    """Write a match with a constant pattern; None if that is no pattern."""
+    pattern = str(atoms[1].value and atoms[1].value[0])
+    try:
+        match = generator.constant(matcher(pattern))
+    except CelError:
+        return None
+    text = generator.named(atoms[0])
     price = f"((len({text.code}) + 10) // 10) * {(len(pattern) + 3) // 4}"
     return _emit_on_string(generator, node, text, (f"{match}({text.code})", price, "matches"))
 

@@ -27,6 +27,8 @@ def translate(error: BaseException) -> CelError:
         if error.position is None:
             error.position = position
         return _bare(error)
+    if isinstance(error, RecursionError):
+        return CelCostError("operation cancelled: values nest too deep", position=position)
     if frame is None or probe is None or not isinstance(error, KeyError | TypeError):
         wrong = CelInternalError(f"internal error: {type(error).__name__}: {error}")
         wrong.__cause__ = error

@@ -73,6 +73,10 @@ WANTED: Final[dict[str, Type]] = {
 """Names of result types, as `wants` of compile_expression takes them."""
 
 
+MAX_LINES: Final = 60_000
+"""Lines of Python one expression may become: Python takes 3 KB each to compile them."""
+
+
 class Program:
     """A compiled expression; it keeps nothing between evaluations, so threads may share it.
 
@@ -164,6 +168,9 @@ def _check_result(checked: Checked, source: str, wants: str | Type) -> None:
 def compile_checked(source: str, checked: Checked, environment: Environment) -> Program:
     """Compile a tree that was checked, or a part of one: `checked.tree` says which."""
     generated = Generator(source, checked, environment, _EMITTERS).generate()
+    if len(generated.lines) > MAX_LINES:
+        wrong = f"expression too large: {len(generated.lines)} operations, limit: {MAX_LINES}"
+        raise CelCompileError([issue_at(source, checked.tree.position, wrong)])
     return Program(source, checked, generated)
 
 

@@ -74,7 +74,7 @@ class Tokens:
         self.place += found
         return found
 
-    def expect(self, text: str) -> int:
+    def expect(self, text: str, *, or_comma: bool = False) -> int:
         """Go on behind this operator, and return its position.
 
         If only one token too many, or this one, is between here and the text that follows, the
@@ -83,13 +83,15 @@ class Tokens:
         token = self.current
         if self.accept(text):
             return token.position
+        wanted = f"{{'{text}', ','}}" if or_comma else f"'{text}'"
         following = self.following
         if token.kind != "end" and following.text == text and following.kind == "operator":
             self.place += 2
-            self._unwanted(token, f"'{text}'")
+            self._unwanted(token, wanted)
             return following.position
-        if not (begins_operand(token) if text == ":" else self._closes_outer(token)):
-            self.unexpected(f"'{text}'")
+        goes_on = begins_operand(token) if text == ":" else self._closes_outer(token)
+        if or_comma or not goes_on:
+            self.unexpected(wanted)
         self.issue(token.position, f"Syntax error: missing '{text}' at '{token.text}'")
         return token.position
 

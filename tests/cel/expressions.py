@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from policyd.cel.environments import extended_environment
+from policyd.cel.environments import JSON_PATCH, JSON_PATCHES, extended_environment
 from policyd.cel.types import DYN, Type
 
 VARIABLES = {
@@ -17,7 +17,11 @@ VARIABLES = {
     "flag": True,
     "nil": None,
 }
-ENVIRONMENT = extended_environment().extend(variables=dict.fromkeys(VARIABLES, DYN))
+ENVIRONMENT = (
+    extended_environment()
+    .extend(variables=dict.fromkeys(VARIABLES, DYN))
+    .with_mutation(JSON_PATCH, JSON_PATCHES)
+)
 TYPED = ENVIRONMENT.extend(variables={"text": Type("string"), "flag": Type("bool")})
 
 _ATOMS = {
@@ -31,6 +35,16 @@ _ATOMS = {
     "list": ["[]", "[1, 2]", "['a', 'b']", "numbers", "object.list", "object.spec['items']"],
     "map": ["{}", "{'a': 1}", "object.metadata.labels", "{1: 'x', true: 2, 'a': null}", "object"],
     "optional": ["optional.none()", "object.?metadata", "object.spec[?'replicas']"],
+    "bytes": ["b''", "b'a'", "b'\\xff'", "bytes(text)"],
+    "time": [
+        *(
+            "duration('90s')",
+            "duration('-1h30m')",
+            "timestamp(0)",
+            "timestamp('2024-02-29T12:00:00Z')",
+        ),
+        *("timestamp('9999-12-31T23:59:59Z')", "duration('100000h')"),
+    ],
     "other": [
         *("null", "2u", "b'a'", "nil", "duration('1m')", "timestamp(0)", "quantity('1Gi')", "int"),
         *("object.spec.missing", "object.spec.nothing.more", "unknown", "object.mixed", "x", "y"),
@@ -48,6 +62,14 @@ _FORMS = {
         *("({string}).matches('^[a-z]+$')", "({string}).contains({string})"),
         *("({list}).isSorted()", "({optional}).hasValue()", "sets.intersects({list}, {list})"),
         *("({string}).matches({string})", "({any} < {any})", "({list}).all(x, x > 0)"),
+        *("({list}).existsOne(x, y, {bool})", "({map}).existsOne(x, y, y == {any})", "!!({bool})"),
+        *("({bool} && {bool} && {any})", "({any} || {bool} || {bool})", "has(({any}).labels)"),
+        *("sets.contains({list}, {list})", "sets.equivalent({list}, {list})", "bool({any})"),
+        *("({list}).includes({any})", "({any} == {bool} ? {any} : {bool})", "({bytes} <= {bytes})"),
+        *("({time} < {time})", "isQuantity({string})", "isURL({string})", "isIP({string})"),
+        *("isSemver({string})", "format.dns1123Label().validate({string}).hasValue()"),
+        *("cel.bind(x, {any}, x == {any} || {bool})", "(1 / {int} > 0 || {bool})"),
+        *("({list}).exists(x, x[0] == 1 || x == {any})", "({map}).all(x, y, y == {any})"),
     ],
     "int": [
         *("({int} + {int})", "({int} - {int})", "({int} * {int})", "({int} / {int})"),
@@ -55,6 +77,11 @@ _FORMS = {
         *("({bool} ? {int} : {int})", "({string}).indexOf({string})", "({list}).sum()"),
         *("({list}).max()", "int({any})", "math.greatest({int}, {int})", "({any} + {any})"),
         *("cel.bind(x, {any}, {int})", "({optional}).orValue({int})", "int({double})"),
+        *("({list}).indexOf({any})", "({list}).lastIndexOf({any})", "({time}).getHours()"),
+        *("({time}).getMonth({string})", "size({bytes})", "math.abs({int})", "({list}).min()"),
+        *("math.bitShiftLeft({int}, {int})", "math.least([{int}, {double}, {any}])", "uint({any})"),
+        *("quantity('1Gi').compareTo(quantity({string}))", "semver('1.2.3').major()"),
+        *("({string}).lastIndexOf({string}, {int})", "cel.bind(x, {int}, x * x + {int})"),
     ],
     "double": ["({double} + {double})", "({double} / {double})", "double({int})", "-({double})"],
     "string": [
@@ -63,6 +90,10 @@ _FORMS = {
         *("'%s %d'.format([{any}, {int}])", "'%s'.format([{any}])", "({string}).reverse()"),
         *("({bool} ? {string} : {string})", "({string}).replace('a', {string})", "type({any})"),
         *("cel.bind(y, {string}, {string} + y)", "({optional}).orValue({string})"),
+        *("({string}).upperAscii()", "({string}).trim()", "strings.quote({string})"),
+        *("({string}).find('[a-z]+')", "({string}).substring({int}, {int})", "r'\\n' + {string}"),
+        *("base64.encode({bytes})", "string({time})", "'%x %b %.2f'.format([{any}, {int}, {any}])"),
+        *("({list}).join({string})", "({string}).replace({string}, {string}, {int})"),
     ],
     "list": [
         *("[{any}, {any}]", "[{int}, {int}]", "({list} + {list})", "({list}).map(x, {any})"),
@@ -75,19 +106,35 @@ _FORMS = {
             "({list}).reverse()",
         ),
         *("({string}).split('')", "({map}).transformList(x, y, {bool}, {any})", "dyn({list})"),
-        *("({list}).slice({int}, {int})", "lists.range({int} % 9)"),
+        *("({list}).slice({int}, {int})", "lists.range({int} % 9)", "({string}).split({string})"),
+        *("({string}).findAll('[a-z]')", "({list}).transformList(x, y, {bool}, {any})"),
+        *("({list}).map(x, ({list}).map(y, [x, y]))", "({list}).filter(x, x == {any})"),
+        *("({list}).flatten({int})", "({list}).map(x, cel.bind(y, x, y == {any}))", "[,]"),
+        *("({bool} ? {list} : {any})", "optional.unwrap([{optional}, {optional}])"),
     ],
     "map": [
         *("{{{string}: {any}}}", "{{{any}: {any}}}", "({map}).transformMap(x, y, {any})"),
         *("({list}).transformMap(x, y, {bool}, {any})", "{{?'k': {optional}}}", "dyn({map})"),
         *("({list}).transformMapEntry(x, y, {{y: {any}}})", "({bool} ? {map} : {map})"),
+        *("{{'a': {any}, 'b': {any}, ?'c': {optional}}}", "({map}).transformMap(x, y, {bool}, y)"),
+        *("{{{int}: {any}, {double}: {any}}}", "{{{bool}: {any}, 'k': {any},}}", "object.spec"),
+        *("Object{{spec: Object.spec{{a: {any}, ?b: {optional}}}}}", "cel.bind(x, {map}, x)"),
+        *("JSONPatch{{op: {string}, path: '/a', value: {any}}}", "Object{{metadata: {any}}}"),
     ],
     "optional": [
         *("optional.of({any})", "optional.ofNonZeroValue({any})", "({map}).?a", "({list})[?{int}]"),
         *("({optional}).optMap(x, {any})", "({optional}).or({optional})", "({list}).first()"),
         *("({optional}).optFlatMap(x, {optional})", "({map})[?{string}]", "({optional}).?a"),
     ],
+    "bytes": ["({bytes} + {bytes})", "bytes({string})", "base64.decode({string})"],
+    "time": ["({time} + {time})", "({time} - {time})", "duration({any})", "timestamp({any})"],
     "other": [
+        "({any}).`a`",
+        "({any}).a.b[{any}]",
+        "({bool} ? {any} : {any})",
+        "({time} - {any})",
+        "({any})[?{any}]",
+        "({any}).?a.?b",
         "({any}).a",
         "({any})[{any}]",
         "({optional}).value()",
@@ -96,33 +143,66 @@ _FORMS = {
     ],
 }
 _DEPTH = 4
+_KINDS = list(_FORMS)
+_CUT = [True, False, False, False]
 
 
-def _expression(draw, kind, depth):
+def expression(choose, kind="any", depth=_DEPTH):
+    """Make up an expression; `choose` picks one of some options."""
     if kind == "any":
-        kind = draw(st.sampled_from(list(_FORMS)))
-    if depth == 0 or draw(st.integers(0, 3)) == 0:
-        return draw(st.sampled_from(_ATOMS[kind]))
-    form = draw(st.sampled_from(_FORMS[kind]))
-    parts = _Parts(draw, depth - 1)
-    return form.format_map(parts)
+        kind = choose(_KINDS)
+    if depth == 0 or choose(_CUT):
+        return choose(_ATOMS[kind])
+    return choose(_FORMS[kind]).format_map(_Parts(choose, depth - 1))
 
 
 class _Parts(dict):
-    """Draws a new expression for each place of a form."""
+    """Makes up a new expression for each place of a form."""
 
-    def __init__(self, draw, depth):
+    def __init__(self, choose, depth):
         super().__init__()
-        self.draw = draw
+        self.choose = choose
         self.depth = depth
 
     def __missing__(self, kind):
-        return _expression(self.draw, kind, self.depth)
+        return expression(self.choose, kind, self.depth)
+
+
+_TOKENS = [
+    *("(", ")", "[", "]", "{", "}", ",", ":", "?", ".", "&&", "||", "==", "+", "-", "!", " in "),
+    *(
+        "a",
+        "x",
+        "1",
+        "1u",
+        "1.5",
+        "'x'",
+        "has",
+        "true",
+        "null",
+        "`a`",
+        "@",
+        "=",
+        "|",
+        "'",
+        '"',
+        "\\",
+    ),
+]
+
+
+def mutated(draw, source):
+    """Insert, leave out or replace a few tokens somewhere in an expression."""
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(source)))
+        removed = draw(st.sampled_from([0, 0, 1, 2, 5]))
+        source = source[:at] + draw(st.sampled_from(["", *_TOKENS])) + source[at + removed :]
+    return source
 
 
 @st.composite
 def _expressions(draw):
-    return _expression(draw, "any", _DEPTH)
+    return expression(lambda options: draw(st.sampled_from(options)))
 
 
 EXPRESSIONS = _expressions()

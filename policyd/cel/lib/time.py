@@ -144,7 +144,7 @@ def _zone_work(_moment: Timestamp, name: str) -> int:
 
 def _local(moment: Timestamp, zone: str) -> datetime:
     utc = _EPOCH + timedelta(microseconds=moment.nanoseconds // 1_000)
-    if zone == "UTC":
+    if zone in ("", "UTC"):
         return utc
     found = _zone(zone[:_LONGEST_ZONE]).zone
     if found is None:
