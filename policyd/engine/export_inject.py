@@ -126,7 +126,8 @@ def _entries(
     for key, value in given.items():
         computed = injection.computed(value)
         missing = injection.missing(patch, *steps, key)
-        patch.put(computed.value, *steps, key, when=both(injection.when, missing, computed.there))
+        when = both(injection.when, computed.there)
+        patch.put(computed.value, *steps, key, when=when, absent=missing)
 
 
 def _queue_name(injection: Injection, patch: PatchText, name: object) -> None:
@@ -141,9 +142,9 @@ def _name(injection: Injection, patch: PatchText, name: object, *steps: str) -> 
     """Set a name; return what tells whether it is set."""
     computed = injection.computed(name)
     named = "" if isinstance(name, str) else f"{computed.value} != ''"
-    when = both(injection.when, injection.unnamed(patch, *steps), both(computed.there, named))
-    patch.put(computed.value, *steps, when=when)
-    return when
+    when, absent = both(injection.when, computed.there, named), injection.unnamed(patch, *steps)
+    patch.put(computed.value, *steps, when=when, absent=absent)
+    return both(when, absent)
 
 
 def _priority_class(injection: Injection, patch: PatchText, name: object) -> None:
@@ -172,12 +173,8 @@ def _tolerations(injection: Injection, patch: PatchText, tolerations: object) ->
         if value in [other for other, _ in wanted[:index]]:
             continue
         present = f"{at(patch.base, 'spec', 'tolerations')}.orValue([])"
-        patch.append(
-            value,
-            "spec",
-            "tolerations",
-            when=both(injection.when, f"!{present}.exists(t, {covered})"),
-        )
+        absent = f"!{present}.exists(t, {covered})"
+        patch.append(value, "spec", "tolerations", when=injection.when, absent=absent)
 
 
 def _toleration(injection: Injection, given: msgspec.Struct) -> tuple[str, str]:
@@ -236,7 +233,7 @@ def _append_unless(
 ) -> None:
     """Append to a list, unless an item `o` of it is the same."""
     absent = f"!{at(patch.base, *steps)}.orValue([]).exists(o, {same})"
-    patch.append(literal(dict(value)), *steps, when=both(injection.when, absent))
+    patch.append(literal(dict(value)), *steps, when=injection.when, absent=absent)
 
 
 def _topology(injection: Injection, patch: PatchText, topology: msgspec.Struct) -> None:
@@ -249,11 +246,11 @@ def _topology(injection: Injection, patch: PatchText, topology: msgspec.Struct) 
         if value is False:
             continue
         computed = Computed("'true'") if value is True else injection.computed(value)
-        when = both(injection.when, absent, computed.there)
+        when = both(injection.when, computed.there)
         for key in TOPOLOGY.values():
             if injection.override and key != TOPOLOGY[how]:
                 patch.remove(*annotations, key, when=when)
-        patch.put(computed.value, *annotations, TOPOLOGY[how], when=when)
+        patch.put(computed.value, *annotations, TOPOLOGY[how], when=when, absent=absent)
 
 
 def gang_of_pods(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
@@ -267,12 +264,13 @@ def gang_of_pods(injection: Injection, patch: PatchText, gang: msgspec.Struct) -
     named = ""
     if "name" in fields:
         name = injection.certain(fields["name"])
-        patch.put(name, *label, when=both(injection.when, f"!({given})", f"{name} != ''"))
+        when = both(injection.when, f"{name} != ''", f"{names[1]}.orValue('') == ''")
+        patch.put(name, *label, when=when, absent=f"{names[0]}.orValue('') == ''")
         named = f"{name} != '' || "
     size = f"string({injection.certain(fields['minMember'])})"
     absent = injection.missing(patch, *annotations, POD_GROUP_TOTAL_COUNT)
-    when = both(injection.when, f"{named}{given}", absent)
-    patch.put(size, *annotations, POD_GROUP_TOTAL_COUNT, when=when)
+    when = both(injection.when, f"{named}{given}")
+    patch.put(size, *annotations, POD_GROUP_TOTAL_COUNT, when=when, absent=absent)
 
 
 def gang_of_job(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
@@ -280,8 +278,8 @@ def gang_of_job(injection: Injection, patch: PatchText, gang: msgspec.Struct) ->
     size = injection.certain(set_fields(gang)["minMember"])
     fewer = f"int({size}) < {at(patch.base, 'spec', 'parallelism')}.orValue(0)"
     steps = ("metadata", "annotations", MIN_PARALLELISM)
-    when = both(injection.when, fewer, injection.missing(patch, *steps))
-    patch.put(f"string({size})", *steps, when=when)
+    absent = injection.missing(patch, *steps)
+    patch.put(f"string({size})", *steps, when=both(injection.when, fewer), absent=absent)
 
 
 def _refuse_computed(value: object) -> None:

@@ -32,14 +32,15 @@ def resources(injection: Injection, patch: PatchText, given: Resources) -> None:
 
 
 def _request(injection: Injection, inner: PatchText, name: str, amount: object, whole: str) -> None:
-    stated = [
-        f"{at(base, side, name)}.hasValue()"
-        for base in (at("c", "resources"), whole)
-        for side in ("requests", "limits")
-    ]
-    absent = "" if injection.override else f"!({' || '.join(stated)})"
+    others = [at("c", "resources", "limits", name)]
+    others += [f"{whole}{at('', side, name)}" for side in ("requests", "limits")]
+    stated = " || ".join(f"{other}.hasValue()" for other in others)
+    steps = ("resources", "requests", name)
     value = _amount(injection, amount)
-    inner.put(value, "resources", "requests", name, when=absent)
+    if injection.override:
+        inner.put(value, *steps)
+        return
+    inner.put(value, *steps, when=f"!({stated})", absent=injection.missing(inner, *steps))
 
 
 def _limit(injection: Injection, inner: PatchText, name: str, amount: object, whole: str) -> None:
@@ -48,10 +49,11 @@ def _limit(injection: Injection, inner: PatchText, name: str, amount: object, wh
     if injection.override:
         inner.put(value, *steps)
         return
-    absent = [f"!{at(base, 'limits', name)}.hasValue()" for base in (at("c", "resources"), whole)]
+    unstated = f"!{whole}{at('', 'limits', name)}.hasValue()"
     request = at("c", "resources", "requests", name)
     larger = f"quantity(string({request}.orValue('0'))).isGreaterThan(quantity(string({value})))"
-    inner.put(f"({larger} ? {request}.value() : dyn({value}))", *steps, when=both(*absent))
+    value = f"({larger} ? {request}.value() : dyn({value}))"
+    inner.put(value, *steps, when=unstated, absent=injection.missing(inner, *steps))
 
 
 def _amount(injection: Injection, amount: object) -> str:
@@ -73,7 +75,7 @@ def affinity(injection: Injection, patch: PatchText, given: Affinity) -> None:
         steps = (*_AFFINITY, _PREFERRED)
         same = f"o.?preference == optional.of({literal(preferred['preference'])})"
         absent = f"!{at(patch.base, *steps)}.orValue([]).exists(o, {same})"
-        patch.append(literal(preferred), *steps, when=both(injection.when, absent))
+        patch.append(literal(preferred), *steps, when=injection.when, absent=absent)
 
 
 def _conditions(term: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,14 +91,14 @@ def _require(injection: Injection, patch: PatchText, terms: list[dict[str, Any]]
     steps = (*_AFFINITY, _REQUIRED, "nodeSelectorTerms")
     present = f"{at(patch.base, *steps)}.orValue([])"
     distinct = [term for index, term in enumerate(terms) if term not in terms[:index]]
-    none = both(injection.when, f"{present}.size() == 0")
-    patch.put(literal(distinct), *steps, when=none)
+    none = f"{present}.size() == 0"
+    patch.put(literal(distinct), *steps, when=injection.when, absent=none)
     # One that changes nothing is enough by itself.
     satisfied = " || ".join(f"({_says_all('own', term)})" for term in terms)
     joined = ", ".join(f"dyn({_joined('own', term)})" for term in terms)
     changed = f"{present}.map(own, ({satisfied}) ? [dyn(own)] : [{joined}]).flatten().distinct()"
     some = both(injection.when, f"{present}.size() > 0", f"{present}.exists(own, !({satisfied}))")
-    patch.put(changed, *steps, when=some)
+    patch.replace(changed, *steps, when=some)
 
 
 def _says_all(own: str, term: Mapping[str, Any]) -> str:

@@ -25,15 +25,19 @@ def literal(value: Json) -> str:
         case bool() | None:
             return {True: "true", False: "false", None: "null"}[value]
         case list():
-            return f"[{', '.join(_part(item) for item in value)}]"
+            return f"[{', '.join(_alike(value))}]"
         case dict():
-            return f"{{{', '.join(f'{quoted(k)}: {_part(v)}' for k, v in value.items())}}}"
+            fields = zip(value, _alike(list(value.values())), strict=True)
+            return f"{{{', '.join(f'{quoted(name)}: {text}' for name, text in fields)}}}"
         case _:
             return str(value)
 
 
-def _part(value: Json) -> str:
-    return literal(value) if isinstance(value, str) else f"dyn({literal(value)})"
+def _alike(values: list[Json]) -> list[str]:
+    """Write the parts of a literal, which must all be of one type."""
+    texts = [literal(value) for value in values]
+    simple = {type(value) for value in values} in ({str}, {int}, {bool})
+    return texts if simple else [f"dyn({text})" for text in texts]
 
 
 def quoted(text: str) -> str:
@@ -58,16 +62,27 @@ class PatchText:
     _lists: set[Steps] = field(default_factory=set)
     _operations: list[str] = field(default_factory=list)
 
-    def put(self, value: str, *steps: str, when: str = "") -> None:
-        """Set a value, with the objects that it is in."""
+    def put(self, value: str, *steps: str, when: str = "", absent: str = "") -> None:
+        """Set a value, with the objects that it is in.
+
+        Args:
+            value: The value, in CEL.
+            steps: Where it goes.
+            when: A condition.
+            absent: One that is true anyway of an object that lacks what the value is in.
+        """
         self._make(steps[:-1], when)
+        self.replace(value, *steps, when=both(when, absent))
+
+    def replace(self, value: str, *steps: str, when: str) -> None:
+        """Set a value in an object that is there."""
         self._add(f"op: 'add', path: {self._pointer(steps)}, value: {value}", when)
 
-    def append(self, value: str, *steps: str, when: str = "") -> None:
-        """Append to a list, with the list and the objects that it is in."""
+    def append(self, value: str, *steps: str, when: str = "", absent: str = "") -> None:
+        """Append to a list, with the list and the objects that it is in; see `put`."""
         self._lists.add(steps)
         self._make(steps, when)
-        self._add(f"op: 'add', path: {self._pointer((*steps, APPEND))}, value: {value}", when)
+        self.replace(value, *steps, APPEND, when=both(when, absent))
 
     def remove(self, *steps: str, when: str = "") -> None:
         """Remove a value, if it is there."""
@@ -87,7 +102,8 @@ class PatchText:
         return " + ".join([*made, *self._operations])
 
     def _make(self, steps: Steps, when: str) -> None:
-        for length in range(1, len(steps) + 1):
+        """Note what a value is in; a pod, or the template of one, is never without `spec`."""
+        for length in range(1 if steps[0] != "spec" else 2, len(steps) + 1):
             self._parents.setdefault(steps[:length], []).append(when)
 
     def _made(self, steps: Steps, whens: list[str]) -> str:

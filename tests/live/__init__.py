@@ -1,0 +1,1 @@
+"""The real API server with its own policies, asked beside our engine."""
