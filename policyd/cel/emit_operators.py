@@ -98,11 +98,18 @@ def _emit_deep_equality(
         generator.charge(1)
         code = f"R_equal({both})"
     else:
-        sized = f"type({left.code}) in SIZED"
-        generator.line(f"c += R_traverse_least({both}) if {sized} else 1")
-        deep = f"R_equal_counted({both}, B)"
-        code = f"({deep} if type({left.code}) in CONTAINERS else R_equal({both}))"
+        generator.line(f"c += {_price_of_comparison(left.code, right.code)}")
+        deep = f"R_equal_counted({both}, B) if type({left.code}) in CONTAINERS else R_equal({both})"
+        same = f"type({left.code}) is type({right.code}) and type({left.code}) in PLAIN"
+        code = f"({left.code} == {right.code} if {same} else {deep})"
     return generator.assign(f"not {code}" if negated else code, "bool", node.position)
+
+
+def _price_of_comparison(left: str, right: str) -> str:
+    """Return the code for the cost of comparing two values, the most frequent types first."""
+    shorter = f"{left} if len({left}) < len({right}) else {right}"
+    strings = f"(len({shorter}) + 9) // 10 if type({left}) is type({right}) is str"
+    return f"{strings} else R_traverse_least({left}, {right}) if type({left}) in SIZED else 1"
 
 
 def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
