@@ -11,7 +11,7 @@ from policyd.engine.export import export_policy
 from policyd.engine.load import gather, load_document
 from policyd.engine.offline import Circumstances, namespace_lookup, request_for
 from policyd.engine.policy_set import PolicySet
-from policyd.patch.builtin_types import type_of, typed_view
+from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 
 LIBRARY = Path(__file__).parents[2] / "policies"
