@@ -3,9 +3,10 @@
 Every call is decided by all policies, whichever webhook sent it: so mutations keep their order, no
 answer leaves out what another webhook's policy has to say, and replicas that know different
 policies for a moment can answer each other's calls. A webhook only says what is worth a call, and
-what happens to that if nobody answers. What two webhooks send for validation is decided twice, with
-the same answer. Nothing is sent twice for mutation: namespaces are cut into pieces there that have
-nothing in common, so that a policy that is not idempotent does its work once.
+what happens to that if nobody answers. Namespaces are cut into pieces that have nothing in common:
+what is to be changed is sent once, so that a policy that is not idempotent does its work once, and
+what is to be checked once for each failurePolicy, or twice with the same answer if that would make
+too many pieces.
 
 A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
 labels, of names, and by match conditions becomes the object selector if all ask the same, and else
@@ -179,7 +180,7 @@ def _bounded(given: Iterable[_Given], *, once: bool = False) -> tuple[Call, ...]
 
     Args:
         given: What is asked for.
-        once: Whether no request may be sent by two of them.
+        once: Whether no request may be sent by two of them, at any price.
     """
     demands, sets = [], []
     for demand, cells in given:
@@ -188,8 +189,7 @@ def _bounded(given: Iterable[_Given], *, once: bool = False) -> tuple[Call, ...]
     calls: tuple[Call, ...] = ()
     for widen in (_as_they_are, _all_objects, _all_namespaces):
         demands = widen(demands)
-        needed = _needed(zip(demands, sets, strict=True))
-        calls = _calls(_apart(needed) if once else needed)
+        calls = _calls(_needed(zip(demands, sets, strict=True)), once=once)
         if len(calls) <= MOST_WEBHOOKS:
             break
     return calls
@@ -223,24 +223,37 @@ def _needed(given: Iterable[tuple[_Demand, frozenset[Cell]]]) -> _Demands:
     return needed
 
 
-def _apart(demands: _Demands) -> _Demands:
-    """Cut namespaces into pieces that have nothing in common, wherever the same may be sent."""
+def _apart(demands: _Demands, *, once: bool) -> _Demands:
+    """Cut namespaces into pieces that have nothing in common, wherever the same may be sent.
+
+    Args:
+        demands: What is asked for, with one failurePolicy.
+        once: What to do if there are too many pieces: send more, but once, or else some things
+            twice, but no more.
+    """
     cut: dict[_Demand, frozenset[Cell]] = {}
     for cells in connected(frozenset().union(*demands.values())):
         asking = {demand: its & cells for demand, its in demands.items() if its & cells}
-        pieces = apart(demand.namespaces for demand in asking)
+        selectors = {demand.namespaces for demand in asking}
+        pieces = apart(selectors)
+        if pieces is None:
+            together = common(selectors) if once else None
+            pieces = {s: (s if together is None else together,) for s in selectors}
         for demand, its in asking.items():
             for piece in pieces[demand.namespaces]:
                 there = replace(demand, namespaces=piece)
                 cut[there] = cut.get(there, frozenset()) | its
-    return dict(sorted(cut.items(), key=lambda item: item[0].rank))
+    return cut
 
 
-def _calls(demands: _Demands) -> tuple[Call, ...]:
+def _calls(demands: _Demands, *, once: bool) -> tuple[Call, ...]:
     """Return the calls, one or more for each failurePolicy and namespace selector."""
     groups: dict[tuple[FailurePolicy, Requirements], dict[_Demand, frozenset[Cell]]] = {}
-    for demand, cells in demands.items():
-        groups.setdefault((demand.failure_policy, demand.namespaces), {})[demand] = cells
+    for failure_policy in ("Fail", "Ignore"):
+        alike = {d: cells for d, cells in demands.items() if d.failure_policy == failure_policy}
+        cut = _apart(alike, once=once)
+        for demand in sorted(cut, key=lambda d: d.rank):
+            groups.setdefault((failure_policy, demand.namespaces), {})[demand] = cut[demand]
     return tuple(call for group in groups.values() for call in _group_calls(group))
 
 

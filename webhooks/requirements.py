@@ -38,7 +38,7 @@ def common(selectors: Iterable[Requirements]) -> Requirements:
 
     Whatever one of them selects, this selects as well. There must be at least one.
     """
-    selectors = tuple(selectors)
+    selectors = sorted(selectors, key=text_of)
     kept = set()
     for requirement in selectors[0]:
         found = [_agreeing(requirement, other) for other in selectors]
@@ -57,18 +57,15 @@ def _agreeing(requirement: Requirement, selector: Requirements) -> Requirement |
     )
 
 
-def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Requirements, ...]]:
+def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Requirements, ...]] | None:
     """Cut what selectors select into pieces that have nothing in common; return those of each.
 
-    Each requirement holds in one half of the pieces, and its opposite in the other. Where that
-    makes too many, there is one piece with everything in it.
+    Each requirement holds in one half of the pieces, and its opposite in the other. None if that
+    makes too many.
     """
     selectors = set(selectors)
-    together: dict[Requirements, tuple[Requirements, ...]] = {}
-    if selectors:
-        together = dict.fromkeys(selectors, (common(sorted(selectors, key=text_of)),))
     if len(selectors) > MOST_SELECTORS:
-        return together
+        return None
     pieces: list[Requirements] = [frozenset()]
     for requirement in in_order(frozenset().union(*selectors)):
         halves = (requirement, _opposite(requirement))
@@ -79,7 +76,7 @@ def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Require
             if not any(_exclude(half, other) for other in piece)
         ]
         if len(pieces) > MOST_PIECES:
-            return together
+            return None
     return {
         selector: tuple(_shortened(piece) for piece in pieces if selector <= piece)
         for selector in selectors

@@ -12,6 +12,7 @@ from webhooks.calls import MOST_WEBHOOKS, door_rules
 
 RESEARCH = {"matchLabels": {"tier": "research"}}
 PRODUCTION = {"matchLabels": {"tier": "production"}}
+TWO_TIERS = {"key": "tier", "operator": "In", "values": ["research", "x"]}
 GPU = {"matchLabels": {"gpu": "yes"}}
 
 
@@ -221,6 +222,22 @@ def in_a_queue(calls):
             ],
             ["Fail pods"],
             id="what-must-be-asked-may-be-asked-for-others-too",
+        ),
+        pytest.param(
+            [
+                policy(rule(), validations=True, namespaces=RESEARCH),
+                policy(
+                    rule("pods,jobs"),
+                    validations=True,
+                    namespaces={"matchExpressions": [TWO_TIERS]},
+                ),
+            ],
+            [
+                "Fail jobs in:tier=research|x",
+                "Fail pods in:tier=research",
+                "Fail pods in:tier!=research,tier=research|x",
+            ],
+            id="namespaces-that-overlap-are-cut",
         ),
         pytest.param(
             [policy(rule(), validations=True, enforcement="Warn")],
