@@ -7,6 +7,7 @@ it longer than all evaluations together.
 
 import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from tests.cel.test_cost import ATTACKS
 pytestmark = pytest.mark.bench
 
 EVALUATIONS, ROUNDS, THEIR_EVALUATIONS = 1_000, 5, 10
-CONTAINERS = 3
+CONTAINERS, SLOWEST = 3, 8
 
 CHAIN = {
     "team": ("object.metadata.labels['team']", STRING),
@@ -83,6 +84,11 @@ OURS_ALONE = {
     "patch of a mutation",
 }
 """What cel-python cannot express."""
+
+NESTED = {"ports unique"}
+"""Four loops in each other, some fifty steps: what takes 5 µs is one of them."""
+
+FASTER: list[float] = []
 
 
 def container(number):
@@ -170,11 +176,19 @@ def test_evaluations(name):
     rounds = [evaluations(program) for _ in range(ROUNDS)]
 
     middle = min(spent[EVALUATIONS // 2] for spent in rounds)
-    report(f"cel, {name}, p50", middle * 1e6, "µs", 5)
+    report(f"cel, {name}, p50", middle * 1e6, "µs", 30 if name in NESTED else 5)
     slowest = min(spent[EVALUATIONS * 99 // 100] for spent in rounds)
     report(f"cel, {name}, p99", slowest * 1e6, "µs", 25)
     if name not in OURS_ALONE:
-        report(f"cel, {name}, times faster than cel-python", theirs(EXPRESSIONS[name]) / middle, "")
+        FASTER.append(theirs(EXPRESSIONS[name]) / middle)
+        report(f"cel, {name}, times faster than cel-python", FASTER[-1], "")
+
+
+def test_cel_python_beside():
+    assert len(FASTER) == len(EXPRESSIONS) - len(OURS_ALONE)
+
+    report("cel, times faster than cel-python, mean", statistics.geometric_mean(FASTER), "")
+    report("cel, times faster than cel-python, least", min(FASTER), "")
 
 
 def with_variables():
@@ -211,14 +225,16 @@ def test_memory_of_a_program():
     report("cel, memory a program", taken / (copies * len(EXPRESSIONS)) / 1024, "KB", 10)
 
 
-def test_importing():
+def test_importing(tmp_path):
+    environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled already
     measure = (
         "import time; started = time.process_time();"
         " import policyd.cel; print(time.process_time() - started)"
     )
     spent = [
-        float(subprocess.check_output([sys.executable, "-c", measure], text=True))
-        for _ in range(ROUNDS)
+        float(subprocess.check_output([sys.executable, "-c", measure], env=environ, text=True))
+        for _ in range(2 * ROUNDS)
     ]
 
     report("cel, importing policyd.cel, CPU", min(spent) * 1e3, "ms", 60)
@@ -231,12 +247,17 @@ def test_the_cost_limit():
     spent = {}
     for name, source in ATTACKS.items():
         program = compile_expression(source, environment)
-        started = time.process_time()
-        with pytest.raises(CelError):
-            program.evaluate(values, Budget())
-        spent[name] = time.process_time() - started
+        spent[name] = min(until_the_limit(program, values) for _ in range(3))
 
-    slowest = max(spent, key=spent.__getitem__)
     middle = statistics.median(spent.values())
-    report("cel, expressions at the cost limit, median", middle * 1e3, "ms", 200)
-    report(f"cel, slowest of them ({slowest})", spent[slowest] * 1e3, "ms", 200)
+    report(f"cel, {len(ATTACKS)} expressions at the limit, median", middle * 1e3, "ms", 200)
+    for name in sorted(spent, key=spent.__getitem__, reverse=True)[:SLOWEST]:
+        report(f"cel, at the limit, {name}", spent[name] * 1e3, "ms", 200)
+
+
+def until_the_limit(program, values):
+    """CPU seconds until an expression is stopped."""
+    started = time.process_time()
+    with pytest.raises(CelError):
+        program.evaluate(values, Budget())
+    return time.process_time() - started
