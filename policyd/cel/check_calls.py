@@ -4,6 +4,7 @@ from policyd.cel import ast
 from policyd.cel.check_names import Checker
 from policyd.cel.checked import FunctionReference
 from policyd.cel.functions import Overload
+from policyd.cel.macros import USAGES
 from policyd.cel.types import BOOL, DYN, Type
 from policyd.cel.validators import invalid_literal
 
@@ -12,6 +13,8 @@ def check_call(checker: Checker, node: ast.Call) -> Type:
     """Return the type of a call, and note its overloads."""
     name, has_receiver = _function_name(checker, node)
     overloads = checker.environment.functions.get(name or node.function)
+    if overloads is None and node.function in checker.environment.macros:
+        return _misused_macro(checker, node)
     if name is None or overloads is None:
         for part in (*((node.target,) if node.target else ()), *node.arguments):
             checker.check(part)
@@ -23,6 +26,14 @@ def check_call(checker: Checker, node: ast.Call) -> Type:
     if invalid is not None:
         checker.issue(*invalid)
     return _overload(checker, node, overloads, receiver, arguments)
+
+
+def _misused_macro(checker: Checker, node: ast.Call) -> Type:
+    """Report a macro with other arguments than it takes; its variables are not looked for."""
+    message = f"undeclared reference to '{node.function}' "
+    message += f"(in container '{checker.environment.container}')"
+    checker.checked.unknown[node] = message
+    return checker.issue(node, message, f"it is written `{USAGES[node.function]}`")
 
 
 def _function_name(checker: Checker, node: ast.Call) -> tuple[str | None, bool]:

@@ -24,6 +24,24 @@ TWO_VARIABLE_MACROS: Final = frozenset(("transformList", "transformMap", "transf
 """With these, `all`, `exists` and `existsOne` take two variables as well."""
 ALL_MACROS: Final = STANDARD_MACROS | OPTIONAL_MACROS | TWO_VARIABLE_MACROS | {"bind", "sortBy"}
 
+USAGES: Final = {
+    "has": "has(object.field)",
+    "all": "list.all(x, condition)",
+    "exists": "list.exists(x, condition)",
+    "exists_one": "list.exists_one(x, condition)",
+    "existsOne": "list.existsOne(x, condition)",
+    "filter": "list.filter(x, condition)",
+    "map": "list.map(x, value)",
+    "transformList": "list.transformList(index, x, value)",
+    "transformMap": "map.transformMap(key, x, value)",
+    "transformMapEntry": "map.transformMapEntry(key, x, {key: value})",
+    "optMap": "optional.optMap(x, value)",
+    "optFlatMap": "optional.optFlatMap(x, optional)",
+    "bind": "cel.bind(x, value, result)",
+    "sortBy": "list.sortBy(x, key)",
+}
+"""How each macro is written."""
+
 _KINDS: Final[dict[str, MacroKind]] = {
     "all": "all",
     "exists": "exists",

@@ -5,9 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.cel import ast
+from policyd.cel.environments import extended_environment
 from policyd.cel.errors import CelCompileError
 from policyd.cel.parser import parse
+from policyd.cel.program import compile_expression
 from policyd.cel.tokens import MAX_CODE_POINTS
+from policyd.cel.types import DYN
 from policyd.cel.values import UInt
 
 
@@ -175,6 +178,27 @@ def test_hints_say_what_was_meant(source, hint):
         parse(source)
 
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("source", "usage"),
+    [
+        pytest.param("l.all(c.x == 1 && c.y == 2)", "list.all(x, condition)", id="no-variable"),
+        pytest.param("l.exists(c, c.x, c.y, c.z)", "list.exists(x, condition)", id="too-many"),
+        pytest.param("l.map(x.y)", "list.map(x, value)", id="map"),
+        pytest.param("has(l.a, l.b)", "has(object.field)", id="has"),
+        pytest.param("cel.bind(x, x + 1)", "cel.bind(x, value, result)", id="bind"),
+        pytest.param("l[?0].optMap(y + 1)", "optional.optMap(x, value)", id="optional"),
+    ],
+)
+def test_a_slip_in_a_macro_is_one_mistake_with_a_hint(source, usage):
+    environment = extended_environment().extend(variables={"l": DYN})
+
+    with pytest.raises(CelCompileError) as caught:
+        compile_expression(source, environment)
+
+    assert len(caught.value.issues) == 1
+    assert caught.value.hint == f"it is written `{usage}`"
 
 
 def test_long_lines_are_cut_around_the_place():
