@@ -31,6 +31,7 @@ from policyd.alloc.plan import (
 )
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
+    AWAITS_PODS,
     NO_LONGER_FITS,
     TARGETS_TAKEN,
     WILL_FIT_AFTER_OTHERS,
@@ -214,6 +215,9 @@ class _Cycle:
         if not self._fits(entry):
             self._lose(entry)
             return
+        if self._state.settings.blocks_until_ready and self._awaits_pods():
+            self._skip(entry, Refusal("WaitingForPodsReady", note=AWAITS_PODS))
+            return
         assignment = entry.assignment
         self._tree.charge(assignment.charges)
         if entry.ticket.workload.replaces:
@@ -227,6 +231,10 @@ class _Cycle:
                 considered=assignment.considered() if assignment.hindered else "",
             )
         )
+
+    def _awaits_pods(self) -> bool:
+        started = any(isinstance(action, Admit) for action in self.actions)
+        return started or self._state.awaits_pods()
 
     def _preempt_if_it_helps(self, entry: Entry) -> None:
         assignment = entry.assignment

@@ -23,6 +23,10 @@ WILL_FIT_AFTER_OTHERS = f"{TARGETS_TAKEN}, but will fit after these preemptions 
 """Kueue's message for one that will have room thanks to the other's victims."""
 
 
+AWAITS_PODS = "waiting for all admitted workloads to be in PodsReady condition"
+"""Kueue's message where nobody is admitted before all who are run."""
+
+
 class MissingQuota(Value, frozen=True):
     """There is such quota, but others use it: `missing` of it would have to become free."""
 

@@ -12,6 +12,7 @@ ConditionReason = Literal[
     "ExceedsMaxQuota",
     "WaitingForQuota",
     "WaitingForPreemptedWorkloads",
+    "WaitingForPodsReady",
     "Misconfigured",
     "PendingEvaluation",
     "Suspended",
@@ -117,6 +118,7 @@ class Workload(Value, frozen=True):
         admitted: Whether it may run, which with admission checks comes after the quota.
         reserved_at: Since when it holds quota, in seconds since the epoch; None if not known.
         evicted: Whether it is being stopped already, though it still holds quota.
+        preempted_by: Uid of the workload for which it was preempted last; "" if for none.
         replaces: The workload it replaces, a smaller slice of the same job; "" for none.
         gated: Whether it must not preempt yet.
         allowed_flavors: The only flavors it may get; None for all.
@@ -137,6 +139,7 @@ class Workload(Value, frozen=True):
     admitted: bool = False
     reserved_at: float | None = None
     evicted: bool = False
+    preempted_by: str = ""
     replaces: str = ""
     gated: bool = False
     allowed_flavors: tuple[str, ...] | None = None

@@ -107,8 +107,10 @@ def release(
 
 
 def told_reason(reason: str, *, detailed: bool) -> str:
-    """Return the reason of a workload that has no quota; without detail all have the same."""
-    return reason if detailed else "Pending"
+    """Return the reason of a workload that has no quota; without detail there are only two."""
+    if detailed:
+        return reason
+    return "Waiting" if reason == "WaitingForPodsReady" else "Pending"
 
 
 def with_requests(

@@ -1,0 +1,380 @@
+"""Cycles in which somebody must give way, or can do with less."""
+
+import pytest
+
+from policyd.alloc.assignment import Progress
+from policyd.alloc.flavor import FlavorSpec, Taint
+from policyd.alloc.nominate import most_pods, still_valid
+from policyd.alloc.plan import Admit, Preempt, Requeue
+from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.alloc.settings import FairSharing, Gates, Settings
+from policyd.alloc.state import State
+from policyd.alloc.workload import PodSet
+from tests.alloc.builders import (
+    admission,
+    group,
+    keys,
+    pod_set,
+    put,
+    queue,
+    state,
+    usage,
+    workload,
+)
+from tests.alloc.test_cycle import run
+
+ANY = PreemptionPolicy(reclaim_within_cohort="Any")
+OWN = PreemptionPolicy(within_cluster_queue="LowerPriority")
+
+
+def made(*things, flavors=("default",), fair_sharing=None, **gates):
+    of = State(Settings(gates=Gates(**gates), fair_sharing=fair_sharing))
+    for flavor in flavors:
+        of.put_flavor(flavor if isinstance(flavor, FlavorSpec) else FlavorSpec(name=flavor))
+    for thing in things:
+        put(of, thing)
+    return of
+
+
+def held(key, queue_name, gpu, **fields):
+    return workload(key, queue_name, admission=admission(queue_name, gpu=gpu), **fields)
+
+
+def told(plan):
+    words = {Admit: "admit", Preempt: "preempt", Requeue: "requeue"}
+    return [
+        (words[type(a)], a.workload.key, *([a.reason] if not isinstance(a, Admit) else []))
+        for a in plan.actions
+    ]
+
+
+def test_who_gets_quota_back_waits_for_those_who_must_go():
+    of = state(
+        queue("owner", "all", gpu=4, preemption=ANY), queue("guest", "all", gpu=0),
+        held("g", "guest", 4), workload("o", "owner", gpu=4),
+    )  # fmt: skip
+
+    plan = run(of)
+
+    assert told(plan) == [
+        ("preempt", "g", "InCohortReclamation"),
+        ("requeue", "o", "PendingPreemption"),
+    ]
+    preemption, waits = plan.actions
+    assert (preemption.path, preemption.preemptor_path) == ("/all/guest", "/all/owner")
+    assert preemption.preemptor.key == "o"
+    assert waits.refusal.reason == "WaitingForPreemptedWorkloads"
+    assert waits.refusal.message.endswith("4 more needed. Pending the preemption of 1 workload(s)")
+    assert not waits.parked
+
+
+def test_nobody_is_preempted_twice_for_the_same():
+    of = state(queue("q", gpu=4, preemption=OWN), held("low", "q", 4), workload("high", "q", gpu=4, priority=1))  # fmt: skip  # noqa: E501
+    run(of)
+
+    assert told(run(of)) == [("requeue", "high", "PendingPreemption")]
+
+    of.spare("low")
+
+    assert told(run(of))[0] == ("preempt", "low", "InClusterQueue")
+
+
+def test_once_the_victim_is_gone_the_preemptor_starts():
+    of = state(queue("q", gpu=4, preemption=OWN), held("low", "q", 4), workload("high", "q", gpu=4, priority=1))  # fmt: skip  # noqa: E501
+    run(of)
+
+    of.remove_workload("low")
+
+    assert told(run(of)) == [("admit", "high")]
+
+
+def two_owners(**gates):
+    """Two queues that want back what one guest has borrowed from both: 4 of 4 + 4."""
+    return made(
+        queue("a", "all", gpu=4, preemption=ANY), queue("b", "all", gpu=4, preemption=ANY),
+        queue("guest", "all", gpu=0), held("g", "guest", 8),
+        workload("a1", "a", gpu=4), workload("b1", "b", gpu=4),
+        **gates,
+    )  # fmt: skip
+
+
+def test_who_counted_on_the_same_victim_fits_thanks_to_it():
+    plan = run(two_owners())
+
+    assert told(plan) == [
+        ("preempt", "g", "InCohortReclamation"),
+        ("requeue", "a1", "PendingPreemption"),
+        ("requeue", "b1", "PendingPreemption"),
+    ]
+    assert plan.actions[2].refusal.message == (
+        "Workload has overlapping preemption targets with another workload,"
+        " but will fit after these preemptions complete"
+    )
+    assert plan.recomputed == (("b", "deferred_fit"),)
+
+
+def test_without_the_gate_it_waits_for_another_cycle():
+    plan = run(two_owners(recompute_assignment_upon_preemption_targets_overlap=False))
+
+    assert told(plan)[2] == ("requeue", "b1", "FailedAfterNomination")
+    assert plan.skipped == ("b",)
+    assert plan.recomputed == ()
+
+
+def test_who_must_choose_again_keeps_its_flavor():
+    of = made(
+        queue("a", "all", groups=(group(one={"gpu": 4}),), preemption=ANY),
+        queue("b", "all", groups=(group(one={"gpu": 4}, two={"gpu": 4}),), preemption=ANY,
+              fungibility=Fungibility(when_can_preempt="MayStopSearch")),
+        queue("guest", "all", groups=(group(one={"gpu": 0}),)),
+        workload("g", "guest", admission=admission("guest", "one", gpu=8)),
+        workload("a1", "a", gpu=4), workload("b1", "b", at=1, gpu=3),
+        workload("b2", "b", at=2, gpu=3),
+        flavors=("one", "two"),
+    )  # fmt: skip
+
+    plan = run(of)
+
+    assert plan.recomputed == (("b", "deferred_fit"),)
+    assert told(plan)[-1] == ("requeue", "b1", "PendingPreemption")
+
+
+def test_a_closed_gate_keeps_a_workload_from_preempting():
+    of = made(
+        queue("q", gpu=4, preemption=OWN), held("low", "q", 4),
+        workload("high", "q", gpu=4, priority=1, gated=True),
+        multi_kueue_orchestrated_preemption=True,
+    )  # fmt: skip
+
+    assert told(run(of)) == [("requeue", "high", "PreemptionGated")]
+
+
+def test_gates_of_workloads_do_not_matter_where_nobody_orchestrates():
+    of = state(queue("q", gpu=4, preemption=OWN), held("low", "q", 4),
+               workload("high", "q", gpu=4, priority=1, gated=True))  # fmt: skip
+
+    assert told(run(of))[0] == ("preempt", "low", "InClusterQueue")
+
+
+def test_who_can_do_with_fewer_pods_gets_as_many_as_fit():
+    of = state(queue("q", gpu=5), workload("w", "q", PodSet(name="main", count=8, requests={"gpu": 1}, minimum=2)))  # fmt: skip  # noqa: E501
+
+    (action,) = run(of).actions
+
+    assert action.admission == admission("q", count=5, gpu=5)
+    assert usage(of)[True, "q", "default", "gpu"] == 5
+
+
+@pytest.mark.parametrize(
+    ("gates", "minimum"),
+    [
+        pytest.param({"partial_admission": False}, 2, id="gate-off"),
+        pytest.param({}, 6, id="fewer-would-not-do"),
+        pytest.param({}, None, id="all-or-nothing"),
+    ],
+)
+def test_who_cannot_do_with_fewer_waits(gates, minimum):
+    pods = PodSet(name="main", count=8, requests={"gpu": 1}, minimum=minimum)
+    of = made(queue("q", gpu=5), workload("w", "q", pods), **gates)
+
+    assert keys(run(of).actions, Requeue) == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "least", "limit", "expected"),
+    [
+        pytest.param([8], [2], 5, [5], id="one-pod-set"),
+        pytest.param([4, 4], [0, 4], 6, [2, 4], id="only-one-can-shrink"),
+        pytest.param([4, 4], [0, 0], 4, [2, 2], id="evenly"),
+        pytest.param([4], [2], 1, None, id="not-even-the-least"),
+        pytest.param([4], [4], 9, None, id="nothing-to-search"),
+    ],
+)
+def test_counts_go_down_evenly_until_they_fit(wanted, least, limit, expected):
+    def attempt(counts):
+        return counts if sum(counts) <= limit else None
+
+    assert most_pods(wanted, least, attempt) == expected
+
+
+def test_the_next_search_goes_on_where_the_last_one_stopped():
+    flavors = (group(one={"gpu": 4}, two={"gpu": 4}, three={"gpu": 4}),)
+    of = made(
+        queue("q", "all", groups=flavors, preemption=OWN,
+              fungibility=Fungibility(when_can_preempt="MayStopSearch")),
+        queue("thief", "all", groups=(group(one={"gpu": 0}),)),
+        workload("low", "q", admission=admission("q", "one", gpu=4)),
+        workload("high", "q", gpu=4, priority=1, gated=True),
+        flavors=("one", "two", "three"),
+    )  # fmt: skip
+    first = run(of)
+    assert told(first)[0] == ("preempt", "low", "InClusterQueue")
+
+    of.remove_workload("low")
+
+    assert told(run(of)) == [("admit", "high")]
+
+
+@pytest.mark.parametrize(
+    ("demand", "generation", "cycle", "preserves", "expected"),
+    [
+        pytest.param("same", 9, 4, True, True, id="in-the-next-cycle-whatever-changed"),
+        pytest.param("other", 1, 4, True, False, id="not-for-something-else"),
+        pytest.param("same", 9, 5, True, False, id="later-only-if-nothing-changed"),
+        pytest.param("same", 1, 5, True, True, id="later-as-nothing-changed"),
+        pytest.param("same", 9, 4, False, False, id="without-the-gate-only-if-nothing-changed"),
+        pytest.param("other", 1, 4, False, True, id="without-the-gate-whatever-is-asked"),
+    ],
+)
+def test_progress_holds_as_long_as_it_means_something(
+    demand, generation, cycle, preserves, expected
+):
+    before = Progress(tried=((0,),), demand="same", generation=1, cycle=3)
+    now = Progress(tried=(), demand=demand, generation=generation, cycle=cycle)
+
+    assert still_valid(before, now, preserves=preserves) == expected
+
+
+def test_pod_sets_of_a_group_get_one_flavor_that_has_room_for_all():
+    flavors = (group(small={"gpu": 4, "cpu": 4}, big={"gpu": 8, "cpu": 8}),)
+    members = [
+        PodSet(name="leader", requests={"cpu": 3}, group="g"),
+        PodSet(name="workers", count=2, requests={"cpu": 1, "gpu": 3}, group="g"),
+    ]
+    of = made(queue("q", groups=flavors), workload("w", "q", *members), flavors=("small", "big"))
+
+    (action,) = run(of).actions
+
+    assert [set(p.flavors.values()) for p in action.admission.pod_sets] == [{"big"}, {"big"}]
+    assert [dict(p.usage) for p in action.admission.pod_sets] == [{"cpu": 3}, {"cpu": 2, "gpu": 6}]
+
+
+def test_a_bigger_slice_needs_only_what_it_has_not_yet():
+    of = state(queue("q", gpu=10), held("old", "q", 6), workload("new", "q", gpu=9, replaces="old"))
+
+    assert told(run(of)) == [("admit", "new")]
+    assert of.holding("old") is None
+    assert usage(of)[True, "q", "default", "gpu"] == 9
+
+
+def test_a_bigger_slice_stays_on_the_flavor_of_the_smaller_one():
+    flavors = (group(one={"gpu": 4}, two={"gpu": 9}),)
+    of = made(
+        queue("q", groups=flavors),
+        workload("old", "q", admission=admission("q", "one", gpu=2)),
+        workload("new", "q", gpu=6, replaces="old"),
+        flavors=("one", "two"),
+    )
+
+    (action,) = run(of).actions
+
+    assert "could not assign two flavor since the original workload is assigned: one" in (
+        action.refusal.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("topologies", "placed", "expected"),
+    [
+        pytest.param(("t", ""), True, "a", id="who-asks-is-placed"),
+        pytest.param(("t", ""), False, "b", id="who-does-not-is-not"),
+        pytest.param(("t", "t"), False, "a", id="unless-there-is-nothing-else"),
+        pytest.param(("", ""), True, None, id="nobody-can-place"),
+    ],
+)
+def test_flavors_with_a_topology_are_for_those_who_ask_for_it(topologies, placed, expected):
+    flavors = [FlavorSpec(name=n, topology=t) for n, t in zip("ab", topologies, strict=True)]
+    of = made(queue("q", groups=(group(a={"gpu": 4}, b={"gpu": 4}),)),
+              workload("w", "q", PodSet(name="main", requests={"gpu": 1}, placed=placed)),
+              flavors=flavors)  # fmt: skip
+
+    (action,) = run(of).actions
+
+    if expected is None:
+        assert "does not support TopologyAwareScheduling" in action.refusal.message
+    else:
+        assert action.admission == admission("q", expected, gpu=1)
+
+
+def test_a_workload_gets_only_flavors_it_allows():
+    of = made(queue("q", groups=(group(one={"gpu": 4}, two={"gpu": 4}),)),
+              workload("w", "q", gpu=1, allowed_flavors=("two",)),
+              flavors=("one", "two"))  # fmt: skip
+
+    (action,) = run(of).actions
+
+    assert action.admission == admission("q", "two", gpu=1)
+
+
+def test_what_did_not_simply_fit_is_told():
+    tainted = FlavorSpec(name="tainted", taints=(Taint(key="k"),))
+    of = made(
+        queue("q", "all", groups=(group(tainted={"gpu": 4}, one={"gpu": 2}),)),
+        queue("lender", "all", groups=(group(one={"gpu": 9}),)),
+        workload("w", "q", gpu=4), flavors=(tainted, "one"),
+    )  # fmt: skip
+
+    (action,) = run(of).actions
+
+    assert action.considered == (
+        "main: one(Fit;borrow=1), tainted(NoFit;untolerated taint {k  NoSchedule <nil>} in flavor"
+        " tainted)"
+    )
+
+
+def test_a_queue_may_let_pass_what_it_has_no_quota_for():
+    of = State(Settings(ignores_undeclared=True))
+    of.put_flavor(FlavorSpec(name="default"))
+    put(of, queue("q", gpu=4))
+    put(of, workload("w", "q", pod_set(gpu=1, cpu=4)))
+
+    assert told(run(of)) == [("admit", "w")]
+
+
+def test_nobody_is_admitted_before_everybody_admitted_runs():
+    of = State(Settings(blocks_until_ready=True))
+    of.put_flavor(FlavorSpec(name="default"))
+    for thing in (queue("a", gpu=4), queue("b", gpu=4), workload("a1", "a", gpu=1), workload("b1", "b", at=1, gpu=1)):  # fmt: skip  # noqa: E501
+        put(of, thing)
+
+    plan = run(of)
+
+    assert told(plan) == [("admit", "a1"), ("requeue", "b1", "FailedAfterNomination")]
+    assert plan.actions[1].refusal.reason == "WaitingForPodsReady"
+
+
+def test_with_fair_sharing_the_lowest_share_is_next():
+    of = made(
+        queue("a", "all", gpu=2), queue("b", "all", gpu=2), queue("bank", "all", gpu=4),
+        held("a0", "a", 4), workload("a1", "a", gpu=2), workload("b1", "b", at=1, gpu=3),
+        fair_sharing=FairSharing(),
+    )  # fmt: skip
+
+    assert told(run(of)) == [("admit", "b1"), ("requeue", "a1", "FailedAfterNomination")]
+
+
+def test_preemptors_come_first_where_the_gate_says_so():
+    of = made(
+        queue("a", "all", gpu=4, preemption=OWN), queue("b", "all", gpu=4),
+        held("low", "a", 4), held("b0", "b", 3), workload("high", "a", gpu=4, priority=1),
+        prioritize_preemptor_workloads=True,
+    )  # fmt: skip
+    run(of)
+    of.remove_workload("low")
+    of.put_workload(workload("b1", "b", at=-1, priority=9, gpu=1))
+
+    assert keys(run(of).actions) == ["high", "b1"]
+
+
+def test_what_a_plan_worked_out_is_what_its_admissions_charge():
+    things = [queue(n, "all", gpu=4) for n in "abc"]
+    things += [workload(f"{n}1", n, gpu=3 + i) for i, n in enumerate("abc")]
+    of, other = state(*things), state(*things)
+
+    run(of)
+    for key, holding in [(k, h) for q in of.queues.values() for k, h in q.holdings.items()]:
+        other.put_workload(
+            workload(key, holding.workload.cluster_queue, admission=holding.admission)
+        )
+
+    assert usage(of) == usage(other)
