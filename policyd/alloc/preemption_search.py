@@ -120,7 +120,7 @@ class Search:
         if workload.evicted or holding.preempted:
             return False
         seconds = protection.preemption if own else protection.reclaim
-        if self.state.preempted_by.get(workload.key) == self.claim.workload.uid:
+        if workload.preempted_by == self.claim.workload.uid:
             seconds = max(seconds, protection.repetition)
         now = self.state.now
         return (now if workload.reserved_at is None else workload.reserved_at) + seconds > now

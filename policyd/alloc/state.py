@@ -72,7 +72,6 @@ class State:
         queues: ClusterQueues by name, those included that only workloads know of.
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
-        preempted_by: For whom each workload was preempted last, by key: the preemptor's uid.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
         revision: Grows with every change.
         cycle: How many plans were carried out.
@@ -86,7 +85,6 @@ class State:
         sharing = settings.admission_fair_sharing
         self.ledger = None if sharing is None else UsageLedger(sharing)
         self.local_usage = {} if self.ledger is None else self.ledger.usage
-        self.preempted_by: dict[str, str] = {}
         self.now = 0.0
         self.revision = 0
         self.cycle = 0
@@ -165,7 +163,6 @@ class State:
 
     def remove_workload(self, key: str) -> None:
         """Forget a workload: it is gone, finished, or not to be queued."""
-        self.preempted_by.pop(key, None)
         if key in self._queue_of:
             self.revision += 1
             self._leave(key)
@@ -240,7 +237,6 @@ class State:
                     self._assume(action, charge=plan.usage is None)
                 case Preempt():
                     self._note_preempted(action.workload.key, preempted=True)
-                    self.preempted_by[action.workload.key] = action.preemptor.uid
                 case Requeue():
                     self._requeue(action)
 

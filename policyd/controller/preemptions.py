@@ -1,12 +1,13 @@
 """Preemptions: what becomes of the victim's status, and what both sides are told."""
 
+import re
 from typing import Final
 
 from policyd.alloc.plan import Preempt, PreemptionReason
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import JOB_UID, PREEMPTED
-from policyd.api.meta import Condition
+from policyd.api.meta import Condition, find_condition
 from policyd.controller.priorities import effective_priority
 from policyd.controller.transitions import (
     BLOCKED_ON_GATES,
@@ -25,6 +26,7 @@ _RIGHTS: Final[dict[PreemptionReason, str]] = {
     "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
 }
 _UNKNOWN: Final = "UNKNOWN"
+_PREEMPTOR: Final = re.compile(r"\(UID: ([^,()]+),")
 
 
 def preempt(
@@ -70,6 +72,16 @@ def replacement_message(workload: Workload) -> str:
         f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice"
         " aggregation"
     )
+
+
+def preemptor_of(workload: Workload) -> str:
+    """Return the uid of the workload for which another was preempted last; "" if for none.
+
+    It stands in the message of the condition, also after the victim got quota again.
+    """
+    preempted = find_condition(workload.status.conditions, PREEMPTED)
+    found = None if preempted is None else _PREEMPTOR.search(preempted.message)
+    return "" if found is None else found[1]
 
 
 def message_of(action: Preempt, preemptor: Workload | None) -> str:

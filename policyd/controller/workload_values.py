@@ -24,6 +24,7 @@ from policyd.api.pod_requests import amount
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
 from policyd.controller.conversion import tolerations
+from policyd.controller.preemptions import preemptor_of
 from policyd.controller.priorities import effective_priority
 from policyd.jobs.requests import (
     NO_RULES,
@@ -89,6 +90,7 @@ def workload_value(
         admitted=condition_true(workload.status.conditions, ADMITTED),
         reserved_at=None if admission is None else _since(workload, QUOTA_RESERVED),
         evicted=condition_true(workload.status.conditions, EVICTED),
+        preempted_by=preemptor_of(workload),
         given_back=sum(given_back.values()),
         ready=condition_true(workload.status.conditions, PODS_READY),
         replaces=_replaces(workload, settings),

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.preemption import Claim, find_targets, holdings_of, possible
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharing, Settings
@@ -244,11 +243,9 @@ def test_who_is_stopped_already_is_protected_no_longer():
 
 def test_who_was_preempted_is_not_soon_preempted_again_by_the_same_one():
     spec = queue("q", gpu=8, preemption=WITHIN, protection=Protection(repetition=60))
-    of = state(spec, running("victim", "q", gpu=8), workload("new", "q", gpu=8, priority=1))
+    victim = msgspec.structs.replace(running("victim", "q", at=90, gpu=8), preempted_by="new")
+    of = state(spec, victim)
     of.now = 100
-    of.commit(plan_cycle(of))
-    put(of, workload("victim", "q"))
-    put(of, running("victim", "q", at=90, gpu=8))
 
     again, other = claim(of, "q", priority=1, gpu=8), workload("else", "q", priority=1)
     assert preempted(of, again) == []

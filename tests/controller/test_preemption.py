@@ -1,8 +1,11 @@
 """Preemption in the cluster: who is stopped, what is told, who comes back; whatever fails."""
 
+import msgspec
 import pytest
 
 from policyd.alloc.settings import FairSharing, Settings
+from policyd.api.kueue import Workload
+from policyd.controller.preemptions import preemptor_of
 from policyd.kube import resources as r
 from tests.controller.world import World, condition, gates, held_gpus, plain, running
 
@@ -262,3 +265,21 @@ async def test_an_annotation_that_cannot_be_read_is_named_in_the_condition(world
     active = condition(status, "Active")
     assert (active["status"], active["reason"]) == ("False", "Misconfigured")
     assert "policyd.io/reclaim-min-runtime: `soon` is no length of time" in active["message"]
+
+
+async def test_who_preempted_it_is_read_from_its_status_also_afterwards(world):
+    await start(world, "victim")
+    await start(world, "urgent", "high")
+    uid = world.workload_of("urgent")["metadata"]["uid"]
+    assert preempted_by(world, "victim") == uid
+
+    world.end_job("urgent")
+    await world.pass_time(2)
+
+    assert not world.suspended("victim")
+    assert preempted_by(world, "victim") == uid
+    assert preempted_by(world, "urgent") == ""
+
+
+def preempted_by(world, name):
+    return preemptor_of(msgspec.convert(world.workload_of(name), Workload))
