@@ -99,7 +99,9 @@ def test_unsigned_literals_have_their_own_type():
         ),
         pytest.param("f(a", [(1, 4, "missing ')' at '<EOF>'")], id="bracket-missing"),
         pytest.param("((a", [(1, 4, "mismatched input '<EOF>' expecting ')'")], id="two-missing"),
-        pytest.param("f([a)", [(1, 5, "input ')' expecting {']', ','}")], id="inner-bracket-missing"),
+        pytest.param(
+            "f([a)", [(1, 5, "input ')' expecting {']', ','}")], id="inner-bracket-missing"
+        ),
         pytest.param("f(a,)", [(1, 5, "mismatched input ')'")], id="comma-behind-arguments"),
         pytest.param("a b c", [(1, 3, "mismatched input 'b' expecting <EOF>")], id="three-names"),
         pytest.param("a.", [(1, 3, "no viable alternative at input '.'")], id="dot-at-the-end"),
