@@ -86,6 +86,8 @@ ATTACKS = {
     "doubling-strings": "[s]" + ".map(x, x + x)" * 40,
     "doubling-lists": "[l]" + ".map(x, x + x)" * 40,
     "replacing": "[s]" + ".map(x, x.replace('a', 'aaaaaaaaaa'))" * 8,
+    "replacing-by-wide-characters": "cel.bind(t, s.replace('a', '\U0001f600'), "
+    "l.map(x, s.replace('a', t)))",
     "replacing-nothing": "l.map(x, s.replace('', s))",
     "splitting-and-joining": "[s]" + ".map(x, x.split('').join('aaaaaaaaaaaaa'))" * 6,
     "joining": "l.map(x, s).join(s)",

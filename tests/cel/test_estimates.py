@@ -70,6 +70,11 @@ def estimated(source):
         pytest.param("cidr('fd00::/8').containsIP('fd00::1')", 3, 6, 3, id="network"),
         pytest.param("format.dns1123Label().validate('x')", 33, 33, 9, id="format"),
         pytest.param("Object{a: 1}", 40, 40, 40, id="struct"),
+        pytest.param("optional.of(1).optMap(x, x + 1)", 3, 17, 17, id="operand-costs-twice"),
+        pytest.param("optional.of([1]).optFlatMap(x, x[?0])", 13, 36, 36, id="flat-map"),
+        pytest.param("optional.none().optMap(x, x)", 3, 16, 3, id="map-of-nothing"),
+        pytest.param("optional.of(1).orValue(2)", 2, 2, 1, id="alternative-is-free"),
+        pytest.param("[2, 1].sortBy(x, -x)", 80, 80, 80, id="sort-by"),
         pytest.param("dyn(1) == 1", 2, 2, 2, id="dyn"),
     ],
 )
