@@ -1,4 +1,4 @@
-"""What holds in any scenario: with preemption, fewer pods and fair sharing, until all have ended."""
+"""What holds in any scenario with preemption, fewer pods and fair sharing, until all ended."""
 
 import msgspec
 from hypothesis import given, settings
