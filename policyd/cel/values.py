@@ -209,6 +209,8 @@ def optional_index(container: Value, key: Value) -> Optional:
         if not container.present:
             return NONE
         container = container.value
+    if type(container) is dict and type(key) is str:
+        return Optional(container[key]) if key in container else NONE
     if type(container) is list:
         position = position_of(key)
         return Optional(container[position]) if 0 <= position < len(container) else NONE
