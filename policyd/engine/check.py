@@ -1,14 +1,16 @@
 """What a schema cannot say: fields that do not go together, quantities, names of labels."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 
 import msgspec
 
-from policyd.api.names import is_label_key
+from policyd.api.names import is_label_key, is_label_value
 from policyd.api.policy import (
     Expression,
     Inject,
+    MatchConstraints,
+    MatchResources,
     Policy,
     PolicyException,
     Resources,
@@ -28,6 +30,21 @@ _At = tuple[str, Path, str | None]
 """What is wrong, where, and what to do."""
 
 
+def check_selectors(
+    constraints: MatchConstraints | MatchResources, document: Document, path: Path
+) -> list[Finding]:
+    """Say what is wrong with the selectors at `path`."""
+    return [
+        document.finding(message, at, hint=hint)
+        for message, at, hint in _selectors(constraints, path)
+    ]
+
+
+def _selectors(constraints: MatchConstraints | MatchResources, path: Path) -> Iterator[_At]:
+    yield from _selector(constraints.namespace_selector, (*path, "namespaceSelector"))
+    yield from _selector(constraints.object_selector, (*path, "objectSelector"))
+
+
 def check_policy(policy: Policy, document: Document) -> list[Finding]:
     """Say what is wrong with the values of a policy whose shape is right."""
     return [
@@ -38,13 +55,7 @@ def check_policy(policy: Policy, document: Document) -> list[Finding]:
 
 def _problems(policy: Policy) -> Iterator[_At]:
     spec = policy.spec
-    constraints = ("spec", "matchConstraints")
-    selectors = {
-        "namespaceSelector": spec.match_constraints.namespace_selector,
-        "objectSelector": spec.match_constraints.object_selector,
-    }
-    for field, selector in selectors.items():
-        yield from _selector(selector, (*constraints, field))
+    yield from _selectors(spec.match_constraints, ("spec", "matchConstraints"))
     for index, validation in enumerate(spec.validations):
         yield from _validation(validation, ("spec", "validations", index))
     names = {validation.name for validation in spec.validations}
@@ -55,6 +66,8 @@ def _problems(policy: Policy) -> Iterator[_At]:
 
 
 def _selector(selector: LabelSelector, path: Path) -> Iterator[_At]:
+    for key, value in selector.match_labels.items():
+        yield from _label(key, (value,), (*path, "matchLabels", key))
     for index, requirement in enumerate(selector.match_expressions):
         at = (*path, "matchExpressions", index)
         needs_values = requirement.operator in ("In", "NotIn")
@@ -62,6 +75,16 @@ def _selector(selector: LabelSelector, path: Path) -> Iterator[_At]:
             yield f"`{requirement.operator}` needs `values`", at, None
         if not needs_values and requirement.values:
             yield f"`{requirement.operator}` takes no `values`", (*at, "values"), None
+        yield from _label(requirement.key, requirement.values, at)
+
+
+def _label(key: str, values: Iterable[str], path: Path) -> Iterator[_At]:
+    """Say what no label can be: a selector that asks for it selects nothing."""
+    if not is_label_key(key):
+        yield f"label `{key}` is not a valid name", path, None
+    for value in values:
+        if not is_label_value(value):
+            yield f"`{value}` is not a valid value of a label", path, None
 
 
 def _validation(validation: Validation, path: Path) -> Iterator[_At]:

@@ -23,6 +23,7 @@ from policyd.api.policy import (
     Validation,
 )
 from policyd.engine.bindings import BINDING_KINDS
+from policyd.engine.check import check_selectors
 from policyd.engine.compile import Form
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding
 from policyd.engine.dialects import native_places
@@ -76,6 +77,7 @@ def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
         return None, findings
     read: Any = msgspec.convert(value, _STRUCTS[kind])
     spec = read.spec
+    findings += check_selectors(spec.match_constraints, document, ("spec", "matchConstraints"))
     common = {
         "match_constraints": constraints_of(spec.match_constraints),
         "match_conditions": spec.match_conditions,
@@ -100,11 +102,15 @@ def read_binding(document: Document) -> tuple[CompiledBinding | None, list[Findi
         return None, findings
     read: Any = msgspec.convert(value, _STRUCTS[kind])
     spec = read.spec
+    if spec.match_resources is not None:
+        wrong = check_selectors(spec.match_resources, document, ("spec", "matchResources"))
+        if wrong:
+            return None, [*findings, *wrong]
     ref = spec.param_ref
     if ref is not None and bool(ref.name) == (ref.selector is not None):
         message = "`paramRef` takes one of `name` and `selector`"
-        wrong = document.finding(message, ("spec", "paramRef"), of_key=True)
-        return None, [*findings, wrong]
+        wrong = [document.finding(message, ("spec", "paramRef"), of_key=True)]
+        return None, [*findings, *wrong]
     binding = CompiledBinding(
         name=read.metadata.name,
         policy=spec.policy_name,

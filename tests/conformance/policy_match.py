@@ -5,6 +5,8 @@ import json
 import msgspec
 
 from policyd.api.policy import MatchResources
+from policyd.engine.check import check_selectors
+from policyd.engine.documents import Document
 from policyd.engine.equivalents import matched_kind
 from policyd.engine.evaluate import seen_by
 from policyd.engine.facts import Facts
@@ -36,9 +38,19 @@ def _failure(case):
     facts = Facts(request_of(case), surroundings)
     matched = seen_by(constraints, facts)
     expect = case["expect"]
+    if expect.get("errorContains"):
+        return _error_difference(constraints, expect["errorContains"])
     if (matched is not None) != expect["matches"]:
         return f"matches should be {expect['matches']}"
     return "" if matched is None else _difference(facts, matched, expect)
+
+
+def _error_difference(constraints, wanted):
+    """Say whether a selector that Go cannot parse is refused, as it is when a policy is loaded."""
+    findings = check_selectors(constraints, Document({}, "criteria"), ())
+    if any(wanted in finding.message for finding in findings):
+        return ""
+    return f"no error with `{wanted}`"
 
 
 def _difference(facts, matched, expect):

@@ -34,6 +34,10 @@ def failure(case, given=None):
 def published_difference(case, asked):
     """Say how an answer differs from what the source expects, where nobody asked an API server."""
     expect = case["expect"]
+    wanted = expect.get("errorContains")
+    if wanted:
+        said = [*map(str, asked.findings), *(str(denial) for denial in asked.decision.denials)]
+        return "" if any(wanted in text for text in said) else f"no error with `{wanted}`: {said}"
     if asked.findings:
         return f"not loaded: {asked.findings[0]}"
     if asked.decision.allowed != expect["allowed"]:
