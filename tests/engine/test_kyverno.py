@@ -1,0 +1,324 @@
+"""Kyverno's CEL policies are read as they are; what is not CEL is refused in a sentence."""
+
+import pytest
+import yaml
+
+from policyd.cel.kyverno import Chance, kyverno_values
+from policyd.engine.dialects import Dialect
+from policyd.engine.load import load_policies
+from policyd.engine.offline import namespace_lookup
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.surroundings import Surroundings
+from policyd.patch.json_patch import apply_json_patch
+from tests.engine.reviews import job, pod, request, template
+
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+NAMED = "object.spec.containers.all(c, c.name == 'sidecar')"
+CRON_JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "CronJob",
+    "metadata": {"name": "nightly", "namespace": "team-a"},
+    "spec": {"jobTemplate": {"spec": {"template": template()}}},
+}
+
+
+def kyverno(kind="ValidatingPolicy", *, rules=(RULE,), group="policies.kyverno.io/v1", **spec):
+    metadata = {"name": "p", **spec.pop("metadata", {})}
+    constraints = {"resourceRules": list(rules), **spec.pop("matchConstraints", {})}
+    spec = {"matchConstraints": constraints, **spec}
+    return {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def cluster_policy(*expressions, match=None, exclude=None, metadata=None, **rule):
+    written = {
+        "name": "r",
+        "match": match or {"any": [{"resources": {"kinds": ["Pod"]}}]},
+        "validate": {"cel": {"expressions": [{"expression": e} for e in expressions]}},
+        **({"exclude": exclude} if exclude else {}),
+        **rule,
+    }
+    return {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "p", **(metadata or {})},
+        "spec": {"validationFailureAction": "Enforce", "rules": [written]},
+    }
+
+
+def load(*documents, **dialect):
+    return load_policies(yaml.safe_dump_all(documents), "p.yaml", Dialect(**dialect))
+
+
+def decide(obj, *documents, extra=None, user="someone", **dialect):
+    loaded = load(*documents, **dialect)
+    assert not loaded.findings, "\n".join(map(str, loaded.findings))
+    more = {} if extra is None else {"extra": extra}
+    surroundings = Surroundings(namespaces=namespace_lookup((), {}), typed=False, **more)
+    asked = PolicySet(loaded.policies, exceptions=loaded.exceptions, surroundings=surroundings)
+    return asked.review(request(obj, user=user))
+
+
+@pytest.mark.parametrize(
+    ("obj", "denied"),
+    [
+        pytest.param(pod(), True, id="pod"),
+        pytest.param(job(), True, id="job"),
+        pytest.param(CRON_JOB, True, id="cron-job"),
+        pytest.param({"apiVersion": "v1", "kind": "Service", "metadata": {}}, False, id="service"),
+    ],
+)
+def test_a_policy_for_pods_stands_for_templates_too(obj, denied):
+    decision = decide(obj, kyverno(validations=[{"expression": NAMED, "message": "no"}]))
+
+    assert bool(decision.denials) is denied
+    assert all(str(d) == "ValidatingPolicy 'p' denied request: no" for d in decision.denials)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"autogen": {"podControllers": {"controllers": []}}}, id="none-is-wanted"),
+        pytest.param(
+            {"autogen": {"podControllers": {"controllers": ["deployments"]}}}, id="another-is"
+        ),
+        pytest.param(
+            {"matchConstraints": {"objectSelector": {"matchLabels": {"a": "b"}}}},
+            id="pods-are-selected",
+        ),
+        pytest.param({"rules": [RULE, RULE]}, id="several-rules"),
+    ],
+)
+def test_it_does_not_where_kyverno_would_not(changes):
+    policy = kyverno(validations=[{"expression": "false"}], **changes)
+
+    assert decide(job(), policy).allowed
+
+
+def test_a_template_keeps_the_namespace_of_its_object_and_the_object_its_kind():
+    expression = "object.metadata.namespace == 'team-a' && object.kind == 'Job'"
+    obj = job()
+    obj["spec"]["template"]["metadata"] = {"labels": {}}
+
+    assert decide(obj, kyverno(validations=[{"expression": expression}])).allowed
+
+
+def test_an_error_in_a_template_says_the_expression_as_it_is_written():
+    decision = decide(job(), kyverno(validations=[{"expression": "object.spec.nothing == 1"}]))
+
+    wanted = "expression 'object.spec.nothing == 1' resulted in error: no such key: nothing"
+    assert decision.denials[0].message == wanted
+
+
+APPLY = "Object{spec: Object.spec{containers: object.spec.containers.map(c,"
+APPLY += " Object.spec.containers{name: c.name, image: 'x'})}}"
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": APPLY}},
+            id="apply",
+        ),
+        pytest.param(
+            {
+                "patchType": "JSONPatch",
+                "jsonPatch": {
+                    "expression": "[JSONPatch{op: 'add', path: '/spec/containers/0/image',"
+                    " value: 'x'}]"
+                },
+            },
+            id="json-patch",
+        ),
+    ],
+)
+def test_a_mutation_of_pods_changes_templates(mutation):
+    policy = kyverno("MutatingPolicy", mutations=[mutation])
+    decision = decide(CRON_JOB, policy)
+    result = apply_json_patch(CRON_JOB, decision.operations)
+
+    (container,) = result["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container == {"name": "main", "image": "x"}
+    assert [o.path.rpartition("/")[2] for o in decision.operations] == ["image"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "allowed"),
+    [
+        pytest.param("object.metadata.namespace == 'team-a'", True, id="applies"),
+        pytest.param("object.metadata.namespace == 'team-b'", False, id="does-not"),
+    ],
+)
+def test_an_exception_lifts_the_policies_it_names(condition, allowed):
+    exception = {
+        "apiVersion": "policies.kyverno.io/v1",
+        "kind": "PolicyException",
+        "metadata": {"name": "e"},
+        "spec": {
+            "policyRefs": [{"name": "p", "kind": "ValidatingPolicy"}],
+            "matchConditions": [{"name": "c", "expression": condition}],
+        },
+    }
+    decision = decide(pod(), kyverno(validations=[{"expression": "false"}]), exception)
+
+    assert decision.allowed is allowed
+    assert decision.audit_annotations.get("lifted-by") == ("p: e" if allowed else None)
+
+
+def test_an_exception_may_hand_over_what_is_to_be_allowed():
+    expression = "object.spec.containers.all(c, c.name in exceptions.allowedValues)"
+    exception = {
+        "apiVersion": "policies.kyverno.io/v1",
+        "kind": "PolicyException",
+        "metadata": {"name": "e"},
+        "spec": {"policyRefs": [{"name": "p"}], "allowedValues": ["main"]},
+    }
+    policy = kyverno(validations=[{"expression": expression}])
+
+    assert not decide(pod(), policy).allowed
+    assert decide(pod(), policy, exception).allowed
+
+
+FLUX = {"any": [{"resources": {"namespaces": ["team-*"]}}]}
+
+
+@pytest.mark.parametrize(
+    ("match", "exclude", "denied"),
+    [
+        pytest.param({"any": [{"resources": {"kinds": ["v1/Pod"]}}]}, None, True, id="kind"),
+        pytest.param({"any": [{"resources": {"kinds": ["apps/*/Pod"]}}]}, None, False, id="group"),
+        pytest.param(None, FLUX, False, id="excluded-namespace"),
+        pytest.param(None, {"any": [{"clusterRoles": ["admin"]}]}, True, id="roles-are-not-known"),
+        pytest.param(
+            None,
+            {"any": [{"subjects": [{"kind": "User", "name": "someone"}]}]},
+            False,
+            id="excluded-user",
+        ),
+        pytest.param(
+            {"all": [{"resources": {"kinds": ["Pod"]}}, {"resources": {"names": ["b*"]}}]},
+            None,
+            False,
+            id="all-must-match",
+        ),
+        pytest.param(
+            {"any": [{"resources": {"kinds": ["Pod"], "names": ["?"]}}]}, None, True, id="name"
+        ),
+    ],
+)
+def test_a_cluster_policy_concerns_what_its_blocks_pick(match, exclude, denied):
+    decision = decide(pod(), cluster_policy("false", match=match, exclude=exclude))
+
+    assert bool(decision.denials) is denied
+
+
+@pytest.mark.parametrize(
+    ("annotation", "denied"),
+    [
+        pytest.param(None, True, id="all"),
+        pytest.param("none", False, id="none"),
+        pytest.param("Deployment,Job", True, id="named"),
+        pytest.param("Deployment", False, id="another"),
+    ],
+)
+def test_a_cluster_policy_says_by_annotation_which_controllers_it_is_for(annotation, denied):
+    key = "pod-policies.kyverno.io/autogen-controllers"
+    metadata = {} if annotation is None else {"annotations": {key: annotation}}
+
+    assert bool(decide(job(), cluster_policy(NAMED, metadata=metadata)).denials) is denied
+
+
+def test_preconditions_and_the_message_of_the_rule_count():
+    policy = cluster_policy(
+        "false",
+        celPreconditions=[{"name": "c", "expression": "object.metadata.name == 'a'"}],
+    )
+    policy["spec"]["rules"][0]["validate"]["message"] = "the rule's"
+
+    assert [d.message for d in decide(pod(), policy).denials] == ["the rule's"]
+    assert decide(pod(name="b"), policy).allowed
+
+
+def test_a_finding_points_into_the_rule():
+    (finding,) = load(cluster_policy("objct.x == 1")).findings
+
+    assert finding.field == "spec.rules[0].validate.cel.expressions[0].expression"
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        pytest.param(kyverno("GeneratingPolicy"), "generates objects", id="generate"),
+        pytest.param(kyverno("DeletingPolicy"), "deletes objects", id="delete"),
+        pytest.param(kyverno("ImageValidatingPolicy"), "verifies images", id="images"),
+        pytest.param(
+            kyverno("ValidatingPolicy", evaluation={"mode": "JSON"}), "for any JSON", id="json"
+        ),
+        pytest.param(
+            kyverno("MutatingPolicy", mutations=[], targetMatchConstraints={"a": 1}),
+            "changes objects that exist already",
+            id="existing",
+        ),
+        pytest.param(
+            cluster_policy(validate={"pattern": {"spec": {}}}), "validates by patterns", id="old"
+        ),
+        pytest.param(
+            cluster_policy(generate={"kind": "ConfigMap"}), "generates objects", id="old-generate"
+        ),
+    ],
+)
+def test_what_policyd_does_not_do_is_refused_in_a_sentence(document, said):
+    loaded = load(document)
+
+    assert loaded.policies == ()
+    assert said in loaded.findings[0].message
+
+
+def test_a_policy_that_is_not_for_admission_is_not_used():
+    loaded = load(
+        kyverno(validations=[{"expression": "true"}], evaluation={"admission": {"enabled": False}})
+    )
+
+    assert loaded.policies == ()
+    assert loaded.findings[0].severity == "warning"
+
+
+class Cluster:
+    def get(self, api_version, resource, namespace, name):
+        return {"data": {"allowed": "a"}}
+
+
+READING = kyverno(
+    validations=[
+        {
+            "expression": "object.metadata.name =="
+            " resource.Get('v1', 'configmaps', 'x', 'y').data.allowed"
+        }
+    ]
+)
+
+
+def test_the_cluster_is_read_if_it_is_given_and_refused_with_a_word_if_not():
+    given = kyverno_values(resources=Cluster())
+
+    assert decide(pod(), READING, extra=given).allowed
+    assert "needs a cluster to read from" in decide(pod(), READING).denials[0].message
+
+
+def test_the_time_is_what_the_caller_says():
+    policy = kyverno(validations=[{"expression": "time.now() > timestamp('2026-01-01T00:00:00Z')"}])
+    later = Chance(now=lambda: 1_800_000_000 * 10**9)
+
+    assert decide(pod(), policy, chance=later).allowed
+
+
+def test_a_namespaced_policy_keeps_to_its_namespace():
+    def named(namespace):
+        return kyverno(
+            "NamespacedValidatingPolicy",
+            validations=[{"expression": "false"}],
+            metadata={"namespace": namespace},
+        )
+
+    assert not decide(pod(), named("team-a")).allowed
+    assert decide(pod(), named("team-b")).allowed
