@@ -2,7 +2,8 @@
 
 from policyd.cel import ast, cost
 from policyd.cel.checked import TypeReference, VariableReference
-from policyd.cel.generator import Atom, Generator, Probe
+from policyd.cel.generator import Atom, Generator
+from policyd.cel.lines import Probe
 from policyd.cel.values import TypeValue
 
 _CANNOT_SELECT = frozenset(

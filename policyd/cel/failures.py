@@ -5,7 +5,7 @@ from typing import Final
 
 from policyd.cel.cost import Budget
 from policyd.cel.errors import CelCostError, CelError, CelInternalError
-from policyd.cel.generator import Probe
+from policyd.cel.lines import Probe
 from policyd.cel.values import unselectable
 
 FILE: Final = "<cel>"

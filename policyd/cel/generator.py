@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from policyd.cel import ast
 from policyd.cel.checked import Checked
 from policyd.cel.environment import Environment
-from policyd.cel.record import Record
+from policyd.cel.lines import Block, Generated, Line, Probe
 from policyd.cel.types import DYN, Type
 from policyd.cel.values import type_name
 
@@ -37,31 +37,6 @@ class Atom(NamedTuple):
     value: tuple[Any] | None = None
 
 
-class Probe(NamedTuple):
-    """How to tell what was selected from what when a line fails: names of local variables.
-
-    `key` is the selected field itself, or the name of the variable that holds it.
-    """
-
-    container: str
-    key: str
-    key_is_variable: bool = False
-
-
-class Line:
-    """A line of the generated source; an empty `text` is left out."""
-
-    __slots__ = ("indent", "position", "probe", "text")
-
-    def __init__(
-        self, indent: int, text: str, position: int | None = None, probe: Probe | None = None
-    ) -> None:
-        self.indent = indent
-        self.text = text
-        self.position = position
-        self.probe = probe
-
-
 class Local(NamedTuple):
     """A variable of a macro: how to read it, and the names of generated code that takes."""
 
@@ -72,20 +47,6 @@ class Local(NamedTuple):
 def local(atom: Atom) -> Local:
     """Return a variable that is in one of generated code."""
     return Local(lambda: atom, (atom.code,))
-
-
-class _Block(Record):
-    line: Line
-    cost: int = 0
-
-
-class Generated(Record):
-    """The source of the function `cel`, its constants, and what each line is for."""
-
-    source: str
-    constants: dict[str, Any]
-    lines: list[Line]
-    roots: frozenset[str]
 
 
 Emit = Callable[["Generator", Any], Atom]
@@ -119,7 +80,7 @@ class Generator:
         self._temporaries = 0
         self._indent = 2
         self._nesting = 0
-        self._blocks: list[_Block] = []
+        self._blocks: list[Block] = []
 
     def generate(self) -> Generated:
         """Write the whole function."""
@@ -220,7 +181,7 @@ class Generator:
             self._indent += 1
         line = Line(self._indent, "")
         self.lines.append(line)
-        self._blocks.append(_Block(line))
+        self._blocks.append(Block(line))
         if check:
             self.line("if c > m: R_exceed()")
         start = len(self.lines)

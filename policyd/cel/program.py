@@ -35,8 +35,9 @@ from policyd.cel.errors import (
     locate,
 )
 from policyd.cel.failures import FILE, PLACES, translate
-from policyd.cel.generator import Emit, Generated, Generator
+from policyd.cel.generator import Emit, Generator
 from policyd.cel.globals import GLOBALS
+from policyd.cel.lines import Generated
 from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, Type, list_of
