@@ -159,9 +159,16 @@ def emit_bind(generator: Generator, node: ast.Bind) -> Atom:
 
 
 def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
-    """Write `optMap` or `optFlatMap`."""
-    operand = generator.emit_named(node.operand)
-    result = generator.temporary()
+    """Write `optMap` or `optFlatMap`.
+
+    cel-go asks the operand whether it has a value, and evaluates it again to get it: where there is
+    one, the operand costs twice what it costs.
+    """
+    again, result = generator.temporary(), generator.temporary()
+    generator.line(f"{again} = c")
+    with generator.block("if True:"):
+        operand = generator.emit_named(node.operand)
+    generator.line(f"{again} = c - {again}")
     generator.charge(1)
     value = Atom(generator.temporary())
     generator.line(f"R_need_optional({operand.code})", node.position)
@@ -169,12 +176,14 @@ def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
         generator.block(f"if {operand.code}.present:"),
         generator.bound({node.name: local(value)}),
     ):
-        generator.charge(2)
+        generator.charge(_empty(generator, cost.LIST) + (1 if node.flat else 2))
+        generator.line(f"c += {again}")
         generator.line(f"{value.code} = {operand.code}.value")
         body = generator.emit(node.body)
         wrap = "R_need_optional" if node.flat else "R_Optional"
         generator.line(f"{result} = {wrap}({body.code})", node.position)
     with generator.block("else:"):
+        generator.charge(1)
         generator.line(f"{result} = R_NONE")
     return Atom(result, "optional_type")
 
