@@ -22,14 +22,14 @@ class _Kind(NamedTuple):
         order: Kinds that go first have a lower one.
         reason: Why they would be preempted.
         spared: Whether they are when the claim borrows.
-        path: Cells of the queue and of cohorts above it, of each a tuple; if one of them is within
-            its quota nothing is taken from below it. Empty for the claim's own queue.
+        path: The queue, and cohorts above it; if one of them is within its quota nothing is taken
+            from below it. Empty for the claim's own queue.
     """
 
     order: int
     reason: PreemptionReason
     spared: bool = False
-    path: tuple[tuple[int, ...], ...] = ()
+    path: tuple[Node, ...] = ()
 
 
 _OWN = _Kind(2, "InClusterQueue")
@@ -78,7 +78,7 @@ def _attempt(search: Search, options: Iterable[_Option], *, borrowing: bool) -> 
     for (_, holding, _), kind in options:
         if borrowing and kind.spared:
             continue
-        if any(search.within_nominal(cells) for cells in kind.path):
+        if kind.path and any(map(search.within_nominal, kind.path)):
             continue
         search.remove(holding)
         victims.append(Victim(holding, kind.reason))
@@ -94,8 +94,8 @@ def _others(search: Search) -> Iterator[_Option]:
     node = search.node
     while node.parent is not None:
         cohort = node.parent
-        for queue, path in _borrowers(search, cohort, node):
-            for candidate in search.others(queue):
+        for path in _borrowers(search, cohort, node):
+            for candidate in search.others(path[0]):
                 yield candidate, _kind(search, candidate, path, advantage=advantage)
         fits, rest = _fill(tree, {tree.parent[cell]: amount for cell, amount in rest.items()})
         advantage = advantage or fits
@@ -113,25 +113,20 @@ def _fill(tree: QuotaTree, charges: Mapping[int, int]) -> tuple[bool, dict[int, 
     return fits, rest
 
 
-def _borrowers(
-    search: Search, top: Node, without: Node
-) -> Iterator[tuple[Node, tuple[tuple[int, ...], ...]]]:
-    """Yield the queues below `top` that use more than they have, with the cells on their path."""
+def _borrowers(search: Search, top: Node, without: Node) -> Iterator[tuple[Node, ...]]:
+    """Yield the queues below `top` that use more than they have, with the cohorts between."""
     for child in top.children.values():
-        if child is without:
-            continue
-        cells = search.cells(child)
-        if search.within_nominal(cells):
+        if child is without or search.within_nominal(child):
             continue
         if child.queue:
-            yield child, (cells,)
+            yield (child,)
         else:
-            for queue, path in _borrowers(search, child, without):
-                yield queue, (*path, cells)
+            for path in _borrowers(search, child, without):
+                yield (*path, child)
 
 
 def _kind(
-    search: Search, candidate: Candidate, path: tuple[tuple[int, ...], ...], *, advantage: bool
+    search: Search, candidate: Candidate, path: tuple[Node, ...], *, advantage: bool
 ) -> _Kind:
     if advantage:
         return _Kind(0, "InCohortReclamation", path=path)

@@ -41,7 +41,7 @@ def _candidates(search: Search) -> Iterable[Candidate]:
     if not search.reclaims:
         return
     for node in descendants(search.node.root):
-        if node.queue and node is not search.node and not search.within_nominal(search.cells(node)):
+        if node.queue and node is not search.node and not search.within_nominal(node):
             yield from search.others(node)
 
 
@@ -67,17 +67,16 @@ class FairSearch:
     def fits(self) -> bool:
         """Tell whether the claim, counted as used, is not more than there is."""
         available = self.search.tree.available
-        return all(available(cell) >= 0 for cell in self.search.charges) and (
-            self.search.claim.places()
-        )
+        for cell in self.search.charges:
+            if available(cell) < 0:
+                return False
+        return self.search.claim.places()
 
     def first(self, candidates: Iterable[Candidate], strategy: Strategy) -> bool:
         """Choose by the first strategy until the claim fits."""
         search, own = self.search, self.search.node
         gates = search.state.settings.gates
-        entitled = gates.fair_sharing_preempt_within_nominal and search.within_nominal(
-            search.claim.short
-        )
+        entitled = gates.fair_sharing_preempt_within_nominal and search.within_nominal(own)
         waiting = by_queue(candidates)
         order = Order(self, waiting)
         while (node := order.next()) is not None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import UNPROTECTED, FlavorResource, Protection
+from policyd.alloc.quota import NOWHERE
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Workload
 
@@ -103,7 +104,7 @@ class Search:
     def _candidates(self, node: Node, policy: str) -> Iterator[Candidate]:
         if policy == "Never":
             return
-        cells = frozenset(self.cells(node))
+        cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
         preemptor, removed = self.claim.workload, self.claim.removed
         own, queue = node is self.node, self.state.queues[node.name]
         protection = UNPROTECTED if queue.spec is None else queue.spec.protection
@@ -125,14 +126,14 @@ class Search:
         now = self.state.now
         return (now if workload.reserved_at is None else workload.reserved_at) + seconds > now
 
-    def cells(self, node: Node) -> tuple[int, ...]:
-        """Return the cells of a node of which the claim lacks something."""
-        return tuple([node.cells[names] for names in self.names if names in node.cells])
-
-    def within_nominal(self, cells: Iterable[int]) -> bool:
-        """Tell whether of none of the cells more is used than the node has."""
-        usage, subtree = self.tree.usage, self.tree.subtree
-        return all(usage[cell] <= subtree[cell] for cell in cells)
+    def within_nominal(self, node: Node) -> bool:
+        """Tell whether a node has all it uses of what the claim lacks."""
+        usage, subtree, cells = self.tree.usage, self.tree.subtree, node.cells
+        for names in self.names:
+            cell = cells.get(names, NOWHERE)
+            if cell >= 0 and usage[cell] > subtree[cell]:
+                return False
+        return True
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Tell whether the claim fits now."""
