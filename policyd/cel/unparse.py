@@ -100,8 +100,8 @@ def _call(node: ast.Call) -> str:
         left, right = node.arguments
         return f"{_within(left, tightness)} {operator} {_within(right, tightness + 1)}"
     if node.target is None and node.function in _PREFIX:
-        # `-1` is a number, and not the negative of one.
-        tightness = _MEMBER + 1 if _is_number(node.arguments[0]) else _UNARY
+        # `-1` is a number, not the negative of one, and `--x` is x.
+        tightness = _MEMBER + 1 if _is_number(node.arguments[0]) else _MEMBER
         return f"{_PREFIX[node.function]}{_within(node.arguments[0], tightness)}"
     target = f"{_within(node.target, _MEMBER)}." if node.target else ""
     return f"{target}{node.function}({', '.join(map(unparse, node.arguments))})"

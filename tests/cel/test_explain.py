@@ -200,6 +200,7 @@ def test_the_whole_is_what_it_is_without_explanation(source):
         "o.optMap(v, v).optFlatMap(v, optional.of(v))",
         "has(a.b) == (1 == 2) && size('a') < (-1)",
         "math.abs(-1) + {}.size()",
+        "-(-(0.5)) - -(-x) == 1.0 && !(!y)",
     ],
 )
 def test_text_is_written_as_it_may_be_read_again(source):
