@@ -4,8 +4,10 @@ import pytest
 import yaml
 
 from policyd.api import crd, kinds
+from policyd.api.configuration import check_configuration, decode_configuration
 from policyd.engine.cases import load_cases
 from policyd.engine.load import load_policies
+from policyd.errors import ConfigurationError
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
 from policyd.patch.builtin_types import decode_typed
@@ -55,6 +57,7 @@ def test_yaml_says_what_its_kind_knows(block):
             id="kueue",
         ),
         pytest.param({"apiVersion": "v1", "kind": "Pot"}, id="kind"),
+        pytest.param({"apiVersion": "v1", "kind": "Configuration"}, id="configuration"),
         pytest.param({"cases": [{"name": "a", "expects": {}}]}, id="cases"),
     ],
 )
@@ -69,8 +72,16 @@ def mistakes(document):
     if "kind" not in document:
         return []
     api_version, kind = document["apiVersion"], document["kind"]
+    if kind == "Configuration":
+        try:
+            return check_configuration(decode_configuration(document))[1]
+        except ConfigurationError as error:
+            return [str(error)]
     if (api_version, kind) in CUSTOM:
         return custom_mistakes(document, CUSTOM[api_version, kind])
+    loaded = load_policies(yaml.safe_dump(document), "")
+    if loaded.policies or loaded.bindings or loaded.exceptions:
+        return [finding.message for finding in loaded.findings]
     group, _, version = api_version.rpartition("/")
     built_in = kinds.resource_for_kind(group, version, kind)
     if built_in is None:
