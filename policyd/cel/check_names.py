@@ -14,6 +14,19 @@ from policyd.errors import did_you_mean
 
 Check = Callable[["Checker", Any], Type]
 
+_MUTATIONS: Final = "mutations"
+_KYVERNO: Final = "Kyverno's policies"
+ELSEWHERE: Final = {
+    **dict.fromkeys(("Object", "JSONPatch", "jsonpatch", "escapeKey"), _MUTATIONS),
+    **dict.fromkeys(("math", "base64", "bind", "hash", "gzip", "x509", "random"), _KYVERNO),
+    **dict.fromkeys(("parseImageReference", "parseServiceAccount", "listObjToMap"), _KYVERNO),
+    **dict.fromkeys(("globalContext", "image", "sha256", "sha1", "md5"), _KYVERNO),
+    **dict.fromkeys(("pod", "workload", "gpus"), "policyd's own policies"),
+    "authorizer": "validations, mutations and match conditions",
+    "variables": "validations, mutations and messages",
+}
+"""Where names are known that are not known everywhere."""
+
 TYPE_NAMES: Final = {
     **{kind.name: kind for kind in (types.BOOL, types.INT, types.UINT, types.DOUBLE)},
     **{kind.name: kind for kind in (types.STRING, types.BYTES, types.NULL)},
@@ -139,6 +152,8 @@ class Checker:
         since = self.environment.unavailable.get(name)
         if since is not None:
             return f"`{name}` needs Kubernetes {since[0]}.{since[1]}"
+        if name in ELSEWHERE:
+            return f"`{name}` is there in {ELSEWHERE[name]} only"
         known = {known for known, _ in self.scopes}
         known.update(self.environment.variables, self.environment.functions)
         # A method of that name is no help where a variable is meant.

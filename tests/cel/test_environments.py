@@ -49,6 +49,28 @@ def test_a_place_has_no_others(place, source):
         compile_expression(source, environment_named(place))
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "hint"),
+    [
+        pytest.param("vap", "Object{}", "`Object` is there in mutations only", id="object"),
+        pytest.param("vap", "pod", "`pod` is there in policyd's own policies only", id="pod"),
+        pytest.param("vap", "md5('a')", "`md5` is there in Kyverno's policies only", id="kyverno"),
+        pytest.param(
+            "conditions",
+            "variables.x",
+            "`variables` is there in validations, mutations and messages only",
+            id="variables",
+        ),
+        pytest.param("vap-1.33", "[1].sortBy(x, x)", "`sortBy` needs Kubernetes 1.34", id="macro"),
+    ],
+)
+def test_what_another_place_has_is_known(name, source, hint):
+    with pytest.raises(CelCompileError) as caught:
+        compile_expression(source, environment_named(name))
+
+    assert hint in [issue.hint for issue in caught.value.issues]
+
+
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
 def test_every_version_has_every_place(version):
     major, minor = version
