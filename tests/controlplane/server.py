@@ -131,6 +131,10 @@ class ControlPlane:
         """The certificates that the API server's certificate is verified with, in PEM."""
         return self.site.authority.read_bytes()
 
+    def pid(self, component: str) -> int:
+        """Return the process id of a component that runs."""
+        return self._components[component].pid
+
     def log(self, component: str) -> str:
         """Return what a component has logged."""
         return self._components[component].log.read_text(errors="replace")
