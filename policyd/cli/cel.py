@@ -92,8 +92,12 @@ def explain_command(**given: Unpack[_Given]) -> None:
     _print(explanation, "text")
 
 
+def _complete(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+    return [name for name in function_names() if name.startswith(begun)]
+
+
 @command.command("functions")
-@click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=lambda *_: function_names())
+@click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=_complete)
 @ENV
 def functions_command(names: tuple[str, ...], env: Environment) -> None:
     r"""Say what functions there are, or how those called NAME are called.

@@ -12,7 +12,12 @@ from policyd.api.admission import Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cel import Environment, LazyVariables, compile_expression
 from policyd.cel.cost import Budget
-from policyd.cel.environments import PLACES, UnknownEnvironmentError, environment_named
+from policyd.cel.environments import (
+    PLACES,
+    VERSIONS,
+    UnknownEnvironmentError,
+    environment_named,
+)
 from policyd.cel.functions import Version
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.types import Type
@@ -68,10 +73,20 @@ def _environment(_context: click.Context, _option: click.Parameter, value: str) 
         raise click.BadParameter(f"{error}{hint}") from error
 
 
+def _complete(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    """Complete a place, then its version."""
+    place, dash, _ = begun.partition("-")
+    if not dash:
+        return [each for each in _PLACES if each.startswith(begun)]
+    names = (f"{place}-{major}.{minor}" for major, minor in VERSIONS)
+    return [name for name in names if name.startswith(begun)]
+
+
 ENV: Final = click.option(
     "--env",
     default="vap",
     callback=_environment,
+    shell_complete=_complete,
     metavar="PLACE[-VERSION]",
     help=f"Where the expression stands: {', '.join(_PLACES)}; as in map-1.37.",
 )

@@ -63,6 +63,9 @@ def test_bash_takes_the_script_and_completes_by_it(tmp_path):
         pytest.param("c", [name for name in COMMANDS if name.startswith("c")], id="by-letter"),
         pytest.param("apply --operation ", ["CREATE", "UPDATE", "DELETE"], id="choices"),
         pytest.param("--ver", ["--version"], id="own-options"),
+        pytest.param("cel eval --env m", ["map", "message"], id="places"),
+        pytest.param("cel eval --env map-1.37", ["map-1.37"], id="versions"),
+        pytest.param("cel functions isLe", ["isLessThan"], id="functions"),
     ],
 )
 def test_what_is_offered_fits_what_was_typed(words, offered):
