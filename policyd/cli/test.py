@@ -11,7 +11,7 @@ import click
 
 from policyd.cli.files import content, load
 from policyd.cli.report import as_json, count, show_all
-from policyd.engine.cases import Outcome, load_cases, run_case
+from policyd.engine.cases import Outcome, load_cases, run_case, uncovered
 from policyd.engine.findings import Finding
 from policyd.policy_files import CASES, SUFFIXES, policy_files
 
@@ -26,6 +26,8 @@ class _Tested:
     path: Path
     outcomes: tuple[Outcome, ...]
     findings: tuple[Finding, ...]
+    uncovered: tuple[tuple[str, str], ...] = ()
+    """The validations that no case violates: policy, and where the validation stands."""
 
 
 @click.command("test")
@@ -34,9 +36,15 @@ class _Tested:
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it."
 )
 @click.option("-k", "--keyword", default="", help="Run only the cases whose name has this in it.")
+@click.option("--coverage", is_flag=True, help="Fail if no case violates a validation.")
 @click.option("-v", "--verbose", is_flag=True, help="Name the cases that pass, too.")
 def command(
-    paths: tuple[Path, ...], output: Literal["text", "json"], keyword: str, *, verbose: bool
+    paths: tuple[Path, ...],
+    output: Literal["text", "json"],
+    keyword: str,
+    *,
+    verbose: bool,
+    coverage: bool,
 ) -> None:
     r"""Run the cases beside the policies in PATHS.
 
@@ -44,11 +52,14 @@ def command(
     object, and what must come of it; an expectation about a request that no policy concerned itself
     with fails, and whatever is changed is sent a second time and must stay as it is.
 
+    A validation that no case violates may refuse nothing at all: --coverage names those.
+
     Exits with 0 if all pass, 1 if any does not.
 
     \b
     Examples:
       policyd test policies/
+      policyd test --coverage policies/
       policyd test policies/gpu/cap-gpus/cases.yaml -k "eight"
       policyd test -o json policies/ | jq '.failed'
 
@@ -73,8 +84,11 @@ def command(
         click.echo(json.dumps(_as_json(tested), indent=2))
     else:
         _show(tested, verbose=verbose)
+        for one in tested if coverage else ():
+            _show_uncovered(one)
     failed = any(one.findings or not all(o.passed for o in one.outcomes) for one in tested)
-    sys.exit(1 if failed else 0)
+    lacking = coverage and any(one.uncovered for one in tested)
+    sys.exit(1 if failed or lacking else 0)
 
 
 def _case_files(path: Path) -> list[Path]:
@@ -114,7 +128,8 @@ def _test(path: Path, keyword: str) -> _Tested:
     if cases is None or findings:
         return _Tested(path, (), tuple(findings))
     chosen = [case for case in cases.cases if keyword in case.name]
-    return _Tested(path, tuple(run_case(case, cases, loaded) for case in chosen), ())
+    outcomes = tuple(run_case(case, cases, loaded) for case in chosen)
+    return _Tested(path, outcomes, (), tuple(uncovered(loaded, outcomes)))
 
 
 def _show(tested: Sequence[_Tested], *, verbose: bool) -> None:
@@ -132,6 +147,12 @@ def _show(tested: Sequence[_Tested], *, verbose: bool) -> None:
     parts = [passed, *([f"{failed} failed"] if failed else [])]
     parts += [f"{count(broken, 'folder')} could not be tested"] if broken else []
     click.secho(", ".join(parts), fg="red" if failed or broken else "green")
+
+
+def _show_uncovered(tested: _Tested) -> None:
+    for policy, validation in tested.uncovered:
+        message = f"{tested.path}: no case violates `{validation}` of `{policy}`"
+        click.secho(message, fg="yellow", err=True)
 
 
 def _show_failure(path: Path, outcome: Outcome) -> None:
@@ -157,4 +178,15 @@ def _as_json(tested: Sequence[_Tested]) -> dict[str, Any]:
     ]
     findings = [as_json(finding) for one in tested for finding in one.findings]
     failed = sum(not case["passed"] for case in cases)
-    return {"passed": len(cases) - failed, "failed": failed, "findings": findings, "cases": cases}
+    lacking = [
+        {"file": str(one.path), "policy": policy, "validation": validation}
+        for one in tested
+        for policy, validation in one.uncovered
+    ]
+    return {
+        "passed": len(cases) - failed,
+        "failed": failed,
+        "findings": findings,
+        "cases": cases,
+        "uncovered": lacking,
+    }

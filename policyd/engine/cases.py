@@ -6,7 +6,7 @@ whatever is changed must stay the same when it is sent again.
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
@@ -109,6 +109,8 @@ class Outcome:
     case: Case
     problems: tuple[str, ...]
     difference: tuple[str, ...] = ()
+    violated: frozenset[tuple[str, str]] = frozenset()
+    """The validations that were not true: the policy's id, and where the validation stands."""
 
     @property
     def passed(self) -> bool:
@@ -165,7 +167,23 @@ def run_case(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
         if lines:
             problems.append("the object came out differently")
             difference += lines
-    return Outcome(case, tuple(problems), tuple(difference))
+    violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
+    return Outcome(case, tuple(problems), tuple(difference), violated)
+
+
+def uncovered(loaded: Loaded, outcomes: Iterable[Outcome]) -> list[tuple[str, str]]:
+    """Return the validations that no case violates: nobody knows whether they refuse anything.
+
+    Returns:
+        The policy's id, and where the validation stands, in the order of the policies.
+    """
+    violated = frozenset[tuple[str, str]]().union(*(outcome.violated for outcome in outcomes))
+    return [
+        (policy.id, validation.place)
+        for policy in loaded.policies
+        for validation in policy.validations
+        if (policy.id, validation.place) not in violated
+    ]
 
 
 def _authorize(case: Case) -> Authorize:

@@ -25,6 +25,7 @@ class Denial:
             about the object as a whole.
         lead: Who refuses, in the API server's words, if the policy is of its kinds or Kyverno's.
         kind: The kind of the policy.
+        origin: What tells the policy from all others.
         status: The HTTP status of the refusal, if it does not follow from the reason.
         failed: Whether the policy could not be evaluated, so that this is not what it says.
     """
@@ -37,6 +38,7 @@ class Denial:
     path: str = ""
     lead: str = ""
     kind: str = "Policy"
+    origin: str = ""
     status: int = 0
     failed: bool = False
 
@@ -77,6 +79,7 @@ class Decision:
         operations: How the object is changed, to be applied in order to the object as it came.
         matched: The policies that concerned the request, selectors and conditions included.
         failures: The policies that could not be evaluated.
+        objections: The validations that are not true, whatever their enforcement makes of it.
         object: The object with the operations applied, for whoever looks at it next; UNSET if no
             policy needed it decoded. Not part of what is decided.
     """
@@ -87,6 +90,7 @@ class Decision:
     operations: tuple[Operation, ...] = ()
     matched: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
+    objections: tuple[Denial, ...] = field(default=(), compare=False, repr=False)
     object: Json | msgspec.UnsetType = field(default=msgspec.UNSET, compare=False, repr=False)
 
     @property

@@ -35,6 +35,7 @@ class Verdict:
 
     def __init__(self) -> None:
         self._denials: list[Denial] = []
+        self._objections: list[Denial] = []
         self._warnings: list[str] = []
         self._audit: dict[str, str] = {}
         self._audited: list[dict[str, Json]] = []
@@ -59,6 +60,7 @@ class Verdict:
         """Take a policy's objection as its enforcement says: refuse, warn, or note for audits."""
         if not policy.own:
             denial = replace(denial, lead=lead(policy, binding), kind=policy.kind)
+        self._objections.append(replace(denial, origin=policy.id))
         if "Deny" in binding.actions and denial not in self._denials:
             self._denials.append(denial)
         if "Warn" in binding.actions:
@@ -158,6 +160,7 @@ class Verdict:
             operations=tuple(operations),
             matched=tuple(self._matched),
             failures=tuple(self._failures),
+            objections=tuple(self._objections),
             object=obj,
         )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policyd.engine.cases import load_cases, run_case
+from policyd.engine.cases import load_cases, run_case, uncovered
 from policyd.engine.load import load_policies
 from policyd.engine.offline import Circumstances, namespace_lookup, request_for
 from policyd.engine.policy_set import PolicySet
@@ -58,6 +58,12 @@ class TestFolder:
 
         assert any(e.denied or e.mutated or e.result for e in expectations)
         assert any(e.skipped or e.unchanged or e.allowed for e in expectations)
+
+    def test_has_a_case_that_violates_each_validation(self, folder):
+        loaded, cases = load(folder), cases_of(folder)
+        outcomes = [run_case(case, cases, loaded) for case in cases.cases]
+
+        assert uncovered(loaded, outcomes) == []
 
     def test_has_a_readme_that_says_when_what_and_how(self, folder):
         text = (folder / "README.md").read_text()

@@ -1,0 +1,171 @@
+"""The offline commands read policies of others, from files, folders, lists and standard input."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from policyd.cli import main
+
+VAP = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: few}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - {expression: "size(object.spec.containers) <= int(params.data.most)", message: too many}
+"""
+BINDING = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec:
+  policyName: few
+  validationActions: [Deny]
+  paramRef: {name: limits, namespace: default, parameterNotFoundAction: Deny}
+"""
+LIMITS = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: default}
+data: {most: "1"}
+"""
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec: {containers: [{name: one}, {name: two}]}
+"""
+LEAD = "Pod a: denied: ValidatingAdmissionPolicy 'few' with binding 'b' denied request: "
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in (("policy", VAP), ("binding", BINDING), ("limits", LIMITS)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def run(*arguments, text=None):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=text)
+
+
+def test_policy_binding_and_params_may_be_in_different_files(folder):
+    result = run("apply", "-p", folder, "-f", "-", text=POD)
+
+    assert result.exit_code == 1
+    assert LEAD + "too many" in result.stderr
+
+
+def test_a_list_is_taken_apart(tmp_path):
+    documents = [f"  - {text.replace(chr(10), chr(10) + '    ')}" for text in (VAP, BINDING)]
+    (tmp_path / "list.yaml").write_text(
+        "apiVersion: v1\nkind: List\nitems:\n" + "\n".join(documents)
+    )
+    result = run("apply", "-p", tmp_path, "-f", "-", text=POD)
+
+    assert "no params found for policy binding" in result.stderr
+
+
+def test_a_stream_of_documents_is_read_from_standard_input():
+    result = run("check", "-o", "json", "-", text="---\n".join((VAP, BINDING, LIMITS)))
+
+    said = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert said["findings"] == []
+    assert [(p["name"], p["kind"]) for p in said["policies"]] == [
+        ("few", "ValidatingAdmissionPolicy")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(VAP, "`few` does nothing: it has no binding here", id="policy-alone"),
+        pytest.param(BINDING, "binding `b` is for `few`, which is not here", id="binding-alone"),
+    ],
+)
+def test_what_does_nothing_by_itself_is_doubtful(text, message):
+    result = run("check", "-", text=text)
+
+    assert result.exit_code == 0
+    assert f"warning: {message}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [pytest.param("1.31", 1, id="before"), pytest.param("1.33", 0, id="since")]
+)
+def test_expressions_are_checked_for_a_version_of_kubernetes(version, code):
+    text = VAP.replace("size(object.spec.containers) <=", "semver('1.2.3').major() <=")
+    result = run("check", "--kubernetes", version, "-", text="---\n".join((text, BINDING)))
+
+    assert result.exit_code == code
+
+
+CASES = """\
+cases:
+- name: two are too many
+  object:
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: a}
+    spec: {containers: [{name: a}, {name: b}]}
+  expect: {denied: too many}
+"""
+MORE = """\
+- name: two are few elsewhere
+  params:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: limits}, data: {most: "2"}}
+  object:
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: a}
+    spec: {containers: [{name: a}, {name: b}]}
+  expect: {allowed: true}
+"""
+
+
+def test_cases_are_run_with_the_params_beside_them(folder):
+    (folder / "cases.yaml").write_text(CASES)
+
+    assert run("test", folder).exit_code == 0
+
+
+def test_a_case_may_bring_its_params(folder):
+    (folder / "limits.yaml").unlink()
+    (folder / "cases.yaml").write_text("cases:\n" + MORE)
+
+    assert run("test", folder).exit_code == 0
+
+
+def test_a_case_may_say_what_the_user_may_do(tmp_path):
+    asking = VAP.replace("  paramKind: {apiVersion: v1, kind: ConfigMap}\n", "").replace(
+        "size(object.spec.containers) <= int(params.data.most)",
+        "authorizer.group('').resource('secrets').check('get').allowed()",
+    )
+    binding = BINDING[: BINDING.index("  paramRef")]
+    (tmp_path / "policy.yaml").write_text(f"{asking}---\n{binding}")
+    pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {}}"
+    (tmp_path / "cases.yaml").write_text(
+        f"cases:\n- {{name: may not, object: {pod}, expect: {{denied: too many}}}}\n"
+        f"- name: may\n  object: {pod}\n  permissions: [{{verb: get, resource: secrets}}]\n"
+        "  expect: {allowed: true}\n"
+    )
+
+    assert run("test", tmp_path).stdout == "2 cases passed\n"
+
+
+def test_a_validation_that_no_case_violates_is_named(folder):
+    (folder / "cases.yaml").write_text("cases:\n" + MORE)
+    (folder / "limits.yaml").unlink()
+    result = run("test", "--coverage", folder)
+
+    assert result.exit_code == 1
+    assert "no case violates `validations[0]` of `ValidatingAdmissionPolicy/few`" in result.stderr
+    (folder / "cases.yaml").write_text(CASES)
+    (folder / "limits.yaml").write_text(LIMITS)
+    assert run("test", "--coverage", folder).exit_code == 0
