@@ -50,7 +50,7 @@ class Share:
         self.dominant = dominant
         self.weight = weight
         self.weightless = weight == 0 and ratio > 0
-        self.rank = self.weightless, ratio if self.weightless else self.weighted
+        self.rank = self.weightless, ratio if self.weightless or not ratio else ratio / weight
 
     @property
     def weighted(self) -> float:
@@ -91,10 +91,11 @@ def share_of(tree: QuotaTree, node: Node) -> Share:
         totals[resource] = totals.get(resource, 0) + amount
     lendable = _lendable(tree, parent)
     ratio, dominant = 0.0, ""
-    for resource in sorted(totals):
+    for resource, total in totals.items():
         most = lendable.get(resource, 0)
-        if most > 0 and totals[resource] * _PER_MILLE / most > ratio:
-            ratio, dominant = totals[resource] * _PER_MILLE / most, resource
+        found = total * _PER_MILLE / most if most > 0 else 0.0
+        if found > ratio or (found == ratio > 0 and resource < dominant):
+            ratio, dominant = found, resource
     return Share(borrowed, ratio, dominant, node.weight)
 
 

@@ -31,7 +31,7 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
         if fair.first(candidates, strategies[0]) or (
             len(strategies) > 1 and fair.second(fair.passed_over)
         ):
-            search.fill_back(fair.victims, fair.fits)
+            search.fill_back(fair.victims, fair.fits, charged=True)
             return fair.victims
     return []
 

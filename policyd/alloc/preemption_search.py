@@ -147,18 +147,49 @@ class Search:
         """Give it back: the reverse of `remove`."""
         self.tree.charge(holding.charges)
 
-    def fill_back(self, victims: list[Victim], fits: Callable[[], bool]) -> None:
+    def fill_back(
+        self, victims: list[Victim], fits: Callable[[], bool], *, charged: bool = False
+    ) -> None:
         """Spare every victim without whom the claim `fits` too, those chosen last first.
 
-        The very last was needed: without it the claim did not fit.
+        The very last was needed: without it the claim did not fit. Who holds more of the claim's
+        pool than is left over was needed as well, and is not tried.
+
+        Args:
+            victims: Who was removed; only those that are needed are left.
+            fits: Tells whether the claim does.
+            charged: Whether the claim is counted as used.
         """
+        left = self._left_over(charged=charged)
         for index in reversed(range(len(victims) - 1)):
-            self.restore(victims[index].holding)
+            holding = victims[index].holding
+            if self._exceeds(holding, left):
+                continue
+            self.restore(holding)
             if fits():
                 victims[index] = victims[-1]
                 victims.pop()
+                left = self._left_over(charged=charged)
             else:
-                self.remove(victims[index].holding)
+                self.remove(holding)
+
+    def _left_over(self, *, charged: bool) -> dict[int, int]:
+        """Return what is left over by the claim, by the pool or cell that it takes from."""
+        available = self.tree.available
+        return {
+            self._source(cell): available(cell) - (0 if charged else amount)
+            for cell, amount in self.charges.items()
+        }
+
+    def _exceeds(self, holding: Holding, left: dict[int, int]) -> bool:
+        for cell, amount in holding.charges.items():
+            if amount > left.get(self._source(cell), amount):
+                return True
+        return False
+
+    def _source(self, cell: int) -> int:
+        pool = self.tree.pool[cell]
+        return cell if pool < 0 else pool
 
 
 def may_preempt(policy: str, preemptor: Workload, candidate: Workload) -> bool:

@@ -1,11 +1,14 @@
 """Whom a claim preempts: by priority and quota, and by shares."""
 
+from unittest.mock import patch
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.alloc.preemption import Claim, find_targets, holdings_of, possible
+from policyd.alloc.preemption_search import Search
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharing, Settings
 from tests.alloc.builders import admission, cohort, group, put, queue, quota, state, workload
@@ -392,6 +395,18 @@ def test_victims_do_not_depend_on_the_order_in_which_things_came(things, asked, 
     first, second = made(things, sharing), made(random.sample(things, len(things)), sharing)
 
     assert preempted(first, claim(first, **asked)) == preempted(second, claim(second, **asked))
+
+
+@RATE
+@given(worlds(), CLAIMS, SHARING)
+def test_who_is_spared_without_a_try_is_who_would_be_anyway(things, asked, sharing):
+    of = made(things, sharing)
+    wanted = claim(of, **asked)
+
+    with patch.object(Search, "_exceeds", lambda *_: False):
+        slowly = preempted(of, wanted)
+
+    assert preempted(of, wanted) == slowly
 
 
 @RATE
