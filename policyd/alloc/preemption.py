@@ -4,17 +4,17 @@
 while flavors are still being chosen. Both try things out in the tree and leave it as it was.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from policyd.alloc.plan import Target
 from policyd.alloc.preemption_classical import classical_victims
 from policyd.alloc.preemption_fair import fair_victims
 from policyd.alloc.preemption_search import Claim, Search, Victim
 from policyd.alloc.search import Possibility
-from policyd.alloc.state import Holding, State
+from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
 
-__all__ = ["Claim", "Possibility", "find_targets", "holdings_of", "possible"]
+__all__ = ["Claim", "Possibility", "find_targets", "possible"]
 
 
 def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:
@@ -64,12 +64,6 @@ def possible(
         return "none", level
     own = any(victim.reason == "InClusterQueue" for victim in victims)
     return ("preempt" if own else "reclaim"), level
-
-
-def holdings_of(state: State, targets: Iterable[Target]) -> list[Holding]:
-    """Return what targets hold; `state.tree.release(holding.charges)` in a trial frees it."""
-    found = (state.holding(target.workload.key) for target in targets)
-    return [holding for holding in found if holding is not None]
 
 
 def _victims(search: Search) -> list[Victim]:

@@ -41,7 +41,7 @@ def classical_victims(search: Search) -> list[Victim]:
     """Choose victims so that the claim fits; none if it cannot."""
     others = list(_others(search)) if search.reclaims else []
     kinds = {id(candidate.holding): kind for candidate, kind in others}
-    candidates = [*(candidate for candidate, _ in others), *search.own()]
+    candidates = [*(candidate for candidate, _ in others), *search.candidates(search.node)]
     options = [
         (each, kinds.get(id(each.holding), _OWN))
         for each in in_order(candidates, search.state.local_usage)
@@ -95,7 +95,7 @@ def _others(search: Search) -> Iterator[_Option]:
     while node.parent is not None:
         cohort = node.parent
         for path in _borrowers(search, cohort, node):
-            for candidate in search.others(path[0]):
+            for candidate in search.candidates(path[0]):
                 yield candidate, _kind(search, candidate, path, advantage=advantage)
         fits, rest = _fill(tree, {tree.parent[cell]: amount for cell, amount in rest.items()})
         advantage = advantage or fits

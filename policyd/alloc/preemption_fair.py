@@ -37,12 +37,10 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
 
 
 def _candidates(search: Search) -> Iterable[Candidate]:
-    yield from search.own()
-    if not search.reclaims:
-        return
-    for node in descendants(search.node.root):
+    yield from search.candidates(search.node)
+    for node in descendants(search.node.root) if search.reclaims else ():
         if node.queue and node is not search.node and not search.within_nominal(node):
-            yield from search.others(node)
+            yield from search.candidates(node)
 
 
 class FairSearch:

@@ -89,24 +89,14 @@ class Search:
         """Whether nobody at all may be a victim."""
         return not self.reclaims and self.policy.within_cluster_queue == "Never"
 
-    def own(self) -> Iterator[Candidate]:
-        """Yield the candidates of the claim's own queue."""
-        return self._candidates(self.node, self.policy.within_cluster_queue)
-
-    def others(self, node: Node) -> Iterator[Candidate]:
-        """Yield the candidates of another queue."""
-        return self._candidates(node, self.policy.reclaim_within_cohort)
-
-    def any_of(self, node: Node) -> Iterator[Candidate]:
-        """Yield those of a queue that hold what is short, whatever the policies."""
-        return self._candidates(node, "Any")
-
-    def _candidates(self, node: Node, policy: str) -> Iterator[Candidate]:
+    def candidates(self, node: Node) -> Iterator[Candidate]:
+        """Yield the candidates of a queue, its own or another."""
+        own, queue = node is self.node, self.state.queues[node.name]
+        policy = self.policy.within_cluster_queue if own else self.policy.reclaim_within_cohort
         if policy == "Never":
             return
         cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
         preemptor, removed = self.claim.workload, self.claim.removed
-        own, queue = node is self.node, self.state.queues[node.name]
         protection = UNPROTECTED if queue.spec is None else queue.spec.protection
         for key, holding in queue.holdings.items():
             if cells.isdisjoint(holding.charges) or key in removed:

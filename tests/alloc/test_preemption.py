@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.alloc.preemption import Claim, find_targets, holdings_of, possible
+from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.preemption_search import Search
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharing, Settings
@@ -342,7 +342,7 @@ def without(of, holdings, wanted, *, borrowing):
 def test_victims_are_enough_and_none_of_them_could_be_spared(things, asked, sharing):
     of = made(things, sharing)
     wanted = claim(of, **asked)
-    victims = holdings_of(of, find_targets(of, wanted))
+    victims = [of.holding(target.workload.key) for target in find_targets(of, wanted)]
 
     if victims and not without(of, [], wanted, borrowing=True):
         assert any(

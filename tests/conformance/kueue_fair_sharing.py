@@ -4,6 +4,7 @@ from policyd.alloc.fair_sharing import Contender, Share, share_of, standing
 from policyd.alloc.preemption import Claim
 from policyd.alloc.preemption_fair import FairSearch, Order, by_queue
 from policyd.alloc.preemption_search import Search, in_order
+from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import Gates
 from tests.conformance.kueue_objects import run_table
 from tests.conformance.kueue_preemption import cluster_of, key_of, pending_value
@@ -130,7 +131,10 @@ def _order(case):
     cells = state.queues[preemptor].node.cells.values()
     claim = Claim(_nobody(cluster, preemptor), {}, frozenset(cells))
     search = Search(state, claim)
-    candidates = [c for queue in queues.values() for c in search.any_of(queue.node)]
+    search.policy = PreemptionPolicy(
+        within_cluster_queue="LowerPriority", reclaim_within_cohort="Any"
+    )
+    candidates = [c for queue in queues.values() for c in search.candidates(queue.node)]
     fair, waiting = FairSearch(search), by_queue(in_order(candidates, {}))
     order, found, actions = Order(fair, waiting), [], list(given.get("actions") or ())
     while (node := order.next()) is not None:
