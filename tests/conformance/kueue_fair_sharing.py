@@ -129,11 +129,9 @@ def _order(case):
     queues = {name: state.queues[name] for name in given["candidateCQs"]}
     preemptor = given["preemptorCQ"]
     cells = state.queues[preemptor].node.cells.values()
-    claim = Claim(_nobody(cluster, preemptor), {}, frozenset(cells))
+    claim = Claim(_somebody(cluster, preemptor), {}, frozenset(cells))
     search = Search(state, claim)
-    search.policy = PreemptionPolicy(
-        within_cluster_queue="LowerPriority", reclaim_within_cohort="Any"
-    )
+    search.policy = ANYBODY
     candidates = [c for queue in queues.values() for c in search.candidates(queue.node)]
     fair, waiting = FairSearch(search), by_queue(in_order(candidates, {}))
     order, found, actions = Order(fair, waiting), [], list(given.get("actions") or ())
@@ -147,5 +145,10 @@ def _order(case):
     return "" if found == wanted else f"expected {wanted}, got {found}"
 
 
-def _nobody(cluster, queue):
-    return pending_value(cluster, {"metadata": {"name": "nobody"}, "spec": {"podSets": []}}, queue)
+ANYBODY = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
+
+
+def _somebody(cluster, queue):
+    """A workload more important than all others."""
+    spec = {"podSets": [], "priority": 2**31 - 1}
+    return pending_value(cluster, {"metadata": {"name": "somebody"}, "spec": spec}, queue)
