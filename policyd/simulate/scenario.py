@@ -17,8 +17,12 @@ from policyd.alloc.state import State
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Workload
 
-MOST_CYCLES = 100_000
-"""Cycles between two events at most, should workloads preempt each other for ever."""
+MOST_CYCLES = 1_000
+"""Cycles between two events at most.
+
+Policies may let two workloads preempt each other for ever, without time going by. A queue protects
+those who were preempted from the same preemptor if it is told to.
+"""
 
 
 class Arrival(Value, frozen=True):
@@ -95,7 +99,7 @@ class Simulation:
                     case Admit():
                         self._start(action)
                     case Preempt():
-                        self._stop(action.workload)
+                        self._stop(action)
                     case Requeue():
                         pass
             if plan.actions or ended:
@@ -122,10 +126,15 @@ class Simulation:
         if seconds is not None:
             self._ends[running.key] = self._at(self.now + seconds, running.key)
 
-    def _stop(self, victim: Workload) -> None:
-        self._ends.pop(victim.key, None)
+    def _stop(self, action: Preempt) -> None:
+        self._ends.pop(action.workload.key, None)
         pending = msgspec.structs.replace(
-            victim, admission=None, admitted=False, ready=False, reserved_at=None
+            action.workload,
+            admission=None,
+            admitted=False,
+            ready=False,
+            reserved_at=None,
+            preempted_by=action.preemptor.uid,
         )
         self.state.put_workload(pending)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
-from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.alloc.queue import Fungibility, PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.alloc.state import State
 from policyd.simulate.scenario import Arrival, Simulation
@@ -14,6 +14,9 @@ from tests.alloc.builders import put, usage
 from tests.alloc.test_properties import COHORTS, FLAVORS, NAMES, queues, workloads
 
 MOST_STEPS = 2_000
+NEVER_AGAIN = Protection(repetition=1_000.0)
+"""Else two workloads could preempt each other for ever, by the policies of their queues."""
+
 RATE = settings(deadline=None)
 
 
@@ -54,7 +57,10 @@ def scenarios(draw):
     """Queues, workloads that come and end, and whether cohorts share fairly."""
     specs = [
         msgspec.structs.replace(
-            draw(queues(name)), preemption=draw(policies()), fungibility=draw(FUNGIBILITY)
+            draw(queues(name)),
+            preemption=draw(policies()),
+            fungibility=draw(FUNGIBILITY),
+            protection=NEVER_AGAIN,
         )
         for name in draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1))
     ]
