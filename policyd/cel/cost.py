@@ -146,17 +146,24 @@ def elements(value: object, *_rest: object) -> int:
 
 def visit(value: object, *_rest: object) -> int:
     """Cost of looking at a value deep down: a tenth of a string's bytes, and 1 for each scalar."""
-    if isinstance(value, str):
-        return (len(value) if value.isascii() else len(value.encode())) // 10
-    if isinstance(value, bytes):
-        return len(value) // 10
-    if isinstance(value, list):
-        if set(map(type, value)) <= _PLAIN:
-            return len(value)
-        return sum(map(visit, value))
-    if isinstance(value, dict):
-        return sum(visit(key) + visit(part) for key, part in value.items())
-    return 1
+    total = 0
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            total += (len(part) if part.isascii() else len(part.encode())) // 10
+        elif isinstance(part, bytes):
+            total += len(part) // 10
+        elif isinstance(part, list):
+            if set(map(type, part)) <= _PLAIN:
+                total += len(part)
+            else:
+                pending += part
+        elif isinstance(part, dict):
+            pending += (*part.keys(), *part.values())
+        else:
+            total += 1
+    return total
 
 
 def pairs(values: object, *_rest: object) -> int:

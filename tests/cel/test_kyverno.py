@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelCompileError, CelError, admission_environment, compile_expression
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
@@ -262,6 +265,10 @@ def test_mutations_are_written_in_their_types():
         pytest.param("random('(a')", "not closed", id="open-group"),
         pytest.param("random('a)')", "not opened", id="closed-group"),
         pytest.param("random('*')", "nothing to repeat", id="nothing-to-repeat"),
+        pytest.param("random('(((a?){99}){99}){99}')", "more than 4096", id="random-bomb"),
+        pytest.param(f"random('{'(' * 9_000}')", "nest too deep", id="random-too-deep"),
+        pytest.param(f"json.unmarshal('{'[' * 9_000}')", "invalid JSON", id="json-too-deep"),
+        pytest.param(f"yaml.parse('{'[' * 9_000}')", "invalid YAML", id="yaml-too-deep"),
         pytest.param("random('a{2,1}')", "end lies before", id="backwards"),
         pytest.param("random('a{x}')", "a repetition is", id="no-number"),
         pytest.param("x509.decode('none')", "no certificate", id="no-certificate"),
@@ -328,3 +335,26 @@ def test_certificates_of_other_keys_than_rsa_are_refused():
 
     with pytest.raises(CelError, match="certificate should use rsa algorithm"):
         run("x509.decode(object.pem)", object={"pem": pem})
+
+
+OF_TEXT = [
+    overload
+    for overloads in kyverno_environment(chance=CHANCE).functions.values()
+    for overload in overloads
+    if overload.parameters and {kind.name for kind in overload.parameters} == {"string"}
+]
+TEXTS = st.one_of(
+    st.text(max_size=30),
+    st.text("[](){}*+?|\\^$.-,a1:/@%\n", max_size=30),
+    st.sampled_from(["-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----", "1Gi", "::1"]),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("overload", OF_TEXT, ids=lambda overload: overload.name)
+def test_functions_of_text_fail_in_cels_words_only(overload, data):
+    arguments = [data.draw(TEXTS) for _ in overload.parameters]
+
+    with suppress(CelError):
+        overload.run(*arguments)

@@ -133,9 +133,14 @@ def _decode(text: str) -> dict[str, Any]:
         read = _request
     else:
         raise CelError("there is no certificate and no certificate request in PEM")
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+    from cryptography.x509 import DuplicateExtension, UnsupportedGeneralNameType  # noqa: PLC0415
+
     try:
         return read(text.encode())
-    except ValueError as error:
+    except (
+        *(ValueError, UnsupportedAlgorithm, DuplicateExtension, UnsupportedGeneralNameType),
+    ) as error:
         raise CelError(f"invalid certificate: {error}") from None
 
 

@@ -11,9 +11,9 @@ import msgspec
 from policyd.cel.cost import WORK_LIMIT, deep_size, size_of, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
-from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.types import BYTES, DYN, STRING, Type
-from policyd.cel.values import Duration, Timestamp, no_such_overload
+from policyd.cel.values import no_such_overload
+from policyd.cel.values_as_json import as_json
 
 JSON = Type("json.Json")
 YAML = Type("yaml.Yaml")
@@ -43,38 +43,33 @@ def _parse_json(_codec: Codec, text: object) -> Any:  # noqa: ANN401 - whatever 
         raise no_such_overload("unmarshal", text)
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CelError(f"invalid JSON: {error}") from None
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Timestamp):
-        return timestamp_text(value)
-    if isinstance(value, Duration):
-        return duration_text(value)
-    raise CelError(f"no JSON for {type(value).__name__}")
-
-
 def _write_json(_codec: Codec, value: object) -> str:
-    return msgspec.json.encode(value, enc_hook=_plain, order="sorted").decode()
+    try:
+        return msgspec.json.encode(as_json(value), order="sorted").decode()
+    except RecursionError:
+        raise CelError("no JSON for what nests so deep") from None
 
 
 def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - whatever it says
     try:
         value = msgspec.yaml.decode(text)
+        if deep_size(value) > WORK_LIMIT:  # aliases make much of little
+            raise CelError("the YAML is too large")
+        return _of_yaml(value)
     except (msgspec.DecodeError, RecursionError) as error:
         raise CelError(f"invalid YAML: {error}") from None
-    if deep_size(value) > WORK_LIMIT:  # aliases make much of little
-        raise CelError("the YAML is too large")
-    return _as_json(value)
 
 
-def _as_json(value: object) -> object:
+def _of_yaml(value: object) -> object:
     """Return what JSON would say of a value of YAML: keys and dates are strings."""
     if isinstance(value, dict):
-        return {_key(key): _as_json(part) for key, part in value.items()}
+        return {_key(key): _of_yaml(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_as_json(part) for part in value]
+        return [_of_yaml(part) for part in value]
     return value.isoformat() if isinstance(value, date) else value
 
 

@@ -33,6 +33,7 @@ class _Writer:
     pattern: str
     dice: Dice
     place: int = 0
+    steps: int = 0
 
     def peek(self) -> str:
         return self.pattern[self.place : self.place + 1]
@@ -97,6 +98,9 @@ class _Writer:
         return int(least), upper
 
     def atom(self) -> str:
+        self.steps += 1
+        if self.steps > _LONGEST:
+            raise self.wrong(f"it takes more than {_LONGEST} steps")
         character = self.take()
         if character == "(":
             return self.group()
@@ -163,7 +167,10 @@ def random_text(pattern: str, dice: Dice) -> str:
         CelError: If the pattern cannot be read, or makes too much.
     """
     writer = _Writer(pattern, dice)
-    written = writer.alternatives()
+    try:
+        written = writer.alternatives()
+    except RecursionError:
+        raise writer.wrong("groups nest too deep") from None
     if writer.place < len(pattern):
         raise writer.wrong("a group is not opened")
     return written
