@@ -23,8 +23,12 @@ from policyd.engine.offline import plural_of
 from policyd.engine.workloads import find_kind
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
+from tests.live.processes import cpu_seconds
 
 T, R = TypeVar("T"), TypeVar("R")
+
+DEFINED: dict[tuple[str, str], tuple[str, bool]] = {}
+"""Plural and scope of the custom kinds that are defined on the server, by group and kind."""
 
 CONNECTIONS = 8
 WAIT_SECONDS = 60
@@ -154,20 +158,36 @@ class Live:
         Raises:
             AssertionError: If the API server refuses one.
         """
-        for answer, obj in zip(self.all(self._create, objects), objects, strict=True):
+        for obj in objects:
+            answer = self.try_create(obj)
             name = f"{obj['kind']} {obj['metadata'].get('name')}"
             assert answer.allowed or answer.code == 409, f"{name}: {answer.message}"
 
     def try_create(self, obj: Any) -> Answer:
         """Create an object, and return what comes of it."""
-        return self._create(obj)
+        return self.ask("POST", path_of(obj), obj)
 
-    def namespace(self, name: str, labels: Mapping[str, str]) -> Any:
+    def define(self, definitions: Sequence[Any]) -> None:
+        """Define custom kinds, and wait until they are served."""
+        self.create(definitions)
+        for made in definitions:
+            spec = made["spec"]
+            key = spec["group"], spec["names"]["kind"]
+            DEFINED[key] = spec["names"]["plural"], spec["scope"] == "Namespaced"
+            root = f"/apis/{spec['group']}/{spec['versions'][-1]['name']}"
+            deadline = time.monotonic() + WAIT_SECONDS
+            while not self.ask("GET", f"{root}/{spec['names']['plural']}").allowed:
+                assert time.monotonic() < deadline, f"{key} is not served"
+                time.sleep(POLL_SECONDS)
+
+    def namespace(
+        self, name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
+    ) -> Any:
         """Make sure that there is a namespace with these labels, and return it."""
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.create([made])
         path = f"/api/v1/namespaces/{name}"
-        change = {"metadata": {"labels": dict(labels)}}
+        change = {"metadata": {"labels": dict(labels), "annotations": dict(annotations or {})}}
         answer = self.ask("PATCH", path, change, content="application/merge-patch+json")
         assert answer.allowed, answer.message
         return answer.body
@@ -176,8 +196,9 @@ class Live:
         """Delete objects."""
         self.all(lambda obj: self.ask("DELETE", path_of(obj, obj["metadata"]["name"])), objects)
 
-    def _create(self, obj: Any) -> Answer:
-        return self.ask("POST", path_of(obj), obj)
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the API server has had."""
+        return cpu_seconds(self.control_plane.pid(API_SERVER))
 
     def settle(self) -> None:
         """Wait until all policies that were created or deleted so far are in force or gone.
@@ -239,6 +260,8 @@ def resource_of(obj: Any) -> tuple[str, bool]:
     built_in = resource_for_kind(group, version, obj["kind"])
     if built_in is not None:
         return built_in.plural, built_in.namespaced
+    if (group, obj["kind"]) in DEFINED:
+        return DEFINED[group, obj["kind"]]
     workload = find_kind(obj)
     return (workload.plural if workload else plural_of(obj["kind"])), True
 
@@ -251,7 +274,9 @@ def config_map(name: str) -> Any:
     }
 
 
-def definition(group: str, version: str, kind: str, plural: str) -> Any:
+def definition(
+    group: str, versions: Sequence[str], kind: str, plural: str, *, namespaced: bool = True
+) -> Any:
     """Return the definition of a custom kind that takes anything."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
@@ -263,15 +288,16 @@ def definition(group: str, version: str, kind: str, plural: str) -> Any:
         },
         "spec": {
             "group": group,
-            "scope": "Namespaced",
+            "scope": "Namespaced" if namespaced else "Cluster",
             "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
             "versions": [
                 {
                     "name": version,
                     "served": True,
-                    "storage": True,
+                    "storage": index == 0,
                     "schema": {"openAPIV3Schema": schema},
                 }
+                for index, version in enumerate(versions)
             ],
         },
     }

@@ -19,19 +19,19 @@ LIBRARY = Path(__file__).parents[2] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("cases.yaml"))
 
 CUSTOM = [
-    ("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-    ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
-    ("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
-    ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
-    ("ray.io", "v1", "RayCluster", "rayclusters"),
-    ("ray.io", "v1", "RayJob", "rayjobs"),
+    ("jobset.x-k8s.io", ["v1alpha2"], "JobSet", "jobsets"),
+    ("leaderworkerset.x-k8s.io", ["v1"], "LeaderWorkerSet", "leaderworkersets"),
+    ("kubeflow.org", ["v2beta1"], "MPIJob", "mpijobs"),
+    ("kubeflow.org", ["v1"], "PyTorchJob", "pytorchjobs"),
+    ("ray.io", ["v1"], "RayCluster", "rayclusters"),
+    ("ray.io", ["v1"], "RayJob", "rayjobs"),
 ]
 
 
 @pytest.fixture(scope="module")
 def server() -> Live:
     with live() as running:
-        running.create([definition(*kind) for kind in CUSTOM])
+        running.define([definition(*kind) for kind in CUSTOM])
         running.create(list(priority_classes()))
         yield running
 

@@ -64,6 +64,18 @@ class Trial:
     def _namespace(self) -> str:
         return "" if self.namespace is None else self.namespace["metadata"]["name"]
 
+    @property
+    def cluster_wide(self) -> bool:
+        """Whether the object is in no namespace."""
+        return not resource_of(self.object)[1]
+
+    def label(self, key: str, value: str) -> None:
+        """Put a label on the object."""
+        for obj in (self.object, self.old_object):
+            if obj:
+                metadata = obj["metadata"] = obj.get("metadata") or {}
+                metadata["labels"] = {**(metadata.get("labels") or {}), key: value}
+
     def ask(self, live: Live, obj: Any = None) -> Answer:
         """Ask the API server by dry-run; about another object if one is given."""
         obj = self.object if obj is None else obj

@@ -14,6 +14,7 @@ from policyd.local.apiserver.admission.caller import (
     no_services,
 )
 from policyd.local.apiserver.admission.chain import Admission
+from policyd.local.apiserver.admission.policies import Policies
 from policyd.local.apiserver.admission.webhooks import Webhooks
 from policyd.local.apiserver.app import Application
 from policyd.local.apiserver.bootstrap import bootstrap
@@ -88,13 +89,14 @@ class ApiServer:
         self._users: dict[str, User] = {}
         registry, store = Registry(builtin_kinds()), Store(history=options.history)
         self._caller = WebhookCaller(options.resolve_service)
+        policies = Policies(store, registry, reshape=reshape)
         webhooks = Webhooks(store, registry, self._caller, reshape=reshape)
         self._state = State(
             store=store,
             registry=registry,
             documents=Documents(registry),
             clock=self._clock,
-            admission=Admission(store, webhooks),
+            admission=Admission(store, policies, webhooks),
             pod_log=options.pod_log,
         )
         self._running: asyncio.Task[None] | None = None

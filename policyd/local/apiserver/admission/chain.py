@@ -1,7 +1,8 @@
-"""The order of admission: what is built in, then webhooks; first what mutates, then checks."""
+"""The order of admission: plug-ins, policies, webhooks; first what mutates, then what checks."""
 
 from policyd.local.apiserver.admission import plugins
 from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.admission.policies import Policies
 from policyd.local.apiserver.admission.webhooks import Webhooks
 from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.store import Store
@@ -10,8 +11,9 @@ from policyd.local.apiserver.store import Store
 class Admission:
     """What every write passes through."""
 
-    def __init__(self, store: Store, webhooks: Webhooks) -> None:
+    def __init__(self, store: Store, policies: Policies, webhooks: Webhooks) -> None:
         self._store = store
+        self._policies = policies
         self._webhooks = webhooks
 
     async def mutate(self, attributes: Attributes) -> None:
@@ -21,11 +23,13 @@ class Admission:
             StatusError: If the write is refused.
         """
         plugins.mutate(attributes, self._store)
+        self._policies.mutate(attributes)
         found = await self._webhooks.mutate(attributes)
         if not found.changed or attributes.object is None:
             return
         before = own_copy(attributes.object)
         plugins.mutate(attributes, self._store)
+        self._policies.mutate(attributes, again=True)
         again = found.again if attributes.object == before else found.asked
         await self._webhooks.mutate_again(attributes, again)
 
@@ -41,4 +45,5 @@ class Admission:
             await self._webhooks.mutate(attributes)
         else:
             plugins.check_default_class(attributes, self._store)
+        self._policies.validate(attributes)
         await self._webhooks.validate(attributes)

@@ -1,0 +1,1 @@
+"""What admission costs at a real API server: natively, by empty webhooks, and by policyd."""

@@ -1,0 +1,16 @@
+"""What processes have used, as the scheduler and the kernel account for it."""
+
+from pathlib import Path
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that all threads of a process have had."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def memory_mb(pid: int) -> float:
+    """Return the memory of a process, its share of what it shares counted."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+    return int(pss.split()[1]) / 1024
