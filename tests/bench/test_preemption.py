@@ -61,9 +61,7 @@ def cluster(queues: int, *, each: int, fair: bool) -> State:
     state.put_flavor(FlavorSpec(name="default"))
     state.put_cohort(CohortSpec(name="all"))
     total = queues * each
-    state.put_queue(
-        QueueSpec(name="lender", cohort="all", groups=groups(total), preemption=POLICY)
-    )
+    state.put_queue(QueueSpec(name="lender", cohort="all", groups=groups(total), preemption=POLICY))
     for n in range(queues):
         name = f"queue-{n}"
         state.put_queue(QueueSpec(name=name, cohort="all", groups=groups(0), preemption=POLICY))
