@@ -224,6 +224,8 @@ class PolicySpec(Closed, frozen=True):
     """Which requests the policy concerns, by kind, operation and labels."""
     description: str = ""
     """What the policy is for, in a sentence."""
+    pod_templates: bool = False
+    """Whether rules for pods stand for the pod templates of every kind that makes pods, too."""
     match_conditions: Annotated[tuple[NamedExpression, ...], msgspec.Meta(max_length=64)] = ()
     """Which of those it concerns, by CEL: all must be true."""
     variables: tuple[NamedExpression, ...] = ()

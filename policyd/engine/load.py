@@ -17,6 +17,7 @@ from policyd.engine.kyverno.load import is_kyverno, load_kyverno
 from policyd.engine.native import FORMS, is_binding, is_native, read_binding, read_policy
 from policyd.engine.schema import policy_shape
 from policyd.engine.static_checks import static_findings
+from policyd.engine.templated import with_workload_kinds, without_pod
 from policyd.errors import did_you_mean
 
 KIND = "Policy"
@@ -93,7 +94,8 @@ def _load_own(document: Document, dialect: Dialect) -> Loaded:
         policy = msgspec.convert(document.value, Policy)
     except msgspec.ValidationError as error:  # what the schema cannot say, if there is anything
         return Loaded((), (document.finding(str(error)),))
-    return _compiled(policy, document, check_policy(policy, document), OWN_FORM, dialect)
+    findings = check_policy(policy, document)
+    return _compiled(with_workload_kinds(policy), document, findings, OWN_FORM, dialect)
 
 
 def _compiled(
@@ -108,6 +110,7 @@ def _compiled(
         return Loaded((), tuple(findings))
     compiled = compile_policy(policy, document, form, dialect)
     if isinstance(compiled, CompiledPolicy):
+        findings += [*without_pod(compiled, document)]
         findings = [*findings, *static_findings(policy, document, form, dialect)]
         usable = all(finding.severity == "warning" for finding in findings)
         return Loaded((compiled,) if usable else (), tuple(findings))

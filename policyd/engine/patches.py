@@ -52,6 +52,8 @@ def mutated(
     Raises:
         MutationError: If it cannot be applied.
     """
+    if not isinstance(obj, dict):
+        raise MutationError("what is to be changed is not an object")
     strict = mutation.patch_type == "JSONPatch"
     result = _patched(obj, value) if strict else _applied(obj, value, struct)
     if result is obj or struct is None or not typed:

@@ -10,6 +10,7 @@ from policyd.api.admission import (
     AdmissionRequest,
     AdmissionResponse,
     AnsweredReview,
+    ReviewError,
     Status,
     StatusCause,
     StatusDetails,
@@ -76,14 +77,19 @@ def _forbidden(request: AdmissionRequest) -> str:
 
     An object whose name is yet to be made up goes by the beginning of it.
     """
-    name = request.name
-    if not name:
-        metadata = value_at(decode_object(request.object), ("metadata",))
-        given = metadata if isinstance(metadata, dict) else {}
-        name = given.get("name") or given.get("generateName") or "Unknown"
     resource = request.request_resource or request.resource
     group = f".{resource.group}" if resource.group else ""
-    return f"{resource.resource}{group} {json.dumps(name)} is forbidden: "
+    name = json.dumps(request.name or _beginning(request), ensure_ascii=False)
+    return f"{resource.resource}{group} {name} is forbidden: "
+
+
+def _beginning(request: AdmissionRequest) -> str:
+    try:
+        metadata = value_at(decode_object(request.object), ("metadata",))
+    except ReviewError:
+        metadata = None
+    given = metadata if isinstance(metadata, dict) else {}
+    return str(given.get("name") or given.get("generateName") or "Unknown")
 
 
 def _details(request: AdmissionRequest, denials: Sequence[Denial]) -> StatusDetails | None:

@@ -1,5 +1,7 @@
 """What policyd's own kind has of the API server's: mutations by CEL, params, bindings."""
 
+import json
+
 import pytest
 
 from policyd.engine.load import load_policies
@@ -7,7 +9,7 @@ from policyd.engine.offline import namespace_lookup
 from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.surroundings import Surroundings
-from tests.engine.reviews import mutated, pod, policies, policy, request
+from tests.engine.reviews import job, job_set, mutated, pod, policies, policy, request
 
 OWN_MUTATION = """
 mutations:
@@ -81,3 +83,41 @@ def test_a_policy_names_its_params_itself():
 
     assert asked.validate(request(pod())).matched == ("p",)
     assert asked.validate(request(pod())).allowed
+
+
+FOR_TEMPLATES = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: p}
+spec:
+  podTemplates: true
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [%s]}
+  validations:
+  - {expression: "!has(pod.spec.hostNetwork)", message: the node's network}
+"""
+
+
+@pytest.mark.parametrize(
+    ("resources", "obj", "denied"),
+    [
+        pytest.param("pods", pod(), True, id="pod"),
+        pytest.param("pods", job(), True, id="job"),
+        pytest.param("pods", job_set(0), True, id="custom-kind"),
+        pytest.param("services", job(), False, id="rules-for-something-else"),
+    ],
+)
+def test_a_policy_for_pods_may_stand_for_all_templates(resources, obj, denied):
+    obj = json.loads(json.dumps(obj).replace('{"containers"', '{"hostNetwork": true, "containers"'))
+    asked = policies(FOR_TEMPLATES % resources)
+
+    assert bool(asked.validate(request(obj)).denials) is denied
+
+
+def test_a_policy_for_templates_that_looks_at_no_pod_is_a_mistake():
+    text = FOR_TEMPLATES.replace("pod.spec", "object.spec") % "pods"
+    (finding,) = load_policies(text, "p.yaml").findings
+
+    assert "no expression looks at `pod`" in finding.message
+    assert finding.line == 5
