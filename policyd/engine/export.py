@@ -34,6 +34,7 @@ _EXPORTED: Final = frozenset(
     {
         "match_constraints",
         "description",
+        "pod_templates",
         "match_conditions",
         "variables",
         "param_kind",
@@ -42,6 +43,7 @@ _EXPORTED: Final = frozenset(
         "mutations",
         "reinvocation_policy",
         "validations",
+        "exceptions",
         "audit_annotations",
         "enforcement",
         "failure_policy",
@@ -90,7 +92,8 @@ def export_policy(
         problems += exporter.problems
     if not problems:
         problems = list(_unreadable(objects))
-    findings = [_finding(document, policy, problem) for problem in dict.fromkeys(problems)]
+    once = {problem.message: problem for problem in reversed(problems)}
+    findings = [_finding(document, policy, problem) for problem in reversed(once.values())]
     if findings:
         return Exported((), tuple(findings))
     return Exported(tuple(objects), tuple(_doubts(policy, document)))

@@ -123,19 +123,27 @@ def _sum(place: PodPlace, *, of_each: bool) -> str:
 
 def _check_names(node: ast.Node) -> None:
     """Refuse loops whose variables are called like what stands in for `pod`."""
-    names: Sequence[str] = ()
-    match node:
-        case ast.Comprehension(variables=variables):
-            names = variables
-        case ast.Bind(name=name) | ast.OptionalMap(name=name) | ast.SortBy(name=name):
-            names = (name,)
-    taken = [name for name in names if name in _TAKEN]
+    taken = [name for name in _bound(node) if name in _TAKEN]
     if taken:
         raise NotExportableError(f"the loop variable `{taken[0]}` needs another name")
 
 
+def _bound(node: ast.Node) -> Sequence[str]:
+    """Return the variables that an expression binds for its parts."""
+    match node:
+        case ast.Comprehension(variables=variables):
+            return variables
+        case ast.Bind(name=name) | ast.OptionalMap(name=name) | ast.SortBy(name=name):
+            return (name,)
+        case _:
+            return ()
+
+
 def methods_of(policy: CompiledPolicy) -> frozenset[str]:
-    """Return the names of the methods that only policyd has, of those that a policy calls."""
+    """Return the names of the methods that only policyd has, of those that a policy calls.
+
+    What is asked of `pod` is told apart: `pod.gpus`.
+    """
     spec = policy.policy.spec
     sources = [c.expression for c in (*spec.match_conditions, *spec.variables)]
     for validation in spec.validations:
@@ -158,13 +166,15 @@ def _expressions(value: object) -> Iterator[str]:
             for item in value:
                 yield from _expressions(item)
         case dict():
-            for item in value.values():
-                yield from _expressions(item)
+            yield from _expressions(tuple(value.values()))
+        case _:
+            return
 
 
 def _methods(node: ast.Node) -> Iterator[str]:
     if isinstance(node, ast.Call) and node.target is not None and node.function in _METHODS:
-        yield node.function
+        on_pod = isinstance(node.target, ast.Identifier) and node.target.name == "pod"
+        yield f"pod.{node.function}" if on_pod else node.function
     for part in ast.children(node):
         yield from _methods(part)
 

@@ -44,12 +44,14 @@ class Needs:
         counts: How many they are.
         workload: What is queued.
         gang: How a gang is formed.
+        changes: Whether they can be changed once they exist.
     """
 
     pods: bool = False
     counts: bool = False
     workload: bool = False
     gang: bool = False
+    changes: bool = False
 
     @property
     def nothing(self) -> bool:
@@ -64,6 +66,7 @@ def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
         pods="pod" in policy.uses or bool(levels & {"pods", "pods-metadata"}) or "gpus" in methods,
         counts=bool(methods & {"pods", "gpus"}),
         workload="workload" in levels,
+        changes=bool(levels - {"object"}),
         gang=any(step.field == "gang" for step in policy.steps),
     )
 
@@ -117,12 +120,12 @@ def _likeness(kind: WorkloadKind | None, rule: Rule, needs: Needs) -> object:
     """Return what kinds have in common that are exported together."""
     if kind is None:
         return None
-    frozen = kind.frozen and set(rule.operations) != {"CREATE"}
+    frozen = needs.changes and kind.frozen and set(rule.operations) != {"CREATE"}
     counts = tuple(place.count for place in kind.places) if needs.counts else ()
     queued = kind.queued if needs.workload else ()
     gang = kind.kind if needs.gang and kind.kind in ("Pod", "Job") else ""
     places = tuple(place.path for place in kind.places)
-    return places, counts, queued, gang, frozen, kind.kind == "Pod"
+    return places, counts, queued, gang, frozen
 
 
 def _suffix(kinds: list[WorkloadKind | None]) -> str:

@@ -1,18 +1,19 @@
 """One policy for one place of the pods, as the specs of the API server's own policies."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import Mutation, Validation
-from policyd.cel import compile_expression
+from policyd.cel import Program, compile_expression
 from policyd.cel.types import Type
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.dialects import DEFAULT_DIALECT, own_places
+from policyd.engine.export_exceptions import exempting
 from policyd.engine.export_expressions import NotExportableError, Scope
 from policyd.engine.export_inject import (
     CREATED,
@@ -44,6 +45,21 @@ class Problem:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """A condition: where it is in the policy, and which variables it names."""
+
+    path: Path
+    name: str
+    expression: str
+    used: frozenset[str]
+
+    @property
+    def late(self) -> bool:
+        """Whether it asks about the namespace, which the API server shows to no condition."""
+        return "namespaceObject" in self.used
+
+
 @dataclass(frozen=True)
 class Exporter:
     """Writes one policy for one target; what it cannot write is in `problems`."""
@@ -58,11 +74,11 @@ class Exporter:
         if not spec.validations and not spec.audit_annotations:
             return {}
         validations = [
-            self._attempt(("spec", "validations", i), lambda v=v, i=i: self._validation(v, i))
+            self._attempt(("spec", "validations", i), partial(self._validation, v, i))
             for i, v in enumerate(spec.validations)
         ]
         annotations = [
-            self._attempt(("spec", "auditAnnotations", i), lambda a=a: self._annotation(a))
+            self._attempt(("spec", "auditAnnotations", i), partial(self._annotation, a))
             for i, a in enumerate(spec.audit_annotations)
         ]
         return {
@@ -78,7 +94,7 @@ class Exporter:
         mutations = [_json_patch(self._late(injected, "[]"))] if injected else []
         for index, mutation in enumerate(spec.mutations):
             path = ("spec", "mutations", index)
-            made = self._attempt(path, lambda m=mutation: self._mutation(m))
+            made = self._attempt(path, partial(self._mutation, mutation))
             mutations += [made] if made else []
         if not mutations:
             return {}
@@ -154,40 +170,54 @@ class Exporter:
         return "pod" in used or any(self._asks(programs[name].variables_used) for name in named)
 
     @cached_property
+    def _asked(self) -> list[_Condition]:
+        """The conditions of the policy, and that none of its exceptions lifts it."""
+        compiled = dict(self.policy.conditions)
+        asked = [
+            _Condition(
+                ("spec", "matchConditions", index),
+                condition.name,
+                condition.expression,
+                compiled[condition.name].variables_used,
+            )
+            for index, condition in enumerate(self.policy.policy.spec.match_conditions)
+        ]
+        for index, source in self._lifting(""):
+            path = ("spec", "exceptions", index)
+            name = f"exceptions-{index}"
+            asked.append(_Condition(path, name, f"!({source})", self._uses(source)))
+        return asked
+
+    def _lifting(self, validation: str) -> Iterator[tuple[int, str]]:
+        """Yield what tells whether an exception lifts a validation, or all if none is named."""
+        for index, exception in enumerate(self.policy.policy.spec.exceptions):
+            if (validation in exception.validations) if validation else not exception.validations:
+                yield index, exempting(exception)
+
+    @cached_property
     def _conditions(self) -> list[Json]:
         """The conditions that the API server can ask; what needs the namespace is asked later."""
         asked: list[Json] = []
-        for index, condition in enumerate(self._early):
-            path = ("spec", "matchConditions", index)
-            text = self._attempt(path, lambda c=condition: self._scope.rewrite(c.expression))
-            if text:
+        for condition in self._asked:
+            if not condition.late and condition not in self._of_pods:
+                text = self._attempt(condition.path, partial(self._rewritten, condition))
                 asked.append({"name": condition.name, "expression": text})
         if self._of_pods:
-            path = ("spec", "matchConditions")
+            path, name = self._of_pods[0].path, self._of_pods[0].name
             text = self._attempt(path, lambda: self._any(self._chosen))
-            name = self._of_pods[0].name
-            asked.append({"name": name, "expression": text or "true"})
+            asked.append({"name": name, "expression": text})
         return asked
 
-    @cached_property
-    def _early(self) -> list[Any]:
-        return [c for c, used in self._asked() if not self._is_of_pods(used) and not _late(used)]
+    def _rewritten(self, condition: _Condition) -> str:
+        return self._scope.rewrite(condition.expression)
 
     @cached_property
-    def _of_pods(self) -> list[Any]:
-        return [c for c, used in self._asked() if self._is_of_pods(used)]
-
-    def _asked(self) -> Iterator[tuple[Any, frozenset[str]]]:
-        compiled = dict(self.policy.conditions)
-        for condition in self.policy.policy.spec.match_conditions:
-            yield condition, compiled[condition.name].variables_used
-
-    def _is_of_pods(self, used: frozenset[str]) -> bool:
-        if not self._several or "pod" not in used:
-            return False
-        if _late(used):
+    def _of_pods(self) -> list[_Condition]:
+        """The conditions on one of several pods."""
+        found = [c for c in self._asked if self._several and "pod" in c.used]
+        if any(condition.late for condition in found):
             raise NotExportableError("a condition on one of several pods cannot see the namespace")
-        return True
+        return found
 
     def _chosen(self, place: PodPlace) -> str:
         """Return what tells whether the conditions hold for a template."""
@@ -198,10 +228,10 @@ class Exporter:
 
     def _late(self, expression: str, otherwise: str) -> str:
         """Ask what the API server shows no match condition: labels of the namespace."""
-        late = [c.expression for c, used in self._asked() if _late(used)]
+        late = [condition for condition in self._asked if condition.late]
         if not late:
             return expression
-        asked = both(*(self._scope.rewrite(source) for source in late))
+        asked = both(*map(self._rewritten, late))
         return f"({asked}) ? ({expression}) : {otherwise}"
 
     def _variables(self) -> list[Json]:
@@ -210,7 +240,7 @@ class Exporter:
             if variable.name in self._asking:
                 continue
             path = ("spec", "variables", index)
-            text = self._attempt(path, lambda v=variable: self._scope.rewrite(v.expression))
+            text = self._attempt(path, partial(self._scope.rewrite, variable.expression))
             variables.append({"name": variable.name, "expression": text})
         return variables
 
@@ -227,6 +257,8 @@ class Exporter:
     def _validation(self, validation: Validation, index: int) -> dict[str, Json]:
         compiled = self.policy.validations[index]
         expression = self._demanded(validation, compiled.program.variables_used)
+        for _, lifting in self._lifting(compiled.place):
+            expression = f"({self._scope.rewrite(lifting)}) || ({expression})"
         written: dict[str, Json] = {"expression": self._late(expression, "true")}
         remedy = validation.remedy if isinstance(validation.remedy, str) else ""
         message = " ".join(compiled.message.split())
@@ -271,7 +303,7 @@ class Exporter:
         return f"({' + '.join(failing)})[0]"
 
     def _annotation(self, annotation: Any) -> dict[str, Json]:  # noqa: ANN401 - of the policy
-        if any(_late(used) for _, used in self._asked()):
+        if any(condition.late for condition in self._asked):
             raise NotExportableError("an annotation under a condition on the namespace")
         text = self._scope.rewrite(annotation.value_expression)
         return {"key": annotation.key, "valueExpression": text}
@@ -294,7 +326,7 @@ class Exporter:
         whole = PatchText(self._workload, "''")
         queued = self.target.kind.queued if self.target.kind else ()
         held = (
-            PatchText(".".join((self._workload, *queued)), f"'{pointer(queued)}'")
+            PatchText(".".join((self._workload, *map(str, queued))), f"'{pointer(queued)}'")
             if queued
             else whole
         )
@@ -353,14 +385,10 @@ class Exporter:
     def _uses(self, source: str) -> frozenset[str]:
         return self._compiled(source).variables_used
 
-    def _compiled(self, source: str) -> Any:  # noqa: ANN401 - a program
+    def _compiled(self, source: str) -> Program:
         places = own_places(DEFAULT_DIALECT, self.policy.policy.spec.param_kind is not None)
         types = {name: program.result_type for name, program in self.policy.variables.items()}
         return compile_expression(source, places.with_variables(types).expressions)
-
-
-def _late(used: Sequence[str] | frozenset[str]) -> bool:
-    return "namespaceObject" in used
 
 
 def _json_patch(text: str) -> dict[str, Json]:

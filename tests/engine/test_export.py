@@ -88,3 +88,150 @@ def test_the_library_answers_its_own_cases_alike(folder, cases, case, sets):
     assert len(theirs.warnings) == len(ours.warnings)
     changed = as_the_api_server_reads(apply_json_patch(obj, ours.operations))
     assert as_the_api_server_reads(apply_json_patch(obj, theirs.operations)) == changed
+
+
+BEGIN = """
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: try}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [%s], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [%s]}
+"""
+
+
+def policy(body, *, groups='""', resources="pods"):
+    """Write a policy; `body` is what follows in its specification."""
+    lines = "".join(f"  {line}\n" for line in body.splitlines())
+    return BEGIN % (groups, resources) + lines
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(
+            "validations: [{expression: \"pod.requests('cpu').isLessThan(quantity('2'))\"}]",
+            "`pod.requests('cpu')` has no counterpart in plain CEL",
+            id="requests-are-quantities-that-cannot-be-added-up",
+        ),
+        pytest.param(
+            "inject: {tolerations: [{key: a, operator: Exists}], override: true}",
+            "`override` cannot be exported for this field",
+            id="what-would-have-to-be-taken-away",
+        ),
+        pytest.param(
+            "inject: {tolerations: {expression: \"[{'key': 'a'}]\"}}",
+            "a list computed as a whole cannot be exported",
+            id="a-computed-list",
+        ),
+        pytest.param(
+            "validations: [{expression: 'true'}]\n"
+            "exceptions: [{reason: x, users: [a], until: '2027-01-31'}]",
+            "an exception that ends cannot be exported: there is no clock",
+            id="an-exception-that-ends",
+        ),
+        pytest.param(
+            "validations: [{expression: 'object.spec.containers.all(pod, has(pod.image))'}]",
+            "the loop variable `pod` needs another name",
+            id="a-loop-that-hides-the-pod",
+        ),
+    ],
+)
+def test_what_needs_policyd_is_not_exported_and_said(body, said):
+    _, objects, findings = exported(policy(body))
+
+    assert not objects
+    assert [finding.message for finding in findings] == [f"policy `try` is not exported: {said}"]
+
+
+def test_a_rule_that_names_no_kind_cannot_be_taken_apart():
+    _, objects, findings = exported(
+        policy("validations: [{expression: pod.gpus() < 9}]", groups='"*"', resources='"*"')
+    )
+
+    assert not objects
+    assert "name the kinds" in findings[0].message
+
+
+def test_a_priority_is_warned_about():
+    _, objects, findings = exported(policy("inject: {labels: {a: b}}\npriority: 3"))
+
+    assert [obj["kind"] for obj in objects] == [
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+    ]
+    assert [finding.severity for finding in findings] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("enforcement", "actions"),
+    [
+        pytest.param("Deny", ["Deny"], id="deny"),
+        pytest.param("Warn", ["Warn"], id="warn"),
+        pytest.param("Audit", ["Audit"], id="audit"),
+    ],
+)
+def test_enforcement_becomes_validation_actions(enforcement, actions):
+    body = f"validations: [{{expression: 'true'}}]\nenforcement: {enforcement}"
+
+    _, objects, _ = exported(policy(body))
+
+    assert objects[1]["spec"] == {"policyName": "try", "validationActions": actions}
+
+
+def test_kinds_with_pods_in_different_places_get_a_policy_each():
+    groups, resources = '"", apps, batch, jobset.x-k8s.io', "pods, deployments, jobs, jobsets"
+
+    _, objects, _ = exported(
+        policy("validations: [{expression: pod.gpus() < 9}]", groups=groups, resources=resources)
+    )
+
+    names = [obj["metadata"]["name"] for obj in objects if not obj["kind"].endswith("Binding")]
+    assert names == ["try-pods", "try-templates", "try-jobsets"]
+
+
+def test_a_policy_that_asks_about_no_pod_stays_one():
+    _, objects, _ = exported(
+        policy(
+            "validations: [{expression: object.metadata.name != 'a'}]",
+            groups='"", batch',
+            resources="pods, jobs",
+        )
+    )
+
+    assert [obj["metadata"]["name"] for obj in objects] == ["try", "try"]
+
+
+EXCEPTION = """
+validations:
+- {name: name, expression: object.metadata.name != 'a', message: not a}
+- {name: image, expression: "object.spec.containers.all(c, c.image != 'b')", message: not b}
+exceptions:
+- {reason: x, users: [alice], namespaces: [default]}
+- {reason: y, groups: [ops], validations: [image]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        pytest.param(UserInfo(username="bob"), ["not a", "not b"], id="nobody-is-lifted"),
+        pytest.param(UserInfo(username="alice"), [], id="all-of-it"),
+        pytest.param(UserInfo(username="bob", groups=("ops",)), ["not a"], id="one-validation"),
+    ],
+)
+def test_exceptions_lift_the_same(user, said):
+    loaded, objects, _ = exported(policy(EXCEPTION))
+    native = gather(load_document(Document(obj, "export")) for obj in objects)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "b"}]},
+    }
+    request = request_for(pod, Circumstances(user=user))
+
+    ours, theirs = (policy_set(each, {}).review(request) for each in (loaded, native))
+
+    assert messages(ours) == messages(theirs) == said
