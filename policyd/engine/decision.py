@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -34,7 +35,7 @@ class Denial:
     message: str
     validation: str = ""
     remedy: str = ""
-    reason: Reason = "Invalid"
+    reason: Reason | Literal["InternalError"] = "Invalid"
     path: str = ""
     lead: str = ""
     kind: str = "Policy"
@@ -45,6 +46,8 @@ class Denial:
     @property
     def code(self) -> int:
         """The HTTP status of the refusal."""
+        if self.reason == "InternalError":
+            return 500
         return self.status or STATUS_CODES[self.reason]
 
     @property
@@ -55,6 +58,8 @@ class Denial:
     def __str__(self) -> str:
         if self.lead:
             return f"{self.lead}: {self.message}"
+        if self.reason == "InternalError":
+            return self.message
         place = f"{self.path}: " if self.path else ""
         return f"{self.policy}: {place}{self.advice}"
 

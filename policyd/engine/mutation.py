@@ -5,7 +5,7 @@ from typing import Final
 
 from policyd.api.meta import Json
 from policyd.cel import CelError
-from policyd.engine.compiled import CompiledMutation, CompiledPolicy
+from policyd.engine.compiled import MUTATING, CompiledMutation, CompiledPolicy
 from policyd.engine.equivalents import restore
 from policyd.engine.evaluate import (
     ConfigurationError,
@@ -189,7 +189,10 @@ class _Mutation:
         seen = object_of(invocation, facts, match.view)
         template = match.view.template if invocation.policy.templates else None
         struct = POD if template else type_of(seen)
-        after = mutated(seen, mutation, value, struct, typed=facts.surroundings.typed)
+        typed = facts.surroundings.typed
+        if typed is None:
+            typed = invocation.policy.own or invocation.policy.kind == MUTATING
+        after = mutated(seen, mutation, value, struct, typed=typed)
         if after is seen:
             return False
         if template:

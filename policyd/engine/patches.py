@@ -37,6 +37,13 @@ class MutationError(PolicydError):
     """A mutation cannot be applied to this object."""
 
 
+class UndecodableError(MutationError):
+    """A patched object is not one of its kind, which the API server calls an error of its own."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"Internal error occurred: {message}")
+
+
 def mutated(
     obj: Json, mutation: CompiledMutation, value: object, struct: str | None, *, typed: bool
 ) -> Json:
@@ -50,7 +57,8 @@ def mutated(
         typed: Whether an object of a built-in kind is read by its type afterwards.
 
     Raises:
-        MutationError: If it cannot be applied.
+        UndecodableError: If what comes out of a JSON patch is not of the object's kind.
+        MutationError: If it cannot be applied otherwise.
     """
     if not isinstance(obj, dict):
         raise MutationError("what is to be changed is not an object")
@@ -65,10 +73,10 @@ def _read(obj: Json, before: Json, struct: str, *, strict: bool) -> Json:
     try:
         read, unknown = changed_view(obj, before, struct)
     except MistypedError as error:
-        raise MutationError(str(error)) from error
+        raise (UndecodableError if strict else MutationError)(str(error)) from error
     if unknown and strict:
         shown = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise MutationError(f"strict decoding error: {shown}")
+        raise UndecodableError(f"strict decoding error: {shown}")
     return read
 
 

@@ -35,7 +35,8 @@ class Surroundings:
         authorize: Says what users may do.
         served: Knows the versions that are served.
         typed: Whether objects of built-in kinds are read by the API server's own types after each
-            mutation, as it does: what they have no place for is dropped, or an error.
+            mutation, as it does: what they have no place for is dropped, or an error. If left open,
+            Kyverno's mutations are not followed by that, as Kyverno does not do it.
         written: Whether objects come as people write them, and not as the API server sends them:
             its own policies then see what it would make of them.
         now: Returns seconds since the epoch; without it, what has an end has ended.
@@ -46,7 +47,7 @@ class Surroundings:
     params: ParamSource = NO_PARAMS
     authorize: Authorize = authorize_nobody
     served: ServedVersions = served_versions
-    typed: bool = True
+    typed: bool | None = None
     written: bool = False
     now: Callable[[], float] | None = None
     extra: Mapping[str, object] = field(default_factory=kyverno_values)

@@ -9,6 +9,7 @@ from policyd.api.meta import Json
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision, Denial, Failure
 from policyd.engine.evaluate import Invocation
+from policyd.engine.patches import UndecodableError
 from policyd.errors import PolicydError
 from policyd.patch.operations import Operation
 
@@ -87,16 +88,33 @@ class Verdict:
         API server.
         """
         self._failed.add(policy.id)
-        ignored = policy.ignores_failures
+        # What is an error of the API server's own refuses whatever the policy says there.
+        internal = isinstance(error, UndecodableError) and not policy.own
+        ignored = policy.ignores_failures and not internal
         text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
         self._failures.append(Failure(policy=policy.name, message=text, ignored=ignored))
         if ignored:
             self.annotate(policy.name, f"ignored, as it could not be evaluated: {text}")
             return
         binding = binding or policy.bindings[0]
-        if not policy.own:
+        if internal:
+            self._denials.append(
+                Denial(
+                    policy=policy.name,
+                    message=text,
+                    reason="InternalError",
+                    kind=policy.kind,
+                    failed=True,
+                )
+            )
+        elif not policy.own:
             self._fail_foreign(policy, text, binding, configuration=configuration)
-            return
+        else:
+            self._fail_own(policy, error, text, binding)
+
+    def _fail_own(
+        self, policy: CompiledPolicy, error: Exception, text: str, binding: CompiledBinding
+    ) -> None:
         hint = getattr(error, "hint", None) or ""
         message = f"cannot be evaluated: {text}"
         denial = Denial(policy=policy.name, message=message, remedy=hint, reason="Forbidden")

@@ -19,8 +19,11 @@ from tests.conformance.policy_cases import request_of
 NOTHING = {"matchExpressions": [{"key": "none", "operator": "In", "values": []}]}
 """What a selector that was never defaulted selects in Go: the API server never stores one."""
 
-SERVED = frozenset({"v1", "v1beta1"})
-"""Versions of deployments that the table's server has, in the groups it has them in."""
+SERVED = {
+    "apps": frozenset({"v1", "v1beta1", "v1alpha1"}),
+    "extensions": frozenset({"v1beta1"}),
+}
+"""Versions of deployments that the table's server has, by group."""
 
 
 def run_match(path):
@@ -63,5 +66,5 @@ def _difference(facts, matched, expect):
     return "" if resource == wanted else f"{resource} != {wanted}"
 
 
-def _served(_group, plural):
-    return SERVED if plural == "deployments" else None
+def _served(group, plural):
+    return SERVED.get(group, frozenset()) if plural == "deployments" else None

@@ -142,6 +142,25 @@ def test_a_mutation_of_pods_changes_templates(mutation):
     assert [o.path.rpartition("/")[2] for o in decision.operations] == ["image"]
 
 
+def test_mutations_see_empty_objects_that_the_ones_before_made():
+    policy = kyverno(
+        "MutatingPolicy",
+        mutations=[
+            {"patchType": "JSONPatch", "jsonPatch": {"expression": f"[JSONPatch{{{operation}}}]"}}
+            for operation in (
+                "op: 'add', path: '/metadata/annotations', value: {}",
+                "op: 'add', path: '/metadata/annotations/a', value: 'b'",
+            )
+        ],
+    )
+    loaded = load(policy)
+    decision = PolicySet(loaded.policies, namespaces=namespace_lookup((), {})).mutate(
+        request(pod())
+    )
+
+    assert apply_json_patch(pod(), decision.operations)["metadata"]["annotations"] == {"a": "b"}
+
+
 @pytest.mark.parametrize(
     ("condition", "allowed"),
     [

@@ -408,11 +408,6 @@ def test_mutations_see_what_the_ones_before_made():
             id="remove-what-is-not-there",
         ),
         pytest.param(
-            "[JSONPatch{op: 'add', path: '/spec/replicaz', value: 1}]",
-            'strict decoding error: unknown field "spec.replicaz"',
-            id="field-nobody-knows",
-        ),
-        pytest.param(
             "Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {'a': 'b'}}}}",
             "may not mutate atomic arrays, maps or structs: .spec.selector",
             id="atomic",
@@ -432,6 +427,37 @@ def test_a_mutation_that_fails_refuses_in_the_api_server_s_words(mutation, messa
     assert str(decision.denials[0]).startswith("policy 'p' with binding 'b' denied request: ")
     assert decision.denials[0].code == 403
     assert result == DEPLOYMENT
+
+
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        pytest.param(
+            "path: '/spec/replicaz', value: 1",
+            'strict decoding error: unknown field "spec.replicaz"',
+            id="field-nobody-knows",
+        ),
+        pytest.param(
+            "path: '/spec/replicas', value: 'many'",
+            "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas"
+            " of type int32",
+            id="another-type",
+        ),
+    ],
+)
+def test_what_is_no_object_of_its_kind_any_more_is_an_error_of_the_api_server(
+    operation, message, failure_policy
+):
+    policy = mutating(
+        f"[JSONPatch{{op: 'add', {operation}}}]",
+        rules=[rule("apps", "v1", "deployments")],
+        failurePolicy=failure_policy,
+    )
+    decision, _ = mutate(DEPLOYMENT, policy, binding(policy))
+
+    assert str(decision.denials[0]) == f"Internal error occurred: {message}"
+    assert decision.denials[0].code == 500
 
 
 def test_a_test_that_fails_changes_nothing():
