@@ -8,11 +8,11 @@ from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
     MissingQuota,
     NoFitReason,
-    NotCovered,
     Obstacle,
     OverCapacity,
     PodSetRefusal,
     Refusal,
+    Unsuitable,
     least_severe,
     most_severe,
     obstacle_reason,
@@ -141,7 +141,7 @@ class GroupResult:
             return tuple([each for search in self.searches for each in search.obstacles()])
         if self.searches and self.searches[-1].offer is None:
             return tuple(self.searches[-1].obstacles())
-        return (NotCovered(resource=self.requests.uncovered),)
+        return (Unsuitable(kind="NotCovered", name=self.requests.uncovered),)
 
     def reason(self) -> NoFitReason:
         """Say in one word why no flavor fits, if none does."""

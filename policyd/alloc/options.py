@@ -12,16 +12,7 @@ from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
 from policyd.alloc.queue import FlavorQuotas, QueueSpec
-from policyd.alloc.reasons import (
-    AffinityMismatch,
-    NotAllowed,
-    NotProvided,
-    Obstacle,
-    OtherFlavor,
-    TopologyMismatch,
-    UnknownFlavor,
-    Untolerated,
-)
+from policyd.alloc.reasons import Unsuitable, UnsuitableKind
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
@@ -167,27 +158,29 @@ class QueueOptions:
         given = tuple(r for r in wanted if r in flavor.quotas)
         charges = {self._cells[flavor.name, r]: wanted[r] for r in given}
         if allowed is not None and flavor.name not in allowed:
-            not_allowed = (NotAllowed(flavor=flavor.name),)
-            return Offer(flavor.name, given, charges, obstacles=not_allowed, barred=True)
+            why = Unsuitable(kind="NotAllowed", name=flavor.name)
+            return Offer(flavor.name, given, charges, obstacles=(why,), barred=True)
         unsuitable = self._unsuitable(flavor.name, pod_sets)
         if unsuitable is None and len(given) < len(wanted):
             lacks = next(r for r in wanted if r not in flavor.quotas)
-            unsuitable = NotProvided(flavor=flavor.name, resource=lacks)
+            unsuitable = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
         obstacles = () if unsuitable is None else (unsuitable,)
         return Offer(flavor.name, given, charges, obstacles=obstacles)
 
-    def _unsuitable(self, name: str, pod_sets: Iterable[PodSet]) -> Obstacle | None:
+    def _unsuitable(self, name: str, pod_sets: Iterable[PodSet]) -> Unsuitable | None:
         flavor = self._flavors.get(name)
         if flavor is None:
-            return UnknownFlavor(flavor=name)
+            return Unsuitable(kind="NotFound", name=name)
         for pod_set in pod_sets:
             if pod_set.placed != bool(flavor.topology) and (pod_set.placed or not self._places):
-                return TopologyMismatch(flavor=name, places=bool(flavor.topology))
+                kind: UnsuitableKind = "TopologyOnly" if flavor.topology else "TopologyMissing"
+                return Unsuitable(kind=kind, name=name)
             taint = untolerated_taint(flavor, pod_set.tolerations)
             if taint is not None:
-                return Untolerated(flavor=name, taint=taint)
+                shown = f"{taint.key} {taint.value} {taint.effect} <nil>"
+                return Unsuitable(kind="Untolerated", name=name, detail=shown)
             if not matches_affinity(flavor, pod_set.node_selector, pod_set.affinity):
-                return AffinityMismatch(flavor=name)
+                return Unsuitable(kind="AffinityMismatch", name=name)
         return None
 
 
@@ -235,7 +228,7 @@ def replacing(requests: Requests, admission: Admission) -> Requests:
             for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
         }
         others = tuple(
-            OtherFlavor(flavor=offer.name, has=old.flavors[resource])
+            Unsuitable(kind="OtherFlavor", name=offer.name, detail=old.flavors[resource])
             for old in olds
             for resource in offer.resources
             if old.flavors.get(resource, offer.name) != offer.name

@@ -4,11 +4,10 @@ An *obstacle* is one thing in the way. A *refusal* is all of them, and what the 
 says. Texts are made when they are asked for: most refusals are never read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from policyd.alloc.amount import format_amount
-from policyd.alloc.flavor import Taint
 from policyd.alloc.value import Value
 from policyd.alloc.workload import ConditionReason
 
@@ -25,6 +24,35 @@ WILL_FIT_AFTER_OTHERS = f"{TARGETS_TAKEN}, but will fit after these preemptions 
 
 AWAITS_PODS = "waiting for all admitted workloads to be in PodsReady condition"
 """Kueue's message where nobody is admitted before all who are run."""
+
+
+UnsuitableKind = Literal[
+    "NotFound",
+    "NotCovered",
+    "NotProvided",
+    "Untolerated",
+    "AffinityMismatch",
+    "TopologyMissing",
+    "TopologyOnly",
+    "NotAllowed",
+    "NotNominated",
+    "OtherFlavor",
+]
+
+_UNSUITABLE: Mapping[UnsuitableKind, str] = {
+    "NotFound": "flavor {0} not found",
+    "NotCovered": "resource {0} unavailable in ClusterQueue",
+    "NotProvided": "flavor {0} does not provide resource {1}",
+    "Untolerated": "untolerated taint {{{1}}} in flavor {0}",
+    "AffinityMismatch": "flavor {0} doesn't match node affinity",
+    "TopologyMissing": 'Flavor "{0}" does not support TopologyAwareScheduling',
+    "TopologyOnly": 'Flavor "{0}" supports only TopologyAwareScheduling',
+    "NotAllowed": "skipping flavor {0} due to WorkloadAllowedResourceFlavorAnnotation annotation",
+    "NotNominated": "skipping flavor {0} as it is not found in the nomination mapping for resource"
+    " {1}",
+    "OtherFlavor": "could not assign {0} flavor since the original workload is assigned: {1}",
+}
+"""Kueue's words for what no quota helps against: of a flavor, and what of it is concerned."""
 
 
 class MissingQuota(Value, frozen=True):
@@ -67,135 +95,26 @@ class OverCapacity(Value, frozen=True):
         )
 
 
-class Untolerated(Value, frozen=True):
-    """The flavor's nodes have a taint that the pods do not tolerate."""
+class Unsuitable(Value, frozen=True):
+    """Something that no quota helps against.
 
-    flavor: str
-    taint: Taint
+    Attributes:
+        kind: What.
+        name: The flavor; of what is not covered, the resource.
+        detail: The taint, the resource or the other flavor concerned, if any is.
+    """
 
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        taint = self.taint
-        shown = f"{taint.key} {taint.value} {taint.effect} <nil>"
-        return f"untolerated taint {{{shown}}} in flavor {self.flavor}"
-
-
-class AffinityMismatch(Value, frozen=True):
-    """The pods insist on node labels that the flavor's nodes do not have."""
-
-    flavor: str
+    kind: UnsuitableKind
+    name: str
+    detail: str = ""
 
     @property
     def text(self) -> str:
         """The obstacle in Kueue's words."""
-        return f"flavor {self.flavor} doesn't match node affinity"
+        return _UNSUITABLE[self.kind].format(self.name, self.detail)
 
 
-class UnknownFlavor(Value, frozen=True):
-    """The queue names a flavor that does not exist."""
-
-    flavor: str
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        return f"flavor {self.flavor} not found"
-
-
-class NotProvided(Value, frozen=True):
-    """The flavor has no quota for one of the resources of its group."""
-
-    flavor: str
-    resource: str
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        return f"flavor {self.flavor} does not provide resource {self.resource}"
-
-
-class TopologyMismatch(Value, frozen=True):
-    """The flavor places pods by a topology, and the pods do not ask for that; or the other way."""
-
-    flavor: str
-    places: bool
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        does = "supports only" if self.places else "does not support"
-        return f'Flavor "{self.flavor}" {does} TopologyAwareScheduling'
-
-
-class NotNominated(Value, frozen=True):
-    """The flavor was not chosen before, and it is too late in the cycle to choose another."""
-
-    flavor: str
-    resource: str
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        return (
-            f"skipping flavor {self.flavor} as it is not found in the nomination mapping for"
-            f" resource {self.resource}"
-        )
-
-
-class NotAllowed(Value, frozen=True):
-    """The workload may not have this flavor, it says."""
-
-    flavor: str
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        return (
-            f"skipping flavor {self.flavor} due to WorkloadAllowedResourceFlavorAnnotation"
-            " annotation"
-        )
-
-
-class OtherFlavor(Value, frozen=True):
-    """The workload that this one replaces has another flavor, and so must this one."""
-
-    flavor: str
-    has: str
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        return (
-            f"could not assign {self.flavor} flavor since the original workload is assigned: "
-            f"{self.has}"
-        )
-
-
-class NotCovered(Value, frozen=True):
-    """The queue has no quota at all for a resource that is requested."""
-
-    resource: str
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        return f"resource {self.resource} unavailable in ClusterQueue"
-
-
-Obstacle = (
-    MissingQuota
-    | OverCapacity
-    | Untolerated
-    | AffinityMismatch
-    | UnknownFlavor
-    | NotProvided
-    | TopologyMismatch
-    | NotNominated
-    | NotAllowed
-    | OtherFlavor
-    | NotCovered
-)
+Obstacle = MissingQuota | OverCapacity | Unsuitable
 
 
 class PodSetRefusal(Value, frozen=True):

@@ -19,7 +19,7 @@ from policyd.alloc.assignment import (
 from policyd.alloc.offers import GroupRequests, Offer
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.reasons import NotNominated
+from policyd.alloc.reasons import Unsuitable
 from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Settings
 
@@ -235,15 +235,9 @@ def _pinned(offers: tuple[Offer, ...], pin: str | None) -> tuple[Offer, ...]:
     """Bar all flavors but the one that was nominated."""
     if pin is None:
         return offers
-    return tuple(
-        offer
-        if offer.name == pin
-        else Offer(
-            offer.name,
-            offer.resources,
-            offer.charges,
-            obstacles=(NotNominated(flavor=offer.name, resource=offer.resources[0]),),
-            barred=True,
-        )
-        for offer in offers
-    )
+    return tuple(offer if offer.name == pin else _barred(offer) for offer in offers)
+
+
+def _barred(offer: Offer) -> Offer:
+    why = Unsuitable(kind="NotNominated", name=offer.name, detail=offer.resources[0])
+    return Offer(offer.name, offer.resources, offer.charges, obstacles=(why,), barred=True)
