@@ -1,12 +1,25 @@
 """Preemption in the cluster: who is stopped, what is told, who comes back; whatever fails."""
 
+import asyncio
+
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.api.kueue import Workload
 from policyd.controller.preemptions import preemptor_of
 from policyd.kube import resources as r
+from tests.controller.test_kills import (
+    QUOTA,
+    check_history,
+    end_what_runs,
+    ended,
+    left_over,
+    settle,
+    stop_what_is_suspended,
+)
 from tests.controller.world import World, condition, gates, held_gpus, plain, running
 
 pytestmark = pytest.mark.anyio
@@ -283,3 +296,55 @@ async def test_who_preempted_it_is_read_from_its_status_also_afterwards(world):
 
 def preempted_by(world, name):
     return preemptor_of(msgspec.convert(world.workload_of(name), Workload))
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("job"), st.integers(1, 8), st.sampled_from(["low", "high"])),
+    st.tuples(st.just("kill"), st.integers(0, 9), st.just("")),
+    st.tuples(st.sampled_from(["run", "stop", "end", "wait"]), st.just(0), st.just("")),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ACTIONS, min_size=4, max_size=16), st.booleans())
+def test_any_history_of_preemptions_keeps_quota_and_loses_nothing(actions, after):
+    async def main():
+        world = World()
+        furnish(world, gpus=QUOTA)
+        await world.start()
+        for number, (verb, size, priority) in enumerate(actions):
+            await act(world, verb, size, name=f"{priority}-{number}", after=after)
+        for _ in range(40):
+            stop_what_is_suspended(world)
+            if await end_what_runs(world):
+                break
+        await world.kill()
+        check_history(world, evicts=True)
+        assert not left_over(world)
+
+    asyncio.run(main())
+
+
+async def act(world, verb, size, *, name, after):
+    match verb:
+        case "job":
+            world.job(name, gpus=size, **{CLASS: name.partition("-")[0]})
+            await world.pass_time(0.3)
+        case "kill":
+            await world.kill()
+            await world.start(writes=size, after=after)
+        case "run":
+            run_what_started(world)
+        case "stop":
+            stop_what_is_suspended(world)
+        case "end":
+            await end_what_runs(world)
+        case "wait":
+            await settle(world)
+
+
+def run_what_started(world):
+    """Let the jobs that are not suspended have pods, which must be stopped first."""
+    for job in world.all(r.JOBS):
+        if not job["spec"]["suspend"] and not ended(job):
+            world.set_status(r.JOBS, job["metadata"]["name"], active=1)
