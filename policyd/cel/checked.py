@@ -1,6 +1,7 @@
 """What the checker finds out about an expression."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from policyd.cel import ast
 from policyd.cel.errors import Issue
@@ -8,24 +9,21 @@ from policyd.cel.functions import Overload
 from policyd.cel.types import DYN, Type
 
 
-@dataclass(frozen=True, slots=True)
-class VariableReference:
+class VariableReference(NamedTuple):
     """A name that is a variable of the environment; `fields` of it are selected after that."""
 
     name: str
     fields: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TypeReference:
+class TypeReference(NamedTuple):
     """A name that is a type."""
 
     name: str
     fields: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionReference:
+class FunctionReference(NamedTuple):
     """A call of the overloads that fit; a namespace before the name is no receiver."""
 
     overloads: tuple[Overload, ...]

@@ -1,8 +1,7 @@
 """What goes wrong in an expression: when it is compiled (issues), when it is evaluated (errors)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from policyd.errors import PolicydError
 
@@ -41,8 +40,7 @@ class CelInternalError(CelError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(NamedTuple):
     """One thing wrong with an expression; line and column count from 1."""
 
     line: int

@@ -5,8 +5,7 @@ JSON values stay what the decoder made of them: `int`, `float`, `bool`, `str`, `
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from policyd.cel.errors import CelError
 
@@ -31,8 +30,7 @@ class UInt(int):
 _KEYS: Final = frozenset((str, int, UInt, float))
 
 
-@dataclass(frozen=True, slots=True)
-class BoolKey:
+class BoolKey(NamedTuple):
     """Stands for a bool as a key of a map, since Python's True equals 1 and CEL's does not."""
 
     value: bool
