@@ -19,13 +19,13 @@ from policyd.api.meta import Json
 from policyd.cel import CelError, Environment, admission_environment
 from policyd.cel.environments import DEFAULT_VERSION
 from policyd.cel.functions import Overload, Size, Version, method
+from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
-from policyd.engine.pods import PodError, count_pods, gpus, total
+from policyd.engine.pods import PodError, Side, count_pods, gpus, total
 
 T = TypeVar("T")
 
 POD = map_of(STRING, DYN)
-QUANTITY = Type("kubernetes.Quantity")
 
 _LOOK = Size(cost=10)
 """A look at all containers of a pod costs about as much as ten selections."""
@@ -41,6 +41,13 @@ def _failing(run: Callable[..., T]) -> Callable[..., T]:
             raise CelError(str(error)) from None
 
     return call
+
+
+def _total(side: Side) -> Callable[[Json, str], CelQuantity]:
+    def run(pod: Json, resource: str) -> CelQuantity:
+        return CelQuantity(total(pod, resource, side))
+
+    return run
 
 
 class _Remembering:
@@ -84,7 +91,7 @@ FUNCTIONS: tuple[Overload, ...] = (
         POD,
         STRING,
         returns=QUANTITY,
-        run=_failing(lambda pod, resource: total(pod, resource, "requests")),
+        run=_failing(_total("requests")),
         size=_LOOK,
     ),
     method(
@@ -92,7 +99,7 @@ FUNCTIONS: tuple[Overload, ...] = (
         POD,
         STRING,
         returns=QUANTITY,
-        run=_failing(lambda pod, resource: total(pod, resource, "limits")),
+        run=_failing(_total("limits")),
         size=_LOOK,
     ),
     method("pods", POD, returns=INT, run=count_pods, size=_LOOK),

@@ -12,8 +12,8 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import Expression
-from policyd.api.quantity import Quantity
 from policyd.cel import Budget, Program
+from policyd.cel.lib.quantity import CelQuantity
 from policyd.cel.types import Type, is_dyn
 from policyd.cel.values import Optional
 from policyd.engine.findings import field_path
@@ -181,7 +181,9 @@ def _whole_number(value: object) -> Json:
 
 
 def _amount(value: object) -> Json:
-    return str(value) if isinstance(value, str | Quantity) else _whole_number(value)
+    if isinstance(value, CelQuantity):
+        return str(value.quantity)
+    return value if isinstance(value, str) else _whole_number(value)
 
 
 def _flag(value: object) -> Json:

@@ -275,3 +275,23 @@ def test_each_template_and_each_request_has_gpus_of_its_own():
     for asked in ((8, 2, 4), (0,), (4, 4)):
         denials = policy_set.validate(request(job_set(*asked))).denials
         assert [int(denial.message) for denial in denials] == [n for n in asked if n >= 4]
+
+
+def test_amounts_are_compared_and_injected_as_quantities():
+    text = policy(
+        """
+        validations:
+        - expression: pod.requests('cpu').compareTo(quantity('1500m')) <= 0
+          message: too much
+        inject: {resources: {limits: {cpu: {expression: pod.requests('cpu')}}}}
+        """
+    )
+    policy_set = policies(text)
+
+    for asked, denied in (("1500m", False), ("2", True)):
+        made = pod()
+        made["spec"]["containers"] = [{"name": "main", **asking(cpu=asked)}]
+        assert bool(policy_set.validate(request(made)).denials) is denied
+        assert mutated(policy_set, made)["spec"]["containers"][0]["resources"]["limits"] == {
+            "cpu": asked
+        }
