@@ -14,8 +14,9 @@ Usage is changed on the way and taken back at the end: planning leaves the state
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from policyd.alloc.assignment import Assignment, Mode, Progress
-from policyd.alloc.fair_sharing import Contender, Tournament
+from policyd.alloc.assignment import Progress
+from policyd.alloc.attempt import Mode
+from policyd.alloc.entry import Entry, in_tournament, in_turn, reserved_charges
 from policyd.alloc.nominate import Chooser, still_valid
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket, waits_aside
@@ -29,7 +30,6 @@ from policyd.alloc.plan import (
     RequeueReason,
     Target,
 )
-from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
     AWAITS_PODS,
     NO_LONGER_FITS,
@@ -39,37 +39,8 @@ from policyd.alloc.reasons import (
 )
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import EVERYWHERE, Scan
-from policyd.alloc.settings import Gates
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Objection
-
-
-class Entry:
-    """A nominated workload.
-
-    Attributes:
-        ticket: Its place in its queue.
-        options: What its queue has to offer.
-        requests: What it asks.
-        assignment: What it would get.
-        targets: Whom it would preempt.
-    """
-
-    __slots__ = ("assignment", "options", "requests", "targets", "ticket")
-
-    def __init__(
-        self, ticket: Ticket, options: QueueOptions, requests: Requests, assignment: Assignment
-    ) -> None:
-        self.ticket = ticket
-        self.options = options
-        self.requests = requests
-        self.assignment = assignment
-        self.targets: tuple[Target, ...] = ()
-
-    @property
-    def queue(self) -> str:
-        """The name of its queue."""
-        return self.options.spec.name
 
 
 def plan_cycle(state: State) -> Plan:
@@ -93,19 +64,6 @@ def plan_cycle(state: State) -> Plan:
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
     )
-
-
-def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
-    """Return entries in the order in which they have their turn without fair sharing."""
-    by_priority = gates.priority_sorting_within_cohort
-    preemptors_first = gates.prioritize_preemptor_workloads
-
-    def turn(entry: Entry) -> tuple[bool, int, tuple[object, ...]]:
-        ticket = entry.ticket
-        later = preemptors_first and not ticket.preemptor
-        return later, entry.assignment.level, ticket.rank if by_priority else ticket.rank[1:]
-
-    return sorted(entries, key=turn)
 
 
 class _Cycle:
@@ -189,8 +147,7 @@ class _Cycle:
         if self._state.settings.fair_sharing is None:
             yield from in_turn(self._entries, self._gates)
             return
-        contenders = ((_contender(entry), entry) for entry in self._entries)
-        yield from Tournament(self._tree, contenders, gates=self._gates)
+        yield from in_tournament(self._entries, self._tree, self._gates)
 
     # Process.
 
@@ -361,35 +318,6 @@ class _Cycle:
                 progress=progress,
             )
         )
-
-
-def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
-    """Return what of an assignment is kept free for who has to wait for it.
-
-    Without borrowing that is its own queue's unused quota; else what it may borrow. What fits is
-    kept whole.
-    """
-    if assignment.mode is Mode.FIT:
-        return assignment.charges
-    kept: dict[int, int] = {}
-    for cell, amount in assignment.charges.items():
-        most = tree.nominal[cell] - tree.usage[cell]
-        if assignment.level:
-            limit = tree.borrowing_limit[cell]
-            most = amount if limit is None else most + limit
-        kept[cell] = max(0, min(amount, most))
-    return kept
-
-
-def _contender(entry: Entry) -> Contender:
-    workload = entry.ticket.workload
-    return Contender(
-        entry.options.node,
-        entry.assignment.charges,
-        workload.priority,
-        workload.queued_at,
-        entry.ticket.preemptor,
-    )
 
 
 def _set_aside(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from policyd.alloc.assignment import Assignment, Mode, Progress
+from policyd.alloc.assignment import Assignment, Progress
+from policyd.alloc.attempt import Mode
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.plan import Target
 from policyd.alloc.preemption import Claim, find_targets, possible

@@ -8,14 +8,8 @@ fits, the best one seen is kept, because quota may be waited for in it, or taken
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
-from policyd.alloc.assignment import (
-    Assignment,
-    Attempt,
-    GroupResult,
-    Mode,
-    Progress,
-    SearchResult,
-)
+from policyd.alloc.assignment import Assignment, Progress
+from policyd.alloc.attempt import Attempt, GroupResult, Mode, SearchResult
 from policyd.alloc.offers import GroupRequests, Offer
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree

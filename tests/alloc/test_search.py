@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.alloc.assignment import Mode
+from policyd.alloc.attempt import Mode
 from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
 from policyd.alloc.options import search_order
 from policyd.alloc.queue import Fungibility, PreemptionPolicy

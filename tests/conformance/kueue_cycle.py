@@ -1,7 +1,9 @@
 """Kueue's tables of the parts of a cycle: order, progress, reservations, the requests of slices."""
 
-from policyd.alloc.assignment import Assignment, Mode, Progress
-from policyd.alloc.cycle import Entry, in_turn, plan_cycle, reserved_charges
+from policyd.alloc.assignment import Assignment, Progress
+from policyd.alloc.attempt import Mode
+from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.entry import Entry, in_turn, reserved_charges
 from policyd.alloc.nominate import still_valid
 from policyd.alloc.options import replacing
 from policyd.alloc.pending import Ticket

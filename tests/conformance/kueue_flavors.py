@@ -1,7 +1,7 @@
 """Kueue's tables of flavor assignment: which flavor a workload would get, how, and why."""
 
 from policyd.alloc.amount import format_amount
-from policyd.alloc.assignment import Mode
+from policyd.alloc.attempt import Mode
 from policyd.alloc.nominate import most_pods
 from policyd.alloc.options import replacing
 from policyd.alloc.queue import Fungibility

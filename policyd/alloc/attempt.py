@@ -1,0 +1,159 @@
+"""What the search for flavors found: of one flavor, for resources, for pod sets."""
+
+from enum import IntEnum
+
+from policyd.alloc.offers import GroupRequests, Offer
+from policyd.alloc.reasons import (
+    MissingQuota,
+    NoFitReason,
+    Obstacle,
+    OverCapacity,
+    Unsuitable,
+    least_severe,
+    most_severe,
+    obstacle_reason,
+)
+
+
+class Mode(IntEnum):
+    """How a flavor would be had; ordered, the best last."""
+
+    NO_FIT = 0
+    """Not at all, as things are."""
+    BLOCKED = 1
+    """By preemption, but nobody may be preempted."""
+    PREEMPT = 2
+    """By preemption in the workload's own queue."""
+    RECLAIM = 3
+    """By preemption in other queues only."""
+    FIT = 4
+    """At once."""
+
+
+class Attempt:
+    """A flavor that was tried, and did not simply fit.
+
+    Attributes:
+        offer: The flavor's offer.
+        mode: As the worst of its resources.
+        level: How far up the tree that one would borrow.
+        borrowing: How far up the one would that borrows most.
+        notes: What is not there: the place of the resource in the offer, how much is needed, how
+            much is available, and whether it could ever be more.
+    """
+
+    __slots__ = ("borrowing", "level", "mode", "notes", "offer")
+
+    def __init__(self, offer: Offer, mode: Mode) -> None:
+        self.offer = offer
+        self.mode = mode
+        self.level = 0
+        self.borrowing = 0
+        self.notes: list[tuple[int, int, int, bool]] = []
+
+    @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """What is in the way; made when it is asked for, since most is never read."""
+        offer = self.offer
+        return offer.obstacles or tuple(_obstacle(offer, *note) for note in self.notes)
+
+    @property
+    def short(self) -> tuple[int, ...]:
+        """The cells that do not have what is needed, though they could."""
+        cells = tuple(self.offer.charges)
+        return tuple(cells[place] for place, _, _, possible in self.notes if possible)
+
+
+def _obstacle(offer: Offer, place: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001
+    if possible:
+        return missing_quota(offer, place, needed, available)
+    requested = tuple(offer.charges.values())[place]
+    return OverCapacity(
+        flavor=offer.name,
+        resource=offer.resources[place],
+        assumed=needed - requested,
+        requested=requested,
+        capacity=available,
+    )
+
+
+class SearchResult:
+    """What was found for one group of resources.
+
+    Attributes:
+        offer: The best flavor's, None if none will do.
+        attempt: How it would be had; None if it simply fits.
+        mode: The best mode.
+        level: Its borrowing level.
+        attempts: What was tried and did not simply fit.
+        barred: Obstacles that kept flavors from being tried.
+        tried: The place of the flavor to start after the next time; -1 to start over.
+    """
+
+    __slots__ = ("attempt", "attempts", "barred", "level", "mode", "offer", "tried")
+
+    def __init__(self) -> None:
+        self.offer: Offer | None = None
+        self.attempt: Attempt | None = None
+        self.mode = Mode.NO_FIT
+        self.level = 0
+        self.attempts: list[Attempt] = []
+        self.barred: list[Obstacle] = []
+        self.tried = -1
+
+    def obstacles(self) -> list[Obstacle]:
+        """Return what stands in the way, if anything does."""
+        if self.mode is Mode.FIT:
+            return []
+        return self.barred + [each for attempt in self.attempts for each in attempt.obstacles]
+
+
+class GroupResult:
+    """What was found for pod sets that must have the same flavors.
+
+    Attributes:
+        requests: What was searched for.
+        searches: Results by group of resources; the search ends with the first that has none.
+        mode: As the worst of them, NO_FIT too if a resource is not covered.
+    """
+
+    __slots__ = ("mode", "requests", "searches")
+
+    def __init__(self, requests: GroupRequests) -> None:
+        self.requests = requests
+        self.searches: list[SearchResult] = []
+        self.mode = Mode.FIT
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The best offer of every group of resources that has one."""
+        return tuple([each.offer for each in self.searches if each.offer is not None])
+
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """Return what stands in the way: of what does not fit, only the last search counts."""
+        if self.mode is not Mode.NO_FIT:
+            return tuple([each for search in self.searches for each in search.obstacles()])
+        if self.searches and self.searches[-1].offer is None:
+            return tuple(self.searches[-1].obstacles())
+        return (Unsuitable(kind="NotCovered", name=self.requests.uncovered),)
+
+    def reason(self) -> NoFitReason:
+        """Say in one word why no flavor fits, if none does."""
+        by_search = [
+            [most_severe([obstacle_reason(o) for o in attempt.obstacles]) for attempt in tried]
+            for search in self.searches
+            if (tried := [attempt for attempt in search.attempts if attempt.mode is Mode.NO_FIT])
+        ]
+        return most_severe([least_severe(reasons) for reasons in by_search])
+
+
+def missing_quota(offer: Offer, index: int, needed: int, available: int) -> MissingQuota:
+    """Say how much of resource number `index` of an offer must become free for `needed` to fit."""
+    available = max(available, 0)
+    return MissingQuota(
+        flavor=offer.name,
+        resource=offer.resources[index],
+        missing=needed - available,
+        requested=needed,
+        available=available,
+    )
