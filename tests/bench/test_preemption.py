@@ -3,11 +3,14 @@
 import statistics
 import time
 
+import msgspec
 import pytest
 
 from policyd.alloc.fair_sharing import Contender, Tournament
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.preemption import Claim, find_targets
+from policyd.alloc.preemption_fair import FairSearch
+from policyd.alloc.preemption_search import Search, in_order
 from policyd.alloc.queue import (
     CohortSpec,
     FlavorQuotas,
@@ -29,19 +32,22 @@ RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
 POLICY = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
 
 
-def groups(amount: int) -> tuple[ResourceGroup, ...]:
-    quotas = {resource: Quota(nominal=amount) for resource in RESOURCES}
+Names = tuple[str, ...]
+
+
+def groups(amount: int, resources: Names = RESOURCES) -> tuple[ResourceGroup, ...]:
+    quotas = {resource: Quota(nominal=amount) for resource in resources}
     flavors = (FlavorQuotas(name="default", quotas=quotas),)
-    return (ResourceGroup(resources=RESOURCES, flavors=flavors),)
+    return (ResourceGroup(resources=resources, flavors=flavors),)
 
 
-def running(name: str, queue: str, number: int) -> Workload:
+def running(name: str, queue: str, number: int, resources: Names = RESOURCES) -> Workload:
     """A workload that holds one of each resource; half of them are important."""
     held = PodSetAssignment(
         name="main",
         count=1,
-        flavors=dict.fromkeys(RESOURCES, "default"),
-        usage=dict.fromkeys(RESOURCES, 1),
+        flavors=dict.fromkeys(resources, "default"),
+        usage=dict.fromkeys(resources, 1),
     )
     return Workload(
         key=f"team/{name}",
@@ -73,7 +79,7 @@ def cluster(queues: int, *, each: int, fair: bool) -> State:
 
 def claim(state: State, queue: str, amount: int) -> Claim:
     cells = state.queues[queue].node.cells
-    charges = {cells["default", resource]: amount for resource in RESOURCES}
+    charges = dict.fromkeys(cells.values(), amount)
     workload = Workload(
         key="team/new", uid="new", cluster_queue=queue, queued_at=0.0, priority=5, pod_sets=()
     )
@@ -134,3 +140,31 @@ def test_a_tournament_takes_milliseconds(queues):
     name = f"fair-sharing tournament, {queues} queues"
     report(f"{name}, first turn", statistics.median(first), "ms", goal)
     report(f"{name}, all turns", statistics.median(all_turns), "ms", goal)
+
+
+@pytest.mark.parametrize(("candidates", "kueue"), [(10, 23.4), (100, 190.3)])
+def test_candidates_are_refused_by_shares_in_microseconds(candidates, kueue):
+    """Kueue's BenchmarkRunFirstFsStrategy, and beside ours what it takes in Go."""
+    state = State(Settings(fair_sharing=FairSharing()))
+    cpu = ("cpu",)
+    quotas = {"a": groups(1, cpu), "b": groups(0, cpu)}
+    for name, weight in (("a", 1.0), ("b", 1e6)):
+        spec = QueueSpec(name=name, cohort="all", groups=quotas[name], preemption=POLICY)
+        state.put_queue(msgspec.structs.replace(spec, weight=weight))
+    for n in range(candidates):
+        state.put_workload(running(f"b-{n}", "b", n, cpu))
+    state.settle()
+    search = Search(state, claim(state, "a", 3))
+    found = in_order(search.candidates(state.queues["b"].node), {})
+    times = []
+    for _ in range(RUNS):
+        with state.tree.trial():
+            state.tree.charge(search.charges)
+            start = time.process_time()
+            fits = FairSearch(search).first(found, "LessThanOrEqualToFinalShare")
+            times.append((time.process_time() - start) * 1e6)
+        assert not fits
+
+    spent = statistics.median(times)
+    name = f"{candidates} candidates refused by shares"
+    report(f"{name}, {spent / kueue:.1f} times Kueue's {kueue:g} µs", spent, "µs")

@@ -38,7 +38,8 @@ def claim_of(cluster, info, assignment):
     for asked, assigned in zip(info["TotalRequests"], assignment["PodSets"], strict=True):
         for resource, flavor in (assigned.get("Flavors") or {}).items():
             cell = tree.cell(node, (flavor["Name"], resource))
-            amount = asked["Requests"].get(resource, 0) // asked["Count"] * assigned["Count"]
+            of_one = (asked.get("Requests") or {}).get(resource, 0) // (asked.get("Count") or 1)
+            amount = of_one * assigned.get("Count", 0)
             charges[cell] = charges.get(cell, 0) + amount
             if flavor["Mode"] == "Preempt":
                 short.add(cell)
