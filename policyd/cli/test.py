@@ -10,9 +10,11 @@ from typing import Any, Literal
 import click
 
 from policyd.cli.files import content, load
+from policyd.cli.kyverno_suites import run_file
 from policyd.cli.report import as_json, count, show_all
 from policyd.engine.cases import Outcome, load_cases, run_case, uncovered
 from policyd.engine.findings import Finding
+from policyd.engine.kyverno.suites import NAME as KYVERNO_TEST
 from policyd.policy_files import CASES, SUFFIXES, policy_files
 
 _MANY = 100
@@ -48,9 +50,10 @@ def command(
 ) -> None:
     r"""Run the cases beside the policies in PATHS.
 
-    The cases of a folder are in its cases.yaml and concern the policies beside it. A case gives an
-    object, and what must come of it; an expectation about a request that no policy concerned itself
-    with fails, and whatever is changed is sent a second time and must stay as it is.
+    The cases of a folder are in its cases.yaml and concern the policies beside it; Kyverno's tests
+    (kyverno-test.yaml) name theirs. A case gives an object, and what must come of it; an
+    expectation about a request that no policy concerned itself with fails, and whatever is changed
+    is sent a second time and must stay as it is.
 
     A validation that no case violates may refuse nothing at all: --coverage names those.
 
@@ -92,7 +95,9 @@ def command(
 
 
 def _case_files(path: Path) -> list[Path]:
-    return sorted(path.rglob(CASES)) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    return sorted(file for name in (CASES, KYVERNO_TEST) for file in path.rglob(name))
 
 
 def _untested(paths: Sequence[Path], cases: Sequence[Path]) -> list[Path]:
@@ -113,7 +118,9 @@ def _test_all(files: Sequence[Path], keyword: str) -> Iterator[_Tested]:
 
 
 def _test(path: Path, keyword: str) -> _Tested:
-    """Run the cases of one file against the policies beside it."""
+    """Run the cases of one file against the policies beside it, or those that it names."""
+    if path.name == KYVERNO_TEST:
+        return _Tested(path, *run_file(path, keyword))
     cases, findings = load_cases(content(path), str(path))
     policies = [
         file

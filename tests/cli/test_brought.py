@@ -169,3 +169,89 @@ def test_a_validation_that_no_case_violates_is_named(folder):
     (folder / "cases.yaml").write_text(CASES)
     (folder / "limits.yaml").write_text(LIMITS)
     assert run("test", "--coverage", folder).exit_code == 0
+
+
+KYVERNO_POLICY = """\
+apiVersion: policies.kyverno.io/v1
+kind: ValidatingPolicy
+metadata: {name: no-latest}
+spec:
+  validationActions: [Audit]
+  matchConstraints:
+    namespaceSelector: {matchLabels: {env: prod}}
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - {expression: "object.spec.containers.all(c, !c.image.endsWith(':latest'))", message: tag}
+"""
+KYVERNO_TEST = """\
+apiVersion: cli.kyverno.io/v1alpha1
+kind: Test
+metadata: {name: t}
+policies: [policy.yaml]
+resources: [pods.yaml]
+variables: values.yaml
+results:
+- {policy: no-latest, kind: Pod, resources: [bad], result: %s}
+- {policy: no-latest, kind: Pod, resources: [good], result: pass}
+- {policy: no-latest, kind: Pod, resources: [staging/other], result: skip}
+"""
+PODS = "---\n".join(
+    f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {{containers: [{{name: a, image: "a:{tag}"}}]}}
+"""
+    for name, namespace, tag in (
+        ("bad", "live", "latest"),
+        ("good", "live", "1"),
+        ("other", "staging", "latest"),
+    )
+)
+VALUES = """\
+apiVersion: cli.kyverno.io/v1alpha1
+kind: Values
+namespaceSelector: [{name: live, labels: {env: prod}}]
+"""
+
+
+@pytest.fixture
+def kyverno_folder(tmp_path):
+    files = {"policy": KYVERNO_POLICY, "pods": PODS, "values": VALUES}
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def test_kyverno_s_tests_are_run(kyverno_folder):
+    (kyverno_folder / "kyverno-test.yaml").write_text(KYVERNO_TEST % "fail")
+    result = run("test", kyverno_folder)
+
+    assert (result.exit_code, result.stdout) == (0, "3 cases passed\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        pytest.param(("result: fail", "result: pass"), "it came to fail: tag", id="other-result"),
+        pytest.param(("[bad]", "[gone]"), "there is no resource `gone`", id="no-resource"),
+        pytest.param(
+            ("no-latest, kind: Pod, resources: [bad]", "gone, kind: Pod, resources: [bad]"),
+            "there is no policy `gone`",
+            id="no-policy",
+        ),
+        pytest.param(
+            ("kind: Pod, resources: [bad]", "kind: Job, resources: [bad]"),
+            "there is no resource `bad`",
+            id="resource-of-another-kind",
+        ),
+    ],
+)
+def test_a_row_of_kyverno_s_that_does_not_hold_fails(kyverno_folder, change, problem):
+    text = (KYVERNO_TEST % "fail").replace(*change)
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert result.exit_code == 1
+    assert problem in result.stdout

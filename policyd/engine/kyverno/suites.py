@@ -1,0 +1,201 @@
+"""Kyverno's test suites (`kyverno-test.yaml`), run strictly: every row needs its resource.
+
+A row names a policy, resources, and what must come of them. Unlike in Kyverno's own command, a row
+whose resource is not there fails, and numbers keep their size.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final, Literal
+
+import msgspec
+
+from policyd.api.admission import Operation, UserInfo
+from policyd.api.meta import Json
+from policyd.api.policy import Closed
+from policyd.engine.bindings import NEEDS_BINDING
+from policyd.engine.cases import Case, Expectation, Outcome
+from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.decision import Decision
+from policyd.engine.documents import Document
+from policyd.engine.findings import Finding
+from policyd.engine.load import Loaded
+from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.schema import ForeignShape, schema_of
+from policyd.engine.workloads import value_at
+from policyd.patch.json_patch import apply_json_patch
+
+NAME: Final = "kyverno-test.yaml"
+"""What Kyverno calls a file of tests."""
+
+Word = Literal["pass", "fail", "skip", "warn", "error"]
+Texts = tuple[str, ...]
+
+
+class ResourceSpec(Closed, frozen=True):
+    """Names one object."""
+
+    name: str
+    namespace: str = ""
+    kind: str = ""
+
+
+class Row(Closed, frozen=True):
+    """What must come of some resources."""
+
+    policy: str
+    result: Word
+    rule: str = ""
+    kind: str = ""
+    resources: Texts = ()
+    resource_specs: tuple[ResourceSpec, ...] = ()
+    operation: Operation = "CREATE"
+    patched_resources: str = ""
+
+
+class KyvernoTest(Closed, frozen=True):
+    """A file of tests; the files it names are relative to it."""
+
+    policies: Texts
+    resources: Texts = ()
+    exceptions: Texts = ()
+    param_resources: Texts = ()
+    results: tuple[Row, ...] = ()
+    userinfo: str = ""
+    variables: str = ""
+
+
+@cache
+def _shape() -> ForeignShape:
+    return ForeignShape(schema_of(KyvernoTest))
+
+
+def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
+    """Read a file of tests, and say what is wrong with it; what is not known of it is doubtful."""
+    value, findings = _shape().read(document)
+    return (None if value is None else msgspec.convert(value, KyvernoTest)), findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the files of a suite hold.
+
+    Attributes:
+        loaded: Policies, bindings and exceptions.
+        resources: The objects that rows name.
+        params: Objects that may be params.
+        patched: What mutated resources must look like, by the file that says so.
+        values: The file of values: labels of namespaces.
+        user: Who sends the requests.
+    """
+
+    loaded: Loaded
+    resources: Sequence[Json]
+    params: Sequence[Json]
+    patched: Mapping[str, Sequence[Json]]
+    values: Json
+    user: UserInfo
+
+
+def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
+    """Run the rows of a suite, once for each of their resources."""
+    for row in suite.results:
+        wanted = [*map(_spec, row.resources), *row.resource_specs]
+        for spec in wanted:
+            yield _run(row, spec, given)
+
+
+def _spec(text: str) -> ResourceSpec:
+    namespace, _, name = text.rpartition("/")
+    return ResourceSpec(name=name, namespace=namespace)
+
+
+def _run(row: Row, spec: ResourceSpec, given: Given) -> Outcome:
+    name = f"{row.policy}{f' {row.rule}' if row.rule else ''}: {spec.name} is to {row.result}"
+    obj = next((o for o in given.resources if _is(o, spec, row.kind)), None)
+    case = Case(name=name, object=obj or {}, expect=Expectation())
+    if obj is None:
+        return Outcome(case, (f"there is no resource `{spec.name}`",))
+    policies = [p for p in given.loaded.policies if _named(p, row)]
+    if not policies:
+        return Outcome(case, (f"there is no policy `{row.policy}`",))
+    decision = _ask(policies, obj, row, given)
+    problems = [*_problems(row, decision)]
+    problems += _patch_problems(row, obj, decision, given)
+    return Outcome(case, tuple(problems))
+
+
+def _is(obj: Json, spec: ResourceSpec, kind: str) -> bool:
+    metadata = value_at(obj, ("metadata",)) or {}
+    wanted = spec.kind or kind
+    return (
+        metadata.get("name") == spec.name
+        and (not spec.namespace or metadata.get("namespace", "default") == spec.namespace)
+        and (not wanted or value_at(obj, ("kind",)) == wanted)
+    )
+
+
+def _named(policy: CompiledPolicy, row: Row) -> bool:
+    name = row.policy.rpartition("/")[2]
+    # Rules that Kyverno makes of one for pods go by its name with a prefix.
+    rule = row.rule.removeprefix("autogen-cronjob-").removeprefix("autogen-")
+    return policy.name == name and (not rule or policy.part in ("", rule))
+
+
+def _ask(policies: Sequence[CompiledPolicy], obj: Json, row: Row, given: Given) -> Decision:
+    loaded = replace(given.loaded, policies=tuple(policies))
+    bound = {(binding.policy_kind, binding.policy) for binding in loaded.bindings}
+    implied = tuple(
+        CompiledBinding(name=f"{p.name}-binding", policy=p.name, policy_kind=p.kind)
+        for p in policies
+        if p.kind in NEEDS_BINDING and (p.kind, p.name) not in bound
+    )
+    loaded = replace(loaded, bindings=(*loaded.bindings, *implied))
+    namespaces = [*_namespaces(given.values), *given.resources]
+    asked = offline_set(loaded, namespace_lookup(namespaces, {}), objects=given.params)
+    circumstances = Circumstances(operation=row.operation, user=given.user)
+    return asked.review(request_for(obj, circumstances))
+
+
+def _namespaces(values: Json) -> Iterator[Json]:
+    """Return the namespaces whose labels a file of values gives."""
+    for each in value_at(values, ("namespaceSelector",)) or ():
+        metadata = {"name": each.get("name"), "labels": each.get("labels") or {}}
+        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def word_of(decision: Decision) -> Word:
+    """Say in Kyverno's word what came of a request, whatever the policies' actions are."""
+    if decision.failures:
+        return "error"
+    if decision.objections:
+        return "fail"
+    return "pass" if decision.matched else "skip"
+
+
+def _problems(row: Row, decision: Decision) -> Iterator[str]:
+    word = word_of(decision)
+    wanted = "fail" if row.result == "warn" else row.result
+    if word != wanted:
+        said = [failure.message for failure in decision.failures]
+        said += [objection.message for objection in decision.objections]
+        yield f"it came to {word}" + (f": {'; '.join(said)}" if said else "")
+
+
+def _patch_problems(row: Row, obj: Json, decision: Decision, given: Given) -> Iterable[str]:
+    if not row.patched_resources:
+        return ()
+    result = apply_json_patch(obj, decision.operations)
+    wanted = given.patched.get(row.patched_resources, ())
+    if any(_bare(result) == _bare(each) for each in wanted):
+        return ()
+    return (f"the object came out as none of {row.patched_resources}",)
+
+
+def _bare(value: Json) -> Any:  # noqa: ANN401 - what is left of a value
+    """Drop what is empty, which Kyverno's files leave out."""
+    if isinstance(value, dict):
+        kept = {key: _bare(part) for key, part in value.items()}
+        return {key: part for key, part in kept.items() if part not in ({}, [], None)}
+    return [_bare(part) for part in value] if isinstance(value, list) else value
