@@ -120,13 +120,13 @@ def run_messages(path):
 
 
 def _message(case):
-    preemptor = case.input["preemptor"]["metadata"]
+    preemptor = (case.input.get("preemptor") or {}).get("metadata") or {}
     found = preemption_message(
         uid=preemptor.get("uid", ""),
         job_uid=(preemptor.get("labels") or {}).get(JOB_UID, ""),
-        reason=case.input["reason"],
-        preemptor_path=case.input["preemptorPath"],
-        path=case.input["preempteePath"],
+        reason=case.input.get("reason", ""),
+        preemptor_path=case.input.get("preemptorPath", ""),
+        path=case.input.get("preempteePath", ""),
     )
     return "" if found == case.want["want"] else f"expected {case.want['want']}, got {found}"
 

@@ -16,7 +16,7 @@ from tests.conformance.kueue_objects import Cluster, decode, run_table
 
 
 def _workload(case, name="workload"):
-    body = case.input[name]
+    body = case.input.get(name) or {}
     return decode({"metadata": {}, **body}, Workload)
 
 
