@@ -9,7 +9,7 @@ K ?=
 .PHONY: help run test check fix e2e conformance fuzz bench controlplane generate constraints clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "policyd needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
@@ -48,8 +48,14 @@ conformance: $(STAMP) ## run cases from outside: SUITE=cel|policy|kueue-core|...
 fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: N=100000
 	@$(BIN)/python -m tests.cel.fuzz $(or $(N),10000)
 
+conformance-live: $(STAMP) controlplane ## run the cases of the API server's own policies on a real one, too: ONLY=vap, JSON=FILE
+	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+
 bench: $(STAMP) ## measure, and print the figures as a table
 	@$(BIN)/pytest -m bench tests/bench -q -s $(if $(K),-k "$(K)")
+
+bench-door: $(STAMP) controlplane ## measure what a pod costs a real API server: bare, with its own policies, empty webhooks, policyd
+	@$(BIN)/python -m tests.bench_door $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JSON),--json $(JSON))
 
 generate: $(STAMP) controlplane ## renew what is generated: kinds, CRDs, reference pages
 	@$(BIN)/python -m tests.controlplane.generate_kinds

@@ -69,7 +69,7 @@ def empty(running: Live) -> Iterator[Door]:
     """One mutating and one validating webhook that decide nothing."""
     with _credentials() as (folder, authority), _port() as port:
         files = [str(folder / "tls.crt"), str(folder / "tls.key"), str(port)]
-        with _process(["-m", "tests.bench_door.empty", *files]) as pid:
+        with _process(["-m", "tests.bench_door.empty", *files], folder / "log") as pid:
             objects = list(_configurations(port, authority))
             running.create(objects)
             try:
@@ -96,15 +96,16 @@ def policyd(running: Live, published: list[Published]) -> Iterator[Door]:
             "url": f"https://127.0.0.1:{port}",
         }
         flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-        with _process(["-m", "webhooks", *flags, "--register", "--no-queue"]) as pid:
-            _until_registered(running)
+        log = folder / "log"
+        with _process(["-m", "webhooks", *flags, "--register", "--no-queue"], log) as pid:
+            _until_registered(running, log)
             try:
                 yield Door(pid)
             finally:
                 running.delete(_registered())
 
 
-def _until_registered(running: Live) -> None:
+def _until_registered(running: Live, log: Path) -> None:
     """Wait until policyd's webhooks are called."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
@@ -112,7 +113,7 @@ def _until_registered(running: Live) -> None:
         if all(answer.allowed and answer.body.get("webhooks") for answer in found):
             time.sleep(1)  # the API server reads configurations from a watch
             return
-        assert time.monotonic() < deadline, "policyd does not register its webhooks"
+        assert time.monotonic() < deadline, log.read_text()
         time.sleep(POLL_SECONDS)
 
 
@@ -173,10 +174,11 @@ def _port() -> Iterator[int]:
 
 
 @contextmanager
-def _process(arguments: list[str]) -> Iterator[int]:
-    with subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as running:
+def _process(arguments: list[str], log: Path) -> Iterator[int]:
+    with (
+        log.open("wb") as written,
+        subprocess.Popen([sys.executable, *arguments], stdout=written, stderr=written) as running,
+    ):
         try:
             yield running.pid
         finally:

@@ -8,6 +8,7 @@ installed, then asked again.
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,10 +27,17 @@ GROUP_LABEL = "live-group"
 
 NO_POLICY = "the policy is not one of the API server's kinds, nor is it given as one"
 REFUSED_POLICY = "the policy calls what only Kyverno has: the API server and the engine refuse it"
+REFUSED_FORM = "made from one of Kyverno's, whose conditions and messages have a freer form"
 REFUSED_OBJECT = "the API server refuses the object by itself, before any policy is asked"
 NOT_SERVED = "the API server serves this version of a built-in kind no more"
 PARAMS_LIST = "Kyverno's CLI hands a policy all its params as one List"
 CONNECT = "connecting to a pod cannot be tried by dry-run"
+
+
+FORM = re.compile(
+    r"spec\.(matchConditions\[\d+\]\.name|validations\[\d+\]\.message): Invalid value"
+)
+"""What the API server says of the name of a condition, and of a message of several lines."""
 
 
 @dataclass
@@ -160,10 +168,10 @@ def _make_group(number: int, policy: Any, binding: Any, params: list[Any]) -> Gr
     """Give a policy a name of its own, and bind it to the namespaces of its group."""
     policy, binding, params = (copy.deepcopy(part) for part in (policy, binding, params))
     suffix = f"-g{number}"
-    version = "admissionregistration.k8s.io/v1"
-    policy |= {"apiVersion": version, "metadata": {"name": policy["metadata"]["name"] + suffix}}
+    for document in (policy, binding):
+        name = document["metadata"]["name"].lower() + suffix
+        document |= {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
     policy.pop("status", None)
-    binding |= {"apiVersion": version, "metadata": {"name": binding["metadata"]["name"] + suffix}}
     spec = binding["spec"]
     spec["policyName"] = policy["metadata"]["name"]
     ref = spec.get("paramRef") or {}
@@ -284,6 +292,8 @@ def _outcome(live: Live, group: Group, case: Any, trial: Trial) -> Outcome:
     errors = _errors(group)
     if group.refused and errors:
         return Outcome(case["id"], rule=REFUSED_POLICY)
+    if group.refused and case.get("native") and FORM.search(group.refused):
+        return Outcome(case["id"], rule=REFUSED_FORM)
     if group.refused or errors:
         why = f"policy: ours: {(errors or ['fine'])[0]!r}, API server: {group.refused or 'fine'!r}"
         return Outcome(case["id"], why=why)

@@ -65,7 +65,11 @@ def without_system_fields(obj: Any) -> Any:
     """Return an object as mutation sees it: without what the API server makes up afterwards."""
     metadata = {k: v for k, v in obj.get("metadata", {}).items() if k not in SYSTEM_OWNED}
     obj = {**obj, "metadata": metadata}
-    forget = {("batch/v1", "Job"): _forget_job, ("v1", "Service"): _forget_service}
+    forget = {
+        ("batch/v1", "Job"): _forget_job,
+        ("v1", "Service"): _forget_service,
+        ("v1", "PersistentVolume"): _forget_volume,
+    }
     found = forget.get((obj.get("apiVersion"), obj.get("kind")))
     return found(copy.deepcopy(obj)) if found else obj
 
@@ -85,6 +89,12 @@ def _forget_job(obj: Any) -> Any:
     metadata.pop("labels", None)
     if labels:
         metadata["labels"] = labels
+    return obj
+
+
+def _forget_volume(obj: Any) -> Any:
+    """Leave out since when a volume waits."""
+    (obj.get("status") or {}).pop("lastPhaseTransitionTime", None)
     return obj
 
 
