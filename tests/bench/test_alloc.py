@@ -3,16 +3,18 @@
 import gc
 import statistics
 import time
+import tracemalloc
 
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.entry import Entry, in_tournament
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import FlavorQuotas, QueueSpec, Quota, ResourceGroup
-from policyd.alloc.settings import Gates, Settings
+from policyd.alloc.queue import FlavorQuotas, PreemptionPolicy, QueueSpec, Quota, ResourceGroup
+from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.alloc.state import State
-from policyd.alloc.workload import PodSet, Workload
+from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
 from tests.bench.report import report
 
 pytestmark = pytest.mark.bench
@@ -23,7 +25,7 @@ REQUESTS = {"cpu": 4_000, "memory": 16 << 30, "ephemeral-storage": 10 << 30, "nv
 CYCLES = 15
 
 
-def cluster(queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS)) -> State:
+def cluster(queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS), **others) -> State:
     """A state of `queues` ClusterQueues, 20 a cohort at 1,000.
 
     Each has quota for `share` workloads in each flavor, but only GPUs for `gpus` of them.
@@ -34,7 +36,7 @@ def cluster(queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS)) 
     offered = tuple(FlavorQuotas(name=name, quotas=quotas) for name in names)
     group = ResourceGroup(resources=tuple(REQUESTS), flavors=offered)
     # Else one refusal would do for all that ask for the same.
-    state = State(Settings(gates=Gates(scheduling_equivalence_hashing=False)))
+    state = State(Settings(gates=Gates(scheduling_equivalence_hashing=False), **others))
     for name in names:
         state.put_flavor(FlavorSpec(name=name))
     for n in range(queues):
@@ -84,19 +86,114 @@ def undisturbed():
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize("pending", [20_000, 100_000])
-def test_a_quota_decision_takes_microseconds_however_many_wait(pending, undisturbed):
-    state = cluster(1_000, share=1_000, gpus=1_000)
+@pytest.mark.parametrize(
+    ("queues", "pending"),
+    [(10, 1_000), (100, 10_000), (1_000, 20_000), (1_000, 100_000)],
+    ids=lambda number: f"{number:,}",
+)
+def test_a_quota_decision_takes_microseconds_however_many_wait(queues, pending, undisturbed):
+    state = cluster(queues, share=1_000, gpus=1_000)
     start = time.process_time()
     fill(state, pending)
     spent = time.process_time() - start
 
     times, admitted = cycle_times(state, CYCLES)
 
-    assert admitted == CYCLES * 1_000
-    report(f"rebuild, {pending} pending", spent * 1e3, "ms")
-    name = f"admission, 1,000 ClusterQueues, {pending} pending"
+    assert admitted == CYCLES * queues
+    goal = 1_500 if pending == 100_000 else None
+    report(f"rebuild, {pending:,} pending", spent * 1e3, "ms", goal)
+    name = f"admission, {queues:,} ClusterQueues, {pending:,} pending"
     report(name, statistics.median(times), "µs", goal=20)
+
+
+def test_a_cycle_over_a_thousand_heads_takes_milliseconds(undisturbed):
+    state = cluster(1_000, share=1_000, gpus=1_000)
+    fill(state, 20_000)
+    times = []
+    for _ in range(CYCLES):
+        start = time.process_time()
+        plan = plan_cycle(state)
+        times.append((time.process_time() - start) * 1e3)
+        state.commit(plan)
+
+    report("plan of a cycle over 1,000 heads", statistics.median(times), "ms", goal=15)
+
+
+def test_a_pending_workload_takes_little_memory():
+    state = cluster(100, share=1_000, gpus=1_000)
+    tracemalloc.start()
+    fill(state, 10_000)
+    list(state.heads())
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    report("memory of a pending workload, its value included", taken / 10_000, "B", goal=1_024)
+
+
+def test_victims_are_found_among_hundreds_within_milliseconds(undisturbed):
+    policy = PreemptionPolicy(within_cluster_queue="LowerPriority")
+    quotas = {"nvidia.com/gpu": Quota(nominal=700)}
+    group = ResourceGroup(
+        resources=("nvidia.com/gpu",), flavors=(FlavorQuotas(name="spot", quotas=quotas),)
+    )
+    state = State()
+    state.put_flavor(FlavorSpec(name="spot"))
+    state.put_queue(QueueSpec(name="q", groups=(group,), preemption=policy))
+    for n in range(700):
+        state.put_workload(_holder(n))
+    state.put_workload(
+        Workload(
+            key="team/big",
+            uid="big",
+            cluster_queue="q",
+            queued_at=0.0,
+            priority=1_000,
+            pod_sets=(PodSet(name="main", count=350, requests={"nvidia.com/gpu": 1}),),
+        )
+    )
+    times = []
+    for _ in range(CYCLES):
+        start = time.process_time()
+        plan = plan_cycle(state)
+        times.append((time.process_time() - start) * 1e3)
+
+    assert len(plan.actions) == 351
+    report("cycle with 350 victims of 700 candidates", statistics.median(times), "ms", goal=5)
+
+
+def _holder(number: int) -> Workload:
+    assignment = PodSetAssignment(
+        name="main", count=1, flavors={"nvidia.com/gpu": "spot"}, usage={"nvidia.com/gpu": 1}
+    )
+    return Workload(
+        key=f"team/held-{number}",
+        uid=f"{number:09}",
+        cluster_queue="q",
+        queued_at=0.0,
+        priority=number,
+        pod_sets=(),
+        admission=Admission(cluster_queue="q", pod_sets=(assignment,)),
+        reserved_at=float(number),
+    )
+
+
+def test_the_tournament_of_a_thousand_queues_takes_milliseconds(undisturbed):
+    state = cluster(1_000, share=1, gpus=1, fair_sharing=FairSharing())
+    fill(state, 20_000)
+    cycle_times(state, 4)
+    times, turns = [], []
+    for _ in range(CYCLES):
+        entries = [
+            Entry(ticket, options, requests, requests.plain)
+            for options, ticket in state.heads()
+            for requests in [ticket.requests(options)]
+        ]
+        start = time.process_time()
+        turns = list(in_tournament(entries, state.tree, state.settings.gates))
+        times.append((time.process_time() - start) * 1e3)
+
+    assert len(turns) == 1_000
+    report("tournament of 1,000 queues, 20 a cohort", statistics.median(times), "ms", goal=20)
 
 
 @pytest.mark.parametrize(
