@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import click
@@ -11,14 +12,15 @@ from policyd.api import policy
 from policyd.api.meta import Json
 from policyd.engine import cases
 from policyd.engine.cases import cases_shape
-from policyd.engine.schema import policy_shape
+from policyd.engine.native import shape_of
+from policyd.engine.schema import Shape, policy_shape
 from policyd.field_notes import field_notes
 
 
 @click.command("schema")
-@click.argument("what", type=click.Choice(["policy", "cases"]), default="policy")
-def command(what: Literal["policy", "cases"]) -> None:
-    r"""Print the JSON schema of a policy, or of a file of cases.
+@click.argument("what", type=click.Choice(["policy", "binding", "cases"]), default="policy")
+def command(what: Literal["policy", "binding", "cases"]) -> None:
+    r"""Print the JSON schema of a policy, of a binding, or of a file of cases.
 
     With it, an editor completes fields and marks mistakes while you write. It is the schema that
     `policyd check` uses.
@@ -30,8 +32,15 @@ def command(what: Literal["policy", "cases"]) -> None:
       # first line of a policy, for the YAML language server:
       #   yaml-language-server: $schema=policy.schema.json
     """
-    shape = policy_shape() if what == "policy" else cases_shape()
+    shape = _SHAPES[what]()
     click.echo(json.dumps(_described(shape.schema), indent=2))
+
+
+_SHAPES: Mapping[str, Callable[[], Shape]] = {
+    "policy": policy_shape,
+    "binding": lambda: shape_of("PolicyBinding"),
+    "cases": cases_shape,
+}
 
 
 def _described(schema: Json) -> Json:

@@ -98,19 +98,15 @@ class Verdict:
             return
         binding = binding or policy.bindings[0]
         if internal:
-            self._denials.append(
-                Denial(
-                    policy=policy.name,
-                    message=text,
-                    reason="InternalError",
-                    kind=policy.kind,
-                    failed=True,
-                )
-            )
+            self._fail_internally(policy, text)
         elif not policy.own:
             self._fail_foreign(policy, text, binding, configuration=configuration)
         else:
             self._fail_own(policy, error, text, binding)
+
+    def _fail_internally(self, policy: CompiledPolicy, text: str) -> None:
+        denial = Denial(policy=policy.name, message=text, kind=policy.kind, failed=True)
+        self._denials.append(replace(denial, reason="InternalError"))
 
     def _fail_own(
         self, policy: CompiledPolicy, error: Exception, text: str, binding: CompiledBinding

@@ -35,6 +35,12 @@ metadata: {name: a}
 spec:
   containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]
 """
+BINDING = """\
+apiVersion: policyd.io/v1alpha1
+kind: PolicyBinding
+metadata: {name: b}
+spec: {policyName: good, enforcement: Warn, matchResources: {objectSelector: {}}}
+"""
 CASES = """\
 cases:
 - name: it is labelled
@@ -360,12 +366,12 @@ def test_cases_are_chosen_by_a_word_in_their_name(folder):
     assert "ok: " in run("test", "-v", "-k", "labelled", folder).stdout
 
 
-@pytest.mark.parametrize("what", ["policy", "cases"])
+@pytest.mark.parametrize("what", ["policy", "binding", "cases"])
 def test_the_schema_is_one_that_editors_can_use(what, folder):
     schema = json.loads(run("schema", what).stdout)
 
     jsonschema.Draft202012Validator.check_schema(schema)
-    text = {"policy": GOOD, "cases": CASES}[what]
+    text = {"policy": GOOD, "binding": BINDING, "cases": CASES}[what]
     jsonschema.validate(yaml.safe_load(text), schema)
 
 
