@@ -15,6 +15,7 @@ from policyd.alloc.plan import Action, Admit, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
+from policyd.alloc.status import queue_status
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
 from policyd.api.meta import Json
@@ -127,8 +128,11 @@ def _state(objects: list[dict[str, Json]]) -> State:
     cohorts: list[CohortSpec] = [
         cohort_spec(each) for each in _read(objects, kueue.Cohort, "Cohort")
     ]
+    checks = {
+        each.metadata.name: each for each in _read(objects, kueue.AdmissionCheck, "AdmissionCheck")
+    }
     queues: list[QueueSpec] = [
-        queue_spec(each, {}) for each in _read(objects, kueue.ClusterQueue, "ClusterQueue")
+        queue_spec(each, checks) for each in _read(objects, kueue.ClusterQueue, "ClusterQueue")
     ]
     if not queues:
         raise ScenarioError("the scenario has no ClusterQueue", hint="see `policyd simulate -h`")
@@ -255,6 +259,10 @@ def _action_json(action: Action) -> dict[str, Any]:
 
 
 def _left(state: State) -> Iterator[str]:
+    for name in sorted(state.queues):
+        status = queue_status(state, name)
+        if not status.active:
+            yield f"ClusterQueue {name}: {status.message}"
     waiting = sum(len(queue.pending) for queue in state.queues.values())
     holding = sum(len(queue.holdings) for queue in state.queues.values())
     if waiting or holding:

@@ -125,6 +125,12 @@ def test_the_command_says_who_is_left(simulate):
     assert "maximum capacity (4)" in result.stdout
 
 
+def test_the_command_says_which_queues_give_out_nothing(simulate):
+    result = simulate(SCENARIO.replace("kind: ResourceFlavor\nmetadata: {name: h100}", ""))
+
+    assert "ClusterQueue q: Can't admit new workloads: references missing" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
