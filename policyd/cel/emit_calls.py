@@ -203,6 +203,8 @@ def _emit_on_string(
         wrong = f"R_no_overload({name!r}, {text.code}, '')"
         generator.line(f"if type({text.code}) is not str: {wrong}", node.position)
     generator.line(f"c += {price}")
+    if name == "matches":
+        generator.line("if c > m: R_exceed()")
     return generator.assign(test, "bool")
 
 

@@ -11,6 +11,7 @@ Address = IPv4Address | IPv6Address
 _DIGITS = lazy_pattern(r"[0-9]+", re.ASCII)
 _GROUP = lazy_pattern(r"[0-9A-Fa-f]*", re.ASCII)
 _GROUPS = 8
+_LONGEST = 100
 
 
 class AddressError(CelError):
@@ -26,9 +27,10 @@ def parse_address(text: str) -> Address:
     """
     try:
         # Python takes a zone, and tries to read what is before it.
-        return ip_address(text if "%" not in text else "")
+        return ip_address(text if "%" not in text and len(text) <= _LONGEST else "")
     except ValueError:
-        raise AddressError(f'ParseAddr("{text[:100]}"): {_what_is_wrong(text)}') from None
+        wrong = _what_is_wrong(text[:_LONGEST])
+        raise AddressError(f'ParseAddr("{text[:_LONGEST]}"): {wrong}') from None
 
 
 def _what_is_wrong(text: str) -> str:

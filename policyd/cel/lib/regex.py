@@ -82,7 +82,10 @@ def _direct_match(pattern: str, memory: int) -> Callable[[str], bool] | None:
         return None
     options = _options(memory)
     options.never_capture = True
-    match = extension.RE2(pattern.encode(), options).Match
+    expression = extension.RE2(pattern.encode(), options)
+    if not expression.ok():
+        return None
+    match = expression.Match
     anywhere = extension.RE2.Anchor.UNANCHORED
 
     def contains_match(text: str) -> bool:
