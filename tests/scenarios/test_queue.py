@@ -33,8 +33,11 @@ def test_a_job_runs_through(api):
     api.create(job("alone", run_for="1s"))
 
     eventually(lambda: finished(api, "alone"), what="the job is complete")
+    eventually(
+        lambda: condition(workload_of(api, "alone"), "Finished").get("status") == "True",
+        what="its workload is finished",
+    )
     workload = workload_of(api, "alone")
-    assert condition(workload, "Finished")["status"] == "True"
     assert workload["status"]["admission"]["clusterQueue"] == "team-a"
 
 
