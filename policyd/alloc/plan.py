@@ -121,3 +121,18 @@ class Plan(Value, frozen=True):
     usage: Mapping[int, int] | None = None
     skipped: tuple[str, ...] = ()
     recomputed: tuple[tuple[str, Recomputation], ...] = ()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another cycle may decide more, though nothing else changes.
+
+        Who is neither admitted nor parked, and has no flavors left to try, would be tried again
+        with the same result.
+        """
+        return any(_changes_the_next(action) for action in self.actions)
+
+
+def _changes_the_next(action: Action) -> bool:
+    if isinstance(action, Requeue):
+        return action.parked or action.progress is not None
+    return isinstance(action, Admit)

@@ -77,8 +77,7 @@ class CycleLoop:
         self._metrics.cycle(admitted=admitted)
         if admitted:
             self._wait = 0.0
-        # Who is neither admitted nor parked would be tried again with the same result.
-        return bool(admitted) or any(isinstance(a, Requeue) and a.parked for a in plan.actions)
+        return plan.goes_on
 
     def _pause(self) -> float:
         pause = self._wait

@@ -247,8 +247,13 @@ def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> 
         affinity=_terms(spec),
         minimum=pod_set.min_count,
         group="" if asked is None else asked.pod_set_group_name,
-        placed=asked is not None and bool(asked.required or asked.preferred or asked.unconstrained),
+        placed=asked is not None and _is_placed(asked),
     )
+
+
+def _is_placed(asked: kueue.TopologyRequest) -> bool:
+    slices = asked.pod_set_slice_required_topology
+    return bool(asked.required or asked.preferred or asked.unconstrained or slices)
 
 
 def _terms(spec: PodSpec) -> tuple[Term, ...]:

@@ -105,7 +105,7 @@ class Simulation:
             if plan.actions or ended:
                 yield Step(at=self.now, number=next(self._cycles), ended=ended, plan=plan)
             ended = ()
-            if all(isinstance(a, Requeue) and not a.parked for a in plan.actions):
+            if not plan.goes_on and not any(isinstance(a, Preempt) for a in plan.actions):
                 return
 
     def _arrive(self, arrival: Arrival) -> None:

@@ -1,12 +1,14 @@
 """Cycles in which somebody must give way, or can do with less."""
 
 import pytest
+from msgspec.structs import replace
 
 from policyd.alloc.assignment import Progress
 from policyd.alloc.flavor import FlavorSpec, Taint
 from policyd.alloc.nominate import most_pods, still_valid
-from policyd.alloc.plan import Admit, Preempt, Requeue
+from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.alloc.state import State
 from policyd.alloc.workload import PodSet
@@ -213,6 +215,30 @@ def test_the_next_search_goes_on_where_the_last_one_stopped():
     of.remove_workload("low")
 
     assert told(run(of)) == [("admit", "high")]
+
+
+WAITING = Requeue(
+    workload=workload("w", "q"), reason="NoFit", refusal=Refusal("WaitingForQuota"), requests={},
+    parked=False,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param({}, False, id="the-same-would-happen"),
+        pytest.param({"parked": True}, True, id="the-next-of-its-queue-is-tried"),
+        pytest.param(
+            {"progress": Progress(tried=((0,),), demand="", generation=0, cycle=0)},
+            True,
+            id="there-are-flavors-left",
+        ),
+    ],
+)
+def test_cycles_go_on_while_they_may_decide_more(change, expected):
+    plan = Plan(actions=(replace(WAITING, **change),), revision=0)
+
+    assert plan.goes_on == expected
 
 
 @pytest.mark.parametrize(
