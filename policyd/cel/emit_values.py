@@ -47,17 +47,27 @@ def emit_select(generator: Generator, node: ast.Select) -> Atom:
     atom = generator.emit_named(node.operand)
     generator.charge(cost.SELECT)
     if node.optional or generator.kind_of(node.operand).name == "optional_type":
-        code = f"R_optional_index({atom.code}, {node.field!r})"
+        code = _optional_field(atom, node.field)
         return generator.assign(code, "optional_type", node.position)
     return select_field(generator, atom, node.field, node.position)
+
+
+def _optional_field(atom: Atom, name: str) -> str:
+    """Return the code for a field as an optional; what is there is found without a call."""
+    holder, test = atom.code, ""
+    if atom.kind == "optional_type":
+        # One that is none holds None.
+        holder, test = f"{atom.code}.value", f"type({atom.code}) is R_Optional and "
+    found = f"R_Optional({holder}[{name!r}])"
+    there = f"{test}type({holder}) is dict and {name!r} in {holder}"
+    return f"{found} if {there} else R_optional_index({atom.code}, {name!r})"
 
 
 def select_field(generator: Generator, atom: Atom, name: str, position: int) -> Atom:
     """Write the selection of one field."""
     atom = generator.named(atom)
     if atom.kind == "optional_type":
-        code = f"R_optional_index({atom.code}, {name!r})"
-        return generator.assign(code, "optional_type", position)
+        return generator.assign(_optional_field(atom, name), "optional_type", position)
     if atom.kind in _CANNOT_SELECT:
         return generator.assign(f"R_index({atom.code}, {name!r})", position=position)
     result = Atom(generator.temporary())
