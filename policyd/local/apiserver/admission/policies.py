@@ -14,7 +14,7 @@ from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
-from policyd.engine.load import gather, load_document
+from policyd.engine.load import Loaded, gather, load_document
 from policyd.engine.match import labels_of
 from policyd.engine.params import ParamError
 from policyd.engine.policy_set import PolicySet
@@ -49,6 +49,7 @@ class Policies:
         self._store = store
         self._reshape = reshape
         self._stored: list[Object] = []
+        self._parts: list[Loaded] = []
         self._surroundings = Surroundings(
             namespaces=self._namespace,
             params=_StoredParams(store, registry),
@@ -92,11 +93,13 @@ class Policies:
             raise _refused(request, decision)
 
     def _follow(self) -> None:
-        """Compile the policies anew if any was stored, changed or deleted."""
+        """Compile the policies that were stored or changed, and forget those that were deleted."""
         stored = [obj for resource in RESOURCES for _, obj in self._store.items(resource)]
         if len(stored) == len(self._stored) and all(map(_same, stored, self._stored)):
             return
-        loaded = gather(load_document(Document(obj, obj["metadata"]["name"])) for obj in stored)
+        known = {id(obj): part for obj, part in zip(self._stored, self._parts, strict=True)}
+        self._parts = [known.get(id(obj)) or _load(obj) for obj in stored]
+        loaded = gather(self._parts)
         again = [p for p in loaded.policies if p.policy.spec.reinvocation_policy == "IfNeeded"]
         self._stored = stored
         self._all, self._again = (
@@ -155,6 +158,10 @@ def _refused(request: AdmissionRequest, decision: Decision) -> StatusError:
     }
     given = {key: value for key, value in details.items() if value}
     return StatusError(status.code, status.reason, status.message, details=given)
+
+
+def _load(obj: Object) -> Loaded:
+    return load_document(Document(obj, obj["metadata"]["name"]))
 
 
 def _same(one: Object, other: Object) -> bool:
