@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -175,9 +176,11 @@ def _port() -> Iterator[int]:
 
 @contextmanager
 def _process(arguments: list[str], log: Path) -> Iterator[int]:
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("POLICYD_")}
+    command = [sys.executable, *arguments]
     with (
         log.open("wb") as written,
-        subprocess.Popen([sys.executable, *arguments], stdout=written, stderr=written) as running,
+        subprocess.Popen(command, stdout=written, stderr=written, env=variables) as running,
     ):
         try:
             yield running.pid

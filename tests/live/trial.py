@@ -78,13 +78,21 @@ class Trial:
 
     def ask(self, live: Live, obj: Any = None) -> Answer:
         """Ask the API server by dry-run; about another object if one is given."""
-        obj = self.object if obj is None else obj
+        method, path, body = self._sent(self.object if obj is None else obj)
+        return live.ask(method, path, body, query={"dryRun": "All"}, user=self.user)
+
+    def ask_by(self, ask: Callable[[str, str, Any], Answer]) -> Answer:
+        """Ask another server by dry-run, as its administrator."""
+        method, path, body = self._sent(self.object)
+        return ask(method, f"{path}?dryRun=All", body)
+
+    def _sent(self, obj: Any) -> tuple[str, str, Any]:
+        """Return method, path and body of the request."""
         name = obj["metadata"].get("name", "")
         create = self.operation == "CREATE"
         path = path_of(obj, "" if create else name, namespace=self._namespace)
         method = {"CREATE": "POST", "UPDATE": "PUT", "DELETE": "DELETE"}[self.operation]
-        body = None if self.operation == "DELETE" else obj
-        return live.ask(method, path, body, query={"dryRun": "All"}, user=self.user)
+        return method, path, None if self.operation == "DELETE" else obj
 
     def prepare(self, live: Live) -> None:
         """Ask the API server while it has no policies, and complete the object if need be."""

@@ -1,0 +1,80 @@
+"""The embedded server acts on exported policies as the real one does."""
+
+import json
+import time
+
+import pytest
+
+from tests.e2e.likeness.servers import Loop, embedded
+from tests.live.library import CUSTOM, FOLDERS, exported, priority_classes, trials
+from tests.live.server import Answer, definition, live, path_of, without_system_fields
+from tests.live.trial import GENERATED
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_SECONDS = 10.0
+JSON = {"Content-Type": "application/json"}
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """Return the real server, and a function that asks the embedded one."""
+    folder = tmp_path_factory.mktemp("embedded")
+    with live() as running, Loop() as loop, embedded(loop, folder) as server:
+
+        def ask(method, path, body=None, headers=JSON):
+            text = None if body is None else json.dumps(body).encode()
+            code, _, answer = server.ask(method, path, text, headers)
+            return Answer(code, json.loads(answer))
+
+        definitions = [definition(*kind) for kind in CUSTOM]
+        running.define(definitions)
+        running.create([*priority_classes()])
+        for obj in (*definitions, *priority_classes()):
+            assert ask("POST", path_of(obj), obj).allowed
+        yield running, ask
+
+
+@pytest.mark.parametrize("folder", [pytest.param(f, id=f.name) for f in FOLDERS])
+def test_both_servers_answer_the_librarys_cases_alike(folder, servers):
+    real, ask = servers
+    made = [trial for _, trial in trials(real, folder)]
+    for trial in made:
+        trial.user = {}  # the administrator of both
+        trial.prepare(real)
+        furnish(ask, trial)
+    native = exported(folder)
+
+    real.create(native)
+    real.settle()
+    for obj in native:
+        assert ask("POST", path_of(obj), obj).allowed
+    answers = {trial.name: (trial.ask(real), trial.ask_by(ask)) for trial in made}
+    real.delete(native)
+    for obj in native:
+        assert ask("DELETE", path_of(obj, obj["metadata"]["name"])).allowed
+
+    assert {name: shown(ours) for name, (_, ours) in answers.items()} == {
+        name: shown(theirs) for name, (theirs, _) in answers.items()
+    }
+
+
+def furnish(ask, trial):
+    """Give the embedded server the namespace of a trial, and the object that is changed in it."""
+    name = trial.namespace["metadata"]["name"]
+    labels = {"metadata": {"labels": trial.namespace["metadata"]["labels"]}}
+    ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert ask("PATCH", f"/api/v1/namespaces/{name}", labels, MERGE).allowed
+    if trial.operation != "CREATE" and not trial.refused:
+        old = trial.old_object or trial.object
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while ask("POST", path_of(old, namespace=name), old).code not in (201, 409):
+            assert time.monotonic() < deadline, "the object to be changed is not created"
+
+
+def shown(answer):
+    """Return what two servers must agree on."""
+    if not answer.allowed:
+        return answer.code, GENERATED.sub("-*", answer.message)
+    return answer.code, without_system_fields(answer.body)
