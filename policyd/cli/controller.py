@@ -10,11 +10,9 @@ from typing import Any, Literal
 
 import click
 
-from policyd.alloc.settings import Settings
-from policyd.api.configuration import Configuration
-from policyd.config import environment, load_configuration, parse_configuration
+from policyd.cli.configuring import configured
+from policyd.config import environment
 from policyd.controller.health import serve_health
-from policyd.controller.queue_settings import queue_settings
 from policyd.controller.run import ControllerSettings, Health, run_controller
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
@@ -78,8 +76,7 @@ def command(
 
 
 async def _run(options: Options, stop: asyncio.Event) -> None:
-    configuration = configuration_of(options)
-    queueing = queue_settings(configuration, gates=options.feature_gates)
+    queueing = configured(ControllerSettings(), path=options.config, gates=options.feature_gates)
     connection = connection_from(
         environment(), kubeconfig=options.kubeconfig, context=options.context
     )
@@ -90,32 +87,20 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
             served = serve_health(health, host=options.health_host, port=options.health_port)
             await stack.enter_async_context(served)
         async with asyncio.TaskGroup() as group:
-            settings = replace(
-                controller_settings(options, connection, queueing),
-                resources=configuration.resources,
-            )
+            settings = controller_settings(options, connection, queueing)
             controller = group.create_task(run_controller(client, settings, health=health))
             await stop.wait()
             controller.cancel()
 
 
-def configuration_of(options: Options) -> Configuration:
-    """Return Kueue's Configuration, with defaults.
-
-    Raises:
-        ConfigurationError: If it cannot be read.
-    """
-    return load_configuration(options.config) if options.config else parse_configuration(b"")
-
-
 def controller_settings(
-    options: Options, connection: Connection, queueing: Settings
+    options: Options, connection: Connection, settings: ControllerSettings
 ) -> ControllerSettings:
-    """Return what the controller is told."""
+    """Return settings with how the process runs."""
     identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}" if options.leader_election else ""
-    return ControllerSettings(
+    return replace(
+        settings,
         identity=identity,
         namespace=options.namespace or connection.namespace,
         workers=options.workers,
-        queueing=queueing,
     )

@@ -15,10 +15,11 @@ from rich.console import Console
 
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
+from policyd.cli.configuring import configured
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
-from policyd.controller.run import run_controller
+from policyd.controller.run import ControllerSettings, run_controller
 from policyd.errors import ConfigurationError
 from policyd.kube import resources
 from policyd.kube.client import Client
@@ -47,6 +48,7 @@ class Options:
     port: int
     kubeconfig: Path
     policies: tuple[Path, ...]
+    config: str
     nodes: int
     racks: int
     state: Path | None
@@ -73,6 +75,12 @@ class Options:
     multiple=True,
     show_default="the library",
     help="Policy files or folders; they are reloaded when they change.",
+)
+@click.option(
+    "--config",
+    default="",
+    metavar="FILE",
+    help="Kueue's Configuration: how all queues decide.  [its defaults]",
 )
 @click.option(
     "--nodes",
@@ -110,18 +118,25 @@ def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its
 
 
 async def _up(options: Options, stop: asyncio.Event) -> None:
+    settings = configured(ControllerSettings(), path=options.config)
     server = ApiServer(ServerOptions(state_file=options.state), port=options.port)
     await server.start()
     try:
         write_kubeconfig(options.kubeconfig, server.kubeconfig())
         connection = connection_from(environment(), kubeconfig=str(options.kubeconfig))
         async with HttpClient(connection) as client:
-            await _run(client, server, options, stop)
+            await _run(client, server, options, settings, stop)
     finally:
         await server.stop()
 
 
-async def _run(client: Client, server: ApiServer, options: Options, stop: asyncio.Event) -> None:
+async def _run(
+    client: Client,
+    server: ApiServer,
+    options: Options,
+    settings: ControllerSettings,
+    stop: asyncio.Event,
+) -> None:
     """Run everything that talks to the API server, until `stop` is set."""
     await forget_door(client)
     library = not options.policies
@@ -131,7 +146,7 @@ async def _run(client: Client, server: ApiServer, options: Options, stop: asynci
     door = Door(settings=_door_settings(options, address), client=client)
     parts: list[Coroutine[Any, Any, Any]] = [
         run_simulation(client),
-        run_controller(client),
+        run_controller(client, settings),
         run_door(door, listener, stop=stop),
     ]
     async with asyncio.TaskGroup() as group:

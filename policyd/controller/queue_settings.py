@@ -3,15 +3,43 @@
 from collections.abc import Mapping
 from typing import cast
 
+import msgspec
+
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Gates, Settings, Strategy
 from policyd.api.configuration import (
+    API_VERSION,
+    OLD_API_VERSION,
     Configuration,
     all_gates,
     check_configuration,
+    decode_configuration,
     duration_seconds,
     pods_ready_awaited,
 )
 from policyd.errors import ConfigurationError
+
+_HEEDED = {
+    "api_version",
+    "kind",
+    "feature_gates",
+    "fair_sharing",
+    "admission_fair_sharing",
+    "resources",
+}
+
+
+def unheeded(configuration: Configuration) -> list[str]:
+    """Return the fields that say something else than their defaults, and change nothing here."""
+    defaults = [
+        decode_configuration({"apiVersion": version, "kind": "Configuration"})
+        for version in (API_VERSION, OLD_API_VERSION)
+    ]
+    return [
+        field.encode_name
+        for field in msgspec.structs.fields(Configuration)
+        if field.name not in _HEEDED
+        and all(getattr(configuration, field.name) != getattr(d, field.name) for d in defaults)
+    ]
 
 
 def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings:

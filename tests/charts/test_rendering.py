@@ -6,6 +6,7 @@ import tarfile
 import pytest
 import yaml
 
+from policyd.config import load_configuration
 from policyd.policy_files import policy_files
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
@@ -47,6 +48,11 @@ SERVICE_MONITORS = {
 EVERYTHING = {
     "commonLabels": {"team": "platform"},
     "controller.affinity": {"nodeAffinity": {}},
+    "controller.configuration": {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]},
+    },
     "controller.extraArgs": ["--no-leader-election"],
     "controller.podAnnotations": {"a": "b"},
     "controller.verbose": True,
@@ -138,6 +144,28 @@ def test_the_api_server_takes_what_is_rendered(server, tmp_path, values, kinds):
 
     assert len(taken.split()) == len(objects)
     assert kinds <= {kind for kind, _ in objects}
+
+
+def test_another_configuration_is_mounted_and_starts_new_pods(tmp_path):
+    key = "controller.configuration"
+    configurations = [EVERYTHING[key], EVERYTHING[key] | {"featureGates": {"PriorityBoost": True}}]
+
+    before, after = (rendered(tmp_path, {key: each}) for each in configurations)
+
+    name = f"{RELEASE}-controller"
+    assert "--config=/configuration/configuration.yaml" in arguments(before, "controller")
+    assert [
+        load_configuration(_file(tmp_path, each["ConfigMap", name])).feature_gates
+        for each in (before, after)
+    ] == [None, {"PriorityBoost": True}]
+    pods = [each["Deployment", name]["spec"]["template"]["metadata"] for each in (before, after)]
+    assert pods[0]["annotations"] != pods[1]["annotations"]
+
+
+def _file(folder, config_map):
+    file = folder / "configuration.yaml"
+    file.write_text(config_map["data"]["configuration.yaml"])
+    return str(file)
 
 
 def test_without_the_queue_the_door_holds_no_jobs(tmp_path):

@@ -48,6 +48,21 @@ def test_a_second_run_goes_on_with_the_state_of_the_first(up, tmp_path):
         )
 
 
+def test_a_configuration_says_what_counts_against_quota(up, tmp_path):
+    configuration = tmp_path / "configuration.yaml"
+    configuration.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        "resources: {excludeResourcePrefixes: [nvidia.com/]}\n"
+    )
+
+    with up("--config", configuration) as api:
+        api.create(job("free", gpus=400, pods=50))
+        eventually(
+            lambda: not api.get("Job", "free", "team-a")["spec"]["suspend"],
+            what="a job of more GPUs than there are has quota",
+        )
+
+
 OWN_POLICIES = """\
 apiVersion: policyd.io/v1alpha1
 kind: Policy
@@ -81,6 +96,7 @@ def test_it_is_ready_whatever_the_users_own_policies_do(up, tmp_path):
         pytest.param(["--nodes", "0"], "not in the range", id="nodes"),
         pytest.param(["--racks", "-1"], "not in the range", id="racks"),
         pytest.param(["--kubeconfig", "{file}/kubeconfig"], "cannot write", id="kubeconfig"),
+        pytest.param(["--config", "{file}/config"], "cannot be read", id="config"),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_a_sentence(tmp_path, options, sentence):

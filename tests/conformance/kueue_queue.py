@@ -8,7 +8,6 @@ from policyd.alloc.assignment import Progress
 from policyd.alloc.pending import demand_of, waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
-from policyd.alloc.second_pass import SecondPass
 from policyd.alloc.settings import AdmissionFairSharing
 from policyd.alloc.status import queue_figures
 from policyd.alloc.usage_ledger import nanos
@@ -16,6 +15,7 @@ from policyd.alloc.workload import Workload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.kueue import Workload
 from policyd.api.pod_requests import amounts
+from policyd.controller.second_pass import SecondPass
 from policyd.controller.workload_values import needs_second_pass
 from tests.conformance.kueue_objects import (
     NOW,

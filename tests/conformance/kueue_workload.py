@@ -8,19 +8,13 @@ from policyd.alloc.settings import AdmissionFairSharing, Gates, Settings
 from policyd.alloc.usage_ledger import Entry, UsageLedger, decayed, nanos, weight_of_now
 from policyd.alloc.workload import Admission, PodSetAssignment
 from policyd.api.configuration.kinds import Resources, ResourceTransformation
-from policyd.api.kueue import ClusterQueue, PodSet, ReclaimablePod, Workload
+from policyd.api.kueue import ClusterQueue, LocalQueue, ReclaimablePod, Workload
 from policyd.api.limit_ranges import LimitRange, LimitRangeItem, limit_errors, summarize
 from policyd.api.pod_requests import amounts
-from policyd.api.pods import PodSpec, PodTemplate
+from policyd.api.pods import PodSpec
 from policyd.api.quantity import parse_quantity
+from policyd.controller.conversion import weight_of
 from policyd.controller.lifecycle import required_checks
-from policyd.controller.priorities import (
-    PriorityBoostError,
-    PriorityClassMissingError,
-    effective_priority,
-    priority_boost,
-    priority_of,
-)
 from policyd.controller.transitions import with_requests
 from policyd.controller.workload_values import Circumstances, queued_at, workload_value
 from policyd.jobs.requests import RequestRules, prepared, resource_errors
@@ -207,56 +201,17 @@ def run_reclaimable(path):
     yield from run_table(path, failure)
 
 
-def run_priorities(path):
-    """How important workloads and jobs are."""
-    yield from run_table(path, lambda case: _priority(path.stem, case))
+def run_default_class(path):
+    """Whether there is a class for jobs that name none."""
 
+    def failure(case):
+        cluster = Cluster()
+        for item in case.input["workloadPriorityClassList"].get("items") or ():
+            cluster.put({**item, "kind": "WorkloadPriorityClass"})
+        found = cluster.mirrors.priorities.get("default") is not None
+        return _unlike(found, case.want["wantExist"])
 
-def _priority(table, case):
-    if "workload" in case.input:
-        workload, gates = _workload(case.input["workload"]), Gates.of(case.gates)
-        got = effective_priority(workload, gates)
-        failed = False
-        if "Boost" in table or "Parse" in table:
-            try:
-                boost = priority_boost(workload, gates)
-            except PriorityBoostError:
-                boost, failed = 0, True
-            got = boost if "Boost" in table else got
-        wanted = next(case.want[n] for n in ("wantPriority", "wantBoost", "want") if n in case.want)
-        return _unlike((got, failed), (wanted, case.want.get("wantErr", False)))
-    cluster = Cluster()
-    for items, kind in (
-        ("priorityClassList", "PriorityClass"),
-        ("workloadPriorityClassList", "WorkloadPriorityClass"),
-    ):
-        for item in (case.input.get(items) or {}).get("items") or ():
-            cluster.put({**item, "kind": kind})
-    if "wantExist" in case.want:
-        return _unlike(
-            cluster.mirrors.priorities.get("default") is not None, case.want["wantExist"]
-        )
-    return _class_priority(cluster, case)
-
-
-def _class_priority(cluster, case):
-    template = PodTemplate(
-        spec=PodSpec(priority_class_name=case.input.get("priorityClassName") or "")
-    )
-    own = case.input.get("workloadPriorityClassName") or ""
-    labels = {"kueue.x-k8s.io/priority-class": own} if own else {}
-    job = decode({"metadata": {"labels": labels}}, Workload).metadata
-    try:
-        priority = priority_of(job, (PodSet(template=template),), cluster.mirrors)
-    except PriorityClassMissingError as error:
-        wanted = (case.want.get("wantErr") or {}).get("$error", "nothing")
-        return "" if str(error) in wanted or wanted in str(error) else f"{error}, wanted {wanted}"
-    if case.want.get("wantErr"):
-        return f"got {priority}, wanted {case.want['wantErr']}"
-    reference = next(v for k, v in case.want.items() if k.endswith("Ref"))
-    value = next(v for k, v in case.want.items() if k.endswith("Value"))
-    got = priority.reference and msgspec.to_builtins(priority.reference)
-    return _unlike((got, priority.value), (reference, value))
+    yield from run_table(path, failure)
 
 
 # What LocalQueues used.
@@ -304,6 +259,9 @@ def run_usage_order(path):
 
 
 def _usage_order(case):
+    if "wantWeight" in case.want:
+        queue = decode(case.input.get("localQueue") or {"metadata": {}}, LocalQueue)
+        return _unlike(weight_of(queue.spec.fair_sharing), case.want["wantWeight"])
     # A table that says no consumption has ten cores in its code, and five as their weight.
     values = case.data.get("locals") or {}
     weights = case.input.get("resWeights") or values.get("resWeights") or {}

@@ -1,7 +1,7 @@
 """Which code runs which files of cases. A new adapter is one line in ADAPTERS.
 
 A suite is a file of cases; its name is `group/stem`. The group is the folder, but for Kueue's
-tables: there `suites.tsv`, beside them, says it, and the adapter where that file is silent.
+tables: there `suites.tsv`, beside them, says it, and an adapter that spells a table's name out.
 """
 
 import csv
@@ -63,7 +63,9 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-config", "pkg-config__TestLoad", "kueue_config:run_load"),
     Adapter("kueue-config", "pkg-config__TestLoadAndValidate*", "kueue_config:run_gates"),
     Adapter("kueue-config", "pkg-config__TestValidate", "kueue_config:run_validation"),
-    Adapter("kueue-config", "pkg-config__TestValidateDevice*", "kueue_config:run_validation"),
+    Adapter(
+        "kueue-config", "pkg-config__TestValidateDeviceClassMappings", "kueue_config:run_validation"
+    ),
     Adapter("kueue-config", "pkg-config__TestValidateCustom*", "kueue_config:run_custom_labels"),
     Adapter("kueue-config", "pkg-config__TestWaitForPodsReady*", "kueue_config:run_waiting"),
     Adapter("kueue-core", "*assigner__TestAssignment_Requires*", "kueue_cycle:run_borrowing"),
@@ -129,10 +131,16 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "pkg-cache-scheduler__TestCachePodsReady*", "kueue_cache:run_calls"),
     Adapter("kueue-core", "pkg-cache-scheduler__TestCacheQueueOperations", "kueue_cache:run_calls"),
     Adapter("kueue-core", "pkg-cache-scheduler__TestCacheWorkload*", "kueue_cache:run_calls"),
-    Adapter("kueue-core", "pkg-cache-scheduler__TestClusterQueueReadiness", "kueue_cache:run_calls"),
-    Adapter("kueue-core", "pkg-cache-scheduler__TestClusterQueueUpdateWith*", "kueue_cache:run_calls"),
+    Adapter(
+        "kueue-core", "pkg-cache-scheduler__TestClusterQueueReadiness", "kueue_cache:run_calls"
+    ),
+    Adapter(
+        "kueue-core", "pkg-cache-scheduler__TestClusterQueueUpdateWith*", "kueue_cache:run_calls"
+    ),
     Adapter("kueue-core", "pkg-cache-scheduler__TestClusterQueueUsage", "kueue_cache:run_calls"),
-    Adapter("kueue-core", "pkg-cache-scheduler__TestClusterQueuesForResources", "kueue_cache:run_calls"),
+    Adapter(
+        "kueue-core", "pkg-cache-scheduler__TestClusterQueuesForResources", "kueue_cache:run_calls"
+    ),
     Adapter("kueue-core", "pkg-cache-scheduler__TestClusterQueuesUsing*", "kueue_cache:run_calls"),
     Adapter("kueue-core", "pkg-cache-scheduler__TestLocalQueueUsage", "kueue_cache:run_calls"),
     Adapter("kueue-core", "pkg-workload__TestAdjustResources", "kueue_workload:run_adjustments"),
@@ -144,7 +152,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "pkg-workload__Test*ChecksFor*", "kueue_workload:run_checks"),
     Adapter("kueue-core", "pkg-workload__TestGetQueueOrder*", "kueue_workload:run_places"),
     Adapter("kueue-core", "pkg-workload__TestLimitReclaimable*", "kueue_workload:run_reclaimable"),
-    Adapter("kueue-core", "pkg-util-priority__*", "kueue_workload:run_priorities"),
+    Adapter("kueue-core", "pkg-util-priority__*", "kueue_workload:run_default_class"),
     Adapter("kueue-core", "pkg-util-admission*__*Decayed*", "kueue_workload:run_decay"),
     Adapter("kueue-core", "pkg-util-admission*__*", "kueue_workload:run_usage_order"),
     Adapter("kueue-core", "pkg-workload__TestCalcLocalQueue*", "kueue_workload:run_usage_order"),
@@ -178,11 +186,11 @@ def find_suites(cases: Path, wanted: str) -> Iterator[Suite]:
     for path in sorted(cases.glob("*/*.json")):
         adapter = next((adapter for adapter in ADAPTERS if adapter.takes(path)), None)
         folder = path.parent.name
-        group = groups.get(path.stem, adapter.group if adapter else "")
-        if not group and folder != "kueue":
-            group = folder
+        group = groups.get(path.stem, "") if folder == "kueue" else folder
+        if adapter and (not groups or adapter.stem == path.stem):
+            group = adapter.group
         suite = Suite(group, path, adapter)
-        # Tables of Kueue nobody names test the Go code's own machinery.
+        # Tables of Kueue that nobody names test the Go code's own machinery.
         if group and (not wanted or wanted in (group, folder, path.stem, suite.name)):
             yield suite
 

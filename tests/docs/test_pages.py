@@ -65,6 +65,13 @@ def test_a_mistake_in_yaml_would_be_found(document):
     assert mistakes(document)
 
 
+def configuration_mistakes(document):
+    try:
+        return check_configuration(decode_configuration(document))[1]
+    except ConfigurationError as error:
+        return [str(error)]
+
+
 def mistakes(document):
     """Say what an object has that its kind does not know, or what its schema forbids."""
     if "cases" in document:
@@ -73,12 +80,13 @@ def mistakes(document):
         return []
     api_version, kind = document["apiVersion"], document["kind"]
     if kind == "Configuration":
-        try:
-            return check_configuration(decode_configuration(document))[1]
-        except ConfigurationError as error:
-            return [str(error)]
+        return configuration_mistakes(document)
     if (api_version, kind) in CUSTOM:
         return custom_mistakes(document, CUSTOM[api_version, kind])
+    return served_mistakes(document, api_version, kind)
+
+
+def served_mistakes(document, api_version, kind):
     loaded = load_policies(yaml.safe_dump(document), "")
     if loaded.policies or loaded.bindings or loaded.exceptions:
         return [finding.message for finding in loaded.findings]

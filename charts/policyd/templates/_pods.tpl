@@ -12,7 +12,12 @@ labels:
   {{- with $values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with $values.podAnnotations }}
+{{- $annotations := deepCopy $values.podAnnotations }}
+{{- with $values.configuration }}
+{{- /* Read at the start: a change starts new pods. */}}
+{{- $_ := set $annotations "policyd.io/configuration" (toYaml . | sha256sum) }}
+{{- end }}
+{{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

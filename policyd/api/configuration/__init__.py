@@ -22,6 +22,7 @@ from policyd.errors import ConfigurationError
 __all__ = [
     "API_VERSION",
     "GROUP",
+    "OLD_API_VERSION",
     "Configuration",
     "all_gates",
     "check_configuration",

@@ -1,0 +1,29 @@
+"""What Kueue's Configuration says, for the commands that run the controller."""
+
+from dataclasses import replace
+
+import structlog
+
+from policyd.config import load_configuration, parse_configuration
+from policyd.controller.queue_settings import queue_settings, unheeded
+from policyd.controller.run import ControllerSettings
+
+log = structlog.get_logger()
+
+
+def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> ControllerSettings:
+    """Return settings with what a Configuration adds, and warn of what it says in vain.
+
+    Args:
+        settings: What the process is told otherwise.
+        path: Of the Configuration's file; empty for its defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+
+    Raises:
+        ConfigurationError: If the file cannot be read, or something in it is wrong.
+    """
+    configuration = load_configuration(path) if path else parse_configuration(b"")
+    queueing = queue_settings(configuration, gates=gates)
+    if fields := unheeded(configuration):
+        log.warning("configuration_not_heeded", fields=fields)
+    return replace(settings, queueing=queueing, resources=configuration.resources)

@@ -1,0 +1,78 @@
+"""What a Kueue Configuration changes here, and what it says in vain."""
+
+import pytest
+
+from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
+from policyd.config import parse_configuration
+from policyd.controller.queue_settings import queue_settings, unheeded
+from policyd.errors import ConfigurationError
+
+HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
+
+
+def configuration(text, version="v1beta2"):
+    return parse_configuration((HEAD.format(version) + text).encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        pytest.param("", {}, id="nothing"),
+        pytest.param(
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
+            {"fair_sharing": FairSharing(strategies=("LessThanInitialShare",))},
+            id="fair-sharing",
+        ),
+        pytest.param(
+            "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1m}",
+            {
+                "admission_fair_sharing": AdmissionFairSharing(
+                    half_life_seconds=3600, sampling_seconds=60
+                )
+            },
+            id="admission-fair-sharing",
+        ),
+        pytest.param(
+            "resources: {quotaCheckStrategy: IgnoreUndeclared}",
+            {"ignores_undeclared": True},
+            id="undeclared",
+        ),
+    ],
+)
+def test_a_configuration_says_how_queues_decide(text, settings):
+    found = queue_settings(configuration(text))
+
+    expected = {name: settings.get(name, getattr(Settings(), name)) for name in Settings.__slots__}
+    assert {name: getattr(found, name) for name in expected if name != "gates"} == {
+        name: value for name, value in expected.items() if name != "gates"
+    }
+
+
+def test_gates_come_from_the_file_or_the_command_line():
+    given = configuration("featureGates: {PriorityBoost: true}")
+
+    assert queue_settings(given).gates.priority_boost
+    assert queue_settings(configuration(""), gates="PriorityBoost=true").gates.priority_boost
+
+
+def test_a_gate_that_is_off_turns_its_field_off():
+    given = configuration(
+        "admissionFairSharing: {usageHalfLifeTime: 1h}\nfeatureGates: {AdmissionFairSharing: false}"
+    )
+
+    assert queue_settings(given).admission_fair_sharing is None
+
+
+def test_all_that_is_wrong_is_said():
+    text = "fairSharing: {preemptionStrategies: [A]}\nresources: {quotaCheckStrategy: B}"
+
+    with pytest.raises(ConfigurationError, match=r"fairSharing\.pre.*quotaCheckStrategy"):
+        queue_settings(configuration(text))
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_what_changes_nothing_is_named(version):
+    said = configuration("manageJobsWithoutQueueName: true\nfairSharing: {}", version)
+
+    assert unheeded(said) == ["manageJobsWithoutQueueName"]
+    assert unheeded(configuration("", version)) == []
