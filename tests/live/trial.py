@@ -101,11 +101,14 @@ class Trial:
             self._store(live)
             if self.refused:
                 return
+        stated = "status" in self.object
         answer = self._completed(live)
         if not answer.allowed:
             self.refused = answer.message
         elif self.operation != "DELETE":
             self.object = answer.object
+            if self.operation == "CREATE" and not stated:
+                self.object.pop("status", None)  # made up after mutation
 
     def _completed(self, live: Live) -> Answer:
         answer = self.ask(live)

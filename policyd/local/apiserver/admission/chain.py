@@ -23,13 +23,14 @@ class Admission:
             StatusError: If the write is refused.
         """
         plugins.mutate(attributes, self._store)
-        self._policies.mutate(attributes)
+        changed = self._policies.mutate(attributes)
         found = await self._webhooks.mutate(attributes)
-        if not found.changed or attributes.object is None:
+        if not (changed or found.changed) or attributes.object is None:
             return
         before = own_copy(attributes.object)
         plugins.mutate(attributes, self._store)
-        self._policies.mutate(attributes, again=True)
+        if found.changed or attributes.object != before:
+            self._policies.mutate(attributes, again=True)
         again = found.again if attributes.object == before else found.asked
         await self._webhooks.mutate_again(attributes, again)
 

@@ -57,8 +57,10 @@ class Policies:
         )
         self._all = self._again = PolicySet(surroundings=self._surroundings)
 
-    def mutate(self, attributes: Attributes, *, again: bool = False) -> None:
-        """Change `attributes.object`; only what is to run `again` if others changed it since.
+    def mutate(self, attributes: Attributes, *, again: bool = False) -> bool:
+        """Change `attributes.object`, and tell whether anything did.
+
+        With `again`, only those run that ask for it if others changed the object since.
 
         Raises:
             StatusError: If a policy cannot be evaluated, and refuses for that.
@@ -66,7 +68,7 @@ class Policies:
         self._follow()
         policies = self._again if again else self._all
         if not policies.policies or attributes.object is None:
-            return
+            return False
         shown = to_served(attributes.served, attributes.object)
         decision = policies.mutate(_request(attributes))
         if not decision.allowed:
@@ -75,6 +77,7 @@ class Policies:
             patched = apply_json_patch(shown, decision.operations)
             reshaped = self._reshape(own_copy(patched), attributes.served)
             attributes.object = to_stored(attributes.served, to_served(attributes.served, reshaped))
+        return bool(decision.operations)
 
     def validate(self, attributes: Attributes) -> None:
         """Look at the object as it is to be stored, or at what is to be deleted.
