@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from tests.conformance.outcome import SuiteResult
@@ -47,12 +48,14 @@ def main() -> int:
         if options.only in name
     }
     results = []
+    seen = Counter[str]()
     with live() as running:
         define_kinds(running, [case for file in given.values() for case in file])
         for name, file in given.items():
             started = time.monotonic()
-            results.append(SuiteResult.of(name, run_file(running, file)))
+            results.append(SuiteResult.of(name, run_file(running, file, seen)))
             print(_row(results[-1], time.monotonic() - started), flush=True)
+    print("what policies did:", ", ".join(f"{deed} {n}" for deed, n in seen.most_common()))
     _explain(results)
     if options.json:
         Path(options.json).write_text(

@@ -9,6 +9,7 @@ installed, then asked again.
 import copy
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,14 +59,15 @@ class Group:
         return [self.policy, self.binding]
 
 
-def run_file(live: Live, cases: list[Any]) -> Iterator[Outcome]:
-    """Run all cases of a file."""
+def run_file(live: Live, cases: list[Any], seen: Counter[str]) -> Iterator[Outcome]:
+    """Run all cases of a file; `seen` counts what policies did, lest all pass by doing nothing."""
     chosen, outcomes = _in_scope(cases)
     yield from outcomes
     groups = _groups(chosen)
     for group in groups:
         group.loaded = gather(load_document(Document(d, "case")) for d in group.documents)
     live.all(lambda group: _prepare(live, group), groups)
+    seen.update(_deed(trial) for group in groups for _, trial in group.trials)
     for cluster_wide in (False, True):
         yield from _ask_all(live, groups, cluster_wide=cluster_wide)
 
@@ -274,6 +276,18 @@ def _ask_all(live: Live, groups: list[Group], *, cluster_wide: bool) -> Iterator
     yield from live.all(lambda one: _outcome(live, *one), asked)
     live.delete(installed)
     live.settle()
+
+
+def _deed(trial: Trial) -> str:
+    """Say in a word what policies do about a request."""
+    decision = trial.decision
+    if decision is None:
+        return "not asked"
+    if decision.denials:
+        return "refused"
+    if decision.operations:
+        return "changed"
+    return "matched" if decision.matched else "passed by"
 
 
 def _install(live: Live, group: Group, *, cluster_wide: bool) -> list[Any]:

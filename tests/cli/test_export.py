@@ -1,0 +1,125 @@
+"""`policyd export`: what is written, what is said, and how it ends."""
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from policyd.cli import main
+
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+CONSTRAINTS = {"resourceRules": [RULE]}
+POLICY = {
+    "apiVersion": "policyd.io/v1alpha1",
+    "kind": "Policy",
+    "metadata": {"name": "named", "labels": {"team": "a"}},
+    "spec": {
+        "matchConstraints": CONSTRAINTS,
+        "validations": [{"expression": "object.metadata.name != 'a'", "message": "not a"}],
+    },
+}
+BINDING = {
+    "apiVersion": "policyd.io/v1alpha1",
+    "kind": "PolicyBinding",
+    "metadata": {"name": "in-research"},
+    "spec": {
+        "policyName": "named",
+        "enforcement": "Warn",
+        "matchResources": {"namespaceSelector": {"matchLabels": {"tier": "research"}}},
+    },
+}
+NEEDS_POLICYD = {
+    **POLICY,
+    "metadata": {"name": "needs-policyd"},
+    "spec": {
+        "matchConstraints": CONSTRAINTS,
+        "validations": [{"expression": "pod.limits('cpu').isLessThan(quantity('2'))"}],
+    },
+}
+NATIVE = {
+    "apiVersion": "admissionregistration.k8s.io/v1alpha1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "native"},
+    "spec": {"matchConstraints": CONSTRAINTS, "validations": [{"expression": "true"}]},
+    "status": {"observedGeneration": 1},
+}
+KYVERNO = {
+    "apiVersion": "policies.kyverno.io/v1",
+    "kind": "ValidatingPolicy",
+    "metadata": {"name": "kyverno"},
+    "spec": {"matchConstraints": CONSTRAINTS, "validations": [{"expression": "true"}]},
+}
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Return a function that exports documents with some options."""
+
+    def run(*documents, options=()):
+        file = tmp_path / "given.yaml"
+        file.write_text(yaml.safe_dump_all(documents))
+        return CliRunner().invoke(main, ["export", str(file), *options])
+
+    return run
+
+
+def objects(result):
+    return [*yaml.safe_load_all(result.stdout)]
+
+
+def test_a_policy_comes_out_with_a_binding_and_its_labels(export):
+    result = export(POLICY)
+
+    made, bound = objects(result)
+    assert result.exit_code == 0
+    assert made["kind"] == "ValidatingAdmissionPolicy"
+    assert made["metadata"]["labels"] == {"team": "a", "policyd.io/policy": "named"}
+    assert bound["spec"] == {"policyName": "named", "validationActions": ["Deny"]}
+
+
+def test_its_own_bindings_are_exported_in_the_place_of_its_word(export):
+    _, bound = objects(export(BINDING, POLICY))
+
+    assert bound["metadata"]["name"] == "in-research"
+    assert bound["spec"]["validationActions"] == ["Warn"]
+    selector = bound["spec"]["matchResources"]["namespaceSelector"]
+    assert selector == {"matchLabels": {"tier": "research"}}
+
+
+def test_what_is_native_passes_in_the_version_that_is_asked_for(export):
+    (passed,) = objects(export(NATIVE, options=["--api-version", "v1beta1"]))
+
+    assert passed["apiVersion"] == "admissionregistration.k8s.io/v1beta1"
+    assert "status" not in passed
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        pytest.param(NEEDS_POLICYD, "`pod.limits('cpu')` has no counterpart", id="needs-policyd"),
+        pytest.param(KYVERNO, "policies of Kyverno's kinds are not exported", id="kyverno"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [pytest.param([], 1, id="strictly"), pytest.param(["--partial"], 0, id="partially")],
+)
+def test_what_is_left_out_is_said_and_the_rest_comes_out(export, given, said, options, code):
+    result = export(given, POLICY, options=options)
+
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert len(objects(result)) == 2
+
+
+def test_it_writes_to_a_file_if_told(export, tmp_path):
+    result = export(POLICY, options=["-o", str(tmp_path / "native.yaml")])
+
+    assert result.stdout == ""
+    assert len([*yaml.safe_load_all((tmp_path / "native.yaml").read_text())]) == 2
+
+
+def test_nothing_to_export_is_a_wrong_call(export):
+    result = export({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
+
+    assert result.exit_code == 2
+    assert "no policy in" in result.stderr
