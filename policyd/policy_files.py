@@ -9,11 +9,15 @@ SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 CASES = "cases.yaml"
 """The cases beside a policy: no policies themselves."""
 
+KUSTOMIZATION = "kustomization.yaml"
+"""Names the files of a folder that are wanted, and is no policy itself."""
+
 
 def policy_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files, and the YAML and JSON files of the folders; hidden ones and cases are not.
+    """Return the files, and the YAML and JSON files of the folders.
 
     Each file is named once, in the order of `paths`, a folder's files in the order of their names.
+    What is hidden in a folder, cases and a kustomization are left out.
     """
     files = (file for path in paths for file in _files(path))
     return list(dict.fromkeys(files))
@@ -27,4 +31,5 @@ def _files(path: Path) -> list[Path]:
 
 def _is_policy_file(file: Path, folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return file.suffix in SUFFIXES and file.name != CASES and not hidden and file.is_file()
+    besides = hidden or file.name in (CASES, KUSTOMIZATION)
+    return file.suffix in SUFFIXES and not besides and file.is_file()

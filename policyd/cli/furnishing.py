@@ -13,7 +13,7 @@ from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.errors import AlreadyExistsError, NotFoundError
 from policyd.local import demo
-from policyd.policy_files import policy_files
+from policyd.policy_files import KUSTOMIZATION
 
 FURNITURE = {
     resource.kind: resource
@@ -49,8 +49,13 @@ async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> N
         await _ensure(client, resources.NODES, item)
     await _once(client, "teams", demo.teams())
     if library:
-        files = policy_files([shipped("policies")])
-        await _once(client, "library", (yaml.safe_load(file.read_text()) for file in files))
+        await _once(client, "library", default_policies(shipped("policies")))
+
+
+def default_policies(library: Path) -> list[Json]:
+    """Return the policies of a library that are installed unless others are chosen."""
+    chosen = yaml.safe_load((library / KUSTOMIZATION).read_text())["resources"]
+    return [yaml.safe_load((library / name).read_text()) for name in chosen]
 
 
 async def _once(client: Client, what: str, items: Iterable[Json]) -> None:

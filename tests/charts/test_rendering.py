@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from policyd.config import load_configuration
-from policyd.policy_files import policy_files
+from policyd.policy_files import KUSTOMIZATION, policy_files
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
 from tests.docs.pages import blocks
@@ -249,9 +249,10 @@ def rights_of(objects):
     }
 
 
-def library():
-    """The library's policies, by name."""
-    found = [yaml.safe_load(file.read_text()) for file in policy_files([LIBRARY])]
+def default_policies():
+    """The library's policies that are installed unless others are chosen, by name."""
+    chosen = yaml.safe_load((LIBRARY / KUSTOMIZATION).read_text())["resources"]
+    found = [yaml.safe_load((LIBRARY / name).read_text()) for name in chosen]
     return {policy["metadata"]["name"]: policy for policy in found}
 
 
@@ -259,12 +260,24 @@ def policies(objects):
     return {name: item for (kind, name), item in objects.items() if kind == "Policy"}
 
 
-def test_the_library_is_installed_as_it_is(tmp_path):
+def test_what_the_kustomization_lists_is_installed_as_it_is(tmp_path):
     installed = policies(rendered(tmp_path, {"policies.enabled": True}))
 
     assert {name: item["spec"] for name, item in installed.items()} == {
-        name: item["spec"] for name, item in library().items()
+        name: item["spec"] for name, item in default_policies().items()
     }
+
+
+def test_others_of_the_library_are_installed_beside_them(tmp_path):
+    values = {
+        "policies.enabled": True,
+        "policies.also": ["gpu-sizes"],
+        "policies.exclude": ["spot"],
+    }
+
+    installed = policies(rendered(tmp_path, values))
+
+    assert set(installed) == {*default_policies(), "gpu-sizes"} - {"spot"}
 
 
 def test_no_policy_is_installed_unless_asked_for(tmp_path):
@@ -331,7 +344,8 @@ def test_a_package_has_the_policies_and_not_their_cases(tmp_path):
         names = {name.removeprefix("policyd/") for name in package.getnames()}
 
     assert {name for name in names if name.startswith("policies/")} == {
-        f"policies/{file.relative_to(LIBRARY)}" for file in policy_files([LIBRARY])
+        f"policies/{file.relative_to(LIBRARY)}"
+        for file in [LIBRARY / KUSTOMIZATION, *policy_files([LIBRARY])]
     }
     assert "image/Dockerfile" not in names
     assert {"README.md", "values.schema.json"} <= names

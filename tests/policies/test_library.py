@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from policyd.cli.furnishing import default_policies
 from policyd.engine.cases import load_cases, run_case, uncovered
 from policyd.engine.load import load_policies
 from policyd.engine.offline import Circumstances, namespace_lookup, request_for
@@ -14,6 +15,8 @@ from policyd.patch.json_patch import apply_json_patch
 
 LIBRARY = Path(__file__).parents[2] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
+DEFAULT = {policy["metadata"]["name"] for policy in default_policies(LIBRARY)}
+ALL = {folder.name for folder in FOLDERS}
 TEAM = {"policyd.io/team": "team-a", "policyd.io/queue": "team-a", "policyd.io/topology": "rack"}
 
 
@@ -45,6 +48,17 @@ def test_case(folder, cases, case):
 
 
 @pytest.mark.parametrize("folder", [pytest.param(f, id=f.name) for f in FOLDERS])
+def test_no_case_passes_because_an_expression_fails(folder):
+    text = (folder / "policy.yaml").read_text()
+    strict = text.replace("failurePolicy: Ignore", "failurePolicy: Fail")
+    cases = cases_of(folder)
+
+    outcomes = [run_case(case, cases, load_policies(strict, folder.name)) for case in cases.cases]
+
+    assert [outcome.problems for outcome in outcomes if not outcome.passed] == []
+
+
+@pytest.mark.parametrize("folder", [pytest.param(f, id=f.name) for f in FOLDERS])
 class TestFolder:
     def test_has_one_policy_of_its_name_with_a_description(self, folder):
         loaded = load(folder)
@@ -73,13 +87,14 @@ class TestFolder:
         )
 
 
-def library(labels):
+def library(labels, names):
     policies = [policy for folder in FOLDERS for policy in load(folder).policies]
-    return PolicySet(policies, namespaces=namespace_lookup((), labels))
+    chosen = [policy for policy in policies if policy.name in names]
+    return PolicySet(chosen, namespaces=namespace_lookup((), labels))
 
 
-def apply(obj, labels):
-    policy_set = library(labels)
+def apply(obj, labels, names=DEFAULT):
+    policy_set = library(labels, names)
     decision = policy_set.review(request_for(obj, Circumstances()))
     result = apply_json_patch(obj, decision.operations)
     assert policy_set.mutate(request_for(result, Circumstances())).operations == ()
@@ -117,6 +132,27 @@ def test_together_they_make_a_job_ready_for_the_queue():
     assert template["spec"]["containers"][0]["resources"]["requests"] == {
         "cpu": "500m",
         "memory": "1Gi",
+    }
+
+
+def test_all_of_them_together_change_an_object_no_further_the_second_time():
+    labels = {**TEAM, "policyd.io/owner": "alice", "policyd.io/cost-centre": "4711"}
+    job = yaml.safe_load(TRAINING.replace("image: train", "image: registry.example/train:1"))
+    model = {"policyd.io/gpu-model": "h100", "policyd.io/spot": "true"}
+    saving = {"policyd.io/checkpoint-every": "15m"}
+    job["spec"]["template"]["metadata"] = {"labels": model, "annotations": saving}
+
+    decision, result = apply(job, labels, ALL)
+
+    assert [str(denial) for denial in decision.denials] == []
+    assert result["spec"]["podFailurePolicy"]
+    assert result["spec"]["ttlSecondsAfterFinished"]
+    [term] = result["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"][:1]
+    assert {e["key"] for e in term["matchExpressions"]} == {
+        "karpenter.sh/capacity-type",
+        "nvidia.com/gpu.product",
     }
 
 
