@@ -15,7 +15,7 @@ def check_list_literal(checker: Checker, node: ast.ListLiteral) -> Type:
         kind = checker.check(part)
         if place in node.optionals:
             kind = _optional_part(checker, part, kind)
-        element = _joined(checker, part, element, kind)
+        element = _joined(checker, element, kind)
     return list_of(element or checker.found.fresh())
 
 
@@ -24,11 +24,11 @@ def check_map_literal(checker: Checker, node: ast.MapLiteral) -> Type:
     key: Type | None = None
     value: Type | None = None
     for entry in node.entries:
-        key = _joined(checker, entry.key, key, checker.check(entry.key))
+        key = _joined(checker, key, checker.check(entry.key))
         kind = checker.check(entry.value)
         if entry.optional:
             kind = _optional_part(checker, entry.value, kind)
-        value = _joined(checker, entry.value, value, kind)
+        value = _joined(checker, value, kind)
     return map_of(key or checker.found.fresh(), value or checker.found.fresh())
 
 
@@ -43,15 +43,11 @@ def _optional_part(checker: Checker, node: ast.Node, kind: Type) -> Type:
     return checker.found.resolve(inner)
 
 
-def _joined(checker: Checker, node: ast.Node, before: Type | None, kind: Type) -> Type:
+def _joined(checker: Checker, before: Type | None, kind: Type) -> Type:
     if before is None:
         return kind
     if checker.found.assignable(before, kind):
         return most_general(checker.found.resolve(before), checker.found.resolve(kind))
-    if checker.environment.same_type_literals:
-        wanted = f"expected type '{checker.shown(before)}'"
-        checker.issue(node, f"{wanted} but found '{checker.shown(kind)}'")
-        return before
     return DYN
 
 

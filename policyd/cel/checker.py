@@ -23,6 +23,7 @@ from policyd.cel.check_names import Check, Checker
 from policyd.cel.checked import Checked
 from policyd.cel.environment import Environment
 from policyd.cel.errors import CelCompileError
+from policyd.cel.mixed_literals import report_mixed_literals
 
 _CHECKS: Final[dict[type[ast.Node], Check]] = {
     ast.Literal: Checker.literal,
@@ -59,4 +60,7 @@ def check_leniently(tree: ast.Node, source: str, environment: Environment) -> Ch
     """Check a tree, and leave the decision about its issues to the caller."""
     checker = Checker(source, environment, Checked(tree), checks=_CHECKS)
     checker.check(tree)
-    return checker.finish()
+    checked = checker.finish()
+    if environment.same_type_literals and not checked.issues:
+        report_mixed_literals(checker)
+    return checked
