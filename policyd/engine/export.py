@@ -67,6 +67,7 @@ def export_policy(
     bindings: Sequence[CompiledBinding] = (),
     *,
     version: str = "v1",
+    checked: bool = True,
 ) -> Exported:
     """Write a policy of policyd's own kind in the API server's kinds.
 
@@ -75,6 +76,7 @@ def export_policy(
         document: What it was read from: findings point into it.
         bindings: Where it applies, unless it says so itself.
         version: The version of the API server's kinds.
+        checked: Whether to compile what comes out, as the API server will.
     """
     problems = list(_without_counterpart(policy.policy.spec))
     objects: list[Json] = []
@@ -90,7 +92,7 @@ def export_policy(
         except NotExportableError as error:
             problems.append(Problem(("spec", "matchConditions"), str(error)))
         problems += exporter.problems
-    if not problems:
+    if not problems and checked:
         problems = list(_unreadable(objects))
     once = {problem.message: problem for problem in reversed(problems)}
     findings = [_finding(document, policy, problem) for problem in reversed(once.values())]

@@ -21,18 +21,14 @@ class Target:
     """Kinds that are alike in all that a policy asks about them, and the rules that name them.
 
     `kind` is one of them, None for what makes no pods; `suffix` tells the target from the others of
-    its policy.
+    its policy. `guarded` tells that their pods can be changed at creation only, and that the rules
+    name other operations too.
     """
 
     kind: WorkloadKind | None
     rules: tuple[Rule, ...]
     suffix: str = ""
-
-    @property
-    def guards_creation(self) -> bool:
-        """Whether something is asked about that cannot be changed once it exists."""
-        frozen = self.kind is not None and self.kind.frozen
-        return frozen and any(set(rule.operations) != {"CREATE"} for rule in self.rules)
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,12 @@ def targets_of(rules: Iterable[Rule], needs: Needs) -> list[Target]:
         grouped.setdefault(key, []).append(rule)
     single = len(kinds) == 1
     return [
-        Target(alike[0], _joined(grouped[key]), "" if single else _suffix(alike))
+        Target(
+            alike[0],
+            _joined(grouped[key]),
+            "" if single else _suffix(alike),
+            guarded=_is_guarded(alike[0], grouped[key][0]),
+        )
         for key, alike in kinds.items()
     ]
 
@@ -120,12 +121,16 @@ def _likeness(kind: WorkloadKind | None, rule: Rule, needs: Needs) -> object:
     """Return what kinds have in common that are exported together."""
     if kind is None:
         return None
-    frozen = needs.changes and kind.frozen and set(rule.operations) != {"CREATE"}
+    guarded = needs.changes and _is_guarded(kind, rule)
     counts = tuple(place.count for place in kind.places) if needs.counts else ()
     queued = kind.queued if needs.workload else ()
     gang = kind.kind if needs.gang and kind.kind in ("Pod", "Job") else ""
     places = tuple(place.path for place in kind.places)
-    return places, counts, queued, gang, frozen
+    return places, counts, queued, gang, guarded
+
+
+def _is_guarded(kind: WorkloadKind | None, rule: Rule) -> bool:
+    return kind is not None and kind.frozen and set(rule.operations) != {"CREATE"}
 
 
 def _suffix(kinds: list[WorkloadKind | None]) -> str:

@@ -377,7 +377,7 @@ class Exporter:
         changeable = step.level == "object" or (
             step.level == "pods-metadata" and kind is not None and kind.kind == "Pod"
         )
-        return CREATED if self.target.guards_creation and not changeable else ""
+        return CREATED if self.target.guarded and not changeable else ""
 
     def _type_of(self, source: str) -> Type:
         return self._compiled(source).result_type
