@@ -76,6 +76,19 @@ async def test_a_policy_changes_what_is_stored_before_others_look_at_it(api):
     assert created["metadata"]["labels"]["by"] == "policy"
 
 
+async def test_a_change_that_cannot_be_made_refuses_in_the_api_servers_words(api):
+    missing = {
+        "patchType": "JSONPatch",
+        "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/data/zz'}]"},
+    }
+    await install(api, "Mutating", "bad", mutations=[missing], reinvocationPolicy="Never")
+
+    refused = await api.send("POST", PODS, pod())
+
+    assert (refused.code, refused.body["reason"]) == (403, "Invalid")
+    assert refused.message.startswith("policy 'bad' with binding 'bad' denied request: ")
+
+
 async def test_a_warning_reaches_who_asks(api):
     binding = {"validationActions": ["Warn"]}
     await install(api, "Validating", "no-one", validations=[UNNAMED], binding=binding)

@@ -26,7 +26,7 @@ from policyd.local.apiserver.admission.webhooks import Reshape
 from policyd.local.apiserver.conversion import to_served, to_stored
 from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.registry import Registry, Served
-from policyd.local.apiserver.status import Object, StatusError, forbidden
+from policyd.local.apiserver.status import Object, StatusError
 from policyd.local.apiserver.store import Store
 from policyd.patch.json_patch import apply_json_patch
 
@@ -70,9 +70,10 @@ class Policies:
         if not policies.policies or attributes.object is None:
             return False
         shown = to_served(attributes.served, attributes.object)
-        decision = policies.mutate(_request(attributes))
+        request = _request(attributes)
+        decision = policies.mutate(request)
         if not decision.allowed:
-            raise forbidden(attributes.served.resource, attributes.name, str(decision.denials[0]))
+            raise _refused(request, decision)
         if decision.operations:
             patched = apply_json_patch(shown, decision.operations)
             reshaped = self._reshape(own_copy(patched), attributes.served)
