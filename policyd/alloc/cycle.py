@@ -95,17 +95,17 @@ class _Cycle:
         """Choose for the next workload of every queue."""
         tree = self._tree
         for options, ticket in self._state.heads():
-            workload = ticket.workload
             requests = ticket.requests(options)
-            if workload.objection is not None:
-                self.actions.append(_set_aside(options, ticket, requests, workload.objection))
-                continue
             assignment = None
-            if ticket.progress is None and not workload.replaces:
-                assignment = requests.known(options.node.root.version)
-                plain = requests.plain
-                if assignment is None and plain and tree.fits(plain.charges, borrowing=False):
-                    assignment = plain
+            if ticket.plain:
+                if ticket.progress is None:
+                    assignment = requests.known(options.node.root.version)
+                    plain = requests.plain
+                    if assignment is None and plain and tree.fits(plain.charges, borrowing=False):
+                        assignment = plain
+            elif (objection := ticket.workload.objection) is not None:
+                self.actions.append(_set_aside(options, ticket, requests, objection))
+                continue
             if assignment is None:
                 self._entries.append(self._choose(ticket, options, requests))
             else:
@@ -177,11 +177,12 @@ class _Cycle:
             return
         assignment = entry.assignment
         self._tree.charge(assignment.charges)
-        if entry.ticket.workload.replaces:
+        ticket = entry.ticket
+        if not ticket.plain:
             self.admits_only = False
         self.actions.append(
             Admit(
-                workload=entry.ticket.workload,
+                workload=ticket.workload,
                 admission=assignment.admission(entry.queue),
                 level=assignment.level,
                 charges=assignment.charges,

@@ -38,7 +38,7 @@ class Entry:
     @property
     def queue(self) -> str:
         """The name of its queue."""
-        return self.options.spec.name
+        return self.ticket.workload.cluster_queue
 
 
 def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:

@@ -88,16 +88,15 @@ class QueueOptions:
         Args:
             workload: Who asks.
             counts: How many pods of each pod set; as many as it wants if not given.
-            demand: The same for all that ask the same, if that is known; without `counts`.
+            demand: What it asks, if that was worked out before; without `counts`.
         """
-        key = demand or demand_of(workload, counts)
-        requests = self._requests.get(key)
+        demand = demand or demand_of(workload, counts)
+        requests = self._requests.get(demand)
         if requests is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            groups = self._groups(workload, counts)
-            content = demand_of(workload, counts)
-            requests = self._requests[key] = Requests(groups, content)
+            requests = Requests(self._groups(workload, counts), demand)
+            self._requests[demand] = requests
         return requests
 
     def _groups(self, workload: Workload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
@@ -185,9 +184,21 @@ class QueueOptions:
 
 
 class Demand:
-    """Stands for all that workloads of one queue have in common that ask the same; has no equal."""
+    """What workloads of one queue ask that ask the same; worked out once, and equal to no other."""
 
-    __slots__ = ()
+    __slots__ = ("_content", "_options", "_requests")
+
+    def __init__(self, content: object) -> None:
+        self._content = content
+        self._options: QueueOptions | None = None
+        self._requests: Requests | None = None
+
+    def requests(self, options: QueueOptions, workload: Workload) -> Requests:
+        """Return what one of them asks of the queue, given what that offers now."""
+        if self._requests is None or self._options is not options:
+            self._options = options
+            self._requests = options.requests(workload, demand=self._content)
+        return self._requests
 
 
 def demand_of(workload: Workload, counts: Sequence[int] = ()) -> object:
@@ -205,8 +216,8 @@ def demand_of(workload: Workload, counts: Sequence[int] = ()) -> object:
                     p.placed,
                     p.tolerations,
                     p.affinity,
-                    *p.requests.items(),
-                    *p.node_selector.items(),
+                    *sorted(p.requests.items()),
+                    *sorted(p.node_selector.items()),
                 )
                 for p in workload.pod_sets
             ]

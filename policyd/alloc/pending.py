@@ -13,19 +13,16 @@ others are parked too, when they are looked at.
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from policyd.alloc.assignment import Progress
 from policyd.alloc.line import Line, Rank
-from policyd.alloc.options import Demand, QueueOptions
-from policyd.alloc.options import demand_of as asked_by
+from policyd.alloc.options import Demand, QueueOptions, demand_of
 from policyd.alloc.plan import Requeue, RequeueReason
 from policyd.alloc.requests import Requests
 from policyd.alloc.workload import ConditionReason, Workload
 
 _MOST_DEMANDS = 1_000
 _SLACK = 64
-"""How many ranks beyond twice the tickets a line may hold before it is made anew."""
+"""How many places beyond twice the tickets a line may have before it is made anew."""
 _RETRIED: frozenset[RequeueReason] = frozenset(
     {"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"}
 )
@@ -38,7 +35,9 @@ class Ticket:
 
     Attributes:
         workload: Who waits.
+        plain: Whether it could be considered like any other: nobody objects, and it replaces none.
         rank: The lowest is next.
+        gone: Whether it is in the queue no more.
         parked: Whether it waits aside.
         progress: Where the search for its flavors is to go on; None from the start.
         preemptor: Whether it is the latest of its queue for which others were preempted.
@@ -46,10 +45,9 @@ class Ticket:
 
     __slots__ = (
         "_asks",
-        "_demand",
-        "_options",
-        "_requests",
+        "gone",
         "parked",
+        "plain",
         "preemptor",
         "progress",
         "rank",
@@ -57,41 +55,23 @@ class Ticket:
     )
 
     def __init__(self, workload: Workload, asks: Demand | None = None) -> None:
-        self._asks = asks
+        self._asks = asks or Demand(demand_of(workload))
         self.workload = workload
+        self.plain = workload.objection is None and not workload.replaces
         self.rank: Rank = (-workload.priority, workload.queued_at, workload.uid, workload.key)
+        self.gone = False
         self.parked = workload.backing_off
         self.progress: Progress | None = None
         self.preemptor = False
-        self._demand: int | None = None
-        self._options: QueueOptions | None = None
-        self._requests: Requests | None = None
 
     @property
-    def demand(self) -> int:
-        """The same for whoever asks for the same, worked out once."""
-        if self._demand is None:
-            self._demand = demand_of(self.workload)
-        return self._demand
+    def demand(self) -> tuple[int, Demand]:
+        """What decides whether it fits: the same for who asks the same with the same priority."""
+        return self.workload.priority, self._asks
 
     def requests(self, options: QueueOptions) -> Requests:
         """Return what the workload asks of the queue, worked out once for the same options."""
-        if self._requests is None or self._options is not options:
-            self._options = options
-            self._requests = options.requests(self.workload, demand=self._asks)
-        return self._requests
-
-
-def demand_of(workload: Workload) -> int:
-    """Return a hash of all that decides whether a workload fits, its place in the queue apart."""
-    pod_sets = [
-        tuple(
-            frozenset(value.items()) if isinstance(value, dict) else value
-            for value in msgspec.structs.astuple(pod_set)
-        )
-        for pod_set in workload.pod_sets
-    ]
-    return hash((workload.priority, workload.allowed_flavors, *pod_sets))
+        return self._asks.requests(options, self.workload)
 
 
 def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
@@ -110,15 +90,16 @@ def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: boo
 class PendingQueue:
     """Workloads of one ClusterQueue that wait for quota.
 
-    INVARIANT: every ticket is either in `_parked` or has its rank in the line of its group. There
-    may be more in a line: ranks of tickets that left, changed or were parked are skipped when they
-    come up. A group is a LocalQueue where usage orders these, else there is one.
+    INVARIANT: every ticket is either in `_parked` or in the line of its group. There may be more in
+    a line: tickets that left, changed or were parked are skipped when they come up. A group is a
+    LocalQueue where usage orders these, else there is one.
     """
 
     __slots__ = (
         "_demands",
         "_hopeless",
         "_latest",
+        "_line",
         "_lines",
         "_parked",
         "_preemptor",
@@ -130,9 +111,10 @@ class PendingQueue:
         self._tickets: dict[str, Ticket] = {}
         self._parked: dict[str, Ticket] = {}
         self._demands: dict[object, Demand] = {}
-        self._lines: dict[str, Line] = {}
+        self._line = Line[Ticket]()
+        self._lines = {"": self._line}
         self._usage: Mapping[str, float] | None = None
-        self._hopeless: dict[int, ConditionReason] = {}
+        self._hopeless: dict[tuple[int, Demand], ConditionReason] = {}
         self._preemptor = ""
         self._latest: Ticket | None = None
 
@@ -158,7 +140,8 @@ class PendingQueue:
         """
         if (usage is None) != (self._usage is None):
             self._usage = usage
-            self._lines = {}
+            self._line = Line()
+            self._lines = {"": self._line}
             for ticket in self._tickets.values():
                 if not ticket.parked:
                     self._push(ticket)
@@ -170,7 +153,8 @@ class PendingQueue:
         if old is not None and old.workload == workload:
             return
         ticket = Ticket(workload, self._intern(workload))
-        ticket.progress = None if old is None else old.progress
+        if old is not None:
+            ticket.progress, old.gone = old.progress, True
         self._parked.pop(workload.key, None)
         self._tickets[workload.key] = ticket
         if ticket.parked:
@@ -180,15 +164,21 @@ class PendingQueue:
 
     def _intern(self, workload: Workload) -> Demand:
         # Hashing what a workload asks each time it is next costs more than deciding about it.
-        if len(self._demands) >= _MOST_DEMANDS:
-            self._demands.clear()
-        return self._demands.setdefault(asked_by(workload), Demand())
+        content = demand_of(workload)
+        known = self._demands.get(content)
+        if known is None:
+            if len(self._demands) >= _MOST_DEMANDS:
+                self._demands.clear()
+            known = self._demands[content] = Demand(content)
+        return known
 
     def remove(self, key: str) -> Ticket | None:
         """Take a workload out; None if it is not here."""
         ticket = self._tickets.pop(key, None)
-        if ticket is not None and ticket.parked:
-            del self._parked[key]
+        if ticket is not None:
+            ticket.gone = True
+            if ticket.parked:
+                del self._parked[key]
         if key == self._preemptor:
             self._preemptor = ""
         return ticket
@@ -196,8 +186,7 @@ class PendingQueue:
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""
         if self._usage is None and not self._preemptor:
-            line = self._lines.get("")
-            return self._top(line) if line else None
+            return self._top(self._line)
         found = [ticket for line in self._lines.values() if (ticket := self._top(line)) is not None]
         preemptor = self._tickets.get(self._preemptor)
         if preemptor is not None and not preemptor.parked:
@@ -247,10 +236,9 @@ class PendingQueue:
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
         return usage, ticket.workload.key != self._preemptor, ticket.rank
 
-    def _top(self, line: Line) -> Ticket | None:
-        while (rank := line.first()) is not None:
-            ticket = self._tickets.get(rank[-1])
-            if ticket is not None and not ticket.parked and ticket.rank is rank:
+    def _top(self, line: Line[Ticket]) -> Ticket | None:
+        while (ticket := line.first()) is not None:
+            if not (ticket.gone or ticket.parked):
                 if not self._hopeless or ticket.demand not in self._hopeless:
                     return ticket
                 self._park(ticket)
@@ -270,10 +258,6 @@ class PendingQueue:
     def _push(self, ticket: Ticket) -> None:
         group = "" if self._usage is None else ticket.workload.local_queue
         line = self._lines.setdefault(group, Line())
-        line.push(ticket.rank)
+        line.push(ticket)
         if len(line) > 2 * len(self._tickets) + _SLACK:
-            line.keep({id(rank): rank for rank in line if self._waits(rank)}.values())
-
-    def _waits(self, rank: Rank) -> bool:
-        ticket = self._tickets.get(rank[-1])
-        return ticket is not None and not ticket.parked and ticket.rank is rank
+            line.keep({id(each): each for each in line if not (each.gone or each.parked)}.values())

@@ -1,12 +1,23 @@
 """Ranks in order: the first is always the lowest, however they come and go."""
 
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.alloc.line import Line
 
-ranks = st.builds(lambda n: (n, 0.0, "", ""), st.integers(0, 50))
-steps = st.lists(st.one_of(ranks, st.lists(ranks, max_size=40), st.none()), max_size=200)
+
+class Member(NamedTuple):
+    rank: tuple[int, float, str, str]
+
+
+def member(number):
+    return Member((number, 0.0, "", ""))
+
+
+members = st.builds(member, st.integers(0, 50))
+steps = st.lists(st.one_of(members, st.lists(members, max_size=40), st.none()), max_size=200)
 
 
 @given(steps)
@@ -21,8 +32,8 @@ def test_the_first_is_the_lowest(plan):
         else:
             crowd = step if isinstance(step, list) else [step]
             slow += crowd
-            for rank in crowd:
-                line.push(rank)
+            for each in crowd:
+                line.push(each)
         assert len(line) == len(slow)
     assert sorted(line) == sorted(slow)
 
@@ -30,21 +41,21 @@ def test_the_first_is_the_lowest(plan):
 def test_who_left_takes_no_room():
     line = Line()
     for n in range(1_000):
-        line.push((n, 0.0, "", ""))
+        line.push(member(n))
     for _ in range(900):
         line.first()
         line.drop_first()
 
     assert len(line._sorted) < 200
-    assert line.first() == (900, 0.0, "", "")
+    assert line.first() == member(900)
 
 
 def test_only_what_is_kept_is_left():
     line = Line()
-    line.push((1, 0.0, "", ""))
+    line.push(member(1))
     line.first()
-    line.push((2, 0.0, "", ""))
+    line.push(member(2))
 
-    line.keep([(3, 0.0, "", "")])
+    line.keep([member(3)])
 
-    assert list(line) == [(3, 0.0, "", "")]
+    assert list(line) == [member(3)]
