@@ -51,7 +51,9 @@ def _limit(injection: Injection, inner: PatchText, name: str, amount: object, wh
         return
     unstated = f"!{whole}{at('', 'limits', name)}.hasValue()"
     request = at("c", "resources", "requests", name)
-    larger = f"quantity(string({request}.orValue('0'))).isGreaterThan(quantity(string({value})))"
+    # The API server takes `[?name].orValue('0')` for a text whatever is there, but for `dyn`.
+    stated = f"quantity(string({request}.orValue(dyn('0'))))"
+    larger = f"{stated}.isGreaterThan(quantity(string({value})))"
     value = f"({larger} ? {request}.value() : dyn({value}))"
     inner.put(value, *steps, when=unstated, absent=injection.missing(inner, *steps))
 
