@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster, and say what to try."),
     "check": ("policyd.cli.check:command", "Say everything that is wrong with policies."),
     "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
+    "explain": ("policyd.cli.explain:command", "Say why policies say what they say of objects."),
     "test": ("policyd.cli.test:command", "Run the cases beside policies."),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),

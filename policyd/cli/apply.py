@@ -3,29 +3,24 @@
 import difflib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, Unpack
 
 import click
 import yaml
 
-from policyd.api.admission import AdmissionRequest, Operation, UserInfo
+from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
-from policyd.cli.files import PATH, STANDARD_INPUT, load, texts
+from policyd.cli.circumstances import Sent, circumstances_of, with_circumstances
+from policyd.cli.files import PATH, STANDARD_INPUT, load, read_objects
 from policyd.cli.report import count, show_all
 from policyd.clock import SystemClock
 from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
-from policyd.engine.documents import Document, read_documents
+from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
-from policyd.engine.offline import (
-    Circumstances,
-    ObjectError,
-    namespace_lookup,
-    offline_set,
-    request_for,
-)
+from policyd.engine.offline import ObjectError, namespace_lookup, offline_set, request_for
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.verdict import MUTATED_BY
 from policyd.patch.json_patch import apply_json_patch
@@ -52,28 +47,12 @@ class _Applied:
         return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
-def _labels(
-    _context: click.Context, _option: click.Parameter, value: str | None
-) -> Mapping[str, str]:
-    """Read `key=value,key=value`."""
-    pairs = [part.partition("=") for part in (value or "").split(",") if part]
-    for key, equals, _ in pairs:
-        if not key or not equals:
-            raise click.BadParameter(f"`{value}` is not of the form key=value,key=value")
-    return {key: text for key, _, text in pairs}
-
-
-class _Given(TypedDict):
+class _Given(Sent):
     """What the command line says."""
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
     output: Output
-    operation: Operation
-    namespace: str
-    namespace_labels: Mapping[str, str]
-    user: str
-    groups: tuple[str, ...]
     queue: bool
 
 
@@ -97,21 +76,7 @@ class _Given(TypedDict):
     default="yaml",
     help="The resulting objects, or how they differ from what was given.",
 )
-@click.option(
-    "--operation",
-    type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
-    default="CREATE",
-    help="What is done with the objects.",
-)
-@click.option("-n", "--namespace", default="default", help="Namespace of objects that name none.")
-@click.option(
-    "--namespace-labels",
-    callback=_labels,
-    metavar="KEY=VALUE,…",
-    help="Labels of the namespaces that are not among the objects.",
-)
-@click.option("--user", default="someone", help="Who asks.")
-@click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated.")
+@with_circumstances
 @click.option(
     "--queue/--no-queue",
     default=True,
@@ -140,7 +105,7 @@ def command(**given: Unpack[_Given]) -> None:
     show_all(loaded.findings)
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
-    documents, unreadable = _read(given["objects"])
+    documents, unreadable = read_objects(given["objects"])
     show_all(unreadable)
     if not documents and not unreadable:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
@@ -159,25 +124,11 @@ def command(**given: Unpack[_Given]) -> None:
     sys.exit(1 if denied or broken or unreadable or wrong else 0)
 
 
-def _read(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
-    documents: list[Document] = []
-    findings: list[Finding] = []
-    for name, text in texts(paths):
-        read, unreadable = read_documents(text, name)
-        documents += read
-        findings += unreadable
-    return documents, findings
-
-
 def _apply(
     documents: Sequence[Document], policies: PolicySet, given: _Given
 ) -> tuple[list[_Applied], list[Finding]]:
     """Send each object through the policies; what is no object is a finding."""
-    circumstances = Circumstances(
-        operation=given["operation"],
-        user=UserInfo(username=given["user"], groups=given["groups"]),
-        namespace=given["namespace"],
-    )
+    circumstances = circumstances_of(given)
     decide = _door(policies) if given["queue"] else policies.review
     applied: list[_Applied] = []
     findings: list[Finding] = []

@@ -2,22 +2,21 @@
 
 import json
 import sys
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import click
 
 from policyd.cel import CelCompileError, CelError, Environment
 from policyd.cel.describe import Entry, describe, function_names
-from policyd.cel.explain import Explanation, Outcome, Step, explain
+from policyd.cel.explain import Explanation, explain
 from policyd.cel.values_as_json import as_json
 from policyd.cli.cel_inputs import ENV, Inputs, activation_of, text_of, with_inputs, with_variables
 from policyd.cli.report import show
+from policyd.cli.steps import line_of, outcome_as_json, step_as_json
 from policyd.engine.findings import Finding
 from policyd.errors import did_you_mean
 
 Output = Literal["text", "json", "value"]
-_SHOWN: Final = 100
-"""Characters of a value that are shown beside its expression."""
 
 
 class _Given(Inputs):
@@ -83,11 +82,11 @@ def explain_command(**given: Unpack[_Given]) -> None:
     """
     explanation = _explained(given)
     if given["output"] == "json":
-        steps = [_step_as_json(step) for step in explanation.steps]
+        steps = [step_as_json(step) for step in explanation.steps]
         click.echo(json.dumps({**_as_json(explanation), "steps": steps}, indent=2))
         sys.exit(_exit_code(explanation))
     for step in explanation.steps:
-        click.echo(_line_of(step))
+        click.echo(line_of(step))
     click.echo()
     _print(explanation, "text")
 
@@ -183,7 +182,7 @@ def _show_issue(line: int, column: int, message: str, rest: tuple[str | None, st
 def _as_json(explanation: Explanation) -> dict[str, Any]:
     estimate = explanation.estimate
     return {
-        **_outcome_as_json(explanation.outcome),
+        **outcome_as_json(explanation.outcome),
         "type": str(explanation.result_type),
         "cost": explanation.spent,
         "estimate": {
@@ -191,36 +190,6 @@ def _as_json(explanation: Explanation) -> dict[str, Any]:
             "most": estimate.most if estimate.is_bounded else None,
         },
     }
-
-
-def _outcome_as_json(outcome: Outcome) -> dict[str, Any]:
-    if outcome.error is None:
-        return {"value": as_json(outcome.value)}
-    place = {"line": outcome.error.line, "column": outcome.error.column}
-    return {"error": outcome.error.message, **place}
-
-
-def _step_as_json(step: Step) -> dict[str, Any]:
-    evaluated = {"evaluated": False} if step.outcome is None else _outcome_as_json(step.outcome)
-    place = {"line": step.line, "column": step.column, "depth": step.depth}
-    return {"expression": step.text, **place, **evaluated}
-
-
-def _line_of(step: Step) -> str:
-    indent = "  " * step.depth
-    text = step.text if len(step.text) <= _SHOWN else f"{step.text[: _SHOWN - 1]}…"
-    if step.is_round:
-        return f"{indent}{text} = {_brief(step.outcome)}"
-    return f"{indent}{text}  →  {_brief(step.outcome)}"
-
-
-def _brief(outcome: Outcome | None) -> str:
-    if outcome is None:
-        return "not evaluated"
-    if outcome.error is not None:
-        return f"error: {outcome.error.message}"
-    text = json.dumps(as_json(outcome.value))
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 for _each in command.commands.values():  # docstrings are raw, and spell click's backspaces

@@ -12,6 +12,7 @@ from policyd.clock import SystemClock
 from policyd.engine.bindings import check_bindings
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.dialects import Dialect
+from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, gather, load_policies
 from policyd.errors import system_reason
@@ -47,6 +48,17 @@ def content(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise click.UsageError(f"cannot read {file}: {system_reason(error)}") from error
+
+
+def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
+    """Read the documents of all files, and say which cannot be read."""
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    for name, text in texts(paths):
+        read, unreadable = read_documents(text, name)
+        documents += read
+        findings += unreadable
+    return documents, findings
 
 
 DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))

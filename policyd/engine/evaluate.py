@@ -174,20 +174,31 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
         PolicydError: If a condition fails, and none says no; if there is no time left.
     """
     policy = invocation.policy
-    each = policy.templates or "pod" in policy.uses
-    views = facts.views if each else (facts.whole,)
     found = []
-    for view in views:
+    for view in views_of(policy, facts):
         facts.check_time()
         variables = variables_of(invocation, facts, view)
-        lifted = NOTHING
-        if policy.exceptions:
-            lifted = lift(policy, facts, variables)
-            allowed = {"allowedImages": lifted.images, "allowedValues": lifted.values}
-            variables["exceptions"] = {name: list(given) for name, given in allowed.items()}
+        lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
         if not lifted.whole and (not policy.conditions or _conditions_hold(policy, variables)):
             found.append(make_match(policy, view, variables, lifted))
     return found
+
+
+def views_of(policy: CompiledPolicy, facts: Facts) -> tuple[View, ...]:
+    """Return the pod templates that a policy is asked for, or the object as a whole."""
+    return facts.views if policy.templates or "pod" in policy.uses else (facts.whole,)
+
+
+def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Lifted:
+    """Return what exceptions lift from a policy, and tell its expressions what they allow.
+
+    Raises:
+        PolicydError: If an exception cannot be evaluated.
+    """
+    lifted = lift(policy, facts, variables)
+    allowed = {"allowedImages": lifted.images, "allowedValues": lifted.values}
+    variables["exceptions"] = {name: list(given) for name, given in allowed.items()}
+    return lifted
 
 
 def make_match(
@@ -265,8 +276,7 @@ def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bo
     """Tell whether all match conditions are true; one that is false outweighs any error."""
     failed: list[str] = []
     budget = Budget(MATCH_CONDITIONS_LIMIT)
-    if not policy.own and "namespaceObject" in variables:
-        variables = variables | {"namespaceObject": None}  # as the API server asks them
+    variables = condition_variables(policy, variables)
     for name, program in policy.conditions:
         try:
             if program.evaluate(variables, budget) is False:
@@ -280,6 +290,13 @@ def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bo
         shown = failed[0] if policy.own or len(failed) == 1 else f"[{', '.join(failed)}]"
         raise EvaluationError(shown)
     return True
+
+
+def condition_variables(policy: CompiledPolicy, variables: dict[str, object]) -> dict[str, object]:
+    """Return what match conditions see: the API server asks its own without the namespace."""
+    if policy.own or "namespaceObject" not in variables:
+        return variables
+    return variables | {"namespaceObject": None}
 
 
 def failed_expression(source: str, error: CelError) -> str:

@@ -70,7 +70,7 @@ class PolicySet:
         if surroundings is None:
             assert namespaces is not None, "namespaces are looked up somewhere"
             surroundings = Surroundings(namespaces=namespaces)
-        self._surroundings = surroundings
+        self.surroundings = surroundings
         self._mutating = _Index(
             sorted(
                 (p for p in by_name if p.steps or p.mutations),
@@ -83,6 +83,16 @@ class PolicySet:
             surroundings.served,
         )
 
+    @property
+    def mutating(self) -> tuple[CompiledPolicy, ...]:
+        """The policies that change objects, in the order in which they do."""
+        return self._mutating.policies
+
+    @property
+    def validating(self) -> tuple[CompiledPolicy, ...]:
+        """The policies that demand something."""
+        return self._validating.policies
+
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed; refuses only if a policy cannot be evaluated.
 
@@ -91,7 +101,7 @@ class PolicySet:
         concerned = self._mutating.find(request)
         if not concerned:
             return ALLOWED
-        facts, verdict = Facts(request, self._surroundings, out_of_time), Verdict()
+        facts, verdict = Facts(request, self.surroundings, out_of_time), Verdict()
         operations = mutate(concerned, facts, verdict)
         return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
 
@@ -100,13 +110,13 @@ class PolicySet:
         concerned = self._validating.find(request)
         if not concerned:
             return ALLOWED
-        facts, verdict = Facts(request, self._surroundings, out_of_time), Verdict()
+        facts, verdict = Facts(request, self.surroundings, out_of_time), Verdict()
         validate(concerned, facts, verdict)
         return verdict.decision(obj=facts.decoded_object, lifted=facts.lifted)
 
     def review(self, request: AdmissionRequest) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
-        facts, verdict = Facts(request, self._surroundings), Verdict()
+        facts, verdict = Facts(request, self.surroundings), Verdict()
         operations = mutate(self._mutating.find(request), facts, verdict)
         validate(self._validating.find(request), facts, verdict)
         return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
@@ -116,7 +126,7 @@ class _Index:
     """Finds the policies whose rules may concern a request, by what it is about."""
 
     def __init__(self, policies: Iterable[CompiledPolicy], served: ServedVersions) -> None:
-        self._policies = tuple(policies)
+        self.policies = tuple(policies)
         self._served = served
         self._found: dict[_Key, tuple[CompiledPolicy, ...]] = {}
 
@@ -137,10 +147,15 @@ class _Index:
         return found
 
     def _search(self, attributes: Attributes) -> tuple[CompiledPolicy, ...]:
-        if (attributes.group, attributes.resource) in _EXEMPT:
-            return tuple(policy for policy in self._policies if policy.own)
-        concerned = (_as_concerned(p, attributes, self._served) for p in self._policies)
+        if is_exempt(attributes):
+            return tuple(policy for policy in self.policies if policy.own)
+        concerned = (_as_concerned(p, attributes, self._served) for p in self.policies)
         return tuple(policy for policy in concerned if policy is not None)
+
+
+def is_exempt(attributes: Attributes) -> bool:
+    """Tell whether policies of kinds other than policyd's own never concern the resource."""
+    return (attributes.group, attributes.resource) in _EXEMPT
 
 
 def _as_concerned(

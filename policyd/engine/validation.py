@@ -60,7 +60,7 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -
     policy = invocation.policy
     objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
     for validation in policy.validations:
-        asked = _seen(policy, validation, match, facts)
+        asked = match_for(policy, validation, match, facts)
         if asked is None:
             continue
         try:
@@ -78,7 +78,7 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -
             verdict.fail(policy, _failure(policy, validation, failed), invocation.binding)
 
 
-def _seen(
+def match_for(
     policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
 ) -> Match | None:
     """Return what a validation sees; None if an exception lifts it."""

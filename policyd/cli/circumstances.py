@@ -1,0 +1,67 @@
+"""Under what circumstances objects are sent, as the command line says it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, TypeVar
+
+import click
+
+from policyd.api.admission import Operation, UserInfo
+from policyd.engine.offline import Circumstances
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Sent(TypedDict):
+    """What the command line says of how objects are sent."""
+
+    operation: Operation
+    namespace: str
+    namespace_labels: Mapping[str, str]
+    user: str
+    groups: tuple[str, ...]
+
+
+def circumstances_of(given: Sent) -> Circumstances:
+    """Return what the engine is to take for granted."""
+    return Circumstances(
+        operation=given["operation"],
+        user=UserInfo(username=given["user"], groups=given["groups"]),
+        namespace=given["namespace"],
+    )
+
+
+def _labels(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> Mapping[str, str]:
+    """Read `key=value,key=value`."""
+    pairs = [part.partition("=") for part in (value or "").split(",") if part]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise click.BadParameter(f"`{value}` is not of the form key=value,key=value")
+    return {key: text for key, _, text in pairs}
+
+
+_OPTIONS = (
+    click.option(
+        "--operation",
+        type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
+        default="CREATE",
+        help="What is done with the objects.",
+    ),
+    click.option("-n", "--namespace", default="default", help="Namespace of objects without one."),
+    click.option(
+        "--namespace-labels",
+        callback=_labels,
+        metavar="KEY=VALUE,…",
+        help="Labels of the namespaces that are not among the objects.",
+    ),
+    click.option("--user", default="someone", help="Who asks."),
+    click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated."),
+)
+
+
+def with_circumstances(command: _Command) -> _Command:
+    """Give a command the options that say how objects are sent."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

@@ -1,0 +1,236 @@
+"""`policyd explain`: why policies say what they say about an object."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Unpack
+
+import click
+import msgspec
+
+from policyd.cel.explain import Explanation
+from policyd.cli.circumstances import Sent, circumstances_of, with_circumstances
+from policyd.cli.files import DIALECT, PATH, STANDARD_INPUT, load, read_objects
+from policyd.cli.report import show_all
+from policyd.cli.steps import brief, line_of, outcome_as_json, step_as_json
+from policyd.clock import SystemClock
+from policyd.engine.compiled import CompiledPolicy
+from policyd.engine.documents import Document
+from policyd.engine.explanation import Asked, PolicyExplanation, Seen, explain_policies
+from policyd.engine.findings import Finding
+from policyd.engine.load import Loaded
+from policyd.engine.offline import ObjectError, namespace_lookup, offline_set, request_for
+from policyd.engine.policy_set import PolicySet
+from policyd.errors import did_you_mean
+
+
+class _Given(Sent):
+    """What the command line says."""
+
+    policies: tuple[str, ...]
+    objects: tuple[str, ...]
+    names: tuple[str, ...]
+    output: Literal["text", "json"]
+
+
+@click.command("explain")
+@click.option(
+    "-p", "--policies", multiple=True, required=True, type=PATH, help="Policies: file, folder or -."
+)
+@click.option(
+    "-f",
+    "--filename",
+    "objects",
+    multiple=True,
+    required=True,
+    type=PATH,
+    help="Objects: file, folder or -.",
+)
+@click.option("--policy", "names", multiple=True, help="Explain this one only; may be repeated.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="For people, or for programs.",
+)
+@with_circumstances
+def command(**given: Unpack[_Given]) -> None:
+    r"""Say why policies say what they say about objects, without a cluster.
+
+    For each policy: whether it concerns the object, and if not, which rule, selector or match
+    condition leaves it out; the value of each variable and of each validation, with those of their
+    parts; and what it changes. All of POLICIES take part, so that each sees the object as the
+    others left it, whichever are shown.
+
+    Exits with 0 whatever the policies say, 1 if an object or policy cannot be used.
+
+    \b
+    Examples:
+      policyd explain -p policies/ -f job.yaml
+      policyd explain -p policies/ -f job.yaml --policy cap-gpus-per-pod
+      policyd explain -p policies/ -f pod.yaml --operation UPDATE --user alice -o json
+    """
+    if (given["policies"] + given["objects"]).count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
+    loaded = load(given["policies"], DIALECT)
+    show_all(finding for finding in loaded.findings if finding.severity == "error")
+    _check_names(given["names"], loaded)
+    documents, findings = read_objects(given["objects"])
+    explained = list(_explain(documents, loaded, given, findings))
+    show_all(findings)
+    if given["output"] == "json":
+        click.echo(json.dumps([_as_json(*one) for one in explained], indent=2))
+    else:
+        for document, policies in explained:
+            _print(document, policies, _unbound(loaded, policies, given["names"]))
+    wrong = any(finding.severity == "error" for finding in (*loaded.findings, *findings))
+    sys.exit(1 if wrong else 0)
+
+
+def _check_names(names: Sequence[str], loaded: Loaded) -> None:
+    known = [policy.name for policy in loaded.policies]
+    if not known and not loaded.findings:
+        raise click.UsageError("there is no policy")
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise click.UsageError(f"there is no policy `{name}`{f': {near}' if near else ''}")
+
+
+def _explain(
+    documents: Sequence[Document], loaded: Loaded, given: _Given, findings: list[Finding]
+) -> Iterator[tuple[Document, list[PolicyExplanation]]]:
+    """Yield each object with what there is to say of it; what is no object is a finding."""
+    objects = [document.value for document in documents]
+    lookup = namespace_lookup(objects, given["namespace_labels"])
+    policies: PolicySet = offline_set(loaded, lookup, objects=objects, now=SystemClock().now)
+    for document in documents:
+        try:
+            request = request_for(document.value, circumstances_of(given))
+        except ObjectError as error:
+            findings.append(document.finding(str(error)))
+            continue
+        explained = explain_policies(policies, request, names=given["names"], dialect=DIALECT)
+        yield document, list(explained)
+
+
+def _unbound(
+    loaded: Loaded, explained: Sequence[PolicyExplanation], names: Sequence[str]
+) -> list[CompiledPolicy]:
+    """Return the policies that do nothing for want of a binding."""
+    bound = {one.policy.id for one in explained}
+    return [
+        policy
+        for policy in loaded.policies
+        if policy.id not in bound and (not names or policy.name in names)
+    ]
+
+
+def _print(
+    document: Document, explained: Sequence[PolicyExplanation], unbound: Sequence[CompiledPolicy]
+) -> None:
+    metadata = document.value["metadata"]
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    click.secho(f"{document.value['kind']} {name}", bold=True)
+    for one in explained:
+        for line in _lines(one):
+            click.echo(f"  {line}")
+    for policy in unbound:
+        click.echo(f"  {policy.id}: does nothing: it has no binding here")
+
+
+def _lines(one: PolicyExplanation) -> Iterator[str]:
+    title = f"{click.style(one.policy.id, bold=True)} ({one.phase})"
+    if one.why_not:
+        yield f"{title}: does not match: {one.why_not}"
+        return
+    yield f"{title}: {'matches' if one.matched else 'does not match'}"
+    for seen in one.seen:
+        for line in _seen_lines(seen):
+            yield f"  {line}"
+    for failure in one.decision.failures:
+        outcome = "ignored" if failure.ignored else "refuses"
+        yield click.style(f"  cannot be evaluated ({outcome}): {failure.message}", fg="red")
+    for objection in one.decision.objections:
+        yield click.style(f"  says: {objection}", fg="red")
+    for operation in one.decision.operations:
+        value = msgspec.to_builtins(operation)
+        written = f" = {json.dumps(value['value'])}" if "value" in value else ""
+        yield click.style(f"  changes: {operation.op} {operation.path}{written}", fg="green")
+
+
+def _seen_lines(seen: Seen) -> Iterator[str]:
+    if seen.binding:
+        yield f"by binding {seen.binding}"
+    if seen.path:
+        yield f"for the pods of {seen.path}"
+    if seen.lifted:
+        yield "lifted by an exception"
+    for condition in seen.conditions:
+        yield from _asked_lines("match condition", condition)
+    for variable in seen.variables:
+        yield f"variables.{variable.name} = {_value(variable.explanation)}"
+    for validation in seen.validations:
+        yield from _asked_lines("validation", validation)
+
+
+def _value(explanation: Explanation | None) -> str:
+    return "lifted by an exception" if explanation is None else brief(explanation.outcome)
+
+
+def _asked_lines(what: str, asked: Asked) -> Iterator[str]:
+    """Say what an expression evaluates to, and its parts."""
+    colour = "green" if asked.holds else "red"
+    yield f"{what} `{asked.name}`: {click.style(_value(asked.explanation), fg=colour)}"
+    if asked.explanation is not None:
+        for step in asked.explanation.steps:
+            yield f"    {line_of(step)}"
+
+
+def _as_json(document: Document, explained: Sequence[PolicyExplanation]) -> dict[str, Any]:
+    value = document.value
+    named = {key: value[key] for key in ("apiVersion", "kind")}
+    metadata = {key: value["metadata"].get(key) for key in ("name", "namespace")}
+    return {**named, **metadata, "policies": [_policy_as_json(one) for one in explained]}
+
+
+def _policy_as_json(one: PolicyExplanation) -> dict[str, Any]:
+    decision = one.decision
+    return {
+        "policy": one.policy.id,
+        "source": one.policy.place,
+        "phase": one.phase,
+        "matched": one.matched,
+        "whyNot": one.why_not or None,
+        "seen": [_seen_as_json(seen) for seen in one.seen],
+        "objections": [
+            {"validation": o.validation, "message": o.message, "path": o.path}
+            for o in decision.objections
+        ],
+        "failures": [{"message": f.message, "ignored": f.ignored} for f in decision.failures],
+        "operations": msgspec.to_builtins(decision.operations),
+    }
+
+
+def _seen_as_json(seen: Seen) -> dict[str, Any]:
+    lists = {
+        "matchConditions": seen.conditions,
+        "variables": seen.variables,
+        "validations": seen.validations,
+    }
+    asked = {name: [_asked_as_json(one) for one in each] for name, each in lists.items()}
+    return {"path": seen.path, "binding": seen.binding, "lifted": seen.lifted, **asked}
+
+
+def _asked_as_json(asked: Asked) -> dict[str, Any]:
+    explanation = asked.explanation
+    if explanation is None:
+        return {"name": asked.name, "lifted": True}
+    return {
+        "name": asked.name,
+        "expression": explanation.source,
+        **outcome_as_json(explanation.outcome),
+        "cost": explanation.spent,
+        "steps": [step_as_json(step) for step in explanation.steps],
+    }
