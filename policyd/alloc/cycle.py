@@ -42,6 +42,9 @@ from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.state import Holding, State
 from policyd.alloc.workload import Objection
 
+# Python 3.11 calls a function for each member of an enum that is named.
+_FIT, _NO_FIT = Mode.FIT, Mode.NO_FIT
+
 
 def plan_cycle(state: State) -> Plan:
     """Decide what to do with the next workload of every active queue.
@@ -51,16 +54,12 @@ def plan_cycle(state: State) -> Plan:
     """
     cycle = _Cycle(state)
     cycle.nominate()
-    usage = None
-    with state.tree.trial() as changed:
+    with state.tree.trial():
         for entry in cycle.ordered():
             cycle.process(entry)
-        if cycle.admits_only:
-            usage = {cell: state.tree.usage[cell] for cell in changed}
     return Plan(
         actions=tuple(cycle.actions),
         revision=state.revision,
-        usage=usage,
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
     )
@@ -71,20 +70,18 @@ class _Cycle:
 
     Attributes:
         actions: What was decided so far.
-        admits_only: Whether nothing else was charged than what was admitted, and that beside what
-            there was.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
     """
 
     def __init__(self, state: State) -> None:
         self.actions: list[Action] = []
-        self.admits_only = True
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
         self._state = state
         self._tree = state.tree
         self._gates = state.settings.gates
+        self._blocks = state.settings.blocks_until_ready
         self._number = state.cycle + 1
         self._entries: list[Entry] = []
         self._victims: dict[str, Holding] = {}
@@ -158,12 +155,12 @@ class _Cycle:
             gates = self._gates
             recomputes = gates.recompute_assignment_upon_preemption_targets_overlap
             deferred = recomputes and self._choose_again(entry)
-        assignment = entry.assignment
-        if assignment.mode is Mode.NO_FIT:
-            self._requeue(entry, "NoFit", assignment.refusal)
+        mode = entry.assignment.mode
+        if mode is _NO_FIT:
+            self._requeue(entry, "NoFit", entry.assignment.refusal)
         elif deferred:
             self._defer(entry)
-        elif assignment.mode is Mode.FIT:
+        elif mode is _FIT:
             self._admit_if_it_fits(entry)
         else:
             self._preempt_if_it_helps(entry)
@@ -172,14 +169,12 @@ class _Cycle:
         if not self._fits(entry):
             self._lose(entry)
             return
-        if self._state.settings.blocks_until_ready and self._awaits_pods():
+        if self._blocks and self._awaits_pods():
             self._skip(entry, Refusal("WaitingForPodsReady", note=AWAITS_PODS))
             return
         assignment = entry.assignment
         self._tree.charge(assignment.charges)
         ticket = entry.ticket
-        if not ticket.plain:
-            self.admits_only = False
         self.actions.append(
             Admit(
                 workload=ticket.workload,
@@ -239,7 +234,7 @@ class _Cycle:
             chooser = Chooser(self._state, options, workload, requests)
             choice = chooser.choose(pins, tuple(self._victims))
         entry.requests, entry.assignment, entry.targets = choice
-        deferred = entry.assignment.mode is Mode.FIT
+        deferred = entry.assignment.mode is _FIT
         result: Recomputation = "new_targets" if entry.targets else "skipped"
         self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
         return deferred
@@ -293,7 +288,6 @@ class _Cycle:
 
     def _keep(self, charges: Mapping[int, int]) -> None:
         """Keep quota for somebody who does not get it yet from those that come later."""
-        self.admits_only = False
         self._tree.charge(charges)
 
     def _skip(self, entry: Entry, refusal: Refusal) -> None:

@@ -110,15 +110,12 @@ class Plan(Value, frozen=True):
     Attributes:
         actions: One for each workload that was considered, and one for each victim.
         revision: The state it was made for; it holds for no other.
-        usage: What the cells concerned use once it is carried out; None if that must be worked out
-            from the admissions, since others than these were counted with.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
     """
 
     actions: tuple[Action, ...]
     revision: int
-    usage: Mapping[int, int] | None = None
     skipped: tuple[str, ...] = ()
     recomputed: tuple[tuple[str, Recomputation], ...] = ()
 

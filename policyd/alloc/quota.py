@@ -149,7 +149,7 @@ class QuotaTree:
         """Use more, at least 0 of each cell; what has no guaranteed room goes to the parent."""
         usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
         if log is None:
-            self.changes(charges)
+            self._changes(charges)
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
             while rest > 0 and cell >= 0:
@@ -166,7 +166,7 @@ class QuotaTree:
         """Use less: the reverse of `charge`."""
         usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
         if log is None:
-            self.changes(charges)
+            self._changes(charges)
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
             while rest > 0 and cell >= 0:
@@ -177,7 +177,7 @@ class QuotaTree:
                 rest = min(rest, before - guaranteed[cell])
                 cell = parent[cell]
 
-    def changes(self, charges: Mapping[int, int]) -> None:
+    def _changes(self, charges: Mapping[int, int]) -> None:
         """Take notice that the usage of cells of one tree is not what it was."""
         for cell in charges:
             self._version += 1
@@ -185,25 +185,16 @@ class QuotaTree:
             return
 
     @contextmanager
-    def trial(self) -> Iterator[Mapping[int, int]]:
-        """Take back, at the end of the block, whatever is charged and released in it.
-
-        Yields:
-            What the cells that were changed in the block had before, as it goes on.
-        """
+    def trial(self) -> Iterator[None]:
+        """Take back, at the end of the block, whatever is charged and released in it."""
         log: dict[int, int] = {}
         outer, self._log = self._log, log
         try:
-            yield log
+            yield
         finally:
             for cell, before in log.items():
                 self.usage[cell] = before
             self._log = outer
-
-    def put_usage(self, usage: Mapping[int, int]) -> None:
-        """Have cells use what they used at the end of a trial that was taken back."""
-        for cell, amount in usage.items():
-            self.usage[cell] = amount
 
     def cell(self, node: Node, flavor_resource: FlavorResource) -> int:
         """Return the cell of a node; if it has none it is made, with those above it."""

@@ -229,12 +229,10 @@ class State:
             raise ValueError("the plan was made for another revision of the state")
         self.revision += 1
         self.cycle += 1
-        if plan.usage is not None:
-            self.tree.put_usage(plan.usage)
         for action in plan.actions:
             match action:
                 case Admit():
-                    self._assume(action, charge=plan.usage is None)
+                    self._assume(action)
                 case Preempt():
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
@@ -274,7 +272,7 @@ class State:
         strict = queue.spec is not None and queue.spec.strict
         queue.pending.requeue(action, strict=strict, equivalents=equivalents)
 
-    def _assume(self, action: Admit, *, charge: bool) -> None:
+    def _assume(self, action: Admit) -> None:
         workload = action.workload
         queue = self.queues[workload.cluster_queue]
         queue.pending.remove(workload.key)
@@ -288,10 +286,7 @@ class State:
             self._charge(queue.node, holding)
             return
         holding.charges = action.charges
-        if charge:
-            self.tree.charge(action.charges)
-        else:
-            self.tree.changes(action.charges)
+        self.tree.charge(action.charges)
 
     def _put_pending(self, workload: Workload) -> None:
         key, name = workload.key, workload.cluster_queue
