@@ -19,12 +19,13 @@ from starlette.types import ASGIApp
 
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
-from policyd.controller.policies import PolicyObject
+from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.errors import PolicydError
-from policyd.kube.client import Client
+from policyd.kube.client import Client, PartialObject
+from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
-from policyd.kube.resources import NAMESPACES, POLICIES
+from policyd.kube.resources import NAMESPACES, POLICIES, POLICY_BINDINGS
 from webhooks.app import create_app
 from webhooks.calls import door_rules
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
@@ -34,6 +35,7 @@ from webhooks.health import Readiness
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
+from webhooks.params import Params
 from webhooks.policies import Policies
 from webhooks.publication import Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
@@ -154,9 +156,11 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
 
 async def _policies(door: Door, start: Start) -> Policies:
     """Read the policies, and keep them current."""
+    params = Params(door.client, pace=door.pace)
     policies = Policies(
         namespaces=door.namespaces.find if door.client else without_cluster,
         metrics=door.metrics,
+        params=params,
         changed=door.policies_changed.set,
     )
     paths = tuple(Path(path) for path in door.settings.policies)
@@ -172,12 +176,34 @@ async def _policies(door: Door, start: Start) -> Policies:
         start(known.run())
         await known.synced.wait()
     if door.settings.from_cluster:
-        objects = Informer(
-            door.api_server, POLICIES, into=PolicyObject, on_change=policies.take, pace=door.pace
-        )
-        start(objects.run())
-        await objects.synced.wait()
+        await _objects(door, policies, start)
+    if door.client is not None:
+        start(params.run(lambda: policies.loaded))
+        await params.first_lists()
     return policies
+
+
+async def _objects(door: Door, policies: Policies, start: Start) -> None:
+    """Read what the API server has of policies and bindings, and keep it current.
+
+    Bindings come first, so that no policy applies where its binding does not.
+    """
+    client, pace = door.api_server, door.pace
+    bindings = Informer(
+        client, POLICY_BINDINGS, into=BindingObject, on_change=policies.take_binding, pace=pace
+    )
+    objects = Informer(client, POLICIES, into=PolicyObject, on_change=policies.take, pace=pace)
+    start(bindings.run())
+    start(objects.run())
+    try:
+        await client.page(POLICY_BINDINGS, into=PartialObject, limit=1)
+    except NotFoundError:
+        log.warning("bindings_not_served", hint="`policyd crds | kubectl apply --server-side -f -`")
+    except ApiError:
+        await bindings.synced.wait()  # what is wrong, the informer says, and goes on trying
+    else:
+        await bindings.synced.wait()
+    await objects.synced.wait()
 
 
 async def _certificate(door: Door, policies: Policies, start: Start) -> None:

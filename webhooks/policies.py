@@ -13,8 +13,8 @@ import structlog
 from policyd.api.admission import AdmissionRequest
 from policyd.cel.kyverno import Chance
 from policyd.clock import SystemClock
-from policyd.controller.policies import PolicyObject
-from policyd.engine.compiled import CompiledPolicy
+from policyd.controller.policies import BindingObject, PolicyObject
+from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
 from policyd.engine.dialects import Dialect
@@ -25,9 +25,11 @@ from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.surroundings import Surroundings
 from policyd.errors import ConfigurationError
+from policyd.kube.pace import Pace
 from policyd.policy_files import policy_files
 from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
+from webhooks.params import Params
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +46,7 @@ class Policies:
         *,
         namespaces: NamespaceLookup,
         metrics: DoorMetrics,
+        params: Params | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -51,15 +54,19 @@ class Policies:
         Args:
             namespaces: Finds the Namespace object of a request's namespace.
             metrics: Where policies are counted.
+            params: What policies are evaluated with; those of files alone if left out.
             changed: Called after each change of what is in force.
         """
         self._namespaces = namespaces
         self._metrics = metrics
+        self._params = params or Params(None, pace=Pace())
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
+        self._bindings: dict[str, CompiledBinding] = {}
         self._broken_files: dict[str, int] = {}
         self._broken_objects: dict[str, int] = {}
+        self._broken_bindings: dict[str, int] = {}
         self._set: PolicySet | None = None
 
     @property
@@ -68,12 +75,13 @@ class Policies:
         if self._set is None:
             files = gather(self._files.values())
             chosen = _by_name(chain(files.policies, self._objects.values()))
+            self._params.files = StoredParams(files.objects)
             surroundings = Surroundings(
-                namespaces=self._namespaces, params=StoredParams(files.objects), now=_CLOCK.now
+                namespaces=self._namespaces, params=self._params, now=_CLOCK.now
             )
             self._set = PolicySet(
                 chosen.values(),
-                bindings=files.bindings,
+                bindings=(*files.bindings, *self._bindings_of_objects(files.bindings)),
                 exceptions=files.exceptions,
                 surroundings=surroundings,
             )
@@ -118,6 +126,27 @@ class Policies:
         elif old is None or old.spec != new.spec:
             self._take(name, new)
 
+    def take_binding(self, old: BindingObject | None, new: BindingObject | None) -> None:
+        """Take over a PolicyBinding object of the API server that is new, changed, or gone."""
+        given = new or old
+        assert given is not None, "a change has an object before or after it"
+        name = given.metadata.name
+        if new is None:
+            self._bindings.pop(name, None)
+            self._broken_bindings.pop(name, None)
+        elif old is not None and old.spec == new.spec:
+            return
+        else:
+            loaded = load_document(new.document)
+            self._broken_bindings[name] = self._note(loaded.findings)
+            self._bindings |= {binding.name: binding for binding in loaded.bindings}
+        self._swap()
+
+    def _bindings_of_objects(self, files: Iterable[CompiledBinding]) -> list[CompiledBinding]:
+        """Return the bindings of the API server, less those that a file has under their name."""
+        taken = {binding.name for binding in files if binding.policy_kind == OWN}
+        return [binding for name, binding in self._bindings.items() if name not in taken]
+
     def _take(self, name: str, new: PolicyObject) -> None:
         loaded = load_document(new.document)
         self._broken_objects[name] = self._note(loaded.findings)
@@ -146,8 +175,9 @@ class Policies:
     def _swap(self) -> None:
         self._set = None
         self._metrics.policy_loads.inc()
-        mistakes = chain(self._broken_files.values(), self._broken_objects.values())
-        self._metrics.policy_mistakes.set(sum(mistakes))
+        broken = (self._broken_files, self._broken_objects, self._broken_bindings)
+        self._metrics.policy_mistakes.set(sum(sum(mistakes.values()) for mistakes in broken))
+        self._params.changed.set()
         self._changed()
 
 

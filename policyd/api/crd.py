@@ -122,6 +122,18 @@ KINDS = (
         group=policy.GROUP,
         version=policy.VERSION,
     ),
+    Kind(
+        policy.PolicyBinding,
+        "policybindings",
+        ("polb",),
+        columns=(
+            Column("Policy", ".spec.policyName"),
+            Column("Enforcement", ".spec.enforcement"),
+            _AGE,
+        ),
+        group=policy.GROUP,
+        version=policy.VERSION,
+    ),
 )
 """Every kind that policyd brings along."""
 

@@ -53,13 +53,24 @@ class PolicyObject(Wire, frozen=True):
     @property
     def document(self) -> Document:
         """The object as the engine loads it; in findings it goes by its name."""
-        value = {
-            "apiVersion": API_VERSION,
-            "kind": "Policy",
-            "metadata": {"name": self.metadata.name},
-            "spec": self.spec,
-        }
-        return Document(value, self.metadata.name)
+        return _document("Policy", self.metadata.name, self.spec)
+
+
+class BindingObject(Wire, frozen=True):
+    """A PolicyBinding object as the API server keeps it."""
+
+    metadata: ObjectMeta
+    spec: Json = None
+
+    @property
+    def document(self) -> Document:
+        """The object as the engine loads it; in findings it goes by its name."""
+        return _document("PolicyBinding", self.metadata.name, self.spec)
+
+
+def _document(kind: str, name: str, spec: Json) -> Document:
+    value = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return Document(value, name)
 
 
 def policy_status(policy: PolicyObject, *, now: float) -> PolicyStatus:

@@ -99,24 +99,8 @@ class DeleteOptions(TypedDict, total=False):
     dry_run: bool
 
 
-class Reader(Protocol):
-    """Reads from an API server. Every method raises an ApiError if it cannot answer."""
-
-    async def get(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        into: type[T],
-        namespace: str = "",
-        subresource: str = "",
-    ) -> T:
-        """Return one object.
-
-        Raises:
-            NotFoundError: If there is none.
-        """
-        ...
+class Lister(Protocol):
+    """Lists and watches. Every method raises an ApiError if it cannot answer."""
 
     async def page(
         self, resource: Resource, *, into: type[T], **options: Unpack[Paging]
@@ -145,6 +129,34 @@ class Reader(Protocol):
             GoneError: If the version is too old to go on from: list again.
             UnreachableError: If the connection broke; what was given until then is good.
             UndecodableError: If an object does not fit `into`; go on from its version.
+        """
+        ...
+
+
+class Reader(Lister, Protocol):
+    """Reads from an API server. Every method raises an ApiError if it cannot answer."""
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        into: type[T],
+        namespace: str = "",
+        subresource: str = "",
+    ) -> T:
+        """Return one object.
+
+        Raises:
+            NotFoundError: If there is none.
+        """
+        ...
+
+    async def served(self, api_version: str) -> tuple[Resource, ...]:
+        """Return the resources of `group/version`, subresources left out.
+
+        Raises:
+            NotFoundError: If that version is not served.
         """
         ...
 

@@ -27,6 +27,7 @@ from policyd.kube.client import (
 )
 from policyd.kube.connection import Connection
 from policyd.kube.decoding import decode_event, decode_object, decode_page, split_lines
+from policyd.kube.discovery import ResourceList, discovery_path, resources_of
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
 from policyd.kube.transport import Limits, Transport
@@ -75,6 +76,11 @@ class HttpClient:
     ) -> T:
         """Return one object."""
         return await self.fetch(object_path(resource, namespace, name, subresource), into=into)
+
+    async def served(self, api_version: str) -> tuple[Resource, ...]:
+        """Return the resources of a version, as its discovery document has them."""
+        path = discovery_path(api_version)
+        return resources_of(await self.fetch(path, into=ResourceList), api_version)
 
     async def page(
         self, resource: Resource, *, into: type[T], **options: Unpack[Paging]

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from policyd.kube.calls import PAGE_LIMIT
-from policyd.kube.client import Bookmark, Event, Page, Paging, Reader, Selection
+from policyd.kube.client import Bookmark, Event, Lister, Page, Paging, Selection
 from policyd.kube.decoding import decode_object
 from policyd.kube.errors import ApiError, GoneError, UndecodableError
 from policyd.kube.pace import Backoff, Pace
@@ -93,7 +93,7 @@ class Informer(Generic[T]):
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Lister,
         resource: Resource,
         *,
         into: type[T],

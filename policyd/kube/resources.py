@@ -92,6 +92,9 @@ VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
 )
 
 POLICIES = Resource("policyd.io", "v1alpha1", "policies", "Policy", namespaced=False)
+POLICY_BINDINGS = Resource(
+    "policyd.io", "v1alpha1", "policybindings", "PolicyBinding", namespaced=False
+)
 
 _KUEUE = (GROUP, VERSION)
 WORKLOADS = Resource(*_KUEUE, "workloads", "Workload")

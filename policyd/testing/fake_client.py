@@ -60,6 +60,8 @@ class FakeClient:
     store: ObjectStore = field(default_factory=ObjectStore)
     writes: list[Write] = field(default_factory=list)
     """Every write since the beginning."""
+    resources: list[Resource] = field(default_factory=list)
+    """What discovery tells."""
     _failures: list[_Failure] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _round: int = 0
@@ -89,6 +91,13 @@ class FakeClient:
         del subresource
         self._fail_if_told("get", resource)
         return _typed(self.store.get(resource, namespace, name), into)
+
+    async def served(self, api_version: str) -> tuple[Resource, ...]:
+        """Return the `resources` of a version."""
+        found = tuple(each for each in self.resources if each.api_version == api_version)
+        if not found:
+            raise refusal(404, "NotFound", "the server could not find the requested resource")
+        return found
 
     async def page(
         self, resource: Resource, *, into: type[T], **options: Unpack[Paging]

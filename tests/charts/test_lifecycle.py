@@ -193,6 +193,15 @@ def test_an_outdated_kind_is_named_with_what_to_do(release_on, kinds):
     assert command not in release.on(release_on, "upgrade", RELEASE, CHART)
 
 
+def test_a_kind_that_is_missing_at_an_upgrade_is_named(release_on):
+    release.on(release_on, "install", RELEASE, CHART)
+    release_on.kubectl("delete", "crd", "policybindings.policyd.io")
+
+    notes = release.on(release_on, "upgrade", RELEASE, CHART)
+
+    assert "-f crds/policyd.io_policybindings.yaml" in notes
+
+
 def test_a_second_release_is_refused(release_on, tmp_path):
     release.on(release_on, "install", RELEASE, CHART)
     to = {"kubeconfig": release_on.kubeconfig, "folder": tmp_path}

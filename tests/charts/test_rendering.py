@@ -237,6 +237,20 @@ def test_the_guide_gives_the_same_rights_and_those_to_create(tmp_path):
     }
 
 
+def test_the_kinds_of_params_that_are_listed_may_be_read(tmp_path):
+    kinds = [
+        {"apiGroup": "", "resource": "configmaps"},
+        {"apiGroup": "example.com", "resource": "limits"},
+    ]
+
+    without = rights_of(rendered(tmp_path).values())
+    given = rights_of(rendered(tmp_path, {"webhooks.paramKinds": kinds}).values())
+
+    assert {right[1:] for right in given - without} == {
+        (kind["apiGroup"], kind["resource"], verb) for kind in kinds for verb in ("list", "watch")
+    }
+
+
 def rights_of(objects):
     """Return every right that roles give, with the role's name."""
     return {

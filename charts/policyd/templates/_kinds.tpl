@@ -1,6 +1,7 @@
 {{/*
-What to type for each kind that is installed otherwise than this chart has it. One with other versions
-is Kueue's own, and used as it is. Empty where there is no cluster to look at.
+What to type for each kind that is installed otherwise than this chart has it, or missing at an upgrade,
+for which Helm installs none. One with other versions is Kueue's own, and used as it is. Empty where
+there is no cluster to look at.
 */}}
 {{- define "policyd.outdatedKinds" -}}
 {{- range $path, $_ := .Files.Glob "crds/*.yaml" }}
@@ -18,6 +19,8 @@ is Kueue's own, and used as it is. Empty where there is no cluster to look at.
 {{- if and (eq (keys $versions | sortAlpha | toJson) (keys $foundVersions | sortAlpha | toJson)) (ne (toJson $versions) (toJson $foundVersions)) }}
   kubectl apply --server-side --force-conflicts -f {{ $path }}
 {{- end }}
+{{- else if and $.Release.IsUpgrade (lookup "v1" "Namespace" "" $.Release.Namespace) }}
+  kubectl apply --server-side --force-conflicts -f {{ $path }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,259 @@
+"""Params of the API server: watched while a policy is about their kind, and no longer."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policyd.api.admission import parse_review
+from policyd.api.meta import ObjectMeta
+from policyd.controller.policies import BindingObject, PolicyObject
+from policyd.kube.errors import ForbiddenError, UnreachableError
+from policyd.kube.pace import Pace
+from policyd.kube.resources import CONFIG_MAPS, Resource
+from policyd.testing import FakeClient
+from tests.webhooks.reviews import policy, review
+from webhooks.metrics import DoorMetrics
+from webhooks.namespaces import without_cluster
+from webhooks.params import Params
+from webhooks.policies import Policies
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = Resource("example.com", "v1", "limits", "Limit")
+WORDS = Resource("example.com", "v1", "words", "Word", namespaced=False)
+REF = {"name": "word", "namespace": "rules", "parameterNotFoundAction": "Deny"}
+
+
+async def soon(_seconds):
+    await asyncio.sleep(0.002)
+
+
+class Case:
+    """Policies over an API server in memory."""
+
+    def __init__(self, client):
+        self.client = client
+        self.params = Params(client, pace=Pace(sleep=soon))
+        self.policies = Policies(
+            namespaces=without_cluster,
+            metrics=DoorMetrics(CollectorRegistry()),
+            params=self.params,
+        )
+
+    @property
+    def answer(self):
+        return said(self.policies.validate(parse_review(review())))
+
+    async def answers(self, expected):
+        async with asyncio.timeout(4):  # the loop turns meanwhile: there is nothing to be told by
+            while self.answer != expected:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+
+    def add(self, name="says", kind="ConfigMap", version="v1", ref=REF, **more):
+        self.policies.take(None, stored(name, kind, version, ref, **more))
+
+
+def said(decision):
+    return decision.denials[0].message if decision.denials else "allowed"
+
+
+def stored(name, kind, version="v1", ref=REF, **more):
+    word = "string(params.data.word)" if kind == "ConfigMap" else "string(params.word)"
+    spec = {
+        "paramKind": {"apiVersion": version, "kind": kind},
+        "validations": [{"expression": "false", "messageExpression": word}],
+    }
+    spec |= {"paramRef": ref} if ref else {}
+    return PolicyObject(metadata=ObjectMeta(name=name), spec=policy(name, **spec, **more)["spec"])
+
+
+def binding(name, ref=REF, policy_name="says", **more):
+    spec = {"policyName": policy_name, "paramRef": ref, **more}
+    return BindingObject(metadata=ObjectMeta(name=name), spec=spec)
+
+
+def config_map(word, name="word", namespace="rules", **labels):
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"metadata": metadata, "data": {"word": word}}
+
+
+@asynccontextmanager
+async def running(client):
+    case = Case(client)
+    watching = asyncio.create_task(case.params.run(lambda: case.policies.loaded))
+    yield case
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+async def create_word(client, word, **more):
+    await client.create(CONFIG_MAPS, config_map(word, **more), into=dict)
+
+
+async def test_params_come_change_and_go_without_a_restart():
+    client = FakeClient()
+    await create_word(client, "first")
+
+    async with running(client) as case:
+        case.add()
+        await case.answers("first")
+
+        await client.patch(
+            CONFIG_MAPS, "word", {"data": {"word": "second"}}, namespace="rules", into=dict
+        )
+        await case.answers("second")
+
+        await client.delete(CONFIG_MAPS, "word", namespace="rules")
+        none = "no params found for policy binding with `Deny` parameterNotFoundAction"
+        await case.answers(f"cannot be evaluated: {none}")
+
+
+@pytest.mark.parametrize(
+    ("resource", "obj", "ref"),
+    [
+        pytest.param(
+            LIMITS,
+            {"metadata": {"name": "word", "namespace": "rules"}, "word": "found"},
+            REF,
+            id="in-namespaces",
+        ),
+        pytest.param(
+            WORDS, {"metadata": {"name": "word"}, "word": "found"}, {"name": "word"}, id="in-none"
+        ),
+    ],
+)
+async def test_custom_kinds_are_found_once_they_are_served(resource, obj, ref):
+    client = FakeClient()
+
+    async with running(client) as case:
+        case.add(kind=resource.kind, version="example.com/v1", ref=ref)
+        name = f"example.com/v1, Kind={resource.kind}"
+        await case.answers(
+            f"cannot be evaluated: paramKind kind `{name}` not yet synced to use for admission:"
+            " the server could not find the requested resource"
+        )
+
+        client.resources.append(resource)
+        await client.create(resource, obj, into=dict)
+        await case.answers("found")
+
+
+@pytest.mark.parametrize(
+    ("failure_policy", "answer"),
+    [
+        pytest.param(
+            "Fail",
+            "cannot be evaluated: paramKind kind `v1, Kind=ConfigMap` not yet synced to use for"
+            " admission: configmaps is forbidden",
+            id="fail",
+        ),
+        pytest.param("Ignore", "allowed", id="ignore"),
+    ],
+)
+async def test_params_that_may_not_be_read_leave_it_to_the_failure_policy(failure_policy, answer):
+    client = FakeClient()
+    client.fail(ForbiddenError("configmaps is forbidden"), plural="configmaps", times=100_000)
+
+    async with running(client) as case:
+        case.add(failurePolicy=failure_policy)
+        await case.answers(answer)
+
+
+async def test_what_was_known_counts_while_the_api_server_cannot_be_reached():
+    client = FakeClient()
+    await create_word(client, "known")
+
+    async with running(client) as case:
+        case.add()
+        await case.answers("known")
+        client.fail(UnreachableError("no route"), plural="configmaps", times=100_000)
+        client.end_watches()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+        assert case.answer == "known"
+
+
+async def test_a_kind_that_no_policy_names_any_more_is_not_watched():
+    client = FakeClient()
+    await create_word(client, "known")
+
+    async with running(client) as case:
+        case.add()
+        await case.answers("known")
+        case.policies.take(stored("says", "ConfigMap"), None)
+        await asyncio.sleep(0)
+        client.fail(UnreachableError("no route"), verb="page", plural="configmaps", times=100_000)
+
+        case.add()
+
+        assert "not yet synced" in case.answer
+        await case.answers(
+            "cannot be evaluated: paramKind kind `v1, Kind=ConfigMap` not yet synced to use for"
+            " admission: no route"
+        )
+
+
+async def test_bindings_come_change_and_go_without_a_restart():
+    client = FakeClient()
+    await create_word(client, "here")
+    await create_word(client, "there", name="other")
+
+    async with running(client) as case:
+        case.add(ref=None)
+        first, second = binding("b"), binding("b", ref=REF | {"name": "other"})
+
+        case.policies.take_binding(None, first)
+        await case.answers("here")
+        case.policies.take_binding(first, second)
+        assert case.answer == "there"
+        case.policies.take_binding(second, binding("b", ref={"name": "a", "selector": {}}))
+        assert case.answer == "there", "a broken edit leaves the last good one in force"
+        case.policies.take_binding(second, None)
+        assert case.answer != "there"
+
+
+async def test_a_selector_picks_params_each_in_its_turn():
+    client = FakeClient()
+    ref = {"selector": {"matchLabels": {"for": "all"}}, "namespace": "rules"}
+    for name in ("b", "a", "c"):
+        labels = {} if name == "c" else {"for": "all"}
+        await create_word(client, name, name=name, **labels)
+
+    async with running(client) as case:
+        case.add(ref=ref)
+        await case.answers("a")
+
+        decision = case.policies.validate(parse_review(review()))
+
+    assert [denial.message for denial in decision.denials] == ["a", "b"]
+
+
+async def test_what_a_file_brings_comes_before_what_the_api_server_has(tmp_path):
+    client = FakeClient()
+    await create_word(client, "served")
+    await create_word(client, "other", name="other")
+    named = {"apiVersion": "v1", "kind": "ConfigMap"}
+    (tmp_path / "a.yaml").write_text(json.dumps(named | config_map("filed")))
+
+    async with running(client) as case:
+        case.policies.read_files([tmp_path])
+        case.add()
+        await case.answers("filed")
+        case.add("two", ref=REF | {"name": "other"})
+        case.policies.take(stored("says", "ConfigMap"), None)
+        await case.answers("other")
+
+
+async def test_the_start_does_not_wait_for_params_for_ever():
+    client = FakeClient()
+    client.fail(ForbiddenError("configmaps is forbidden"), plural="configmaps", times=100_000)
+
+    async with running(client) as case, asyncio.timeout(10):
+        case.add()
+        await case.params.first_lists()
+
+        assert "configmaps is forbidden" in case.answer
