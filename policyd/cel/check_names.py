@@ -78,8 +78,10 @@ class Checker:
         return checked
 
     def check(self, node: ast.Node) -> Type:
-        """Return the type of a node, and remember it."""
+        """Return the type of a node, and remember it; what is too large to compare is dyn."""
         kind = self.checks[type(node)](self, node)
+        if kind.parameters and self.found.is_too_large(kind):
+            kind = DYN
         self.checked.types[node] = kind
         return kind
 

@@ -14,7 +14,7 @@ from policyd.cel.functions import (
     work_dynamically,
 )
 from policyd.cel.generator import Atom, Generator
-from policyd.cel.lib.regex import matcher
+from policyd.cel.lib.regex import STEPS_WORK, matcher, steps
 from policyd.cel.types import STRING, is_dyn
 
 _CONVERSIONS: Final = frozenset(
@@ -180,7 +180,7 @@ def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: li
     if name == "contains":
         known = traversal(len(part.value[0])) if part.value and part.kind == "string" else ""
         price = f"({price}) * {known or f'((len({part.code}) + 9) // 10)'}"
-    return _emit_on_string(generator, node, text, (code, price, name))
+    return _emit_on_string(generator, node, text, (code, price, name, ""))
 
 
 def _emit_matches(generator: Generator, node: ast.Call, atoms: list[Atom]) -> Atom | None:
@@ -192,19 +192,21 @@ def _emit_matches(generator: Generator, node: ast.Call, atoms: list[Atom]) -> At
         return None
     text = generator.named(atoms[0])
     price = f"((len({text.code}) + 10) // 10) * {(len(pattern) + 3) // 4}"
-    return _emit_on_string(generator, node, text, (f"{match}({text.code})", price, "matches"))
+    work = f"len({text.code}) * {steps(pattern)} // {STEPS_WORK}"
+    return _emit_on_string(generator, node, text, (f"{match}({text.code})", price, "matches", work))
 
 
 def _emit_on_string(
-    generator: Generator, node: ast.Call, text: Atom, code: tuple[str, str, str]
+    generator: Generator, node: ast.Call, text: Atom, code: tuple[str, str, str, str]
 ) -> Atom:
-    test, price, name = code
+    test, price, name, work = code
     if text.kind != "string":
         wrong = f"R_no_overload({name!r}, {text.code}, '')"
         generator.line(f"if type({text.code}) is not str: {wrong}", node.position)
     generator.line(f"c += {price}")
-    if name == "matches":
+    if work:
         generator.line("if c > m: R_exceed()")
+        generator.line(f"B.charge_work({work})", node.position)
     return generator.assign(test, "bool")
 
 

@@ -94,22 +94,22 @@ def _emit_deep_equality(
 ) -> Atom:
     left, right = generator.named(atoms[0]), atoms[1]
     both = f"{left.code}, {right.code}"
+    no = "not " if negated else ""
     if left.kind in _SIZELESS or right.kind in _SIZELESS:
         generator.charge(1)
-        code = f"R_equal({both})"
-    else:
-        generator.line(f"c += {_price_of_comparison(left.code, right.code)}")
-        deep = f"R_equal_counted({both}, B) if type({left.code}) in CONTAINERS else R_equal({both})"
-        same = f"type({left.code}) is type({right.code}) and type({left.code}) in PLAIN"
-        code = f"({left.code} == {right.code} if {same} else {deep})"
-    return generator.assign(f"not {code}" if negated else code, "bool", node.position)
-
-
-def _price_of_comparison(left: str, right: str) -> str:
-    """Return the code for the cost of comparing two values, the most frequent types first."""
-    shorter = f"{left} if len({left}) < len({right}) else {right}"
-    strings = f"(len({shorter}) + 9) // 10 if type({left}) is type({right}) is str"
-    return f"{strings} else R_traverse_least({left}, {right}) if type({left}) in SIZED else 1"
+        return generator.assign(f"{no}R_equal({both})", "bool", node.position)
+    kind, result = generator.temporary(), Atom(generator.temporary(), "bool")
+    # Nearly everything costs 1; what does not is charged the difference.
+    generator.charge(1)
+    generator.line(f"{kind} = type({left.code})")
+    with generator.block(f"if {kind} is type({right.code}) and {kind} in PLAIN:"):
+        shorter = f"{left.code} if len({left.code}) < len({right.code}) else {right.code}"
+        generator.line(f"if {kind} is str: c += (len({shorter}) - 1) // 10")
+        generator.line(f"{result.code} = {left.code} {'!=' if negated else '=='} {right.code}")
+    with generator.block("else:"):
+        generator.line(f"if {kind} in SIZED: c += R_traverse_least({both}) - 1")
+        generator.line(f"{result.code} = {no}R_equal_counted({both}, B)", node.position)
+    return result
 
 
 def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:

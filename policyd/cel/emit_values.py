@@ -47,6 +47,7 @@ def emit_select(generator: Generator, node: ast.Select) -> Atom:
     atom = generator.emit_named(node.operand)
     generator.charge(cost.SELECT)
     if node.optional or generator.kind_of(node.operand).name == "optional_type":
+        generator.charge(0, work=2)
         code = _optional_field(atom, node.field)
         return generator.assign(code, "optional_type", node.position)
     return select_field(generator, atom, node.field, node.position)
@@ -67,6 +68,7 @@ def select_field(generator: Generator, atom: Atom, name: str, position: int) -> 
     """Write the selection of one field."""
     atom = generator.named(atom)
     if atom.kind == "optional_type":
+        generator.charge(0, work=2)
         return generator.assign(_optional_field(atom, name), "optional_type", position)
     if atom.kind in _CANNOT_SELECT:
         return generator.assign(f"R_index({atom.code}, {name!r})", position=position)
@@ -94,6 +96,7 @@ def emit_index(generator: Generator, node: ast.Index) -> Atom:
     key = generator.emit(node.index)
     generator.charge(cost.SELECT)
     if node.optional or "optional_type" in (atom.kind, generator.kind_of(node.operand).name):
+        generator.charge(0, work=2)
         code = f"R_optional_index({atom.code}, {key.code})"
         return generator.assign(code, "optional_type", node.position)
     if key.kind == "string" and atom.kind not in _CANNOT_SELECT:

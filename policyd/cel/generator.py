@@ -52,6 +52,11 @@ def local(atom: Atom) -> Local:
 Emit = Callable[["Generator", Any], Atom]
 
 
+def _charge(block: Block) -> str:
+    charges = (f"c += {block.cost}", block.cost), (f"B.charge_work({block.work})", block.work)
+    return "; ".join(text for text, amount in charges if amount)
+
+
 class Generator:
     """Collects the lines of one function.
 
@@ -164,9 +169,10 @@ class Generator:
 
     # --- blocks
 
-    def charge(self, cost: int) -> None:
-        """Add constant cost to the block being written."""
+    def charge(self, cost: int, *, work: int = 0) -> None:
+        """Add constant cost, and work, to the block being written."""
         self._blocks[-1].cost += cost
+        self._blocks[-1].work += work
 
     @contextmanager
     def block(self, header: str = "", *, check: bool = False) -> Iterator[None]:
@@ -186,11 +192,9 @@ class Generator:
             self.line("if c > m: R_exceed()")
         start = len(self.lines)
         yield
-        cost = self._blocks.pop().cost
-        if cost:
-            line.text = f"c += {cost}"
-        elif header and len(self.lines) == start and not check:
-            line.text = "pass"
+        charged = self._blocks.pop()
+        empty = header and len(self.lines) == start and not check
+        line.text = _charge(charged) or ("pass" if empty else "")
         if header:
             self._indent -= 1
 

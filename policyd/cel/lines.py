@@ -31,10 +31,11 @@ class Line:
 
 
 class Block(Record):
-    """A block of lines: the first one, which charges what is constant of its cost."""
+    """A block of lines: the first one, which charges what is constant of its cost and work."""
 
     line: Line
     cost: int = 0
+    work: int = 0
 
 
 class Generated(Record):

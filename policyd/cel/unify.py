@@ -11,6 +11,8 @@ from policyd.cel.types import NULL, Type, is_dyn
 
 _SCALARS = frozenset(("bool", "int", "uint", "double", "string", "bytes", "dyn", "list", "map"))
 _NOT_NULLABLE = _SCALARS | {"type"}
+# Parts of a type. Written out, a few maps in each other have more than there is memory for.
+_LARGEST = 100
 
 
 class Substitution:
@@ -40,6 +42,17 @@ class Substitution:
         # Types nest as deep as expressions: nothing is made, compared or hashed without need.
         changed = any(map(is_not, parameters, kind.parameters))
         return Type(kind.name, parameters) if changed else kind
+
+    def is_too_large(self, kind: Type) -> bool:
+        """Tell whether a type has more parts than one looks at."""
+        parts, pending = 0, [kind]
+        while pending and parts <= _LARGEST:
+            part = pending.pop()
+            parts += 1
+            if part.variable:
+                pending += [self._found[part]] if part in self._found else []
+            pending += part.parameters
+        return parts > _LARGEST
 
     def unify(self, actual: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
         """Tell whether all of `actual` fit `wanted`, and remember what follows if they do."""

@@ -4,21 +4,35 @@ import base64
 from collections.abc import Callable
 from typing import Any, Final
 
+from policyd.cel.errors import CelError
 from policyd.cel.lib.network import Cidr, Ip
 from policyd.cel.lib.quantity import CelQuantity
 from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.values import CelMap, Duration, Optional, Timestamp, TypeValue, Value, type_name
 
+_DEEPEST: Final = 200
+"""Levels of JSON that is written; what reads it has a limit, too."""
 
-def as_json(value: Value) -> Any:  # noqa: ANN401 - whatever the value holds
-    """Return a value as JSON has it; what JSON has not becomes a string that says it."""
+
+def as_json(value: Value, level: int = 0) -> Any:  # noqa: ANN401 - whatever the value holds
+    """Return a value as JSON has it; what JSON has not becomes a string that says it.
+
+    Args:
+        value: The value.
+        level: How many others it is in.
+
+    Raises:
+        CelError: If it nests too deep.
+    """
+    if level > _DEEPEST:
+        raise CelError(f"no JSON for what nests more than {_DEEPEST} levels deep")
     if isinstance(value, dict):
         items = CelMap(value).items() if isinstance(value, CelMap) else value.items()
-        return {_key(key): as_json(part) for key, part in items}
+        return {_key(key): as_json(part, level + 1) for key, part in items}
     if isinstance(value, list):
-        return [as_json(part) for part in value]
+        return [as_json(part, level + 1) for part in value]
     if isinstance(value, Optional):
-        return as_json(value.value) if value.present else None
+        return as_json(value.value, level + 1) if value.present else None
     if value is None or isinstance(value, bool | int | float | str):
         return int(value) if type(value) is not bool and isinstance(value, int) else value
     return _text(value)

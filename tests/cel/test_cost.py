@@ -128,6 +128,9 @@ ATTACKS = {
     "numbers-as-text": "l.all(a, l.all(b, string(a * 1.1) != string(b)))",
     "presence": "l.all(a, l.all(b, l.all(c, has(o[0].k1.x))))",
     "optionals": "l.all(a, l.all(b, o[?0].?k1.?x.orValue([]) != [1]))",
+    "long-optional-chains": f"l.all(a, l.all(b, o[?0]{'.?k1.?x' * 20}.hasValue() || true))",
+    "steps-of-a-pattern": f"s.matches('{'a?' * 1_250}c')",
+    "steps-of-a-computed-pattern": "cel.bind(p, 'a.{900}' + string(l[0]), l.all(x, !s.matches(p)))",
     "maps-made": "l.map(a, l.map(b, {string(a): b, 'x': a}))",
     "deep-values": "[l]" + ".map(x, [[[[x]]]])" * 60 + ".all(x, l.all(y, x == [x][0]))",
 }

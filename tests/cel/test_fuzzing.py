@@ -2,6 +2,7 @@
 
 import string
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ from tests.cel import reference
 from tests.cel.expressions import ENVIRONMENT, EXPRESSIONS, VARIABLES, mutated
 from tests.cel.outcomes import outcome
 
+_SECONDS = 10.0
+"""Far above the 1 s it takes; what grows with each power of two takes years."""
 ROOT = Path(__file__).parents[2]
 _SETTINGS = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 _ADMISSION = admission_environment(variables=dict.fromkeys(string.ascii_lowercase, DYN))
@@ -161,14 +164,54 @@ def test_the_largest_expressions_are_refused_in_words():
         compile_expression(source, _ADMISSION)
 
 
-def test_values_that_nest_too_deep_end_an_evaluation():
-    deep = []
-    for _ in range(3_000):
-        deep = [deep]
-    program = compile_expression("object in [oldObject] || true", _ADMISSION)
+def _nested(levels, last):
+    value = last
+    for _ in range(levels):
+        value = [{"part": value}]
+    return value
 
-    with pytest.raises(CelCostError, match="values nest too deep"):
-        program.evaluate({"object": deep, "oldObject": [deep[0]]}, Budget())
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "object == params",
+        "object != oldObject",
+        "object in [oldObject, params]",
+        "optional.of(object) == optional.of(params)",
+        "sets.equivalent([object, oldObject], [oldObject, params, params])",
+        "sets.intersects([object], [params])",
+        "[oldObject, object].lastIndexOf(params) == 1",
+        "size([object, oldObject, params].distinct()) == 2",
+    ],
+)
+def test_values_are_compared_however_deep_they_nest(source):
+    values = {name: _nested(5_000, 1) for name in ("object", "params")}
+
+    program = compile_expression(source, _ADMISSION)
+
+    assert program.evaluate({**values, "oldObject": _nested(5_000, 2)}, Budget()) is True
+
+
+def test_values_that_nest_too_deep_are_not_formatted():
+    program = compile_expression("'%s'.format([object])", _ADMISSION)
+
+    with pytest.raises(CelError, match="a value nests more than 200 levels deep"):
+        program.evaluate({"object": _nested(5_000, 1)}, Budget())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("[1]" + ".map(x, {x: x})" * 60, id="maps-of-maps"),
+        pytest.param("[1]" + f".map(x, {'[' * 100}x{']' * 100})" * 100, id="lists-of-lists"),
+    ],
+)
+def test_types_of_any_size_are_checked_in_time(source):
+    started = time.process_time()
+
+    compile_expression(source, _ADMISSION)
+
+    assert time.process_time() - started < _SECONDS
 
 
 def test_an_expression_that_was_stopped_has_spent_its_limit():

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 from policyd.cel import estimates
 from policyd.cel.cost import deep_size, traverse
@@ -19,6 +19,7 @@ _CLAUSE: Final = lazy_pattern(r"%(?:%|(?:\.([0-9]*))?(.?))", re.DOTALL)
 # More digits than a double has; without a limit, a precision of a gigabyte would be honoured.
 _LARGEST_PRECISION: Final = 1_000
 _DEFAULT_PRECISION: Final = 6
+_DEEPEST: Final = 200
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -29,14 +30,19 @@ def _wrong(clause: str, wanted: str, value: object) -> CelError:
     )
 
 
-def _text(value: Value) -> str:
-    kind = type(value)
-    writer = _TEXTS.get(kind)
-    if writer is not None:
-        return writer(value)
+def _text(value: Value, level: int = 0) -> str:
+    if level > _DEEPEST:
+        raise CelError(f"error during formatting: a value nests more than {_DEEPEST} levels deep")
+    if type(value) is list:
+        return f"[{', '.join([_text(part, level + 1) for part in value])}]"
     if isinstance(value, dict):
-        pairs = sorted((_text(key), _text(part)) for key, part in value.items())
+        pairs = sorted((_text(key), _text(part, level + 1)) for key, part in value.items())
         return f"{{{', '.join(f'{key}: {part}' for key, part in pairs)}}}"
+    writer = _TEXTS.get(type(value), _no_text)
+    return writer(value)
+
+
+def _no_text(value: Value) -> NoReturn:
     raise CelError(
         "error during formatting: string clause can only be used on strings, bools, bytes, ints, "
         f"doubles, maps, lists, types, durations, and timestamps, was given {type_name(value)}"
@@ -64,7 +70,6 @@ _TEXTS: Final[dict[type, Callable[[Value], str]]] = {
     bool: lambda value: "true" if value else "false",
     bytes: lambda value: value.decode("utf-8", "replace"),
     type(None): lambda _value: "null",
-    list: lambda value: f"[{', '.join(map(_text, value))}]",
     TypeValue: lambda value: value.name,
     Timestamp: timestamp_text,
     Duration: duration_text,

@@ -22,6 +22,11 @@ _MATCH_WORK = 20
 _COMPILE_WORK = 250
 _INSTRUCTION_WORK = 4
 _REFUSAL_WORK = 50_000
+STEPS_WORK = 30
+"""Steps of an automaton that take as long as comparing an element.
+
+RE2 takes one for each character of a text, at worst one for each instruction of the pattern, too.
+"""
 
 
 @lru_cache(maxsize=1)
@@ -76,6 +81,25 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     return _direct_match(pattern, _MEMORY) or (lambda text: expression.search(text) is not None)
 
 
+def _steps(pattern: str) -> int:
+    r"""Return how many steps a character may take: instructions, were characters bytes.
+
+    A class as \pL is hundreds of instructions for UTF-8, and one or two of them are taken.
+    """
+    options = _options(_MEMORY)
+    options.encoding = options.Encoding.LATIN1
+    try:
+        return int(_re2().compile(pattern.encode(), options=options).programsize)
+    except _re2().error:
+        return int(compiled(pattern).programsize)
+
+
+@lru_cache(maxsize=_CACHED)
+def steps(pattern: str) -> int:
+    """Return how many steps a constant pattern may take for each character of a text."""
+    return _steps(pattern)
+
+
 def _direct_match(pattern: str, memory: int) -> Callable[[str], bool] | None:
     extension = getattr(_re2(), "_re2", None)
     if extension is None:
@@ -98,15 +122,17 @@ def _direct_match(pattern: str, memory: int) -> Callable[[str], bool] | None:
 class _Computed:
     """A pattern that is no constant: compiled while an expression runs, in little memory.
 
-    `work` is what that took, until an expression is charged for it. A pattern that cannot be
+    `work` is what that took, until an expression is charged for it; `steps` is what a character of
+    a text takes. A pattern that cannot be
     compiled is kept too: finding that out may take as long.
     """
 
-    __slots__ = ("error", "expression", "match", "work")
+    __slots__ = ("error", "expression", "match", "steps", "work")
 
     def __init__(self, pattern: str) -> None:
         self.error: CelError | None = None
         self.work = _COMPILE_WORK
+        self.steps = 0
         try:
             self.expression = _compile(pattern, _COMPUTED_MEMORY)
         except CelError as error:
@@ -115,6 +141,7 @@ class _Computed:
         else:
             direct = _direct_match(pattern, _COMPUTED_MEMORY)
             self.match = direct or (lambda text: self.expression.search(text) is not None)
+            self.steps = _steps(pattern)
             self.work += _COMPILE_WORK + _INSTRUCTION_WORK * self.expression.programsize
 
     def usable(self) -> "_Computed":
@@ -131,11 +158,23 @@ class _Computed:
 _computed = lru_cache(maxsize=_CACHED_COMPUTED)(_Computed)
 
 
-def _pattern_work(_text: str, pattern: str, *_rest: object) -> int:
-    """Return the work of compiling a pattern, if it is new; it is compiled then and there."""
+def pattern_work(text: str, pattern: str, *_rest: object) -> int:
+    """Return the work of one match, and of compiling the pattern, if it is new.
+
+    It is compiled then and there.
+    """
     entry = _computed(pattern)
     work, entry.work = entry.work, 0
-    return work + _CALL_WORK
+    return work + _CALL_WORK + len(text) * entry.steps // STEPS_WORK
+
+
+def computed(pattern: str) -> Any:  # noqa: ANN401 - re2 has no types
+    """Return a pattern that an expression put together, and paid for by `pattern_work`.
+
+    Raises:
+        CelError: If it is no pattern of RE2.
+    """
+    return _computed(pattern).usable().expression
 
 
 def matches(text: str, pattern: str) -> bool:
@@ -144,13 +183,13 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def _find(text: str, pattern: str) -> str:
-    found = _computed(pattern).usable().expression.search(text)
+    found = computed(pattern).search(text)
     return str(found[0]) if found else ""
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     found: list[str] = []
-    for match in _computed(pattern).usable().expression.finditer(text):
+    for match in computed(pattern).finditer(text):
         if 0 <= limit <= len(found):
             break
         found.append(match[0])
@@ -161,15 +200,15 @@ def _find_all_work(text: str, pattern: str, limit: int = -1) -> int:
     """Return the work of a match in each place: the wrapper takes as long as for 20 elements."""
     places = len(text) + 1
     matched = _MATCH_WORK * (min(places, limit) if limit >= 0 else places)
-    return matched + _pattern_work(text, pattern)
+    return matched + pattern_work(text, pattern)
 
 
 def _match_work(text: str, pattern: str) -> int:
-    return search_pattern(text, pattern) + _pattern_work(text, pattern)
+    return search_pattern(text, pattern) + pattern_work(text, pattern)
 
 
-_SEARCH = Size(cost=search_pattern, work=_pattern_work)
-_FIND = Size(cost=search_pattern, work=_pattern_work, estimate=estimates.find)
+_SEARCH = Size(cost=search_pattern, work=pattern_work)
+_FIND = Size(cost=search_pattern, work=pattern_work, estimate=estimates.find)
 _FIND_ALL = Size(cost=search_pattern, work=_find_all_work, estimate=estimates.find)
 # The API server takes 1 for the function, and computes the cost of the method.
 _MATCH = Size(work=_match_work)

@@ -48,10 +48,7 @@ def _parse_json(_codec: Codec, text: object) -> Any:  # noqa: ANN401 - whatever 
 
 
 def _write_json(_codec: Codec, value: object) -> str:
-    try:
-        return msgspec.json.encode(as_json(value), order="sorted").decode()
-    except RecursionError:
-        raise CelError("no JSON for what nests so deep") from None
+    return msgspec.json.encode(as_json(value), order="sorted").decode()
 
 
 def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - whatever it says

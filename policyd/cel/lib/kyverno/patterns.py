@@ -7,7 +7,7 @@ from policyd.cel.cost import search_pattern, traversal
 from policyd.cel.errors import CelError
 from policyd.cel.estimates import search_pattern as search_pattern_estimate
 from policyd.cel.functions import Overload, Size, function
-from policyd.cel.lib.regex import compiled
+from policyd.cel.lib.regex import computed, pattern_work
 from policyd.cel.types import INT, STRING, list_of, optional_of
 from policyd.cel.values import NONE, Optional
 
@@ -35,7 +35,7 @@ def _expanded(template: str, match: Any) -> str:  # noqa: ANN401 - re2 has no ty
 def _replace(text: str, pattern: str, template: str, limit: int = -1) -> str:
     written: list[str] = []
     end, replaced = 0, 0
-    for match in compiled(pattern).finditer(text):
+    for match in computed(pattern).finditer(text):
         if 0 <= limit <= replaced:
             break
         written += (text[end : match.start()], _expanded(template, match))
@@ -51,13 +51,13 @@ def _captured(match: Any) -> str | None:  # noqa: ANN401 - re2 has no types
 
 
 def _extract(text: str, pattern: str) -> Optional:
-    match = compiled(pattern).search(text)
+    match = computed(pattern).search(text)
     found = _captured(match) if match else None
     return NONE if found is None else Optional(found)
 
 
 def _extract_all(text: str, pattern: str) -> list[str]:
-    found = (_captured(match) for match in compiled(pattern).finditer(text))
+    found = (_captured(match) for match in computed(pattern).finditer(text))
     return [part for part in found if part]
 
 
@@ -67,11 +67,11 @@ def _replace_cost(text: str, pattern: str, template: str, *_limit: int) -> int:
     return search_pattern(text, pattern) + made
 
 
-def _each_match(text: str, *_rest: object) -> int:
-    return _MATCH_WORK * (len(text) + 1)
+def _each_match(text: str, pattern: str, *_rest: object) -> int:
+    return _MATCH_WORK * (len(text) + 1) + pattern_work(text, pattern)
 
 
-_SEARCH = Size(cost=search_pattern)
+_SEARCH = Size(cost=search_pattern, work=pattern_work)
 _SEARCH_ALL = Size(cost=search_pattern, work=_each_match)
 _REPLACE = Size(cost=_replace_cost, work=_each_match, estimate=search_pattern_estimate)
 _THREE = (STRING, STRING, STRING)
