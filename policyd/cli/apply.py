@@ -4,7 +4,7 @@ import difflib
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import click
@@ -15,6 +15,7 @@ from policyd.api.meta import Json
 from policyd.cli.circumstances import Sent, circumstances_of, with_circumstances
 from policyd.cli.files import PATH, STANDARD_INPUT, load, read_objects
 from policyd.cli.report import count, show_all
+from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
 from policyd.clock import SystemClock
 from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
@@ -52,7 +53,7 @@ class _Given(Sent):
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
-    output: Output
+    output: Output | Format
     queue: bool
 
 
@@ -72,9 +73,9 @@ class _Given(Sent):
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["yaml", "json", "diff"]),
+    type=click.Choice(["yaml", "json", "diff", *FORMATS]),
     default="yaml",
-    help="The resulting objects, or how they differ from what was given.",
+    help="The resulting objects, how they differ from what was given, or a report for CI.",
 )
 @with_circumstances
 @click.option(
@@ -116,7 +117,12 @@ def command(**given: Unpack[_Given]) -> None:
     show_all(broken)
     for one in applied:
         _tell(one)
-    _print([one for one in applied if one.decision.allowed], given["output"])
+    match given["output"]:
+        case "sarif" | "junit" as form:
+            found = [*entries_of([*loaded.findings, *unreadable, *broken]), *map(_entry, applied)]
+            click.echo(report(form, "apply", found))
+        case output:
+            _print([one for one in applied if one.decision.allowed], output)
     denied = sum(not one.decision.allowed for one in applied)
     if denied:
         click.echo(f"{count(denied, 'object')} of {len(applied)} denied", err=True)
@@ -174,6 +180,19 @@ def _print(allowed: Sequence[_Applied], output: Output) -> None:
         case "diff":
             for one in allowed:
                 _print_difference(one)
+
+
+def _entry(one: _Applied) -> Entry:
+    """Return an object with its denials and warnings, for CI."""
+    document, decision = one.document, one.decision
+    denials = [
+        replace(document.finding(str(denial)), rule=denial.policy) for denial in decision.denials
+    ]
+    warnings = [
+        replace(document.finding(warning), rule="warning", severity="warning")
+        for warning in decision.warnings
+    ]
+    return Entry(name=one.name, group=document.source, findings=(*denials, *warnings))
 
 
 def _print_difference(one: _Applied) -> None:

@@ -9,7 +9,9 @@ import click
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
 from policyd.cli.files import PATH, load
 from policyd.cli.report import as_json, count, show_all
+from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
 from policyd.engine.dialects import Dialect
+from policyd.engine.load import Loaded
 
 VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
 
@@ -17,7 +19,11 @@ VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSI
 @click.command("check")
 @click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it."
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", *FORMATS]),
+    default="text",
+    help="How to say it: for people, for programs, or for CI.",
 )
 @click.option(
     "--kubernetes",
@@ -25,7 +31,9 @@ VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSI
     default=".".join(map(str, DEFAULT_VERSION)),
     help="The version of Kubernetes that expressions are checked for.",
 )
-def command(paths: tuple[str, ...], output: Literal["text", "json"], kubernetes: str) -> None:
+def command(
+    paths: tuple[str, ...], output: Literal["text", "json"] | Format, kubernetes: str
+) -> None:
     r"""Say everything that is wrong with the policies in PATHS.
 
     PATHS are files, folders, or - for standard input. Folders are searched for YAML and JSON;
@@ -42,12 +50,15 @@ def command(paths: tuple[str, ...], output: Literal["text", "json"], kubernetes:
       policyd check --kubernetes 1.37 policies/
       kustomize build overlays/prod | policyd check -
       policyd check -o json policies/ | jq '.findings[].message'
+      policyd check -o sarif policies/ > policyd.sarif
     """
     loaded = load(paths, Dialect(VERSIONS_BY_NAME[kubernetes]))
     if output == "json":
         policies = [{"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.policies]
         findings = [as_json(finding) for finding in loaded.findings]
         click.echo(json.dumps({"policies": policies, "findings": findings}, indent=2))
+    elif output != "text":
+        click.echo(report(output, "check", _entries(loaded)))
     else:
         show_all(loaded.findings)
         found = f", {count(len(loaded.findings), 'finding')}" if loaded.findings else ""
@@ -55,3 +66,11 @@ def command(paths: tuple[str, ...], output: Literal["text", "json"], kubernetes:
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     sys.exit(1 if any(finding.severity == "error" for finding in loaded.findings) else 0)
+
+
+def _entries(loaded: Loaded) -> list[Entry]:
+    """Return the policies that are fine, and the files that have findings."""
+    fine = [
+        Entry(name=policy.id, group=policy.place.rsplit(":", 2)[0]) for policy in loaded.policies
+    ]
+    return [*fine, *entries_of(loaded.findings)]

@@ -12,6 +12,7 @@ import click
 from policyd.cli.files import content, load
 from policyd.cli.kyverno_suites import run_file
 from policyd.cli.report import as_json, count, show_all
+from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
 from policyd.engine.cases import Outcome, load_cases, run_case, uncovered
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.suites import NAME as KYVERNO_TEST
@@ -35,14 +36,18 @@ class _Tested:
 @click.command("test")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it."
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", *FORMATS]),
+    default="text",
+    help="How to say it: for people, for programs, or for CI.",
 )
 @click.option("-k", "--keyword", default="", help="Run only the cases whose name has this in it.")
 @click.option("--coverage", is_flag=True, help="Fail if no case violates a validation.")
 @click.option("-v", "--verbose", is_flag=True, help="Name the cases that pass, too.")
 def command(
     paths: tuple[Path, ...],
-    output: Literal["text", "json"],
+    output: Literal["text", "json"] | Format,
     keyword: str,
     *,
     verbose: bool,
@@ -65,6 +70,7 @@ def command(
       policyd test --coverage policies/
       policyd test policies/gpu/cap-gpus/cases.yaml -k "eight"
       policyd test -o json policies/ | jq '.failed'
+      policyd test -o junit policies/ > policyd.xml
 
     \b
     A case:
@@ -85,6 +91,8 @@ def command(
         raise click.UsageError(f"no case has `{keyword}` in its name")
     if output == "json":
         click.echo(json.dumps(_as_json(tested), indent=2))
+    elif output != "text":
+        click.echo(report(output, "test", list(_entries(tested, coverage=coverage))))
     else:
         _show(tested, verbose=verbose)
         for one in tested if coverage else ():
@@ -197,3 +205,28 @@ def _as_json(tested: Sequence[_Tested]) -> dict[str, Any]:
         "cases": cases,
         "uncovered": lacking,
     }
+
+
+def _entries(tested: Sequence[_Tested], *, coverage: bool) -> Iterator[Entry]:
+    """Yield each case, each file that could not be tested, and what is not covered if it must."""
+    for one in tested:
+        yield from entries_of(one.findings)
+        for outcome in one.outcomes:
+            yield Entry(
+                name=outcome.case.name,
+                group=str(one.path),
+                findings=tuple(_problems(one.path, outcome)),
+            )
+        for policy, validation in one.uncovered if coverage else ():
+            name = f"a case violates `{validation}` of `{policy}`"
+            message = f"no case violates `{validation}` of `{policy}`"
+            finding = Finding(source=str(one.path), message=message, rule="coverage")
+            yield Entry(name=name, group=str(one.path), findings=(finding,))
+
+
+def _problems(path: Path, outcome: Outcome) -> Iterator[Finding]:
+    for problem in outcome.problems:
+        yield Finding(source=str(path), message=f"{outcome.case.name}: {problem}", rule="case")
+    if outcome.difference:
+        message = "\n".join((f"{outcome.case.name}:", *outcome.difference))
+        yield Finding(source=str(path), message=message, rule="case")

@@ -1,9 +1,19 @@
 """What is wrong with a file, and where: a finding is a sentence with a place and a hint."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
+
+
+RULES: Final[Mapping[str, str]] = {
+    "policy": "what keeps a policy from being used as it is meant",
+    "case": "a case that went otherwise than it says",
+    "coverage": "a validation that no case violates",
+    "warning": "what a policy warns of, and lets pass",
+}
+"""What findings are about, by the name that CI knows them by; others are called as policies."""
 
 
 class Position(NamedTuple):
@@ -18,7 +28,8 @@ class Finding:
     """One thing that is wrong.
 
     `field` is the path in the object (`spec.validations[0].expression`), for what was not read
-    from a file. `excerpt` is the line of the source, for the caret.
+    from a file. `excerpt` is the line of the source, for the caret; `rule` says what it is about,
+    for whoever counts: one of RULES, or a policy.
     """
 
     source: str
@@ -29,6 +40,7 @@ class Finding:
     hint: str | None = None
     severity: Severity = "error"
     excerpt: str = ""
+    rule: str = "policy"
 
     @property
     def place(self) -> str:
