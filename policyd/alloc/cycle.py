@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from policyd.alloc.assignment import Progress
 from policyd.alloc.attempt import Mode
+from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.entry import Entry, in_tournament, in_turn, reserved_charges
 from policyd.alloc.nominate import Chooser, still_valid
 from policyd.alloc.options import QueueOptions
@@ -30,6 +31,7 @@ from policyd.alloc.plan import (
     RequeueReason,
     Target,
 )
+from policyd.alloc.reach import Reach
 from policyd.alloc.reasons import (
     AWAITS_PODS,
     NO_LONGER_FITS,
@@ -39,7 +41,7 @@ from policyd.alloc.reasons import (
 )
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import EVERYWHERE, Scan
-from policyd.alloc.state import Holding, State
+from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
 
 # Python 3.11 calls a function for each member of an enum that is named.
@@ -83,6 +85,7 @@ class _Cycle:
         self._gates = state.settings.gates
         self._blocks = state.settings.blocks_until_ready
         self._number = state.cycle + 1
+        self._reach = Reach(state)
         self._entries: list[Entry] = []
         self._victims: dict[str, Holding] = {}
 
@@ -100,6 +103,8 @@ class _Cycle:
                     plain = requests.plain
                     if assignment is None and plain and tree.fits(plain.charges, borrowing=False):
                         assignment = plain
+                    elif assignment is not None and self._preempts(options, ticket):
+                        assignment = None
             elif (objection := ticket.workload.objection) is not None:
                 self.actions.append(_set_aside(options, ticket, requests, objection))
                 continue
@@ -109,15 +114,19 @@ class _Cycle:
                 self._entries.append(Entry(ticket, options, requests, assignment))
 
     def _choose(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
-        chooser = Chooser(self._state, options, ticket.workload, requests)
+        preempts = self._preempts(options, ticket)
+        chooser = Chooser(self._state, options, ticket.workload, requests, preempts=preempts)
         scan = self._resume(ticket, options, requests)
         choice = chooser.choose(scan)
         entry = Entry(ticket, options, choice.requests, choice.assignment)
         entry.targets = choice.targets
         # What depends on nothing but the tree and the requests holds for the next one too.
-        if scan is EVERYWHERE and not options.preempts and choice.requests is requests:
+        if scan is EVERYWHERE and not preempts and choice.requests is requests:
             requests.learn(options.node.root.version, choice.assignment)
         return entry
+
+    def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
+        return options.preempts and self._reach.anybody(options, ticket.workload)
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
         progress = ticket.progress
@@ -231,7 +240,8 @@ class _Cycle:
             pins = Scan(pins=entry.assignment.flavors)
             options, workload = entry.options, entry.ticket.workload
             requests = options.requests(workload)
-            chooser = Chooser(self._state, options, workload, requests)
+            preempts = options.preempts
+            chooser = Chooser(self._state, options, workload, requests, preempts=preempts)
             choice = chooser.choose(pins, tuple(self._victims))
         entry.requests, entry.assignment, entry.targets = choice
         deferred = entry.assignment.mode is _FIT

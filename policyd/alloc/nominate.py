@@ -42,15 +42,23 @@ class Chooser:
         options: What its queue has to offer.
     """
 
-    __slots__ = ("_requests", "_state", "options", "workload")
+    __slots__ = ("_preempts", "_requests", "_state", "options", "workload")
 
     def __init__(
-        self, state: State, options: QueueOptions, workload: Workload, requests: Requests
+        self,
+        state: State,
+        options: QueueOptions,
+        workload: Workload,
+        requests: Requests,
+        *,
+        preempts: bool,
     ) -> None:
+        """Choose among `options` what `workload` `requests`; `preempts`: by preemption too."""
         self.workload = workload
         self.options = options
         self._state = state
         self._requests = requests
+        self._preempts = preempts
 
     def choose(self, scan: Scan = EVERYWHERE, removed: Collection[str] = ()) -> Choice:
         """Choose flavors and victims.
@@ -81,12 +89,11 @@ class Chooser:
 
     def _choose(self, requests: Requests, scan: Scan, removed: Collection[str]) -> Choice:
         requests = self._beyond_replaced(requests)
-        preempts = self.options.preempts
         oracle: Oracle | None = None
-        if preempts:
+        if self._preempts:
             oracle = partial(possible, self._state, self.workload, removed=removed)
         assignment = self.options.search.assign(requests, oracle, scan)
-        if not preempts or not assignment.preempts:
+        if not self._preempts or not assignment.preempts:
             return Choice(requests, assignment)
         claim = Claim(self.workload, assignment.charges, assignment.short, removed)
         return Choice(requests, assignment, find_targets(self._state, claim))

@@ -5,11 +5,12 @@ from functools import cmp_to_key
 from operator import itemgetter
 from typing import NamedTuple
 
+from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import UNPROTECTED, FlavorResource, Protection
 from policyd.alloc.quota import NOWHERE
-from policyd.alloc.state import Holding, State
+from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
 
 CandidateRank = tuple[bool, bool, int, float, str]

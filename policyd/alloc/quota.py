@@ -180,9 +180,14 @@ class QuotaTree:
     def _changes(self, charges: Mapping[int, int]) -> None:
         """Take notice that the usage of cells of one tree is not what it was."""
         for cell in charges:
-            self._version += 1
-            self.node[cell].root.version = self._version
+            self.touch(self.node[cell])
             return
+
+    def touch(self, node: Node | None) -> None:
+        """Take notice that something in the tree of a node is not what it was."""
+        if node is not None:
+            self._version += 1
+            node.root.version = self._version
 
     @contextmanager
     def trial(self) -> Iterator[None]:

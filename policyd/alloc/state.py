@@ -5,12 +5,13 @@ is there already changes nothing. Releasing quota, or changing what there is of 
 parked workloads of the whole tree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.options import QueueOptions
-from policyd.alloc.pending import PendingQueue, Ticket
+from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
@@ -18,48 +19,6 @@ from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.usage_ledger import UsageLedger, nanos
 from policyd.alloc.workload import Admission, Workload
-
-
-class Holding:
-    """Quota that a workload holds.
-
-    Attributes:
-        workload: Who holds it.
-        admission: What it is.
-        charges: How much, by cell; empty while its queue is not there.
-        assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
-        preempted: Whether a plan took it, and nobody has yet reported what became of that.
-    """
-
-    __slots__ = ("admission", "assumed", "charges", "preempted", "workload")
-
-    def __init__(self, workload: Workload, admission: Admission, *, assumed: bool) -> None:
-        self.workload = workload
-        self.admission = admission
-        self.charges: Mapping[int, int] = {}
-        self.assumed = assumed
-        self.preempted = False
-
-
-class ClusterQueue:
-    """A ClusterQueue as it is: what waits in it, and what holds its quota.
-
-    It exists as soon as a workload names it; without `spec` it is inactive.
-    """
-
-    __slots__ = ("holdings", "name", "node", "options", "pending", "spec")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.spec: QueueSpec | None = None
-        self.node: Node | None = None
-        self.options: QueueOptions | None = None
-        self.pending = PendingQueue()
-        self.holdings: dict[str, Holding] = {}
-
-    def active(self, options: QueueOptions) -> bool:
-        """Tell whether it gives out quota, given what it has to offer after a settle."""
-        return options.open and self.node is not None and not self.node.cyclic
 
 
 class State:
@@ -307,6 +266,7 @@ class State:
             old = self.queues[known].holdings.get(key)
             if old is not None and old.admission == admission:
                 old.workload, old.assumed, old.preempted = workload, False, False
+                self.tree.touch(self.tree.hierarchy.queues.get(name))
                 self._settle_usage(workload)
                 return
             self._leave(key)

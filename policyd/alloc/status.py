@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from policyd.alloc.amount import format_amount
+from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.hierarchy import descendants
 from policyd.alloc.queue import ClashReason, FlavorResource
 from policyd.alloc.reasons import MissingQuota, Refusal
-from policyd.alloc.state import ClusterQueue, Holding, State
+from policyd.alloc.state import State
 from policyd.alloc.value import Value
 
 ActiveReason = (

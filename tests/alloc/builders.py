@@ -3,6 +3,7 @@
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
 from policyd.alloc.queue import CohortSpec, FlavorQuotas, QueueSpec, Quota, ResourceGroup
+from policyd.alloc.settings import DEFAULTS
 from policyd.alloc.state import State
 from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
 
@@ -68,9 +69,9 @@ def admission(queue_name, flavor="default", name="main", count=1, **usage):
     return Admission(cluster_queue=queue_name, pod_sets=(assignment,))
 
 
-def state(*things, flavors=("default",)):
+def state(*things, flavors=("default",), rules=DEFAULTS):
     """A state of queues, cohorts, flavors and workloads."""
-    new = State()
+    new = State(rules)
     for name in flavors:
         new.put_flavor(FlavorSpec(name=name))
     for thing in things:

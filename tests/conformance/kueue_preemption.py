@@ -4,11 +4,11 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.preemption import Claim, find_targets
 from policyd.alloc.preemption_fair import FairSearch
 from policyd.alloc.preemption_search import Candidate, candidate_rank, in_order, may_preempt
 from policyd.alloc.settings import FairSharing, Gates, Settings
-from policyd.alloc.state import Holding
 from policyd.alloc.workload import Admission
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import JOB_UID
