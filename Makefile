@@ -22,7 +22,7 @@ run: $(STAMP) ## start policyd with an embedded cluster, and say what to try (Ct
 	@$(BIN)/policyd up
 
 test: $(STAMP) ## run the tests that need no cluster; K=words narrows them
-	@$(BIN)/pytest -m "not e2e and not bench" $(if $(K),-k "$(K)")
+	@$(BIN)/pytest -n auto --maxprocesses=8 -m "not e2e and not bench" $(if $(K),-k "$(K)")
 
 check: $(STAMP) ## lint, types, layers
 	@failed=; \
