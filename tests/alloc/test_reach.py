@@ -1,22 +1,25 @@
 """Whether anybody could be preempted: never denied where a search would find victims."""
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Preempt
-from policyd.alloc.queue import PreemptionPolicy, QueueSpec
+from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reach import Reach
 from policyd.alloc.settings import FairSharing, Settings
-from tests.alloc.builders import put, state
-from tests.alloc.test_properties import FLAVORS, worlds
+from tests.alloc.builders import group, put, queue, quota, state, workload
 
+NAMES = ("a", "b", "c")
 POLICIES = st.builds(
     PreemptionPolicy,
-    within_cluster_queue=st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
-    reclaim_within_cohort=st.sampled_from(["Never", "LowerPriority", "Any"]),
-    borrow_within_cohort=st.sampled_from(["Never", "LowerPriority"]),
+    within_cluster_queue=st.sampled_from(["LowerPriority", "LowerOrNewerEqualPriority", "Never"]),
+    reclaim_within_cohort=st.sampled_from(["Any", "LowerPriority", "Never"]),
+    borrow_within_cohort=st.sampled_from(["LowerPriority", "Never"]),
+)
+QUEUES = st.tuples(st.sampled_from(["x", ""]), st.integers(0, 5), POLICIES)
+WORKLOADS = st.tuples(
+    st.sampled_from(NAMES), st.integers(1, 4), st.integers(0, 2), st.integers(0, 5)
 )
 
 
@@ -30,18 +33,19 @@ def searching(of):
 
 
 @settings(deadline=None)
-@given(worlds(), st.data(), st.booleans())
-def test_a_plan_is_the_same_with_all_searches_made(things, data, fair):
-    things = [
-        msgspec.structs.replace(each, preemption=data.draw(POLICIES))
-        if isinstance(each, QueueSpec)
-        else each
-        for each in things
-    ]
-    of = state(flavors=FLAVORS, rules=Settings(fair_sharing=FairSharing() if fair else None))
+@given(
+    st.tuples(*[QUEUES] * len(NAMES)),
+    st.lists(WORKLOADS, min_size=4, max_size=12),
+    st.sampled_from([None, FairSharing()]),
+)
+def test_a_plan_is_the_same_with_all_searches_made(specs, workloads, sharing):
+    of = state(rules=Settings(fair_sharing=sharing))
+    for name, (cohort, gpus, policy) in zip(NAMES, specs, strict=True):
+        quotas = [group(default={"gpu": quota(gpus)})]
+        put(of, queue(name, cohort, groups=quotas, preemption=policy))
 
-    for each in things:
-        put(of, each)
+    for number, (name, gpus, priority, at) in enumerate(workloads):
+        put(of, workload(f"w{number}", name, gpu=gpus, priority=priority, at=at))
         searched, plan = searching(of), plan_cycle(of)
         assert plan == searched
         of.commit(plan)
