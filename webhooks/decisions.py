@@ -30,6 +30,9 @@ Validator = Callable[[AdmissionRequest, Decision], Decision]
 Prepare = Callable[[AdmissionRequest], Awaitable[None]]
 """Waits for what is needed to decide on a request."""
 
+Inquire = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
+"""Decides on a request, having waited for what deciding on it asks."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -102,11 +105,21 @@ def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
 
 
 def answer_with(
-    decide: Decide, metrics: DoorMetrics, path: str, *, prepare: Prepare | None = None
+    decide: Decide,
+    metrics: DoorMetrics,
+    path: str,
+    *,
+    prepare: Prepare | None = None,
+    inquire: Inquire | None = None,
 ) -> Answer:
     """Answer reviews with what `decide` says; count the verdicts, and log what is refused.
 
-    `prepare` is waited for before: deciding itself waits for nothing.
+    Args:
+        decide: Decides, and waits for nothing.
+        metrics: Where verdicts are counted.
+        path: Under which path.
+        prepare: Waited for before.
+        inquire: Calls `decide` in its place, as often as there are answers to wait for.
     """
     verdicts = {
         True: metrics.reviews.labels(path, "allowed"),
@@ -117,7 +130,10 @@ def answer_with(
         request = parse_review(body)
         if prepare is not None:
             await prepare(request)
-        decision = decide(request, out_of_time)
+        if inquire is None:
+            decision = decide(request, out_of_time)
+        else:
+            decision = await inquire(decide, request, out_of_time)
         verdicts[decision.allowed].inc()
         if decision.failures or not decision.allowed:
             _note(request, decision, metrics)

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
 from policyd.controller.policies import BindingObject, PolicyObject
+from policyd.engine.surroundings import authorize_nobody
 from policyd.errors import PolicydError
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
@@ -36,6 +37,7 @@ from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
 from webhooks.params import Params
+from webhooks.permissions import Permissions
 from webhooks.policies import Policies
 from webhooks.publication import Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
@@ -70,6 +72,8 @@ class Door:
     namespaces: Namespaces = field(default_factory=Namespaces)
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
+    permissions: Permissions | None = None
+    """What users may do; None where there is no API server to ask."""
 
     def use(self, pair: CertificatePair) -> None:
         """Serve a certificate from now on."""
@@ -145,9 +149,11 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
         policies.validate, [validate_jobs, validate_queues] if queue else []
     )
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
+    inquire = door.permissions.decide if door.permissions else None
+    answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
     return create_app(
-        mutate=answer_with(mutate, door.metrics, "/mutate", prepare=prepare),
-        validate=answer_with(validate, door.metrics, "/validate", prepare=prepare),
+        mutate=answer(mutate, path="/mutate"),
+        validate=answer(validate, path="/validate"),
         readiness=door.readiness,
         metrics=door.metrics,
         clock=door.pace.clock,
@@ -157,10 +163,13 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
 async def _policies(door: Door, start: Start) -> Policies:
     """Read the policies, and keep them current."""
     params = Params(door.client, pace=door.pace)
+    if door.client is not None:
+        door.permissions = Permissions(door.client, clock=door.pace.clock)
     policies = Policies(
         namespaces=door.namespaces.find if door.client else without_cluster,
         metrics=door.metrics,
         params=params,
+        authorize=door.permissions.authorize if door.permissions else authorize_nobody,
         changed=door.policies_changed.set,
     )
     paths = tuple(Path(path) for path in door.settings.policies)

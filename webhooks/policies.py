@@ -23,7 +23,7 @@ from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
 from policyd.policy_files import policy_files
@@ -47,6 +47,7 @@ class Policies:
         namespaces: NamespaceLookup,
         metrics: DoorMetrics,
         params: Params | None = None,
+        authorize: Authorize = authorize_nobody,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -55,11 +56,13 @@ class Policies:
             namespaces: Finds the Namespace object of a request's namespace.
             metrics: Where policies are counted.
             params: What policies are evaluated with; those of files alone if left out.
+            authorize: Says what users may do.
             changed: Called after each change of what is in force.
         """
         self._namespaces = namespaces
         self._metrics = metrics
         self._params = params or Params(None, pace=Pace())
+        self._authorize = authorize
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
@@ -77,7 +80,10 @@ class Policies:
             chosen = _by_name(chain(files.policies, self._objects.values()))
             self._params.files = StoredParams(files.objects)
             surroundings = Surroundings(
-                namespaces=self._namespaces, params=self._params, now=_CLOCK.now
+                namespaces=self._namespaces,
+                params=self._params,
+                authorize=self._authorize,
+                now=_CLOCK.now,
             )
             self._set = PolicySet(
                 chosen.values(),

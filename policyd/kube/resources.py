@@ -76,6 +76,9 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "CustomResourceDefinition",
     namespaced=False,
 )
+SUBJECT_ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
 MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
     "v1",

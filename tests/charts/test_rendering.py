@@ -251,6 +251,15 @@ def test_the_kinds_of_params_that_are_listed_may_be_read(tmp_path):
     }
 
 
+def test_policies_may_ask_the_authorizer_if_that_is_switched_on(tmp_path):
+    without = rights_of(rendered(tmp_path).values())
+    given = rights_of(rendered(tmp_path, {"webhooks.authorizer": True}).values())
+
+    assert {right[1:] for right in given - without} == {
+        ("authorization.k8s.io", "subjectaccessreviews", "create")
+    }
+
+
 def rights_of(objects):
     """Return every right that roles give, with the role's name."""
     return {
