@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import Literal
 
 import click
@@ -10,6 +11,7 @@ from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
 from policyd.cli.files import PATH, load
 from policyd.cli.report import as_json, count, show_all
 from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
+from policyd.engine.conflicts import conflicts
 from policyd.engine.dialects import Dialect
 from policyd.engine.load import Loaded
 
@@ -40,7 +42,7 @@ def command(
     documents of other kinds are passed over. Policies may be policyd's own, the API server's
     (ValidatingAdmissionPolicy, MutatingAdmissionPolicy) and Kyverno's, as far as they are CEL.
     Every expression is compiled, so that what check accepts does not fail for its wording when an
-    object comes.
+    object comes. Two policies that are sure to write the same field differently are doubtful.
 
     Exits with 0 if all is fine or merely doubtful, 1 if anything is wrong.
 
@@ -53,6 +55,8 @@ def command(
       policyd check -o sarif policies/ > policyd.sarif
     """
     loaded = load(paths, Dialect(VERSIONS_BY_NAME[kubernetes]))
+    doubts = conflicts(loaded.policies, loaded.bindings)
+    loaded = replace(loaded, findings=(*loaded.findings, *doubts))
     if output == "json":
         policies = [{"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.policies]
         findings = [as_json(finding) for finding in loaded.findings]

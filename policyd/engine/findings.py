@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
+_WIDEST: Final = 160
+"""Characters of a line that are shown."""
 
 
 RULES: Final[Mapping[str, str]] = {
     "policy": "what keeps a policy from being used as it is meant",
+    "conflict": "two policies that write the same field differently",
     "case": "a case that went otherwise than it says",
     "coverage": "a validation that no case violates",
     "warning": "what a policy warns of, and lets pass",
@@ -64,11 +67,21 @@ def field_path(path: tuple[str | int, ...]) -> str:
     return text
 
 
+def _around(text: str, column: int) -> tuple[str, int]:
+    """Return what of a long line is around a column, and the column there."""
+    if len(text) <= _WIDEST:
+        return text, column
+    start = max(0, min(column - 1 - _WIDEST // 2, len(text) - _WIDEST))
+    before = "…" if start else ""
+    after = "…" if start + _WIDEST < len(text) else ""
+    return f"{before}{text[start : start + _WIDEST]}{after}", column - start + len(before)
+
+
 def caret_lines(finding: Finding) -> list[str]:
     """Draw the line of the source with a caret below the column; nothing if there is no line."""
     if not finding.excerpt:
         return []
-    number = str(finding.line)
+    number, (excerpt, column) = str(finding.line), _around(finding.excerpt, finding.column)
     # Tabs stay tabs, so that the caret stands where the terminal put the character.
-    blank = "".join("\t" if c == "\t" else " " for c in finding.excerpt[: finding.column - 1])
-    return [f"  {number} | {finding.excerpt}", f"  {' ' * len(number)} | {blank}^"]
+    blank = "".join("\t" if c == "\t" else " " for c in excerpt[: column - 1])
+    return [f"  {number} | {excerpt}", f"  {' ' * len(number)} | {blank}^"]

@@ -100,6 +100,25 @@ def test_two_policies_of_one_name_are_a_finding(folder):
     assert "policy `good` is also in" in result.stderr
 
 
+def test_check_doubts_policies_that_write_one_field_differently(folder):
+    (folder / "other.yaml").write_text(
+        GOOD.replace("name: good", "name: other").replace(
+            """{expression: "namespaceObject.metadata.labels[?'team']"}""", "a"
+        )
+    )
+    (folder / "third.yaml").write_text(
+        (folder / "other.yaml")
+        .read_text()
+        .replace("name: other", "name: third")
+        .replace("team: a", "team: b")
+    )
+
+    result = run("check", folder)
+
+    assert result.exit_code == 0
+    assert "warning: `other` sets labels `team` to `a`, and `third`" in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
