@@ -2,9 +2,12 @@
 
 import base64
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, Final
 
+from policyd.cel.cost import WORK_LIMIT, deep_size
 from policyd.cel.errors import CelError
+from policyd.cel.lib.conversions import double_text
 from policyd.cel.lib.network import Cidr, Ip
 from policyd.cel.lib.quantity import CelQuantity
 from policyd.cel.lib.time import duration_text, timestamp_text
@@ -22,8 +25,10 @@ def as_json(value: Value, level: int = 0) -> Any:  # noqa: ANN401 - whatever the
         level: How many others it is in.
 
     Raises:
-        CelError: If it nests too deep.
+        CelError: If it nests too deep, or has too many parts.
     """
+    if level == 0 and deep_size(value) > WORK_LIMIT:
+        raise CelError(f"no JSON for what has more than {WORK_LIMIT:,} parts")
     if level > _DEEPEST:
         raise CelError(f"no JSON for what nests more than {_DEEPEST} levels deep")
     if isinstance(value, dict):
@@ -33,6 +38,8 @@ def as_json(value: Value, level: int = 0) -> Any:  # noqa: ANN401 - whatever the
         return [as_json(part, level + 1) for part in value]
     if isinstance(value, Optional):
         return as_json(value.value, level + 1) if value.present else None
+    if isinstance(value, float) and not isfinite(value):
+        return double_text(value)
     if value is None or isinstance(value, bool | int | float | str):
         return int(value) if type(value) is not bool and isinstance(value, int) else value
     return _text(value)

@@ -9,10 +9,9 @@ import click
 from policyd.cel import CelCompileError, CelError, Environment
 from policyd.cel.describe import Entry, describe, function_names
 from policyd.cel.explain import Explanation, explain
-from policyd.cel.values_as_json import as_json
 from policyd.cli.cel_inputs import ENV, Inputs, activation_of, text_of, with_inputs, with_variables
 from policyd.cli.report import show
-from policyd.cli.steps import line_of, outcome_as_json, step_as_json
+from policyd.cli.steps import line_of, outcome_as_json, step_as_json, written
 from policyd.engine.findings import Finding
 from policyd.errors import did_you_mean
 
@@ -84,7 +83,7 @@ def explain_command(**given: Unpack[_Given]) -> None:
     if given["output"] == "json":
         steps = [step_as_json(step) for step in explanation.steps]
         click.echo(json.dumps({**_as_json(explanation), "steps": steps}, indent=2))
-        sys.exit(_exit_code(explanation))
+        sys.exit(0 if written(explanation.outcome)[1] is None else 1)
     for step in explanation.steps:
         click.echo(line_of(step))
     click.echo()
@@ -147,22 +146,18 @@ def _explained(given: _Given) -> Explanation:
 
 def _print(explanation: Explanation, output: Output) -> None:
     """Print an outcome, and exit."""
-    error = explanation.outcome.error
+    value, error = written(explanation.outcome)
     if output == "json":
         click.echo(json.dumps(_as_json(explanation), indent=2))
     elif error is not None:
         _show_error(error, explanation)
     elif output == "value":
-        click.echo(json.dumps(as_json(explanation.outcome.value), indent=2))
+        click.echo(json.dumps(value, indent=2))
     else:
-        click.echo(f"value: {json.dumps(as_json(explanation.outcome.value), indent=2)}")
+        click.echo(f"value: {json.dumps(value, indent=2)}")
         click.echo(f"type:  {explanation.result_type}")
         click.echo(f"cost:  {explanation.spent:,} (estimated: {explanation.estimate})")
-    sys.exit(_exit_code(explanation))
-
-
-def _exit_code(explanation: Explanation) -> int:
-    return 0 if explanation.outcome.error is None else 1
+    sys.exit(0 if error is None else 1)
 
 
 def _show_error(error: CelError, explanation: Explanation) -> None:

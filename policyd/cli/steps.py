@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+from policyd.cel.errors import CelError
 from policyd.cel.explain import Outcome, Step
 from policyd.cel.values_as_json import as_json
 
@@ -10,12 +11,22 @@ _SHOWN: Final = 100
 """Characters of a value that are shown beside its expression."""
 
 
+def written(outcome: Outcome) -> tuple[Any, CelError | None]:
+    """Return a value as JSON, or the error that came instead of it, or of its JSON."""
+    if outcome.error is not None:
+        return None, outcome.error
+    try:
+        return as_json(outcome.value), None
+    except CelError as error:
+        return None, error
+
+
 def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
     """Return a value, or the error that came instead and where."""
-    if outcome.error is None:
-        return {"value": as_json(outcome.value)}
-    place = {"line": outcome.error.line, "column": outcome.error.column}
-    return {"error": outcome.error.message, **place}
+    value, error = written(outcome)
+    if error is None:
+        return {"value": value}
+    return {"error": error.message, "line": error.line, "column": error.column}
 
 
 def step_as_json(step: Step) -> dict[str, Any]:
@@ -38,7 +49,8 @@ def brief(outcome: Outcome | None) -> str:
     """Write a value so that it fits beside its expression."""
     if outcome is None:
         return "not evaluated"
-    if outcome.error is not None:
-        return f"error: {outcome.error.message}"
-    text = json.dumps(as_json(outcome.value))
+    value, error = written(outcome)
+    if error is not None:
+        return f"error: {error.message}"
+    text = json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

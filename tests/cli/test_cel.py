@@ -229,3 +229,35 @@ def test_a_function_there_is_not_is_said_with_a_hint(run):
     missing = run("functions", "includes")
     assert "it needs Kubernetes 1.37" in missing.stderr
     assert missing.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        pytest.param("[1]" + ".map(x, [[[[[x]]]]])" * 60, "levels deep", id="deep"),
+        pytest.param("[1]" + ".map(x, [x, x, x, x, x, x, x, x])" * 9, "parts", id="large"),
+    ],
+)
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("command", ["eval", "explain"])
+def test_a_value_too_deep_or_large_for_json_is_said_in_words(
+    run, command, output, expression, said
+):
+    result = run(command, expression, "-o", output)
+
+    assert result.exit_code == 1
+    assert said in (json.loads(result.stdout)["error"] if output == "json" else result.stderr)
+
+
+def test_numbers_json_has_not_are_strings(run):
+    result = run("eval", "[0.0 / 0.0, 1.0 / 0.0, -1.0 / 0.0]", "-o", "value")
+
+    assert json.loads(result.stdout) == ["NaN", "+Inf", "-Inf"]
+
+
+def test_of_a_long_line_what_is_around_the_mistake_is_shown(run):
+    result = run("eval", " + ".join(["1"] * 200) + " + 'a'" + " + 1" * 40)
+
+    _, shown, caret, *_ = result.stderr.splitlines()
+    assert len(shown) < 200
+    assert shown[caret.index("^") :].startswith("+ 'a'")
