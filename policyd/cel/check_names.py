@@ -227,7 +227,11 @@ class Checker:
         operand = self.found.resolve(self.check(node.operand))
         optional = node.optional or operand.name == "optional_type"
         key = self.check(node.index)
-        element = self.element_of(node, unwrapped(operand), key)
+        held = unwrapped(operand)
+        if is_dyn(held) and optional:
+            # cel-go knows no more of it than that it is found: what stands in for it decides.
+            return DYN if held is operand else optional_of(self.found.fresh())
+        element = self.element_of(node, held, key)
         return optional_of(flat(element)) if optional else element
 
     def element_of(self, node: ast.Index, operand: Type, key: Type) -> Type:

@@ -3,7 +3,9 @@
 import pytest
 
 from policyd.cel import (
+    Budget,
     CelCompileError,
+    CelError,
     admission_environment,
     base_environment,
     compile_expression,
@@ -36,6 +38,9 @@ def wrong_with(source, environment=ENVIRONMENT, wants="any"):
         pytest.param("request.?name", "optional_type(string)", id="optional-select"),
         pytest.param("request.?name.orValue('')", "string", id="optional-value"),
         pytest.param("{'a': 1}[?'b']", "optional_type(int)", id="optional-index"),
+        pytest.param("object.m[?'k'].orValue(0)", "int", id="what-stands-in-decides"),
+        pytest.param("object.?m[?'k'].orValue(0)", "int", id="what-stands-in-decides-of-optionals"),
+        pytest.param("object.?m.k.orValue(0)", "dyn", id="selected-fields-stay-dynamic"),
         pytest.param("optional.of(1).optMap(x, string(x))", "optional_type(string)", id="opt-map"),
         pytest.param("true ? 1 : 2", "int", id="conditional"),
         pytest.param("true ? 1 : object.a", "dyn", id="conditional-with-dyn"),
@@ -130,6 +135,14 @@ def test_all_mistakes_are_said_at_once():
     issues = wrong_with("objct.spec && request.nam == '' && 1 + 'a' == 2")
 
     assert [issue.column for issue in issues] == [1, 22, 38]
+
+
+def test_what_is_not_of_the_type_that_stands_in_for_it_is_taken_for_it_and_fails():
+    program = compile_expression("string(object.m[?'k'].orValue(0))", ENVIRONMENT)
+
+    assert program.evaluate({"object": {"m": {"k": 5}}}, Budget()) == "5"
+    with pytest.raises(CelError, match="no such overload"):
+        program.evaluate({"object": {"m": {"k": "5"}}}, Budget())
 
 
 @pytest.mark.parametrize(
