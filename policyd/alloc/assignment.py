@@ -1,6 +1,7 @@
 """What a workload would get: flavors for all its pod sets, and how they would be had."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from policyd.alloc.attempt import Attempt, GroupResult, Mode, SearchResult, missing_quota
 from policyd.alloc.offers import GroupRequests
@@ -39,6 +40,7 @@ class Progress(Value, frozen=True):
         return any(place != -1 for places in self.tried for place in places)
 
 
+@dataclass(slots=True, eq=False)
 class Assignment:
     """What the search found for a workload.
 
@@ -51,26 +53,14 @@ class Assignment:
         unfinished: Whether there are flavors that have not been tried.
     """
 
-    __slots__ = (
-        "_admission",
-        "_refusal",
-        "charges",
-        "groups",
-        "hindered",
-        "level",
-        "mode",
-        "unfinished",
-    )
-
-    def __init__(self) -> None:
-        self.groups: list[GroupResult] = []
-        self.charges: dict[int, int] = {}
-        self.mode = Mode.FIT
-        self.level = 0
-        self.hindered = False
-        self.unfinished = False
-        self._refusal: Refusal | None = None
-        self._admission: Admission | None = None
+    groups: list[GroupResult] = field(default_factory=list)
+    charges: dict[int, int] = field(default_factory=dict)
+    mode: Mode = Mode.FIT
+    level: int = 0
+    hindered: bool = False
+    unfinished: bool = False
+    _refusal: Refusal | None = None
+    _admission: Admission | None = None
 
     def add(self, result: GroupResult) -> None:
         """Take in the result for the next group; one that does not fit charges nothing."""

@@ -1,5 +1,6 @@
 """What the search for flavors found: of one flavor, for resources, for pod sets."""
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from policyd.alloc.offers import GroupRequests, Offer
@@ -30,6 +31,7 @@ class Mode(IntEnum):
     """At once."""
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """A flavor that was tried, and did not simply fit.
 
@@ -42,14 +44,11 @@ class Attempt:
             much is available, and whether it could ever be more.
     """
 
-    __slots__ = ("borrowing", "level", "mode", "notes", "offer")
-
-    def __init__(self, offer: Offer, mode: Mode) -> None:
-        self.offer = offer
-        self.mode = mode
-        self.level = 0
-        self.borrowing = 0
-        self.notes: list[tuple[int, int, int, bool]] = []
+    offer: Offer
+    mode: Mode
+    level: int = 0
+    borrowing: int = 0
+    notes: list[tuple[int, int, int, bool]] = field(default_factory=list)
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:
@@ -77,6 +76,7 @@ def _obstacle(offer: Offer, place: int, needed: int, available: int, possible: b
     )
 
 
+@dataclass(slots=True, eq=False)
 class SearchResult:
     """What was found for one group of resources.
 
@@ -90,16 +90,13 @@ class SearchResult:
         tried: The place of the flavor to start after the next time; -1 to start over.
     """
 
-    __slots__ = ("attempt", "attempts", "barred", "level", "mode", "offer", "tried")
-
-    def __init__(self) -> None:
-        self.offer: Offer | None = None
-        self.attempt: Attempt | None = None
-        self.mode = Mode.NO_FIT
-        self.level = 0
-        self.attempts: list[Attempt] = []
-        self.barred: list[Obstacle] = []
-        self.tried = -1
+    offer: Offer | None = None
+    attempt: Attempt | None = None
+    mode: Mode = Mode.NO_FIT
+    level: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    barred: list[Obstacle] = field(default_factory=list)
+    tried: int = -1
 
     def obstacles(self) -> list[Obstacle]:
         """Return what stands in the way, if anything does."""
@@ -108,6 +105,7 @@ class SearchResult:
         return self.barred + [each for attempt in self.attempts for each in attempt.obstacles]
 
 
+@dataclass(slots=True, eq=False)
 class GroupResult:
     """What was found for pod sets that must have the same flavors.
 
@@ -117,12 +115,9 @@ class GroupResult:
         mode: As the worst of them, NO_FIT too if a resource is not covered.
     """
 
-    __slots__ = ("mode", "requests", "searches")
-
-    def __init__(self, requests: GroupRequests) -> None:
-        self.requests = requests
-        self.searches: list[SearchResult] = []
-        self.mode = Mode.FIT
+    requests: GroupRequests
+    searches: list[SearchResult] = field(default_factory=list)
+    mode: Mode = Mode.FIT
 
     @property
     def offers(self) -> tuple[Offer, ...]:

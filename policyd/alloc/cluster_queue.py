@@ -1,6 +1,7 @@
 """A ClusterQueue as it is: what waits in it, and who holds its quota."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.options import QueueOptions
@@ -9,6 +10,7 @@ from policyd.alloc.queue import QueueSpec
 from policyd.alloc.workload import Admission, Workload
 
 
+@dataclass(slots=True, eq=False)
 class Holding:
     """Quota that a workload holds.
 
@@ -20,33 +22,28 @@ class Holding:
         preempted: Whether a plan took it, and nobody has yet reported what became of that.
     """
 
-    __slots__ = ("admission", "assumed", "charges", "preempted", "workload")
-
-    def __init__(self, workload: Workload, admission: Admission, *, assumed: bool) -> None:
-        self.workload = workload
-        self.admission = admission
-        self.charges: Mapping[int, int] = {}
-        self.assumed = assumed
-        self.preempted = False
+    workload: Workload
+    admission: Admission
+    charges: Mapping[int, int] = field(default_factory=dict)
+    assumed: bool = field(kw_only=True)
+    preempted: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class ClusterQueue:
     """A ClusterQueue as it is: what waits in it, and what holds its quota.
 
     It exists as soon as a workload names it; without `spec` it is inactive.
     """
 
-    __slots__ = ("_least", "_version", "holdings", "name", "node", "options", "pending", "spec")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.spec: QueueSpec | None = None
-        self.node: Node | None = None
-        self.options: QueueOptions | None = None
-        self.pending = PendingQueue()
-        self.holdings: dict[str, Holding] = {}
-        self._least: Workload | None = None
-        self._version = -1
+    name: str
+    spec: QueueSpec | None = None
+    node: Node | None = None
+    options: QueueOptions | None = None
+    pending: PendingQueue = field(default_factory=PendingQueue)
+    holdings: dict[str, Holding] = field(default_factory=dict)
+    _least: Workload | None = None
+    _version: int = -1
 
     @property
     def least(self) -> Workload | None:

@@ -115,7 +115,7 @@ class _Cycle:
 
     def _choose(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
         preempts = self._preempts(options, ticket)
-        chooser = Chooser(self._state, options, ticket.workload, requests, preempts=preempts)
+        chooser = Chooser(self._state, options, ticket.workload, requests, preempts)
         scan = self._resume(ticket, options, requests)
         choice = chooser.choose(scan)
         entry = Entry(ticket, options, choice.requests, choice.assignment)
@@ -241,7 +241,7 @@ class _Cycle:
             options, workload = entry.options, entry.ticket.workload
             requests = options.requests(workload)
             preempts = options.preempts
-            chooser = Chooser(self._state, options, workload, requests, preempts=preempts)
+            chooser = Chooser(self._state, options, workload, requests, preempts)
             choice = chooser.choose(pins, tuple(self._victims))
         entry.requests, entry.assignment, entry.targets = choice
         deferred = entry.assignment.mode is _FIT

@@ -1,6 +1,7 @@
 """Nominated workloads, whose turn it is, and what is kept for who must wait."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.attempt import Mode
@@ -13,6 +14,7 @@ from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Gates
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """A nominated workload.
 
@@ -24,16 +26,11 @@ class Entry:
         targets: Whom it would preempt.
     """
 
-    __slots__ = ("assignment", "options", "requests", "targets", "ticket")
-
-    def __init__(
-        self, ticket: Ticket, options: QueueOptions, requests: Requests, assignment: Assignment
-    ) -> None:
-        self.ticket = ticket
-        self.options = options
-        self.requests = requests
-        self.assignment = assignment
-        self.targets: tuple[Target, ...] = ()
+    ticket: Ticket
+    options: QueueOptions
+    requests: Requests
+    assignment: Assignment
+    targets: tuple[Target, ...] = ()
 
     @property
     def queue(self) -> str:

@@ -6,10 +6,12 @@ it is broken.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from policyd.alloc.queue import FlavorResource, Quota
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """A ClusterQueue or a Cohort.
 
@@ -29,36 +31,22 @@ class Node:
         version: Of a root: another number whenever quota or usage in its tree changes for good.
     """
 
-    __slots__ = (
-        "cells",
-        "children",
-        "cyclic",
-        "declared",
-        "generation",
-        "height",
-        "name",
-        "parent",
-        "queue",
-        "quotas",
-        "root",
-        "version",
-        "weight",
-    )
+    name: str
+    queue: bool = field(kw_only=True)
+    parent: "Node | None" = None
+    children: dict[tuple[bool, str], "Node"] = field(default_factory=dict)
+    declared: bool = False
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    cells: dict[FlavorResource, int] = field(default_factory=dict)
+    weight: float = 1.0
+    height: int = 0
+    root: "Node" = field(init=False)
+    cyclic: bool = False
+    generation: int = 0
+    version: int = 0
 
-    def __init__(self, name: str, *, queue: bool) -> None:
-        self.name = name
-        self.queue = queue
-        self.parent: Node | None = None
-        self.children: dict[tuple[bool, str], Node] = {}
-        self.declared = queue
-        self.quotas: Mapping[FlavorResource, Quota] = {}
-        self.cells: dict[FlavorResource, int] = {}
-        self.weight = 1.0
-        self.height = 0
-        self.root = self
-        self.cyclic = False
-        self.generation = 0
-        self.version = 0
+    def __post_init__(self) -> None:
+        self.declared, self.root = self.queue, self
 
     @property
     def path(self) -> str:

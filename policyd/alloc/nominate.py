@@ -4,6 +4,7 @@ If not all of its pods fit, and it can run with fewer, the most pods that do are
 """
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -34,6 +35,7 @@ class Choice(NamedTuple):
     targets: tuple[Target, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class Chooser:
     """Chooses for one workload, with the usage the state's tree has when it is asked.
 
@@ -42,23 +44,11 @@ class Chooser:
         options: What its queue has to offer.
     """
 
-    __slots__ = ("_preempts", "_requests", "_state", "options", "workload")
-
-    def __init__(
-        self,
-        state: State,
-        options: QueueOptions,
-        workload: Workload,
-        requests: Requests,
-        *,
-        preempts: bool,
-    ) -> None:
-        """Choose among `options` what `workload` `requests`; `preempts`: by preemption too."""
-        self.workload = workload
-        self.options = options
-        self._state = state
-        self._requests = requests
-        self._preempts = preempts
+    _state: State
+    options: QueueOptions
+    workload: Workload
+    _requests: Requests
+    _preempts: bool
 
     def choose(self, scan: Scan = EVERYWHERE, removed: Collection[str] = ()) -> Choice:
         """Choose flavors and victims.

@@ -1,11 +1,13 @@
 """What a queue can offer pod sets: for each group of resources, its flavors and their cells."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from policyd.alloc.reasons import Obstacle
 from policyd.alloc.workload import PodSetAssignment
 
 
+@dataclass(slots=True, eq=False)
 class Offer:
     """What one flavor would have to give, of one group of resources.
 
@@ -17,24 +19,14 @@ class Offer:
         barred: Whether it is not even to be tried, for that.
     """
 
-    __slots__ = ("barred", "charges", "name", "obstacles", "resources")
-
-    def __init__(
-        self,
-        name: str,
-        resources: tuple[str, ...],
-        charges: dict[int, int],
-        *,
-        obstacles: tuple[Obstacle, ...] = (),
-        barred: bool = False,
-    ) -> None:
-        self.name = name
-        self.resources = resources
-        self.charges = charges
-        self.obstacles = obstacles
-        self.barred = barred
+    name: str
+    resources: tuple[str, ...]
+    charges: dict[int, int]
+    obstacles: tuple[Obstacle, ...] = ()
+    barred: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class PodSetRequests:
     """What a pod set asks of a queue.
 
@@ -44,13 +36,10 @@ class PodSetRequests:
         totals: What they need together, by resource.
     """
 
-    __slots__ = ("_assignments", "count", "name", "totals")
-
-    def __init__(self, name: str, count: int, totals: Mapping[str, int]) -> None:
-        self.name = name
-        self.count = count
-        self.totals = totals
-        self._assignments: dict[tuple[Offer, ...], PodSetAssignment] = {}
+    name: str
+    count: int
+    totals: Mapping[str, int]
+    _assignments: dict[tuple[Offer, ...], PodSetAssignment] = field(default_factory=dict)
 
     def assignment(self, offers: tuple[Offer, ...]) -> PodSetAssignment:
         """Return what the pod set gets with one offer of each group; the same value each time."""
@@ -66,6 +55,7 @@ class PodSetRequests:
         return found
 
 
+@dataclass(slots=True, eq=False)
 class GroupRequests:
     """What pod sets that must have the same flavors ask of a queue; most often it is one.
 
@@ -75,14 +65,6 @@ class GroupRequests:
         uncovered: A resource the queue has nothing of, met after `searches`; "" for none.
     """
 
-    __slots__ = ("pod_sets", "searches", "uncovered")
-
-    def __init__(
-        self,
-        pod_sets: tuple[PodSetRequests, ...],
-        searches: tuple[tuple[Offer, ...], ...],
-        uncovered: str,
-    ) -> None:
-        self.pod_sets = pod_sets
-        self.searches = searches
-        self.uncovered = uncovered
+    pod_sets: tuple[PodSetRequests, ...]
+    searches: tuple[tuple[Offer, ...], ...]
+    uncovered: str

@@ -36,21 +36,6 @@ class QueueOptions:
         preempts: Whether its workloads may preempt anybody.
     """
 
-    __slots__ = (
-        "_cells",
-        "_flavors",
-        "_group_of",
-        "_ignores_undeclared",
-        "_places",
-        "_requests",
-        "missing",
-        "node",
-        "open",
-        "preempts",
-        "search",
-        "spec",
-    )
-
     def __init__(
         self,
         spec: QueueSpec,
