@@ -4,7 +4,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
@@ -190,7 +190,7 @@ def test_turns_are_as_in_the_slow_tournament(made, data):
 # In the long run.
 
 
-@settings(RATE, max_examples=50)
+@RATE
 @given(
     st.lists(st.sampled_from([0.5, 1, 2, 3]), min_size=2, max_size=4),
     st.lists(st.integers(0, 3), max_size=12),
