@@ -39,9 +39,10 @@ from webhooks.namespaces import Namespace, Namespaces, without_cluster
 from webhooks.params import Params
 from webhooks.permissions import Permissions
 from webhooks.policies import Policies
-from webhooks.publication import Publication
+from webhooks.publication import REMEDY, Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
-from webhooks.registration import Registration
+from webhooks.registration import NAME, Registration
+from webhooks.rules import Rules
 from webhooks.secret import KeptCertificate
 from webhooks.tls import CertificateFiles, LiveContext, serve
 
@@ -51,6 +52,11 @@ changed them there."""
 
 RETRY_SECONDS = 5.0
 """When to try again what the API server did not let us do."""
+
+NOT_REGISTERED = (
+    f"the webhook configurations `{NAME}` are gone, and not to be made from here: {REMEDY}"
+)
+"""Why a server that starts is not ready, as long as nobody can call it."""
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
 """Starts what runs as long as the server does."""
@@ -72,6 +78,8 @@ class Door:
     namespaces: Namespaces = field(default_factory=Namespaces)
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
+    registered: bool = False
+    """Whether the API server was told to call, at least once."""
     permissions: Permissions | None = None
     """What users may do; None where there is no API server to ask."""
 
@@ -218,24 +226,29 @@ async def _objects(door: Door, policies: Policies, start: Start) -> None:
 async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     """Have a certificate in use and, where it is asked for, the API server told to call."""
     called, settings = endpoint(door.settings), door.settings
+    rules = Rules(partial(door_rules, queue=settings.queue))
 
-    def wanted(ca_bundle_pem: bytes) -> Registration:
+    async def wanted(ca_bundle_pem: bytes) -> Registration:
         return Registration(
             endpoint=called,
-            rules=door_rules(policies.loaded, queue=settings.queue),
+            rules=await rules.of(policies.loaded),
             own_namespace=settings.namespace,
             timeout_seconds=settings.timeout_seconds,
             ca_bundle_pem=ca_bundle_pem,
         )
 
     files = certificate_files(settings)
+    if door.client is None and files is not None:
+        _use_files(door, files, start)
+        return
+    publication = Publication(door.api_server, wanted if settings.register else None)
     if files is None:
-        publication = Publication(door.api_server, wanted if settings.register else None)
         trusted = await _use_secret(door, publication, start)
     else:
         trusted = _use_files(door, files, start)
     if settings.register:
-        start(_keep_registered(door, Publication(door.api_server, wanted), trusted))
+        _note_missing(door, publication)
+        start(_keep_registered(door, publication, trusted))
 
 
 async def _use_secret(door: Door, publication: Publication, start: Start) -> Callable[[], bytes]:
@@ -284,7 +297,23 @@ async def _keep_registered(
         except PolicydError as error:
             log.warning("registration_failed", reason=str(error), hint=error.hint)
             pause = RETRY_SECONDS
+        else:
+            _note_missing(door, publication)
+            pause = RETRY_SECONDS if publication.missing else REGISTRATION_SECONDS
         await door.pace.wait(door.policies_changed, pause)
+
+
+def _note_missing(door: Door, publication: Publication) -> None:
+    """Say whether configurations are missing that are not ours to make.
+
+    One that was registered before stays ready: it is to answer as soon as they are back.
+    """
+    door.metrics.missing_configurations.set(len(publication.missing))
+    if not publication.missing:
+        door.registered = True
+        door.readiness.unblock(NOT_REGISTERED)
+    elif not door.registered:
+        door.readiness.block(NOT_REGISTERED)
 
 
 async def _drain(door: Door, stop: asyncio.Event, drained: asyncio.Event) -> None:

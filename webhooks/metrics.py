@@ -47,6 +47,11 @@ class DoorMetrics:
         self.policy_loads = Counter(
             "policyd_policy_loads_total", "Times the policies were loaded anew.", registry=registry
         )
+        self.missing_configurations = Gauge(
+            "policyd_missing_configurations_count",
+            "Webhook configurations that are gone and not ours to make: nothing is asked.",
+            registry=registry,
+        )
         self.certificate_expiry = Gauge(
             "policyd_certificate_expiry_timestamp_seconds",
             "When the certificate in use expires, in seconds since the epoch.",

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -10,7 +10,13 @@ from policyd.api.meta import Json
 from policyd.certificates import split_bundle
 from policyd.errors import ConfigurationError
 from policyd.kube.client import Client
-from policyd.kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
+from policyd.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
 from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -25,7 +31,14 @@ from webhooks.registration import (
 
 CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 
+REMEDY = "`helm upgrade` brings them back"
+"""What to do if they are gone, and we may not make them."""
+
 log = structlog.get_logger(__name__)
+
+
+class _NotOursError(Exception):
+    """A configuration is missing, and whoever installed us is to make it."""
 
 
 class Publication:
@@ -37,9 +50,13 @@ class Publication:
             everything but these to whoever made the configurations.
     """
 
-    def __init__(self, client: Client, wanted: Callable[[bytes], Registration] | None) -> None:
+    def __init__(
+        self, client: Client, wanted: Callable[[bytes], Awaitable[Registration]] | None
+    ) -> None:
         self._client = client
         self._wanted = wanted
+        self.missing: tuple[str, ...] = ()
+        """Kinds of the configurations that were not there last, and that we may not make."""
 
     async def publish(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
         """Bring both up to date, and return the authorities that all of them trust now.
@@ -50,7 +67,7 @@ class Publication:
             ApiError: If the API server does not answer, or does not allow it.
         """
         if self._wanted is not None:
-            await self._register(self._wanted(ca_bundle_pem))
+            await self._register(await self._wanted(ca_bundle_pem))
         elif ca_bundle_pem:
             for resource in CONFIGURATIONS:
                 await self._trust(resource, ca_bundle_pem)
@@ -69,21 +86,40 @@ class Publication:
             await self._keep_both(wanted.unconditional)
 
     async def _keep_both(self, wanted: Registration) -> None:
-        await self._keep(MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted))
-        await self._keep(VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted))
+        missing = [
+            resource.kind
+            for resource, configuration in (
+                (MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted)),
+                (VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted)),
+            )
+            if not await self._keep(resource, configuration)
+        ]
+        if missing and tuple(missing) != self.missing:
+            log.error("configurations_missing", name=NAME, kinds=missing, hint=REMEDY)
+        self.missing = tuple(missing)
 
-    async def _keep(self, resource: Resource, wanted: Json) -> None:
+    async def _keep(self, resource: Resource, wanted: Json) -> bool:
+        """Bring one up to date; tell whether it is there."""
         try:
             current = await self._current(resource)
             if current is None:
-                await self._client.create(resource, wanted, into=dict)
+                await self._create(resource, wanted)
             elif current.get("webhooks", []) != wanted["webhooks"]:
                 await self._write(resource, current, wanted["webhooks"])
             else:
-                return
+                return True
         except (AlreadyExistsError, ConflictError):
-            return
+            return True
+        except _NotOursError:
+            return False
         log.info("webhooks_registered", kind=resource.kind, webhooks=len(wanted["webhooks"]))
+        return True
+
+    async def _create(self, resource: Resource, wanted: Json) -> None:
+        try:
+            await self._client.create(resource, wanted, into=dict)
+        except ForbiddenError as error:
+            raise _NotOursError from error
 
     async def _trust(self, resource: Resource, ca_bundle_pem: bytes) -> None:
         current = await self._current(resource)

@@ -12,7 +12,7 @@ import pytest
 from policyd.certificates import Authority, split_bundle
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
-from policyd.kube.errors import UnreachableError
+from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -26,10 +26,12 @@ from policyd.testing import FakeClient
 from tests.webhooks.conftest import AUTHORITY, Connection
 from tests.webhooks.reviews import policy, response, review
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
-from webhooks.door import Door, run_door
+from webhooks.door import NOT_REGISTERED, Door, run_door
 from webhooks.registration import NAME
 
 pytestmark = pytest.mark.anyio
+
+BOTH = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 
 ONLY_VISION = {
     "matchConstraints": {
@@ -196,6 +198,51 @@ async def test_an_authority_that_is_replaced_is_registered_with_its_certificate(
         await until(partial(registered, AUTHORITY))
         write(other)
         await until(partial(registered, other))
+
+
+async def readiness(port):
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    connection = Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=trust))
+    await connection.write(b"GET /readyz HTTP/1.1\r\nhost: door\r\n\r\n")
+    answer = await connection.receive()
+    await connection.close()
+    return answer
+
+
+async def test_one_that_starts_while_the_configurations_are_gone_waits_and_says_why():
+    client = FakeClient()
+    client.fail(ForbiddenError("cannot create"), verb="create", plural=BOTH[0].plural, times=1_000)
+    client.fail(ForbiddenError("cannot create"), verb="create", plural=BOTH[1].plural, times=1_000)
+    late = policy("late", validations=[{"expression": "false"}], inject={"queueName": "a"})
+    await client.create(POLICIES, late, into=dict)
+
+    async with running(client) as (door, port):
+        code, why = await readiness(port)
+        assert (code, why.decode()) == (503, f"{NOT_REGISTERED}\n")
+        gauge = "policyd_missing_configurations_count"
+        assert door.metrics.registry.get_sample_value(gauge) == 2
+
+        for resource in BOTH:
+            client.store.create(resource, {"metadata": {"name": NAME}})
+        door.policies_changed.set()
+
+        async def ready():
+            return (await readiness(port))[0] == 200
+
+        await until(ready)
+        assert all([await webhooks(client, resource) for resource in BOTH])
+        assert door.metrics.registry.get_sample_value(gauge) == 0
+
+        for resource in BOTH:
+            await client.delete(resource, NAME)
+        door.policies_changed.set()
+
+        async def noticed():
+            return door.metrics.registry.get_sample_value(gauge) == 2
+
+        await until(noticed)
+        assert await ready(), "who answered before is there when they are back"
 
 
 async def test_a_secret_that_cannot_be_used_ends_it_before_it_answers():

@@ -2,12 +2,18 @@
 
 import base64
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.certificates import Authority
-from policyd.kube.errors import AlreadyExistsError, ConflictError, InvalidError
+from policyd.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+)
 from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -56,6 +62,10 @@ def registration(**changes):
         endpoint=SERVICE, rules=rules, own_namespace="queue", timeout_seconds=3, ca_bundle_pem=b"ca"
     )
     return replace(base, **changes)
+
+
+async def wanted(ca_bundle_pem, **changes):
+    return registration(ca_bundle_pem=ca_bundle_pem, **changes)
 
 
 def test_the_mutating_configuration():
@@ -176,7 +186,7 @@ def test_a_url_stands_for_a_service():
 class TestPublication:
     async def test_configurations_are_made_once_and_mended_when_somebody_changed_them(self):
         client = FakeClient()
-        publication = Publication(client, lambda ca: registration(ca_bundle_pem=ca))
+        publication = Publication(client, wanted)
         authority = Authority.create(now=1_800_000_000.0).certificate_pem
 
         assert await publication.publish(authority) == {authority}
@@ -198,7 +208,7 @@ class TestPublication:
     )
     async def test_another_replica_may_be_faster(self, error, verb):
         client = FakeClient()
-        publication = Publication(client, lambda ca: registration(ca_bundle_pem=ca))
+        publication = Publication(client, wanted)
         if verb == "patch":
             await publication.publish(b"")
             await client.patch(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, {"webhooks": []}, into=dict)
@@ -210,11 +220,32 @@ class TestPublication:
         made = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
         assert made["webhooks"]
 
+    async def test_those_that_are_gone_and_not_ours_to_make_are_named_until_they_are_back(self):
+        client = FakeClient()
+        publication = Publication(client, wanted)
+        client.fail(ForbiddenError("cannot create"), verb="create", times=3)
+
+        await publication.publish(b"")
+        assert publication.missing == (
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+        )
+        empty = {"metadata": {"name": NAME}}
+        client.store.create(MUTATING_WEBHOOK_CONFIGURATIONS, empty)
+        await publication.publish(b"")
+        assert publication.missing == ("ValidatingWebhookConfiguration",)
+
+        client.store.create(VALIDATING_WEBHOOK_CONFIGURATIONS, empty)
+        await publication.publish(b"")
+        assert publication.missing == ()
+        made = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        assert made["webhooks"]
+
     async def test_conditions_that_the_api_server_does_not_know_are_left_out(self):
         client = FakeClient()
         conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
         rules = door_rules([conditional], queue=False)
-        publication = Publication(client, lambda ca: registration(rules=rules))
+        publication = Publication(client, partial(wanted, rules=rules))
         client.fail(InvalidError("no such function"), verb="create")
 
         await publication.publish(b"")
@@ -229,7 +260,7 @@ class TestPublication:
     async def test_what_somebody_else_wrote_into_a_bundle_is_no_trust_in_us(self):
         client = FakeClient()
         authority = Authority.create(now=1_800_000_000.0).certificate_pem
-        await Publication(client, lambda ca: registration(ca_bundle_pem=ca)).publish(authority)
+        await Publication(client, wanted).publish(authority)
         current = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
         current["webhooks"][0]["clientConfig"]["caBundle"] = "bm9uc2Vuc2U="
         await client.replace(MUTATING_WEBHOOK_CONFIGURATIONS, current, into=dict)

@@ -47,7 +47,7 @@ class Replica:
         self.run = self._certificate.run
 
 
-def wanted(ca_bundle_pem):
+async def wanted(ca_bundle_pem):
     return Registration(
         endpoint=ENDPOINT,
         rules=DoorRules(),

@@ -1,0 +1,42 @@
+"""Rules are derived beside the reviews, and once."""
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.webhooks.policies import policy, rule
+from webhooks.calls import DoorRules
+from webhooks.rules import Rules
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_loop_goes_on_while_rules_are_derived():
+    let = threading.Event()
+
+    def derive(_policies):
+        assert let.wait(10)
+        return DoorRules()
+
+    deriving = asyncio.create_task(Rules(derive).of(()))
+    await asyncio.sleep(0.01)
+
+    assert not deriving.done()
+    let.set()
+    assert await deriving == DoorRules()
+
+
+async def test_the_same_policies_are_looked_at_once_and_others_anew():
+    seen = []
+
+    def derive(policies):
+        seen.append(policies)
+        return DoorRules()
+
+    rules, one, other = Rules(derive), (policy(rule(), inject=True),), ()
+
+    await asyncio.gather(rules.of(one), rules.of(one))
+    await rules.of(other)
+
+    assert seen == [one, other]
