@@ -2,20 +2,27 @@
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import click
 
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
-from policyd.cli.files import PATH, load
+from policyd.cli.files import PATH, load_documents, read_objects
 from policyd.cli.report import as_json, count, show_all
 from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
 from policyd.engine.conflicts import conflicts
 from policyd.engine.dialects import Dialect
+from policyd.engine.documents import Document
+from policyd.engine.findings import Finding
+from policyd.engine.lint import lint, lint_document
 from policyd.engine.load import Loaded
 
 VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
+
+_NEWEST = ("1.36", "1.37")
+"""Versions that differ, and between which clusters are to be moved now."""
 
 
 @click.command("check")
@@ -54,8 +61,9 @@ def command(
       policyd check -o json policies/ | jq '.findings[].message'
       policyd check -o sarif policies/ > policyd.sarif
     """
-    loaded = load(paths, Dialect(VERSIONS_BY_NAME[kubernetes]))
-    doubts = conflicts(loaded.policies, loaded.bindings)
+    documents, unreadable = read_objects(paths)
+    loaded = load_documents(documents, unreadable, Dialect(VERSIONS_BY_NAME[kubernetes]))
+    doubts = [*_doubts(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     loaded = replace(loaded, findings=(*loaded.findings, *doubts))
     if output == "json":
         policies = [{"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.policies]
@@ -70,6 +78,28 @@ def command(
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     sys.exit(1 if any(finding.severity == "error" for finding in loaded.findings) else 0)
+
+
+def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
+    """Yield what may be wrong with policies that can be used."""
+    for document in documents:
+        yield from lint_document(document)
+    for policy in loaded.policies:
+        yield from lint(policy)
+    yield from conflicts(loaded.policies, loaded.bindings)
+
+
+def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -> Iterator[Finding]:
+    """Yield what the newest versions of Kubernetes would find, and the chosen one does not."""
+    known = {finding.message for finding in loaded.findings}
+    for name in _NEWEST:
+        if name == kubernetes:
+            continue
+        there = load_documents(documents, (), Dialect(VERSIONS_BY_NAME[name]))
+        for finding in there.findings:
+            if finding.message not in known and finding.severity == "error":
+                message = f"under Kubernetes {name}: {finding.message}"
+                yield replace(finding, message=message, severity="warning", rule="dialect")
 
 
 def _entries(loaded: Loaded) -> list[Entry]:

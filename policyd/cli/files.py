@@ -1,7 +1,7 @@
 """The files that commands are given: paths, folders, standard input."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.dialects import Dialect
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
-from policyd.engine.load import Loaded, gather, load_policies
+from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.errors import system_reason
 from policyd.policy_files import policy_files
 
@@ -67,7 +67,18 @@ DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
 
 def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
     """Load all files; of two policies with one name the later is used, which is a finding."""
-    loaded = gather(load_policies(text, name, dialect) for name, text in texts(paths))
+    return _checked(gather(load_policies(text, name, dialect) for name, text in texts(paths)))
+
+
+def load_documents(
+    documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
+) -> Loaded:
+    """Load what was read; of two policies with one name the later is used, which is a finding."""
+    parts = [load_document(document, dialect) for document in documents]
+    return _checked(gather([Loaded(findings=tuple(unreadable)), *parts]))
+
+
+def _checked(loaded: Loaded) -> Loaded:
     policies: dict[str, CompiledPolicy] = {}
     findings = list(loaded.findings)
     for policy in loaded.policies:

@@ -12,6 +12,11 @@ _WIDEST: Final = 160
 RULES: Final[Mapping[str, str]] = {
     "policy": "what keeps a policy from being used as it is meant",
     "conflict": "two policies that write the same field differently",
+    "never-true": "a match that nothing can pass",
+    "unknown": "a resource that does not exist",
+    "null-unsafe": "a match condition that fails where an optional field is missing",
+    "failure-policy": "a policy that does not say what becomes of what it cannot evaluate",
+    "dialect": "an expression that another version of Kubernetes takes otherwise",
     "case": "a case that went otherwise than it says",
     "coverage": "a validation that no case violates",
     "warning": "what a policy warns of, and lets pass",

@@ -12,6 +12,7 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: few}
 spec:
+  failurePolicy: Fail
   paramKind: {apiVersion: v1, kind: ConfigMap}
   matchConstraints:
     resourceRules:

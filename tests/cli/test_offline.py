@@ -100,6 +100,25 @@ def test_two_policies_of_one_name_are_a_finding(folder):
     assert "policy `good` is also in" in result.stderr
 
 
+def test_check_says_what_another_version_of_kubernetes_takes_otherwise():
+    text = GOOD.replace("pod.gpus() <= 1", '"[1].includes(1)"')
+
+    result = run("check", "--kubernetes", "1.37", "-", text=text)
+
+    assert result.exit_code == 0
+    assert "warning: under Kubernetes 1.36: undeclared reference to 'includes'" in result.stderr
+
+
+def test_check_doubts_a_condition_that_fails_where_a_field_is_missing():
+    condition = "matchConditions: [{name: c, expression: \"object.metadata.labels.a == 'b'\"}]"
+    text = GOOD.replace("  inject:", f"  {condition}\n  inject:")
+
+    result = run("check", "-", text=text)
+
+    assert result.exit_code == 0
+    assert "warning: for a Pod with nothing but what it must have" in result.stderr
+
+
 def test_check_doubts_policies_that_write_one_field_differently(folder):
     (folder / "other.yaml").write_text(
         GOOD.replace("name: good", "name: other").replace(
