@@ -70,6 +70,8 @@ def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str,
     ports = free_ports(["webhooks", "health"])
     values: dict[str, object] = {
         "policies.enabled": True,
+        "webhooks.authorizer": True,
+        "webhooks.paramKinds": [{"apiGroup": "", "resource": "configmaps"}],
         "webhooks.port": ports["webhooks"],
         "webhooks.service.port": ports["webhooks"],
         "webhooks.drainSeconds": 0,

@@ -99,8 +99,51 @@ def test_what_the_policies_forbid_is_refused(whole):
         whole.api.create(pod("greedy", gpus=64))
 
 
+def test_a_policy_is_asked_with_its_params_and_may_ask_the_authorizer(limited):
+    limited.patch("ConfigMap", "time", {"data": {"of-day": "evening"}}, namespace="team-a")
+    eventually(lambda: "in the evening" in refused(limited), what="the new param counts")
+    limited.delete("PolicyBinding", "no-pods", "")
+    eventually(lambda: not refused(limited), what="nothing is bound any more")
+
+
+def refused(api):
+    """Say why a pod of a name is refused; nothing if it is not."""
+    try:
+        api.create(pod("plain", gpus=0), dry_run=True)
+    except Refused as refusal:
+        return refusal.message
+    return ""
+
+
+@pytest.fixture(scope="session")
+def limited(whole):
+    """A policy that refuses what has a name of ours, by a binding, and by what users may do."""
+    meta = {"apiVersion": "policyd.io/v1alpha1", "metadata": {"name": "no-pods"}}
+    may = "authorizer.group('').resource('nodes').check('delete').allowed()"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule | {"resources": ["pods"]}]},
+        "matchConditions": [{"name": "plain", "expression": "object.metadata.name == 'plain'"}],
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [
+            {
+                "expression": f"params == null || !{may}",
+                "messageExpression": "'no pods in the ' + string(params.data['of-day'])",
+            }
+        ],
+    }
+    data = {"data": {"of-day": "morning"}}
+    of_day = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "time"}}
+    bound = {"policyName": "no-pods", "paramRef": {"name": "time"}}
+    whole.api.create(of_day | {"metadata": {"name": "time", "namespace": "team-a"}} | data)
+    whole.api.create(meta | {"kind": "Policy", "spec": spec})
+    whole.api.create(meta | {"kind": "PolicyBinding", "spec": bound})
+    eventually(lambda: "in the morning" in refused(whole.api), what="the binding's param counts")
+    return whole.api
+
+
 @pytest.mark.parametrize("account", [WEBHOOKS, CONTROLLER])
-def test_every_right_is_needed_and_none_is_lacking(whole, deeds, account):
+def test_every_right_is_needed_and_none_is_lacking(whole, deeds, limited, account):
     given = rights.given(whole.control_plane, account)
     refused = rights.used(whole.folder, account, allowed=False)
     unused = given - rights.used(whole.folder, account)
@@ -116,6 +159,8 @@ SELDOM = {
     },
     CONTROLLER: {
         Right("kueue.x-k8s.io", "workloads", "get"): "after a conflict",
+        Right("kueue.x-k8s.io", "clusterqueues", "get"): "after a conflict",
+        Right("kueue.x-k8s.io", "resourceflavors", "get"): "after a conflict",
         Right("batch", "jobs/finalizers", "update"): "checked where owners of workloads are",
         Right("", "pods/finalizers", "update"): "checked where owners of workloads are",
     },
@@ -150,6 +195,22 @@ def everything(api):
     api.delete("Job", "first", "team-a")
     eventually(lambda: finished(api, "second"), what="the second job is complete")
     eventually(lambda: counted(api), what="an event is counted")
+    come_and_go(api)
+
+
+def come_and_go(api):
+    """Have a queue and its flavor deleted, which the controller lets go."""
+    meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "short-lived"}}
+    quota = {"name": "cpu", "nominalQuota": "1"}
+    flavors = [{"name": "short-lived", "resources": [quota]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    spec = {"spec": {"resourceGroups": groups, "namespaceSelector": {}}}
+    api.create(meta | {"kind": "ResourceFlavor", "spec": {}})
+    api.create(meta | {"kind": "ClusterQueue"} | spec)
+    for kind in ("ClusterQueue", "ResourceFlavor"):
+        assert api.get(kind, "short-lived", "")["metadata"]["finalizers"]
+        api.delete(kind, "short-lived", "")
+        eventually(lambda kind=kind: not api.exists(kind, "short-lived", ""), what=f"{kind} goes")
 
 
 def stop_and_go(api):

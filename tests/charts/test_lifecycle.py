@@ -2,7 +2,10 @@
 
 import copy
 import json
+import ssl
 from contextlib import ExitStack
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -10,7 +13,7 @@ import yaml
 from tests.charts import release
 from tests.charts.conftest import WEBHOOKS, installation
 from tests.charts.release import CHART, NAMESPACE, RELEASE
-from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
+from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD, HOST
 from tests.scenarios.api import Refused, eventually
 from tests.scenarios.objects import pod
 
@@ -42,6 +45,18 @@ def registered(control_plane):
         for kind in CONFIGURATIONS
         for name in release.names(release.objects(control_plane, kind))
     ]
+
+
+def unready(running):
+    """Say why the webhooks are not ready; nothing if they are, or do not answer yet."""
+    port = running.values["webhooks.port"]
+    try:
+        urlopen(f"https://{HOST}:{port}/readyz", context=ssl._create_unverified_context())
+    except HTTPError as error:
+        return error.read().decode()
+    except URLError:
+        pass
+    return ""
 
 
 def certificate(control_plane):
@@ -102,10 +117,14 @@ def test_the_way_out_stays_open_until_an_upgrade(running):
         control_plane.kubectl("delete", kind, DOOR)
     api.delete("Policy", "closed")
     api.create(refuse_all("closed-again"))
-    eventually(lambda: "registration_failed" in running.door.log.read_text(), what="it may not")
+    eventually(lambda: "configurations_missing" in running.door.log.read_text(), what="it may not")
 
     assert registered(control_plane) == []
     assert refused(api) == ""
+
+    running.door.stop()
+    running.door.start()
+    eventually(lambda: "`helm upgrade` brings them back" in unready(running), what="it says why")
 
     running.helm("upgrade", RELEASE, CHART, *release.set_values(running.values))
 

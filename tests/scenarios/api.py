@@ -32,6 +32,7 @@ PATHS = {
     "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads",
     "WorkloadPriorityClass": "apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses",
     "Policy": "apis/policyd.io/v1alpha1/policies",
+    "PolicyBinding": "apis/policyd.io/v1alpha1/policybindings",
 }
 PATCH_TYPES = {
     "json": "application/json-patch+json",
