@@ -6,6 +6,9 @@ the same range, so that nothing a user writes can overflow into a smaller number
 
 import math
 from collections.abc import Mapping
+from typing import TypeVar
+
+K = TypeVar("K")
 
 UNLIMITED = 2**63 - 1
 """As quota: no limit. As a request: the most that can be asked for."""
@@ -35,6 +38,15 @@ def request_amount(value: int) -> int:
 def add(left: int, right: int) -> int:
     """Add two amounts of quota; UNLIMITED stays what it is."""
     return max(_SMALLEST, min(left + right, UNLIMITED))
+
+
+def total_of(*parts: Mapping[K, int]) -> dict[K, int]:
+    """Return the sums of what all parts have by the same key."""
+    total: dict[K, int] = {}
+    for part in parts:
+        for key, amount in part.items():
+            total[key] = total.get(key, 0) + amount
+    return total
 
 
 def subtract(left: int, right: int) -> int:

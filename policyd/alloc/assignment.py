@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.attempt import Attempt, GroupResult, Mode, SearchResult, missing_quota
 from policyd.alloc.offers import GroupRequests
 from policyd.alloc.quota import QuotaTree
@@ -76,7 +77,8 @@ class Assignment:
             if search.attempt is not None:
                 self.level = max(self.level, search.attempt.borrowing)
             if search.offer is not None:
-                self.charges = _sum(self.charges, search.offer.charges)
+                more = search.offer.charges
+                self.charges = total_of(self.charges, more) if self.charges else more
 
     @property
     def refusal(self) -> Refusal:
@@ -207,12 +209,3 @@ def plain_assignment(requests: tuple[GroupRequests, ...]) -> Assignment | None:
             return None
         assignment.add(result)
     return assignment
-
-
-def _sum(left: dict[int, int], right: dict[int, int]) -> dict[int, int]:
-    if not left:
-        return right
-    total = dict(left)
-    for cell, amount in right.items():
-        total[cell] = total.get(cell, 0) + amount
-    return total

@@ -5,6 +5,7 @@ done once for all workloads that ask the same, and again only when the queue cha
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from policyd.alloc.amount import request_amount
@@ -188,26 +189,12 @@ class Demand:
 
 def demand_of(workload: Workload, counts: Sequence[int] = ()) -> object:
     """Return what is equal for workloads that ask the same of a queue."""
-    return (
-        tuple(counts),
-        workload.allowed_flavors,
-        tuple(
-            [
-                (
-                    p.name,
-                    p.count,
-                    p.minimum,
-                    p.group,
-                    p.placed,
-                    p.tolerations,
-                    p.affinity,
-                    *sorted(p.requests.items()),
-                    *sorted(p.node_selector.items()),
-                )
-                for p in workload.pod_sets
-            ]
-        ),
-    )
+    return tuple(counts), workload.allowed_flavors, tuple([_asked_by(p) for p in workload.pod_sets])
+
+
+def _asked_by(p: PodSet) -> tuple[object, ...]:
+    plain = p.name, p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
+    return *plain, *sorted(p.requests.items()), *sorted(p.node_selector.items())
 
 
 def replacing(requests: Requests, admission: Admission) -> Requests:
@@ -229,13 +216,7 @@ def replacing(requests: Requests, admission: Admission) -> Requests:
             for resource in offer.resources
             if old.flavors.get(resource, offer.name) != offer.name
         )
-        return Offer(
-            offer.name,
-            offer.resources,
-            charges,
-            obstacles=offer.obstacles or others,
-            barred=offer.barred,
-        )
+        return replace(offer, charges=charges, obstacles=offer.obstacles or others)
 
     return requests.with_offers(less)
 

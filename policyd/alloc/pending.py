@@ -12,6 +12,7 @@ others are parked too, when they are looked at.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from policyd.alloc.assignment import Progress
 from policyd.alloc.line import Line, Rank
@@ -87,6 +88,7 @@ def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: boo
     return not strict and reason not in _RETRIED and progress is None
 
 
+@dataclass(slots=True, eq=False)
 class PendingQueue:
     """Workloads of one ClusterQueue that wait for quota.
 
@@ -95,28 +97,18 @@ class PendingQueue:
     LocalQueue where usage orders these, else there is one.
     """
 
-    __slots__ = (
-        "_demands",
-        "_hopeless",
-        "_latest",
-        "_line",
-        "_lines",
-        "_parked",
-        "_preemptor",
-        "_tickets",
-        "_usage",
-    )
+    _tickets: dict[str, Ticket] = field(default_factory=dict)
+    _parked: dict[str, Ticket] = field(default_factory=dict)
+    _demands: dict[object, Demand] = field(default_factory=dict)
+    _lines: dict[str, Line[Ticket]] = field(default_factory=dict)
+    _usage: Mapping[str, float] | None = None
+    _hopeless: dict[tuple[int, Demand], ConditionReason] = field(default_factory=dict)
+    _preemptor: str = ""
+    _latest: Ticket | None = None
+    _line: Line[Ticket] = field(default_factory=Line)
 
-    def __init__(self) -> None:
-        self._tickets: dict[str, Ticket] = {}
-        self._parked: dict[str, Ticket] = {}
-        self._demands: dict[object, Demand] = {}
-        self._line = Line[Ticket]()
-        self._lines = {"": self._line}
-        self._usage: Mapping[str, float] | None = None
-        self._hopeless: dict[tuple[int, Demand], ConditionReason] = {}
-        self._preemptor = ""
-        self._latest: Ticket | None = None
+    def __post_init__(self) -> None:
+        self._lines[""] = self._line
 
     def __len__(self) -> int:
         return len(self._tickets)

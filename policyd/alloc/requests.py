@@ -1,6 +1,7 @@
 """What a workload asks of a queue, worked out once: which cells, and how much of each."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from policyd.alloc.assignment import Assignment, plain_assignment
 from policyd.alloc.offers import GroupRequests, Offer
@@ -39,12 +40,9 @@ class Requests:
 
     def with_offers(self, change: Callable[[GroupRequests, Offer], Offer]) -> "Requests":
         """Return the same requests, with each offer changed."""
-        groups = tuple(
-            GroupRequests(
-                group.pod_sets,
-                tuple(tuple(change(group, offer) for offer in each) for each in group.searches),
-                group.uncovered,
-            )
-            for group in self.groups
-        )
-        return Requests(groups, self.demand)
+
+        def changed(group: GroupRequests) -> GroupRequests:
+            searches = [tuple(change(group, offer) for offer in each) for each in group.searches]
+            return replace(group, searches=tuple(searches))
+
+        return Requests(tuple(map(changed, self.groups)), self.demand)

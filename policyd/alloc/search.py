@@ -6,6 +6,7 @@ fits, the best one seen is kept, because quota may be waited for in it, or taken
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from policyd.alloc.assignment import Assignment, Progress
@@ -234,4 +235,4 @@ def _pinned(offers: tuple[Offer, ...], pin: str | None) -> tuple[Offer, ...]:
 
 def _barred(offer: Offer) -> Offer:
     why = Unsuitable(kind="NotNominated", name=offer.name, detail=offer.resources[0])
-    return Offer(offer.name, offer.resources, offer.charges, obstacles=(why,), barred=True)
+    return replace(offer, obstacles=(why,), barred=True)

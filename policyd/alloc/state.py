@@ -7,6 +7,7 @@ parked workloads of the whole tree.
 
 from collections.abc import Iterator
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.hierarchy import Node, descendants
@@ -148,25 +149,23 @@ class State:
 
     def using(self, flavor: str) -> list[ClusterQueue]:
         """Return the queues that have quota for a flavor."""
-        queues = self.queues.values()
-        return [
-            queue for queue in queues if queue.spec is not None and flavor in queue.spec.flavors
-        ]
+        return [q for q in self.queues.values() if q.spec is not None and flavor in q.spec.flavors]
 
     def awaits_pods(self) -> bool:
         """Tell whether somebody holds quota whose pods are not ready."""
-        holdings = (each for queue in self.queues.values() for each in queue.holdings.values())
-        return any(not holding.workload.ready for holding in holdings)
+        return any(not holding.workload.ready for holding in self._holdings())
+
+    def _holdings(self) -> Iterator[Holding]:
+        return (each for queue in self.queues.values() for each in queue.holdings.values())
 
     def usage_of(self, local_queue: str) -> dict[str, int]:
         """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
-        total: dict[str, int] = {}
-        for queue in self.queues.values():
-            for holding in queue.holdings.values():
-                if holding.workload.local_queue == local_queue and holding.workload.admitted:
-                    for name, amount in holding.admission.totals().items():
-                        total[name] = total.get(name, 0) + amount
-        return nanos(total)
+        used = (
+            holding.admission.totals()
+            for holding in self._holdings()
+            if holding.workload.local_queue == local_queue and holding.workload.admitted
+        )
+        return nanos(total_of(*used))
 
     # What is decided.
 

@@ -4,10 +4,10 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from policyd.alloc.amount import format_amount
+from policyd.alloc.amount import format_amount, total_of
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.hierarchy import descendants
-from policyd.alloc.queue import ClashReason, FlavorResource
+from policyd.alloc.queue import ClashReason
 from policyd.alloc.reasons import MissingQuota, Refusal
 from policyd.alloc.state import State
 from policyd.alloc.value import Value
@@ -211,13 +211,9 @@ def _troubles(queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
 
 
 def _uses(queue: ClusterQueue, holdings: Iterable[Holding]) -> tuple[Use, ...]:
-    reserved: dict[FlavorResource, int] = {}
-    admitted: dict[FlavorResource, int] = {}
-    for holding in holdings:
-        for flavor_resource, amount in holding.admission.usage().items():
-            reserved[flavor_resource] = reserved.get(flavor_resource, 0) + amount
-            if holding.workload.admitted:
-                admitted[flavor_resource] = admitted.get(flavor_resource, 0) + amount
+    usages = [(holding.admission.usage(), holding.workload.admitted) for holding in holdings]
+    reserved = total_of(*(usage for usage, _ in usages))
+    admitted = total_of(*(usage for usage, runs in usages if runs))
     spec = queue.spec
     if spec is None:
         return ()

@@ -14,6 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from math import inf
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.settings import AdmissionFairSharing
 
 Nanos = Mapping[str, int]
@@ -38,21 +39,13 @@ def weight_of_now(seconds: float, half_life: float) -> float:
 
 def decayed(consumed: Nanos, usage: Nanos, share: float) -> dict[str, int]:
     """Return history moved towards `usage`, of which it is made up to `share` afterwards."""
-    return _sum(_scaled(consumed, 1.0 - share), _scaled(usage, share))
+    return total_of(_scaled(consumed, 1.0 - share), _scaled(usage, share))
 
 
 def _scaled(amounts: Nanos, factor: float) -> dict[str, int]:
     # By the shortest decimal that means the number, as Kueue's decimals are made.
     exact = Fraction(Decimal(repr(factor)))
     return {name: int(amount * exact) for name, amount in amounts.items()}
-
-
-def _sum(*parts: Nanos) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total
 
 
 @dataclass(slots=True)
@@ -72,7 +65,7 @@ class Entry:
     @property
     def penalty(self) -> dict[str, int]:
         """What all penalties come to."""
-        return _sum(*self.penalties.values())
+        return total_of(*self.penalties.values())
 
 
 class UsageLedger:
@@ -133,7 +126,7 @@ class UsageLedger:
         """
         entry = self.entries[queue]
         self._move(entry, usage, now)
-        entry.consumed = _sum(entry.consumed, entry.penalties.pop(workload))
+        entry.consumed = total_of(entry.consumed, entry.penalties.pop(workload))
         self._weigh(queue)
 
     def sample(self, queue: str, usage: Nanos, now: float) -> Entry:
@@ -153,7 +146,7 @@ class UsageLedger:
 
     def _weigh(self, queue: str) -> None:
         weight, entry = self._weights.get(queue, 1.0), self.entries.get(queue)
-        used = {} if entry is None else _sum(entry.consumed, entry.penalty)
+        used = {} if entry is None else total_of(entry.consumed, entry.penalty)
         weights = self.rules.weights
         total = sum(weights.get(name, 1.0) * amount / _NANO for name, amount in used.items())
         self.usage[queue] = total / weight if weight > 0 else inf

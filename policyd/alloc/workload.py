@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from policyd.alloc.amount import request_amount
+from policyd.alloc.amount import request_amount, total_of
 from policyd.alloc.flavor import Term, Toleration
 from policyd.alloc.value import Value
 
@@ -70,20 +70,16 @@ class Admission(Value, frozen=True):
 
         A resource without a flavor is not charged.
         """
-        charged: dict[tuple[str, str], int] = {}
-        for pod_set in self.pod_sets:
-            for resource, flavor in pod_set.flavors.items():
-                amount = pod_set.usage.get(resource, 0)
-                charged[flavor, resource] = charged.get((flavor, resource), 0) + amount
-        return charged
+        return total_of(
+            *(
+                {(flavor, name): each.usage.get(name, 0) for name, flavor in each.flavors.items()}
+                for each in self.pod_sets
+            )
+        )
 
     def totals(self) -> dict[str, int]:
         """Return what all pod sets use, by resource, whatever the flavor."""
-        total: dict[str, int] = {}
-        for pod_set in self.pod_sets:
-            for resource, amount in pod_set.usage.items():
-                total[resource] = total.get(resource, 0) + amount
-        return total
+        return total_of(*(pod_set.usage for pod_set in self.pod_sets))
 
 
 class Objection(Value, frozen=True):
