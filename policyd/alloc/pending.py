@@ -31,6 +31,7 @@ _SHARED: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"
 """Failures that anybody would meet who asks for the same."""
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """A workload's place in its queue, and what it asks of the queue.
 
@@ -44,26 +45,20 @@ class Ticket:
         preemptor: Whether it is the latest of its queue for which others were preempted.
     """
 
-    __slots__ = (
-        "_asks",
-        "gone",
-        "parked",
-        "plain",
-        "preemptor",
-        "progress",
-        "rank",
-        "workload",
-    )
+    workload: Workload
+    _asks: Demand
+    plain: bool = field(init=False)
+    rank: Rank = field(init=False)
+    gone: bool = False
+    parked: bool = field(init=False)
+    progress: Progress | None = None
+    preemptor: bool = False
 
-    def __init__(self, workload: Workload, asks: Demand | None = None) -> None:
-        self._asks = asks or Demand(demand_of(workload))
-        self.workload = workload
+    def __post_init__(self) -> None:
+        workload = self.workload
         self.plain = workload.objection is None and not workload.replaces
-        self.rank: Rank = (-workload.priority, workload.queued_at, workload.uid, workload.key)
-        self.gone = False
+        self.rank = -workload.priority, workload.queued_at, workload.uid, workload.key
         self.parked = workload.backing_off
-        self.progress: Progress | None = None
-        self.preemptor = False
 
     @property
     def demand(self) -> tuple[int, Demand]:

@@ -9,7 +9,6 @@ FlavorResource = tuple[str, str]
 
 FungibilityPolicy = Literal["MayStopSearch", "TryNextFlavor"]
 
-
 ClashReason = Literal[
     "MultipleMultiKueueAdmissionChecks",
     "MultiKueueAdmissionCheckAppliedPerFlavor",

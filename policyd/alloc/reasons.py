@@ -14,13 +14,11 @@ from policyd.alloc.workload import ConditionReason
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 """Kueue's message for a workload that had room until an earlier one of the same cycle took it."""
 
-
 TARGETS_TAKEN = "Workload has overlapping preemption targets with another workload"
 """Kueue's message for a workload whose victims another one preempts in the same cycle."""
 
 WILL_FIT_AFTER_OTHERS = f"{TARGETS_TAKEN}, but will fit after these preemptions complete"
 """Kueue's message for one that will have room thanks to the other's victims."""
-
 
 AWAITS_PODS = "waiting for all admitted workloads to be in PodsReady condition"
 """Kueue's message where nobody is admitted before all who are run."""

@@ -92,7 +92,7 @@ class State:
         queue.pending.order_by(self.local_usage if self.ledger and spec.by_usage else None)
         node.weight = spec.weight
         self._stir(node)
-        self._outdate(queue)
+        self._outdated[queue.name] = queue
         if missing:
             for holding in queue.holdings.values():
                 self._charge(node, holding)
@@ -309,13 +309,10 @@ class State:
         if queue.spec is None and not queue.pending and not queue.holdings:
             del self.queues[queue.name]
 
-    def _outdate(self, queue: ClusterQueue) -> None:
-        self._outdated[queue.name] = queue
-
     def _flavor_changed(self, name: str) -> None:
         self.revision += 1
         for queue in self.using(name):
-            self._outdate(queue)
+            self._outdated[queue.name] = queue
             self._stir(queue.node)
 
     def _stir(self, node: Node | None) -> None:

@@ -5,7 +5,7 @@ from policyd.alloc.attempt import Mode
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import Entry, in_turn, reserved_charges
 from policyd.alloc.nominate import still_valid
-from policyd.alloc.options import replacing
+from policyd.alloc.options import Demand, demand_of, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
 from policyd.alloc.settings import AdmissionFairSharing, Gates, Settings
@@ -23,13 +23,17 @@ def run_order(path):
     return run_table(path, _order)
 
 
+def ticket_of(workload):
+    return Ticket(workload, Demand(demand_of(workload)))
+
+
 def _order(case):
     by_creation = case.input["workloadOrdering"].get("PodsReadyRequeuingTimestamp") == "Creation"
     gates = Gates.of(case.gates)
     cluster = Cluster(Settings(gates=gates, requeues_by_creation=by_creation))
     entries = []
     for each in case.input["input"]:
-        ticket = Ticket(cluster.value(each["Obj"], "queue"))
+        ticket = ticket_of(cluster.value(each["Obj"], "queue"))
         ticket.preemptor = each.get("IsPreemptor", False)
         assignment = Assignment()
         assignment.level = (each.get("assignment") or {}).get("Borrowing", 0)
@@ -82,7 +86,7 @@ def _borrowing(case):
     level, plain_one, other = case.input["borrowing"], Assignment(), Assignment()
     other.level = level
     value = Cluster().value({"metadata": {"name": "a"}, "spec": {}}, "queue")
-    entries = [Entry(Ticket(value), None, None, each) for each in (other, plain_one)]
+    entries = [Entry(ticket_of(value), None, None, each) for each in (other, plain_one)]
     found = in_turn(entries, Gates())[0].assignment is plain_one
     return "" if found == case.want["want"] else f"got {found}"
 
