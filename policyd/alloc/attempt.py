@@ -12,7 +12,6 @@ from policyd.alloc.reasons import (
     Unsuitable,
     least_severe,
     most_severe,
-    obstacle_reason,
 )
 
 
@@ -135,7 +134,7 @@ class GroupResult:
     def reason(self) -> NoFitReason:
         """Say in one word why no flavor fits, if none does."""
         by_search = [
-            [most_severe([obstacle_reason(o) for o in attempt.obstacles]) for attempt in tried]
+            [most_severe([o.reason for o in attempt.obstacles]) for attempt in tried]
             for search in self.searches
             if (tried := [attempt for attempt in search.attempts if attempt.mode is Mode.NO_FIT])
         ]

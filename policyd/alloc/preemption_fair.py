@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from policyd.alloc.fair_sharing import Share, Shares, share_of
 from policyd.alloc.hierarchy import Node, descendants
-from policyd.alloc.ladder import Key, Ladder
+from policyd.alloc.ladder import Key, Ladder, above
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption_search import Candidate, Search, Victim, in_order
 from policyd.alloc.settings import Strategy
@@ -58,9 +58,8 @@ class FairSearch:
         self.passed_over: list[Candidate] = []
         self._below: dict[Node, Node] = {}
         node = search.node
-        while node.parent is not None:
-            self._below[node.parent] = node
-            node = node.parent
+        for cohort in above(node):
+            self._below[cohort], node = node, cohort
 
     def fits(self) -> bool:
         """Tell whether the claim, counted as used, is not more than there is."""

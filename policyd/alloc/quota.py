@@ -288,10 +288,10 @@ class QuotaTree:
             cell = len(self.usage)
             self.node.append(node)
             self.names.append(flavor_resource)
-            self.parent.append(NOWHERE)
-            self.pool.append(NOWHERE)
             self.borrowing_limit.append(None)
             self.ceiling.append(UNLIMITED)
+            for column in (self.parent, self.pool):
+                column.append(NOWHERE)
             for column in (self.nominal, self.subtree, self.guaranteed, self.potential, self.usage):
                 column.append(0)
         node.cells[flavor_resource] = cell

@@ -5,7 +5,7 @@ says. Texts are made when they are asked for: most refusals are never read.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from policyd.alloc.amount import format_amount
 from policyd.alloc.value import Value
@@ -53,9 +53,14 @@ _UNSUITABLE: Mapping[UnsuitableKind, str] = {
 """Kueue's words for what no quota helps against: of a flavor, and what of it is concerned."""
 
 
+NoFitReason = Literal["NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota"]
+"""What a condition says of an obstacle."""
+
+
 class MissingQuota(Value, frozen=True):
     """There is such quota, but others use it: `missing` of it would have to become free."""
 
+    reason: ClassVar[NoFitReason] = "WaitingForQuota"
     flavor: str
     resource: str
     missing: int
@@ -75,6 +80,7 @@ class MissingQuota(Value, frozen=True):
 class OverCapacity(Value, frozen=True):
     """More is requested than the queue could ever get: `assumed` is for the pod sets before."""
 
+    reason: ClassVar[NoFitReason] = "ExceedsMaxQuota"
     flavor: str
     resource: str
     assumed: int
@@ -102,6 +108,7 @@ class Unsuitable(Value, frozen=True):
         detail: The taint, the resource or the other flavor concerned, if any is.
     """
 
+    reason: ClassVar[NoFitReason] = "NoMatchingFlavor"
     kind: UnsuitableKind
     name: str
     detail: str = ""
@@ -191,8 +198,6 @@ class Refusal:
         )
 
 
-NoFitReason = Literal["NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota"]
-
 _SEVERITY: tuple[NoFitReason, ...] = ("WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
 
 
@@ -204,14 +209,3 @@ def least_severe(reasons: list[NoFitReason]) -> NoFitReason:
 def most_severe(reasons: list[NoFitReason]) -> NoFitReason:
     """Return the reason that is farthest from being overcome; without any, no flavor matched."""
     return max(reasons, key=_SEVERITY.index, default="NoMatchingFlavor")
-
-
-def obstacle_reason(obstacle: Obstacle) -> NoFitReason:
-    """Return what a condition says of one obstacle."""
-    match obstacle:
-        case MissingQuota():
-            return "WaitingForQuota"
-        case OverCapacity():
-            return "ExceedsMaxQuota"
-        case _:
-            return "NoMatchingFlavor"

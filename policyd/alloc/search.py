@@ -7,7 +7,7 @@ fits, the best one seen is kept, because quota may be waited for in it, or taken
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from policyd.alloc.assignment import Assignment, Progress
 from policyd.alloc.attempt import Attempt, GroupResult, Mode, SearchResult
@@ -17,6 +17,8 @@ from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Unsuitable
 from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Settings
+
+T = TypeVar("T")
 
 Found = tuple[Mode, int]
 """How something would be had, and how far up the tree it would borrow."""
@@ -50,20 +52,15 @@ class Scan(NamedTuple):
 
     def start(self, group: int, search: int) -> int:
         """Return the place of the first flavor to try."""
-        if self.progress is None:
-            return 0
-        tried = self.progress.tried
-        if group >= len(tried) or search >= len(tried[group]):
-            return 0
-        return tried[group][search] + 1
+        return 0 if self.progress is None else _at(self.progress.tried, group, search, -1) + 1
 
     def pin(self, group: int, search: int) -> str | None:
         """Return the only flavor to try, None if all are, "" if none is."""
-        if self.pins is None:
-            return None
-        if group >= len(self.pins) or search >= len(self.pins[group]):
-            return ""
-        return self.pins[group][search]
+        return None if self.pins is None else _at(self.pins, group, search, "")
+
+
+def _at(table: tuple[tuple[T, ...], ...], row: int, column: int, default: T) -> T:
+    return table[row][column] if row < len(table) and column < len(table[row]) else default
 
 
 EVERYWHERE = Scan()

@@ -5,7 +5,7 @@ from policyd.alloc.attempt import Mode
 from policyd.alloc.nominate import most_pods
 from policyd.alloc.options import replacing
 from policyd.alloc.queue import Fungibility
-from policyd.alloc.reasons import most_severe, obstacle_reason
+from policyd.alloc.reasons import most_severe
 from policyd.alloc.search import better
 from policyd.alloc.workload import Admission, PodSetAssignment
 from policyd.api.quantity import parse_quantity
@@ -236,7 +236,7 @@ def _reasons(case):
     for group in found.groups:
         for attempt in (a for search in group.searches for a in search.attempts):
             if attempt.mode is Mode.NO_FIT:
-                got = most_severe([obstacle_reason(o) for o in attempt.obstacles])
+                got = most_severe([o.reason for o in attempt.obstacles])
                 name = attempt.offer.name
                 if name in wanted and got != wanted[name]:
                     return f"{name}: expected {wanted.get(name)}, got {got}"
