@@ -19,6 +19,9 @@ from policyd.errors import ConfigurationError, did_you_mean, system_reason
 PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
 
+_LISTS = frozenset({"policies", "reads"})
+"""Settings that take several values."""
+
 SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
 """What Kubernetes calls the variables it makes of each Service; a Service may be named policyd."""
 
@@ -40,6 +43,11 @@ class Settings:
 
     from_cluster: bool = False
     """Whether Policy objects of the API server apply too. Off, so that it works without one."""
+
+    reads: tuple[str, ...] = ()
+    """What Kyverno's policies may read of the API server by `resource.Get` and `resource.List`:
+    `v1/configmaps`, `apps/v1/deployments`. Watched, so that a review waits for nothing. In the
+    variable: parted by `:`."""
 
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: `KUBECONFIG`, `~/.kube/config`, or the pod's own account."""
@@ -167,7 +175,7 @@ def _service_link(variable: str, text: str) -> bool:
 
 
 def _split(name: str, text: str) -> object:
-    return tuple(filter(None, text.split(os.pathsep))) if name == "policies" else text
+    return tuple(filter(None, text.split(os.pathsep))) if name in _LISTS else text
 
 
 def _in_words(error: str) -> str:

@@ -17,6 +17,7 @@ def test_a_flag_wins_over_its_variable_and_that_over_the_default():
 def test_variables_are_read_as_what_their_fields_are():
     variables = {
         "POLICYD_POLICIES": "/etc/policies:/extra",
+        "POLICYD_READS": "v1/configmaps:apps/v1/deployments",
         "POLICYD_REGISTER": "true",
         "POLICYD_DRAIN_SECONDS": "0.5",
         "POLICYD_LOG_FORMAT": "json",
@@ -26,6 +27,7 @@ def test_variables_are_read_as_what_their_fields_are():
     settings = Settings.load(variables, {})
 
     assert settings.policies == ("/etc/policies", "/extra")
+    assert settings.reads == ("v1/configmaps", "apps/v1/deployments")
     assert (settings.register, settings.drain_seconds, settings.log_format) == (True, 0.5, "json")
 
 

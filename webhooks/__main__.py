@@ -23,6 +23,9 @@ from webhooks.door import Door, run_door
 @click.command()
 @click.option("--policies", multiple=True, metavar="PATH", help="File or folder; may be repeated.")
 @click.option("--from-cluster", is_flag=True, default=None, help="Policy objects apply too.")
+@click.option(
+    "--reads", multiple=True, metavar="VERSION/PLURAL", help="What Kyverno's policies may read."
+)
 @click.option("--kubeconfig", metavar="FILE", help="How to reach the API server.")
 @click.option("--host", help="Address to listen on.  [0.0.0.0]")
 @click.option("--port", type=int, help="Port to listen on; 0 chooses one.  [9443]")

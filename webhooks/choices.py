@@ -15,7 +15,7 @@ SERVICE_NAME = "policyd-webhooks"
 
 def needs_cluster(settings: Settings) -> bool:
     """Tell whether anything that is asked for needs an API server."""
-    return settings.from_cluster or settings.register or bool(settings.secret)
+    return settings.from_cluster or settings.register or bool(settings.secret or settings.reads)
 
 
 def certificate_files(settings: Settings) -> CertificateFiles | None:

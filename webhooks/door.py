@@ -36,11 +36,12 @@ from webhooks.health import Readiness
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
-from webhooks.params import Params
+from webhooks.params import FIRST_LIST_SECONDS, Params
 from webhooks.permissions import Permissions
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
+from webhooks.reads import ClusterObjects
 from webhooks.registration import NAME, Registration
 from webhooks.rules import Rules
 from webhooks.secret import KeptCertificate
@@ -173,11 +174,15 @@ async def _policies(door: Door, start: Start) -> Policies:
     params = Params(door.client, pace=door.pace)
     if door.client is not None:
         door.permissions = Permissions(door.client, clock=door.pace.clock)
+    reads = None
+    if door.settings.reads:
+        reads = ClusterObjects(door.api_server, door.settings.reads, pace=door.pace)
     policies = Policies(
         namespaces=door.namespaces.find if door.client else without_cluster,
         metrics=door.metrics,
         params=params,
         authorize=door.permissions.authorize if door.permissions else authorize_nobody,
+        reads=reads,
         changed=door.policies_changed.set,
     )
     paths = tuple(Path(path) for path in door.settings.policies)
@@ -197,6 +202,9 @@ async def _policies(door: Door, start: Start) -> Policies:
     if door.client is not None:
         start(params.run(lambda: policies.loaded))
         await params.first_lists()
+    if reads is not None:
+        start(reads.run())
+        await reads.first_lists(FIRST_LIST_SECONDS)
     return policies
 
 

@@ -6,150 +6,27 @@ evaluated, and its failurePolicy decides.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from typing import Any, NoReturn, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn
 
-import msgspec
 import structlog
 
 from policyd.api.kinds import resource_for_kind
-from policyd.api.meta import Json, ObjectMeta
+from policyd.api.meta import Json
 from policyd.api.policy import ParamKind
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.match import labels_of
 from policyd.engine.params import NO_PARAMS, ParamError, ParamSource
-from policyd.kube.client import Bookmark, Event, Page, Paging, Reader, Selection
-from policyd.kube.errors import ApiError, NotFoundError
-from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
-from policyd.kube.pace import Backoff, Pace
+from policyd.kube.client import Reader
+from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
+from webhooks.watched import Watch
 
 FIRST_LIST_SECONDS = 5.0
 """How long the start waits for params: those that cannot be read must not keep the door shut."""
 
 log = structlog.get_logger(__name__)
-
-
-class Param(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of any kind, whole."""
-
-    metadata: ObjectMeta
-    value: Json
-
-
-class WholeObjects:
-    """Reads a resource's objects with every field they have, but who manages which.
-
-    Lists name neither version nor kind of their items, so both are put there.
-    """
-
-    def __init__(self, reader: Reader, resource: Resource) -> None:
-        self._reader = reader
-        self._named = {"apiVersion": resource.api_version, "kind": resource.kind}
-
-    async def page(
-        self,
-        resource: Resource,
-        *,
-        into: type[Any],  # noqa: ARG002 - always a Param
-        **options: Unpack[Paging],
-    ) -> Page[Any]:
-        """Return a part of the objects."""
-        page = await self._reader.page(resource, into=dict, **options)
-        items = tuple(self._param(item) for item in page.items)
-        return Page(items, page.resource_version, page.continue_)
-
-    async def watch(
-        self,
-        resource: Resource,
-        *,
-        into: type[Any],  # noqa: ARG002 - always a Param
-        resource_version: str,
-        **selection: Unpack[Selection],
-    ) -> AsyncGenerator[Event[Any] | Bookmark, None]:
-        """Iterate over what changes."""
-        events = self._reader.watch(
-            resource, into=dict, resource_version=resource_version, **selection
-        )
-        async for event in events:
-            if isinstance(event, Bookmark):
-                yield event
-            else:
-                yield Event(event.type, self._param(event.object))
-
-    def _param(self, obj: Json) -> Param:
-        metadata = {key: given for key, given in obj["metadata"].items() if key != "managedFields"}
-        value = {**self._named, **obj, "metadata": metadata}
-        return Param(metadata=msgspec.convert(metadata, ObjectMeta), value=value)
-
-
-class Watch:
-    """The objects of one kind, by namespace and name."""
-
-    def __init__(self, reader: Reader, kind: ParamKind, *, pace: Pace) -> None:
-        self._reader = reader
-        self._kind = kind
-        self._pace = pace
-        self._informer: Informer[Param] | None = None
-        self._error: ApiError | None = None
-        self._objects: dict[str, dict[str, Json]] = {}
-        self.resource = _built_in(kind)
-        """Where the objects are; None while that is not known."""
-        self.complete = asyncio.Event()
-        """Set once all objects are known, for the first time."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why the objects are not known; None if they are."""
-        error = self._informer.last_error if self._informer else self._error
-        if self.complete.is_set() and not isinstance(error, NotFoundError):
-            return None
-        return "not listed yet" if error is None else str(error)
-
-    def of(self, namespace: str) -> dict[str, Json]:
-        """Return the objects of a namespace, by name."""
-        return self._objects.get(namespace, {})
-
-    async def run(self) -> None:
-        """Find the kind, and watch its objects."""
-        if self.resource is None:
-            self.resource = await self._found()
-        self._informer = informer = Informer(
-            WholeObjects(self._reader, self.resource),
-            self.resource,
-            into=Param,
-            on_change=self._take,
-            pace=self._pace,
-        )
-        running = asyncio.ensure_future(informer.run())
-        try:
-            await informer.synced.wait()
-            self.complete.set()
-            await running
-        finally:
-            running.cancel()
-
-    async def _found(self) -> Resource:
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, chance=self._pace.chance)
-        while True:
-            try:
-                for resource in await self._reader.served(self._kind.api_version):
-                    if resource.kind == self._kind.kind:
-                        return resource
-                self._error = NotFoundError("no such kind is served")
-            except ApiError as error:
-                self._error = error
-            await self._pace.sleep(backoff.next())
-
-    def _take(self, old: Param | None, new: Param | None) -> None:
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        within = self._objects.setdefault(given.metadata.namespace, {})
-        if new is None:
-            within.pop(given.metadata.name, None)
-        else:
-            within[given.metadata.name] = new.value
 
 
 class Params:
@@ -220,7 +97,7 @@ class Params:
                 picked[name] = obj
         return [picked[name] for name in sorted(picked)]
 
-    def _served(self, kind: ParamKind, namespace: str) -> dict[str, Json]:
+    def _served(self, kind: ParamKind, namespace: str) -> Mapping[str, Json]:
         watch = self._watch(kind)
         if watch is None:
             return {}
@@ -232,7 +109,17 @@ class Params:
         if self._reader is None:
             return None
         watch, _ = self._watches.get(kind, (None, None))
-        return watch or Watch(self._reader, kind, pace=self._pace)
+        return watch or self._made(self._reader, kind)
+
+    def _made(self, reader: Reader, kind: ParamKind) -> Watch:
+        built_in = _built_in(kind)
+        return Watch(
+            reader,
+            kind.api_version,
+            lambda resource: resource.kind == kind.kind,
+            resource=built_in,
+            pace=self._pace,
+        )
 
     def _follow(self, kinds: frozenset[ParamKind], group: asyncio.TaskGroup) -> None:
         for kind in self._watches.keys() - kinds:
@@ -241,7 +128,7 @@ class Params:
         if self._reader is None:
             return
         for kind in kinds - self._watches.keys():
-            watch = Watch(self._reader, kind, pace=self._pace)
+            watch = self._made(self._reader, kind)
             self._watches[kind] = watch, group.create_task(watch.run())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from policyd.api.admission import AdmissionRequest
-from policyd.cel.kyverno import Chance
+from policyd.cel.kyverno import Chance, Resources, kyverno_values
 from policyd.clock import SystemClock
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
@@ -41,13 +41,14 @@ _DIALECT = Dialect(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
 class Policies:
     """All policies in force. A review that runs keeps the set it began with."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that policies may ask about
         self,
         *,
         namespaces: NamespaceLookup,
         metrics: DoorMetrics,
         params: Params | None = None,
         authorize: Authorize = authorize_nobody,
+        reads: Resources | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -57,12 +58,14 @@ class Policies:
             metrics: Where policies are counted.
             params: What policies are evaluated with; those of files alone if left out.
             authorize: Says what users may do.
+            reads: What Kyverno's policies may read of the cluster.
             changed: Called after each change of what is in force.
         """
         self._namespaces = namespaces
         self._metrics = metrics
         self._params = params or Params(None, pace=Pace())
         self._authorize = authorize
+        self._extra = kyverno_values(resources=reads)
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
@@ -84,6 +87,7 @@ class Policies:
                 params=self._params,
                 authorize=self._authorize,
                 now=_CLOCK.now,
+                extra=self._extra,
             )
             self._set = PolicySet(
                 chosen.values(),

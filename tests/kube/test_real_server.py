@@ -270,3 +270,24 @@ async def test_events_are_written_and_counted(client):
     (event,) = page.items
     assert (event["count"], event["message"], event["type"]) == (2, "4 GPUs missing", "Warning")
     assert recorder.left_out == 0
+
+
+async def test_discovery_tells_the_resources_of_a_version_and_where_they_live(client):
+    core, apps = await client.served("v1"), await client.served("apps/v1")
+
+    assert {CONFIG_MAPS, NAMESPACES} <= set(core)
+    assert "deployments" in {resource.plural for resource in apps}
+    assert not [resource for resource in (*core, *apps) if "/" in resource.plural]
+
+
+@pytest.mark.parametrize(
+    "api_version",
+    [
+        pytest.param("example.com/v1", id="unknown"),
+        pytest.param("../version", id="leads-elsewhere"),
+        pytest.param("", id="empty"),
+    ],
+)
+async def test_a_version_that_is_not_served_is_not_found(client, api_version):
+    with pytest.raises(NotFoundError):
+        await client.served(api_version)
