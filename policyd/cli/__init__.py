@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
     "explain": ("policyd.cli.explain:command", "Say why policies say what they say of objects."),
     "test": ("policyd.cli.test:command", "Run the cases beside policies."),
+    "replay": ("policyd.cli.replay:command", "Say what changed policies would answer otherwise."),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),

@@ -41,6 +41,13 @@ def _labels(
     return {key: text for key, _, text in pairs}
 
 
+NAMESPACE_LABELS = click.option(
+    "--namespace-labels",
+    callback=_labels,
+    metavar="KEY=VALUE,…",
+    help="Labels of the namespaces that are not among the objects.",
+)
+
 _OPTIONS = (
     click.option(
         "--operation",
@@ -49,12 +56,7 @@ _OPTIONS = (
         help="What is done with the objects.",
     ),
     click.option("-n", "--namespace", default="default", help="Namespace of objects without one."),
-    click.option(
-        "--namespace-labels",
-        callback=_labels,
-        metavar="KEY=VALUE,…",
-        help="Labels of the namespaces that are not among the objects.",
-    ),
+    NAMESPACE_LABELS,
     click.option("--user", default="someone", help="Who asks."),
     click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated."),
 )

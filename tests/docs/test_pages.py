@@ -1,9 +1,12 @@
 """What can be checked without running anything: links, YAML blocks, and that fences are seen."""
 
+import json
+
 import pytest
 import yaml
 
 from policyd.api import crd, kinds
+from policyd.api.admission import ReviewError, parse_review
 from policyd.api.configuration import check_configuration, decode_configuration
 from policyd.engine.cases import load_cases
 from policyd.engine.load import load_policies
@@ -72,6 +75,14 @@ def configuration_mistakes(document):
         return [str(error)]
 
 
+def review_mistakes(document):
+    try:
+        parse_review(json.dumps(document).encode())
+    except ReviewError as error:
+        return [str(error)]
+    return []
+
+
 def mistakes(document):
     """Say what an object has that its kind does not know, or what its schema forbids."""
     if "cases" in document:
@@ -79,6 +90,8 @@ def mistakes(document):
     if "kind" not in document:
         return []
     api_version, kind = document["apiVersion"], document["kind"]
+    if kind == "AdmissionReview":
+        return review_mistakes(document)
     if kind == "Configuration":
         return configuration_mistakes(document)
     if (api_version, kind) in CUSTOM:

@@ -1,0 +1,213 @@
+"""`policyd replay`: recorded requests through changed policies."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+import click
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.cli.circumstances import NAMESPACE_LABELS
+from policyd.cli.files import PATH, STANDARD_INPUT, content, load, read_objects
+from policyd.cli.report import count, show_all
+from policyd.clock import SystemClock
+from policyd.engine.findings import Finding
+from policyd.engine.offline import namespace_lookup, offline_set
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.replay import (
+    Answer,
+    Difference,
+    compare,
+    read_recording,
+    recordings,
+)
+from policyd.errors import PolicydError
+
+_MANY = 200
+"""Reviews from which on a bar shows how far they are."""
+
+_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
+"""What a recording in a folder ends in; a file that is named itself may end in anything."""
+
+
+class _Given(TypedDict):
+    """What the command line says."""
+
+    recorded: tuple[str, ...]
+    policies: tuple[str, ...]
+    against: tuple[str, ...]
+    objects: tuple[str, ...]
+    namespace_labels: Mapping[str, str]
+    output: Literal["text", "json"]
+
+
+@click.command("replay")
+@click.argument("recorded", nargs=-1, required=True, type=PATH)
+@click.option(
+    "-p",
+    "--policies",
+    multiple=True,
+    required=True,
+    type=PATH,
+    help="The new policies: file or folder; may be repeated.",
+)
+@click.option(
+    "--against",
+    multiple=True,
+    type=PATH,
+    help="The old policies, instead of what was recorded; may be repeated.",
+)
+@click.option(
+    "-f",
+    "--filename",
+    "objects",
+    multiple=True,
+    type=PATH,
+    help="Namespaces and params that policies look at: file or folder.",
+)
+@NAMESPACE_LABELS
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="For people, or for programs.",
+)
+def command(**given: Unpack[_Given]) -> None:
+    r"""Say which recorded requests changed policies would answer otherwise.
+
+    RECORDED are files or folders of AdmissionReviews as the API server sends them, one a file or
+    one a line. They are answered by the new policies, and by the old ones if --against names
+    them. Without those, the response that was recorded with the request counts, and without that
+    nothing was refused or changed.
+
+    Exits with 0 if every answer is the same, 1 if any differs, or a file cannot be used.
+
+    \b
+    Examples:
+      policyd replay reviews.jsonl -p policies/ --against released-policies/
+      policyd replay recorded/ -p policies/ -f namespaces.yaml
+      policyd replay reviews.jsonl -p policies/ -o json | jq '.differences[].request'
+    """
+    named = given["recorded"] + given["policies"] + given["against"] + given["objects"]
+    if named.count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
+    documents, findings = read_objects(given["objects"])
+    objects = [document.value for document in documents]
+    new = _policies(given["policies"], objects, given, findings)
+    old = _policies(given["against"], objects, given, findings) if given["against"] else None
+    reviews = list(_reviews(given["recorded"]))
+    if not reviews:
+        raise click.UsageError(f"no AdmissionReview in {', '.join(given['recorded'])}")
+    differences = list(_replay(reviews, new, old, findings))
+    show_all(findings)
+    counts = Counter[str](one.kind for one in differences)
+    differing = [one for one in differences if one.kind != "same"]
+    if given["output"] == "json":
+        shown = {"counts": dict(counts), "differences": [_as_json(one) for one in differing]}
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        _print(differing, counts)
+    wrong = any(finding.severity == "error" for finding in findings)
+    sys.exit(1 if differing or wrong else 0)
+
+
+def _policies(
+    paths: Sequence[str], objects: Sequence[Json], given: _Given, findings: list[Finding]
+) -> PolicySet:
+    loaded = load(paths)
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(paths)}")
+    findings += (finding for finding in loaded.findings if finding.severity == "error")
+    lookup = namespace_lookup(objects, given["namespace_labels"])
+    return offline_set(loaded, lookup, objects=objects, now=SystemClock().now)
+
+
+def _reviews(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield each review with where it is."""
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield from _numbered("stdin", sys.stdin.buffer.read())
+            continue
+        for file in _files(Path(path)):
+            yield from _numbered(str(file), content(file))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+
+
+def _numbered(name: str, text: bytes) -> Iterator[tuple[str, bytes]]:
+    for number, review in enumerate(recordings(text), start=1):
+        yield f"{name}: review {number}", review
+
+
+def _replay(
+    reviews: Sequence[tuple[str, bytes]],
+    new: PolicySet,
+    old: PolicySet | None,
+    findings: list[Finding],
+) -> Iterator[Difference]:
+    """Yield how each review is answered; what is none is a finding."""
+    hidden = len(reviews) < _MANY or not sys.stderr.isatty()
+    with click.progressbar(reviews, label="replaying", file=sys.stderr, hidden=hidden) as shown:
+        for place, text in shown:
+            try:
+                yield compare(read_recording(text), new, old)
+            except PolicydError as error:
+                findings.append(Finding(source=place, message=str(error)))
+
+
+def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:
+    for one in differing:
+        _print_one(one)
+    total = sum(counts.values())
+    parts = [
+        f"{counts[kind]:,} {words}"
+        for kind, words in (
+            ("denied", "denied now"),
+            ("allowed", "allowed now"),
+            ("changed", "answered otherwise"),
+        )
+        if counts.get(kind)
+    ]
+    same = f"{counts.get('same', 0):,} of {count(total, 'review')} answered as before"
+    click.secho(", ".join([same, *parts]), fg="yellow" if parts else "green")
+
+
+def _print_one(one: Difference) -> None:
+    words = {"denied": "denied now", "allowed": "allowed now", "changed": "answered otherwise"}
+    click.secho(f"{one.recording.name}: {words[one.kind]}", bold=True)
+    for sign, colour, told, other in (
+        ("-", "red", one.before, one.after),
+        ("+", "green", one.after, one.before),
+    ):
+        for text in _said(told):
+            if text not in _said(other):
+                click.secho(f"  {sign} {text}", fg=colour)
+    for operation in one.operations if one.after.allowed else ():
+        value = msgspec.to_builtins(operation)
+        written = f" = {json.dumps(value['value'])}" if "value" in value else ""
+        click.echo(f"  {operation.op} {operation.path}{written}")
+
+
+def _said(answer: Answer) -> list[str]:
+    denials = [f"denied: {text}" for text in answer.denials or ()]
+    return [*denials, *(f"warning: {text}" for text in answer.warnings or ())]
+
+
+def _as_json(one: Difference) -> dict[str, Any]:
+    return {
+        "request": one.recording.name,
+        "uid": one.recording.request.uid,
+        "kind": one.kind,
+        "before": {"allowed": one.before.allowed, "said": _said(one.before)},
+        "after": {"allowed": one.after.allowed, "said": _said(one.after)},
+        "operations": msgspec.to_builtins(one.operations),
+    }

@@ -1,0 +1,158 @@
+"""`policyd replay`: recorded requests, and what changed policies would answer."""
+
+import base64
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from policyd.cli import main
+
+POLICY = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: few-gpus}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: ["*"], operations: [CREATE], resources: [pods]}
+  validations: [{expression: pod.gpus() <= 4, message: too many}]
+"""
+STRICTER = POLICY.replace("<= 4", "<= 1")
+LABELLING = POLICY.replace("  validations:", "  inject: {labels: {team: a}}\n  validations:")
+
+
+def review(gpus, **more):
+    container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    request = {
+        "uid": f"u-{gpus}",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "name": f"p{gpus}",
+        "namespace": "team-a",
+        "userInfo": {"username": "someone"},
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{gpus}", "namespace": "team-a"},
+            "spec": {"containers": [container]},
+        },
+    }
+    head = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return {**head, "request": request, **more}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "old.yaml").write_text(POLICY)
+    (tmp_path / "new.yaml").write_text(STRICTER)
+    lines = [json.dumps(review(gpus)) for gpus in (0, 2, 8)]
+    (tmp_path / "reviews.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def run(folder, *arguments):
+    recorded = folder / "reviews.jsonl"
+    return CliRunner().invoke(main, ["replay", str(recorded), *map(str, arguments)])
+
+
+def test_what_is_refused_now_and_was_not_is_said(folder):
+    result = run(folder, "-p", folder / "new.yaml", "--against", folder / "old.yaml")
+
+    assert result.exit_code == 1
+    assert result.stdout == (
+        "CREATE Pod team-a/p2: denied now\n"
+        "  + denied: few-gpus: too many\n"
+        "2 of 3 reviews answered as before, 1 denied now\n"
+    )
+
+
+def test_what_is_no_longer_refused_is_said(folder):
+    result = run(folder, "-p", folder / "old.yaml", "--against", folder / "new.yaml")
+
+    assert "CREATE Pod team-a/p2: allowed now\n  - denied: few-gpus: too many" in result.stdout
+
+
+def test_another_object_is_an_answer_otherwise(folder):
+    (folder / "new.yaml").write_text(LABELLING)
+
+    result = run(folder, "-p", folder / "new.yaml", "--against", folder / "old.yaml")
+
+    assert 'add /metadata/labels = {"team": "a"}' in result.stdout
+    assert "1 of 3 reviews answered as before, 2 answered otherwise" in result.stdout
+
+
+def test_the_same_policies_answer_the_same(folder):
+    result = run(folder, "-p", folder / "old.yaml", "--against", folder / "old.yaml")
+
+    assert (result.exit_code, result.stdout) == (0, "3 of 3 reviews answered as before\n")
+
+
+def test_as_json_it_is_for_machines(folder):
+    result = run(folder, "-p", folder / "new.yaml", "--against", folder / "old.yaml", "-o", "json")
+
+    answer = json.loads(result.stdout)
+    (one,) = answer["differences"]
+    assert answer["counts"] == {"same": 2, "denied": 1}
+    assert (one["request"], one["uid"]) == ("CREATE Pod team-a/p2", "u-2")
+    assert one["after"] == {"allowed": False, "said": ["denied: few-gpus: too many"]}
+
+
+def test_the_recorded_response_counts_where_no_old_policies_are_named(folder):
+    patch = [{"op": "add", "path": "/metadata/labels", "value": {"team": "a"}}]
+    encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+    reviews = [
+        review(0, response={"uid": "u-0", "allowed": True, "patch": encoded}),
+        review(8, response={"uid": "u-8", "allowed": False}),
+    ]
+    (folder / "reviews.jsonl").write_text("\n".join(map(json.dumps, reviews)))
+    (folder / "new.yaml").write_text(LABELLING)
+
+    result = run(folder, "-p", folder / "new.yaml")
+
+    assert (result.exit_code, result.stdout) == (0, "2 of 2 reviews answered as before\n")
+
+
+def test_a_file_may_hold_one_review_on_many_lines(folder):
+    (folder / "recorded").mkdir()
+    (folder / "recorded" / "one.json").write_text(json.dumps(review(2), indent=2))
+    arguments = ["replay", folder / "recorded", "-p", folder / "new.yaml"]
+
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    assert "0 of 1 review answered as before, 1 denied now" in result.stdout
+
+
+def test_what_is_no_review_is_a_finding_and_leaves_the_others_alone(folder):
+    (folder / "reviews.jsonl").write_text(f'{{"kind": "Pod"}}\n{json.dumps(review(0))}\n')
+
+    result = run(folder, "-p", folder / "old.yaml")
+
+    assert result.exit_code == 1
+    assert "reviews.jsonl: review 1: error: not an AdmissionReview" in result.stderr
+    assert "1 of 1 review answered as before" in result.stdout
+
+
+def test_namespaces_are_seen_with_their_labels(folder):
+    (folder / "new.yaml").write_text(
+        STRICTER.replace(
+            "    resourceRules:",
+            "    namespaceSelector: {matchLabels: {tier: gold}}\n    resourceRules:",
+        )
+    )
+    given = ["-p", folder / "new.yaml", "--against", folder / "old.yaml"]
+
+    without, labelled = (
+        json.loads(run(folder, *given, "-o", "json", *more).stdout)["counts"]
+        for more in ([], ["--namespace-labels", "tier=gold"])
+    )
+
+    assert without == {"same": 2, "allowed": 1}
+    assert labelled == {"same": 2, "denied": 1}
+
+
+def test_a_recording_without_reviews_is_a_wrong_call(folder):
+    (folder / "reviews.jsonl").write_text("")
+
+    assert run(folder, "-p", folder / "old.yaml").exit_code == 2
