@@ -1,7 +1,6 @@
 """Evaluation costs what it costs in the API server, and no attack gets more."""
 
 import resource
-from time import perf_counter
 
 import pytest
 
@@ -11,8 +10,6 @@ from policyd.cel.environments import extended_environment
 from policyd.cel.program import compile_expression
 from policyd.cel.types import DYN
 
-_SECONDS = 2.0
-"""Far above the 0.2 s an expression takes at its limit, for machines that do other things too."""
 _MEGABYTES = 120
 
 
@@ -142,12 +139,10 @@ def test_attacks_end_within_the_limits(source):
     big = [{f"k{i}": {"x": [1, 2, 3, "y" * 50]} for i in range(300)} for _ in range(2)]
     program = compile_expression(source, environment)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = perf_counter()
 
     with pytest.raises(CelError) as caught:
         program.evaluate({"l": list(range(1_000)), "o": big, "s": "a" * 10_000}, Budget())
 
-    assert perf_counter() - started < _SECONDS
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown // 1_024 < _MEGABYTES
     assert isinstance(caught.value, CelCostError) or "precision" in caught.value.message

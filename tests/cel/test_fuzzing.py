@@ -2,7 +2,6 @@
 
 import string
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,6 @@ from tests.cel import reference
 from tests.cel.expressions import ENVIRONMENT, EXPRESSIONS, VARIABLES, mutated
 from tests.cel.outcomes import outcome
 
-_SECONDS = 10.0
-"""Far above the 1 s it takes; what grows with each power of two takes years."""
 ROOT = Path(__file__).parents[2]
 _SETTINGS = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 _ADMISSION = admission_environment(variables=dict.fromkeys(string.ascii_lowercase, DYN))
@@ -206,12 +203,9 @@ def test_values_that_nest_too_deep_are_not_formatted():
         pytest.param("[1]" + f".map(x, {'[' * 100}x{']' * 100})" * 100, id="lists-of-lists"),
     ],
 )
-def test_types_of_any_size_are_checked_in_time(source):
-    started = time.process_time()
-
-    compile_expression(source, _ADMISSION)
-
-    assert time.process_time() - started < _SECONDS
+def test_types_of_any_size_are_checked(source):
+    """What grows with each power of two would not come back."""
+    assert compile_expression(source, _ADMISSION).result_type.name == "list"
 
 
 def test_an_expression_that_was_stopped_has_spent_its_limit():
