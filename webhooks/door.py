@@ -8,44 +8,29 @@ socket answers, and the API server is told to call it.
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
-from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from policyd.certificates import CertificatePair, certificate_facts
-from policyd.config import Settings
-from policyd.controller.policies import BindingObject, PolicyObject
-from policyd.engine.surroundings import authorize_nobody
 from policyd.errors import PolicydError
-from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import ApiError, NotFoundError
-from policyd.kube.informer import Informer
-from policyd.kube.pace import Pace
-from policyd.kube.resources import NAMESPACES, POLICIES, POLICY_BINDINGS
 from webhooks.app import create_app
 from webhooks.calls import door_rules
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.decisions import answer_with, mutate_in_turn, validate_together
 from webhooks.files import fingerprint, follow, read_file
-from webhooks.health import Readiness
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
-from webhooks.metrics import DoorMetrics
-from webhooks.namespaces import Namespace, Namespaces, without_cluster
-from webhooks.params import FIRST_LIST_SECONDS, Params
-from webhooks.permissions import Permissions
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
-from webhooks.reads import ClusterObjects
 from webhooks.registration import NAME, Registration
 from webhooks.rules import Rules
 from webhooks.secret import KeptCertificate
-from webhooks.tls import CertificateFiles, LiveContext, serve
+from webhooks.shared import Door, Start
+from webhooks.sources import read_policies
+from webhooks.tls import CertificateFiles, serve
 
 REGISTRATION_SECONDS = 60.0
 """How often the webhook configurations are looked at if nothing changes here: somebody may have
@@ -59,47 +44,9 @@ NOT_REGISTERED = (
 )
 """Why a server that starts is not ready, as long as nobody can call it."""
 
-Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
-"""Starts what runs as long as the server does."""
+__all__ = ["NOT_REGISTERED", "Door", "run_door"]
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True, kw_only=True)
-class Door:
-    """What the parts of one admission server share."""
-
-    settings: Settings
-    client: Client | None = None
-    """The API server; None where nothing needs one."""
-    pace: Pace = field(default_factory=Pace)
-    metrics: DoorMetrics = field(default_factory=lambda: DoorMetrics(CollectorRegistry()))
-    readiness: Readiness = field(default_factory=Readiness)
-    policies_changed: asyncio.Event = field(default_factory=asyncio.Event)
-    namespaces: Namespaces = field(default_factory=Namespaces)
-    context: LiveContext | None = None
-    """The certificate in use, once there is one."""
-    registered: bool = False
-    """Whether the API server was told to call, at least once."""
-    permissions: Permissions | None = None
-    """What users may do; None where there is no API server to ask."""
-
-    def use(self, pair: CertificatePair) -> None:
-        """Serve a certificate from now on."""
-        if self.context is None:
-            self.context = LiveContext(pair)
-        else:
-            self.context.replace(pair)
-        expires_at = certificate_facts(pair.certificate_pem).not_after
-        self.metrics.certificate_expiry.set(expires_at)
-        self.metrics.certificate_loads.inc()
-        log.info("certificate_in_use", expires_at=expires_at)
-
-    @property
-    def api_server(self) -> Client:
-        """The API server, for what is only asked for where there is one."""
-        assert self.client is not None, "settings that need an API server come with a client"
-        return self.client
 
 
 async def run_door(door: Door, listener: socket.socket, *, stop: asyncio.Event) -> None:
@@ -146,7 +93,7 @@ async def _run(
 
 async def _prepare(door: Door, start: Start) -> Policies:
     """Have everything there that the first review needs."""
-    policies = await _policies(door, start)
+    policies = await read_policies(door, start)
     await _certificate(door, policies, start)
     return policies
 
@@ -167,68 +114,6 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
         metrics=door.metrics,
         clock=door.pace.clock,
     )
-
-
-async def _policies(door: Door, start: Start) -> Policies:
-    """Read the policies, and keep them current."""
-    params = Params(door.client, pace=door.pace)
-    if door.client is not None:
-        door.permissions = Permissions(door.client, clock=door.pace.clock)
-    reads = None
-    if door.settings.reads:
-        reads = ClusterObjects(door.api_server, door.settings.reads, pace=door.pace)
-    policies = Policies(
-        namespaces=door.namespaces.find if door.client else without_cluster,
-        metrics=door.metrics,
-        params=params,
-        authorize=door.permissions.authorize if door.permissions else authorize_nobody,
-        reads=reads,
-        changed=door.policies_changed.set,
-    )
-    paths = tuple(Path(path) for path in door.settings.policies)
-    since = fingerprint(paths)
-    policies.read_files(paths)
-    if paths:
-        read = partial(policies.read_files, paths)
-        start(follow(paths, since=since, changed=read, every=door.settings.reload_seconds))
-    if door.client is not None:
-        known = Informer(
-            door.client, NAMESPACES, into=Namespace, on_change=door.namespaces.take, pace=door.pace
-        )
-        start(known.run())
-        await known.synced.wait()
-    if door.settings.from_cluster:
-        await _objects(door, policies, start)
-    if door.client is not None:
-        start(params.run(lambda: policies.loaded))
-        await params.first_lists()
-    if reads is not None:
-        start(reads.run())
-        await reads.first_lists(FIRST_LIST_SECONDS)
-    return policies
-
-
-async def _objects(door: Door, policies: Policies, start: Start) -> None:
-    """Read what the API server has of policies and bindings, and keep it current.
-
-    Bindings come first, so that no policy applies where its binding does not.
-    """
-    client, pace = door.api_server, door.pace
-    bindings = Informer(
-        client, POLICY_BINDINGS, into=BindingObject, on_change=policies.take_binding, pace=pace
-    )
-    objects = Informer(client, POLICIES, into=PolicyObject, on_change=policies.take, pace=pace)
-    start(bindings.run())
-    start(objects.run())
-    try:
-        await client.page(POLICY_BINDINGS, into=PartialObject, limit=1)
-    except NotFoundError:
-        log.warning("bindings_not_served", hint="`policyd crds | kubectl apply --server-side -f -`")
-    except ApiError:
-        await bindings.synced.wait()  # what is wrong, the informer says, and goes on trying
-    else:
-        await bindings.synced.wait()
-    await objects.synced.wait()
 
 
 async def _certificate(door: Door, policies: Policies, start: Start) -> None:

@@ -1,0 +1,61 @@
+"""What the parts of one admission server share."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from policyd.certificates import CertificatePair, certificate_facts
+from policyd.config import Settings
+from policyd.kube.client import Client
+from policyd.kube.pace import Pace
+from webhooks.health import Readiness
+from webhooks.metrics import DoorMetrics
+from webhooks.namespaces import Namespaces
+from webhooks.permissions import Permissions
+from webhooks.tls import LiveContext
+
+Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
+"""Starts what runs as long as the server does."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Door:
+    """One admission server: its settings, and what its parts know and say."""
+
+    settings: Settings
+    client: Client | None = None
+    """The API server; None where nothing needs one."""
+    pace: Pace = field(default_factory=Pace)
+    metrics: DoorMetrics = field(default_factory=lambda: DoorMetrics(CollectorRegistry()))
+    readiness: Readiness = field(default_factory=Readiness)
+    policies_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    namespaces: Namespaces = field(default_factory=Namespaces)
+    context: LiveContext | None = None
+    """The certificate in use, once there is one."""
+    registered: bool = False
+    """Whether the API server was told to call, at least once."""
+    permissions: Permissions | None = None
+    """What users may do; None where there is no API server to ask."""
+
+    def use(self, pair: CertificatePair) -> None:
+        """Serve a certificate from now on."""
+        if self.context is None:
+            self.context = LiveContext(pair)
+        else:
+            self.context.replace(pair)
+        expires_at = certificate_facts(pair.certificate_pem).not_after
+        self.metrics.certificate_expiry.set(expires_at)
+        self.metrics.certificate_loads.inc()
+        log.info("certificate_in_use", expires_at=expires_at)
+
+    @property
+    def api_server(self) -> Client:
+        """The API server, for what is only asked for where there is one."""
+        assert self.client is not None, "settings that need an API server come with a client"
+        return self.client

@@ -1,0 +1,98 @@
+"""Where policies come from, and what they look at: read before the first review, then followed."""
+
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from policyd.controller.policies import BindingObject, PolicyObject
+from policyd.engine.surroundings import authorize_nobody
+from policyd.kube.client import PartialObject
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.informer import Informer
+from policyd.kube.resources import NAMESPACES, POLICIES, POLICY_BINDINGS
+from webhooks.files import fingerprint, follow
+from webhooks.namespaces import Namespace, without_cluster
+from webhooks.params import FIRST_LIST_SECONDS, Params
+from webhooks.permissions import Permissions
+from webhooks.policies import Policies
+from webhooks.reads import ClusterObjects
+from webhooks.shared import Door, Start
+
+log = structlog.get_logger(__name__)
+
+
+async def read_policies(door: Door, start: Start) -> Policies:
+    """Read the policies and what they look at, and keep both current."""
+    if door.client is not None:
+        door.permissions = Permissions(door.client, clock=door.pace.clock)
+    params = Params(door.client, pace=door.pace)
+    reads = _declared(door)
+    policies = Policies(
+        namespaces=door.namespaces.find if door.client else without_cluster,
+        metrics=door.metrics,
+        params=params,
+        authorize=door.permissions.authorize if door.permissions else authorize_nobody,
+        reads=reads,
+        changed=door.policies_changed.set,
+    )
+    _files(door, policies, start)
+    if door.client is not None:
+        await _namespaces(door, start)
+    if door.settings.from_cluster:
+        await _objects(door, policies, start)
+    if door.client is not None:
+        start(params.run(lambda: policies.loaded))
+        await params.first_lists()
+    if reads is not None:
+        start(reads.run())
+        await reads.first_lists(FIRST_LIST_SECONDS)
+    return policies
+
+
+def _declared(door: Door) -> ClusterObjects | None:
+    """Return what Kyverno's policies may read; None if that is nothing."""
+    declared = door.settings.reads
+    return ClusterObjects(door.api_server, declared, pace=door.pace) if declared else None
+
+
+def _files(door: Door, policies: Policies, start: Start) -> None:
+    """Read the files that policies are in."""
+    paths = tuple(Path(path) for path in door.settings.policies)
+    since = fingerprint(paths)
+    policies.read_files(paths)
+    if paths:
+        read = partial(policies.read_files, paths)
+        start(follow(paths, since=since, changed=read, every=door.settings.reload_seconds))
+
+
+async def _namespaces(door: Door, start: Start) -> None:
+    """Know the namespaces of the cluster."""
+    known = Informer(
+        door.api_server, NAMESPACES, into=Namespace, on_change=door.namespaces.take, pace=door.pace
+    )
+    start(known.run())
+    await known.synced.wait()
+
+
+async def _objects(door: Door, policies: Policies, start: Start) -> None:
+    """Read what the API server has of policies and bindings, and keep it current.
+
+    Bindings come first, so that no policy applies where its binding does not.
+    """
+    client, pace = door.api_server, door.pace
+    bindings = Informer(
+        client, POLICY_BINDINGS, into=BindingObject, on_change=policies.take_binding, pace=pace
+    )
+    objects = Informer(client, POLICIES, into=PolicyObject, on_change=policies.take, pace=pace)
+    start(bindings.run())
+    start(objects.run())
+    try:
+        await client.page(POLICY_BINDINGS, into=PartialObject, limit=1)
+    except NotFoundError:
+        log.warning("bindings_not_served", hint="`policyd crds | kubectl apply --server-side -f -`")
+    except ApiError:
+        await bindings.synced.wait()  # what is wrong, the informer says, and goes on trying
+    else:
+        await bindings.synced.wait()
+    await objects.synced.wait()
