@@ -158,13 +158,9 @@ class Assignment:
         texts: list[str] = []
         for group in self.groups:
             attempts = [attempt for search in group.searches for attempt in search.attempts]
-            told = ", ".join(_told(each) for each in sorted(attempts, key=_flavor_name))
+            told = ", ".join(_told(each) for each in sorted(attempts, key=lambda a: a.offer.name))
             texts.extend(f"{p.name}: {told}" for p in group.requests.pod_sets if told)
         return " | ".join(texts)
-
-
-def _flavor_name(attempt: Attempt) -> str:
-    return attempt.offer.name
 
 
 def _told(attempt: Attempt) -> str:

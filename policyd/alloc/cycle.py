@@ -14,11 +14,10 @@ Usage is changed on the way and taken back at the end: planning leaves the state
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from policyd.alloc.assignment import Progress
 from policyd.alloc.attempt import Mode
 from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.entry import Entry, in_tournament, in_turn, reserved_charges
-from policyd.alloc.nominate import Chooser, still_valid
+from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket, waits_aside
 from policyd.alloc.plan import (
@@ -31,7 +30,6 @@ from policyd.alloc.plan import (
     RequeueReason,
     Target,
 )
-from policyd.alloc.reach import Reach
 from policyd.alloc.reasons import (
     AWAITS_PODS,
     NO_LONGER_FITS,
@@ -39,8 +37,7 @@ from policyd.alloc.reasons import (
     WILL_FIT_AFTER_OTHERS,
     Refusal,
 )
-from policyd.alloc.requests import Requests
-from policyd.alloc.search import EVERYWHERE, Scan
+from policyd.alloc.search import Scan
 from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
 
@@ -84,8 +81,7 @@ class _Cycle:
         self._tree = state.tree
         self._gates = state.settings.gates
         self._blocks = state.settings.blocks_until_ready
-        self._number = state.cycle + 1
-        self._reach = Reach(state)
+        self._nominator = Nominator(state)
         self._entries: list[Entry] = []
         self._victims: dict[str, Holding] = {}
 
@@ -93,58 +89,12 @@ class _Cycle:
 
     def nominate(self) -> None:
         """Choose for the next workload of every queue."""
-        tree = self._tree
         for options, ticket in self._state.heads():
-            requests = ticket.requests(options)
-            assignment = None
-            if ticket.plain:
-                if ticket.progress is None:
-                    assignment = requests.known(options.node.root.version)
-                    plain = requests.plain
-                    if assignment is None and plain and tree.fits(plain.charges, borrowing=False):
-                        assignment = plain
-                    elif assignment is not None and self._preempts(options, ticket):
-                        assignment = None
-            elif (objection := ticket.workload.objection) is not None:
-                self.actions.append(_set_aside(options, ticket, requests, objection))
-                continue
-            if assignment is None:
-                self._entries.append(self._choose(ticket, options, requests))
+            objection = None if ticket.plain else ticket.workload.objection
+            if objection is None:
+                self._entries.append(self._nominator.entry(ticket, options))
             else:
-                self._entries.append(Entry(ticket, options, requests, assignment))
-
-    def _choose(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
-        preempts = self._preempts(options, ticket)
-        chooser = Chooser(self._state, options, ticket.workload, requests, preempts)
-        scan = self._resume(ticket, options, requests)
-        choice = chooser.choose(scan)
-        entry = Entry(ticket, options, choice.requests, choice.assignment)
-        entry.targets = choice.targets
-        # What depends on nothing but the tree and the requests holds for the next one too.
-        if scan is EVERYWHERE and not preempts and choice.requests is requests:
-            requests.learn(options.node.root.version, choice.assignment)
-        return entry
-
-    def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
-        return options.preempts and self._reach.anybody(options, ticket.workload)
-
-    def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
-        progress = ticket.progress
-        if progress is None:
-            return EVERYWHERE
-        preserves = self._gates.flavor_fungibility_preserve_scan_progress
-        now = self._progress((), ticket, options, requests)
-        return Scan(progress) if still_valid(progress, now, preserves=preserves) else EVERYWHERE
-
-    def _progress(
-        self,
-        tried: tuple[tuple[int, ...], ...],
-        ticket: Ticket,
-        options: QueueOptions,
-        requests: Requests,
-    ) -> Progress:
-        demand, generation = (ticket.workload.priority, requests.demand), options.node.generation
-        return Progress(tried=tried, demand=demand, generation=generation, cycle=self._number)
+                self._set_aside(options, ticket, objection)
 
     # Order.
 
@@ -307,32 +257,30 @@ class _Cycle:
     def _requeue(
         self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
     ) -> None:
-        ticket = entry.ticket
+        ticket, options, requests = entry.ticket, entry.options, entry.requests
         progress = None
         if goes_on and entry.assignment.unfinished:
             tried = entry.assignment.tried
-            progress = self._progress(tried, ticket, entry.options, entry.requests)
-        strict = entry.options.spec.strict
+            progress = self._nominator.progress(tried, ticket, options, requests)
         self.actions.append(
             Requeue(
                 workload=ticket.workload,
                 reason=reason,
                 refusal=refusal,
-                requests=entry.requests.totals,
-                parked=waits_aside(reason, progress, strict=strict),
+                requests=requests.totals,
+                parked=waits_aside(reason, progress, strict=options.spec.strict),
                 progress=progress,
             )
         )
 
-
-def _set_aside(
-    options: QueueOptions, ticket: Ticket, requests: Requests, objection: Objection
-) -> Requeue:
-    reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
-    return Requeue(
-        workload=ticket.workload,
-        reason=reason,
-        refusal=Refusal(objection.reason, note=objection.message),
-        requests=requests.totals,
-        parked=waits_aside(reason, None, strict=options.spec.strict),
-    )
+    def _set_aside(self, options: QueueOptions, ticket: Ticket, objection: Objection) -> None:
+        reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
+        self.actions.append(
+            Requeue(
+                workload=ticket.workload,
+                reason=reason,
+                refusal=Refusal(objection.reason, note=objection.message),
+                requests=ticket.requests(options).totals,
+                parked=waits_aside(reason, None, strict=options.spec.strict),
+            )
+        )

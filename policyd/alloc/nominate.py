@@ -10,9 +10,12 @@ from typing import NamedTuple, TypeVar
 
 from policyd.alloc.assignment import Assignment, Progress
 from policyd.alloc.attempt import Mode
+from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
+from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Target
 from policyd.alloc.preemption import Claim, find_targets, possible
+from policyd.alloc.reach import Reach
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import EVERYWHERE, Oracle, Scan
 from policyd.alloc.state import State
@@ -95,6 +98,61 @@ class Chooser:
         if holding is None or holding.admission.cluster_queue != self.options.spec.name:
             return requests
         return replacing(requests, holding.admission)
+
+
+class Nominator:
+    """Chooses for the next workload of each queue, one by one, before anything is decided."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._cycle = state.cycle + 1
+        self._preserves = state.settings.gates.flavor_fungibility_preserve_scan_progress
+        self._reach = Reach(state)
+
+    def entry(self, ticket: Ticket, options: QueueOptions) -> Entry:
+        """Choose for a workload as if it were alone."""
+        requests = ticket.requests(options)
+        if ticket.plain and ticket.progress is None:
+            known = requests.known(options.node.root.version)
+            if known is not None:
+                if not self._preempts(options, ticket):
+                    return Entry(ticket, options, requests, known)
+            elif (plain := requests.plain) and self._state.tree.fits(
+                plain.charges, borrowing=False
+            ):
+                return Entry(ticket, options, requests, plain)
+        return self._search(ticket, options, requests)
+
+    def progress(
+        self,
+        tried: tuple[tuple[int, ...], ...],
+        ticket: Ticket,
+        options: QueueOptions,
+        requests: Requests,
+    ) -> Progress:
+        """Note how far a search came in this cycle."""
+        demand, generation = (ticket.workload.priority, requests.demand), options.node.generation
+        return Progress(tried=tried, demand=demand, generation=generation, cycle=self._cycle)
+
+    def _search(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
+        preempts = self._preempts(options, ticket)
+        scan = self._resume(ticket, options, requests)
+        choice = Chooser(self._state, options, ticket.workload, requests, preempts).choose(scan)
+        # What depends on nothing but the tree and the requests holds for the next one too.
+        if scan is EVERYWHERE and not preempts and choice.requests is requests:
+            requests.learn(options.node.root.version, choice.assignment)
+        return Entry(ticket, options, choice.requests, choice.assignment, choice.targets)
+
+    def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
+        return options.preempts and self._reach.anybody(options, ticket.workload)
+
+    def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
+        progress = ticket.progress
+        if progress is None:
+            return EVERYWHERE
+        now = self.progress((), ticket, options, requests)
+        valid = still_valid(progress, now, preserves=self._preserves)
+        return Scan(progress) if valid else EVERYWHERE
 
 
 def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:

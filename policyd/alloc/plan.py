@@ -126,10 +126,8 @@ class Plan(Value, frozen=True):
         Who is neither admitted nor parked, and has no flavors left to try, would be tried again
         with the same result.
         """
-        return any(_changes_the_next(action) for action in self.actions)
-
-
-def _changes_the_next(action: Action) -> bool:
-    if isinstance(action, Requeue):
-        return action.parked or action.progress is not None
-    return isinstance(action, Admit)
+        return any(
+            isinstance(each, Admit)
+            or (isinstance(each, Requeue) and (each.parked or each.progress is not None))
+            for each in self.actions
+        )

@@ -148,8 +148,6 @@ class QuotaTree:
     def charge(self, charges: Mapping[int, int]) -> None:
         """Use more, at least 0 of each cell; what has no guaranteed room goes to the parent."""
         usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
-        if log is None:
-            self._changes(charges)
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
             while rest > 0 and cell >= 0:
@@ -161,12 +159,12 @@ class QuotaTree:
                 if spare > 0:
                     rest -= spare
                 cell = parent[cell]
+        if log is None and charges:
+            self.touch(self.node[leaf])
 
     def release(self, charges: Mapping[int, int]) -> None:
         """Use less: the reverse of `charge`."""
         usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
-        if log is None:
-            self._changes(charges)
         for leaf, amount in charges.items():
             cell, rest = leaf, amount
             while rest > 0 and cell >= 0:
@@ -176,12 +174,8 @@ class QuotaTree:
                 usage[cell] = before - rest
                 rest = min(rest, before - guaranteed[cell])
                 cell = parent[cell]
-
-    def _changes(self, charges: Mapping[int, int]) -> None:
-        """Take notice that the usage of cells of one tree is not what it was."""
-        for cell in charges:
-            self.touch(self.node[cell])
-            return
+        if log is None and charges:
+            self.touch(self.node[leaf])
 
     def touch(self, node: Node | None) -> None:
         """Take notice that something in the tree of a node is not what it was."""

@@ -198,12 +198,13 @@ def _troubles(queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
     if spec.stopped:
         yield "Stopped", "is stopped"
     if options.missing:
-        yield "FlavorNotFound", f"references missing ResourceFlavor(s): {_list(options.missing)}"
+        names = ",".join(options.missing)
+        yield "FlavorNotFound", f"references missing ResourceFlavor(s): {names}"
     if spec.missing_checks:
-        names = _list(spec.missing_checks)
+        names = ",".join(spec.missing_checks)
         yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {names}"
     if spec.inactive_checks:
-        names = _list(spec.inactive_checks)
+        names = ",".join(spec.inactive_checks)
         yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {names}"
     yield from spec.clashes
     if node is not None and node.cyclic:
@@ -230,7 +231,3 @@ def _uses(queue: ClusterQueue, holdings: Iterable[Holding]) -> tuple[Use, ...]:
         for flavor in group.flavors
         for resource in sorted(flavor.quotas)
     )
-
-
-def _list(names: Iterable[str]) -> str:
-    return ",".join(names)
