@@ -107,6 +107,7 @@ class Nominator:
         self._state = state
         self._cycle = state.cycle + 1
         self._preserves = state.settings.gates.flavor_fungibility_preserve_scan_progress
+        self._fits = state.tree.fits
         self._reach = Reach(state)
 
     def entry(self, ticket: Ticket, options: QueueOptions) -> Entry:
@@ -117,9 +118,7 @@ class Nominator:
             if known is not None:
                 if not self._preempts(options, ticket):
                     return Entry(ticket, options, requests, known)
-            elif (plain := requests.plain) and self._state.tree.fits(
-                plain.charges, borrowing=False
-            ):
+            elif (plain := requests.plain) and self._fits(plain.charges, borrowing=False):
                 return Entry(ticket, options, requests, plain)
         return self._search(ticket, options, requests)
 

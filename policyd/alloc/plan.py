@@ -20,12 +20,8 @@ RequeueReason = Literal[
 ]
 """How an attempt failed: it decides whether the workload is tried again at once."""
 
-
 PreemptionReason = Literal[
-    "InClusterQueue",
-    "InCohortReclamation",
-    "InCohortFairSharing",
-    "InCohortReclaimWhileBorrowing",
+    "InClusterQueue", "InCohortReclamation", "InCohortFairSharing", "InCohortReclaimWhileBorrowing"
 ]
 """By which right a workload is preempted: the reason of its condition `Preempted`."""
 

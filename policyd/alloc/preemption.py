@@ -35,12 +35,7 @@ def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:
 
 
 def possible(
-    state: State,
-    workload: Workload,
-    cell: int,
-    amount: int,
-    *,
-    removed: Collection[str] = (),
+    state: State, workload: Workload, cell: int, amount: int, *, removed: Collection[str] = ()
 ) -> tuple[Possibility, int]:
     """Tell how `amount` of one cell could be had by preemption, whatever else is needed.
 

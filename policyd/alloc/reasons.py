@@ -23,7 +23,6 @@ WILL_FIT_AFTER_OTHERS = f"{TARGETS_TAKEN}, but will fit after these preemptions 
 AWAITS_PODS = "waiting for all admitted workloads to be in PodsReady condition"
 """Kueue's message where nobody is admitted before all who are run."""
 
-
 UnsuitableKind = Literal[
     "NotFound",
     "NotCovered",
