@@ -67,11 +67,18 @@ def without_system_fields(obj: Any) -> Any:
     obj = {**obj, "metadata": metadata}
     forget = {
         ("batch/v1", "Job"): _forget_job,
+        ("v1", "Pod"): _forget_gated,
         ("v1", "Service"): _forget_service,
         ("v1", "PersistentVolume"): _forget_volume,
     }
     found = forget.get((obj.get("apiVersion"), obj.get("kind")))
     return found(copy.deepcopy(obj)) if found else obj
+
+
+def _forget_gated(obj: Any) -> Any:
+    """Leave out what the API server drops unless its gate GenericWorkload is on."""
+    obj["spec"].pop("schedulingGroup", None)
+    return obj
 
 
 def _forget_job(obj: Any) -> Any:

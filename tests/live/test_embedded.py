@@ -64,7 +64,7 @@ def test_both_servers_answer_the_librarys_cases_alike(folder, servers):
         for name, (theirs, ours) in answers.items()
         if (operations := difference(shown(theirs), shown(ours)))
     }
-    assert not differing
+    assert not differing, {name: answers[name][0].message for name in differing}
 
 
 def furnish(ask, trial):

@@ -108,10 +108,18 @@ def webhooks_command(kubeconfig: Path) -> list[str]:
     port = free_ports(["webhooks"])["webhooks"]
     return [
         str(COMMANDS / "policyd-webhooks"),
-        *("--policies", str(PROJECT / "policies"), "--kubeconfig", str(kubeconfig)),
+        *(word for policy in default_policies() for word in ("--policies", str(policy))),
+        *("--kubeconfig", str(kubeconfig)),
         *("--port", str(port), "--url", f"https://127.0.0.1:{port}", "--register"),
         *("--secret", "default/policyd-webhooks", "--from-cluster", "--drain-seconds", "0"),
     ]
+
+
+def default_policies() -> list[Path]:
+    """Return the policies of the library that are installed unless others are chosen."""
+    library = PROJECT / "policies"
+    chosen = yaml.safe_load((library / "kustomization.yaml").read_text())["resources"]
+    return [library / name for name in chosen]
 
 
 def controller_command(kubeconfig: Path) -> list[str]:
