@@ -199,6 +199,8 @@ class JobReconciler:
         reset = self._kind.reset(job)
         if reset is not None:
             job = await self._writes.patch(self._mirror, job, reset, subresource="status")
+        if self._kind.active(job):
+            return  # until its pods are gone, the API server lets nobody change the template
         draft = draft_of(job)
         if step.workload is not None:
             original = step.workload.spec.pod_sets

@@ -247,6 +247,8 @@ async def test_a_drained_queue_stops_its_jobs_and_a_restarted_one_starts_them_ag
     assert job["spec"]["suspend"] is True
     assert world.condition("train", "Evicted")["reason"] == "ClusterQueueStopped"
     assert world.is_true("train", "QuotaReserved"), "its pods still run"
+    given = job["spec"]["template"]["spec"]["nodeSelector"]
+    assert given == {"gpu": "h100"}, "the API server refuses another template while pods run"
     world.set_status(r.JOBS, "train", active=0)
     await world.pass_time(2)
 
