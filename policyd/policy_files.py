@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import yaml
+
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 """What a policy file of a folder ends in; a file that is named itself may end in anything."""
 
@@ -21,6 +23,12 @@ def policy_files(paths: Iterable[Path]) -> list[Path]:
     """
     files = (file for path in paths for file in _files(path))
     return list(dict.fromkeys(files))
+
+
+def default_files(library: Path) -> list[Path]:
+    """Return the files of a library's policies that are installed unless others are chosen."""
+    chosen = yaml.safe_load((library / KUSTOMIZATION).read_text())["resources"]
+    return [library / name for name in chosen]
 
 
 def _files(path: Path) -> list[Path]:

@@ -13,7 +13,8 @@ import yaml
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.cli.circumstances import Sent, circumstances_of, with_circumstances
-from policyd.cli.files import PATH, STANDARD_INPUT, load, read_objects
+from policyd.cli.files import STANDARD_INPUT, load, read_objects
+from policyd.cli.options import OBJECTS, POLICIES
 from policyd.cli.report import count, show_all
 from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
 from policyd.clock import SystemClock
@@ -58,18 +59,8 @@ class _Given(Sent):
 
 
 @click.command("apply")
-@click.option(
-    "-p", "--policies", multiple=True, required=True, type=PATH, help="Policies: file, folder or -."
-)
-@click.option(
-    "-f",
-    "--filename",
-    "objects",
-    multiple=True,
-    required=True,
-    type=PATH,
-    help="Objects: file, folder or -.",
-)
+@POLICIES
+@OBJECTS
 @click.option(
     "-o",
     "--output",

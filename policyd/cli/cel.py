@@ -10,6 +10,7 @@ from policyd.cel import CelCompileError, CelError, Environment
 from policyd.cel.describe import Entry, describe, function_names
 from policyd.cel.explain import Explanation, explain
 from policyd.cli.cel_inputs import ENV, Inputs, activation_of, text_of, with_inputs, with_variables
+from policyd.cli.options import TEXT_OR_JSON
 from policyd.cli.report import show
 from policyd.cli.steps import line_of, outcome_as_json, step_as_json, written
 from policyd.engine.findings import Finding
@@ -59,13 +60,7 @@ def eval_command(**given: Unpack[_Given]) -> None:
 
 @command.command("explain")
 @with_inputs
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="For people, or for programs.",
-)
+@TEXT_OR_JSON
 def explain_command(**given: Unpack[_Given]) -> None:
     r"""Evaluate EXPRESSION and each part of it: print their values, type and cost.
 

@@ -2,9 +2,9 @@
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Final, TypedDict
 
 import click
 
@@ -22,6 +22,7 @@ from policyd.cel.functions import Version
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.types import Type
 from policyd.cli.files import STANDARD_INPUT, content
+from policyd.cli.options import GROUPS, USER, together
 from policyd.cli.report import show
 from policyd.clock import SystemClock
 from policyd.engine.documents import read_documents
@@ -31,7 +32,6 @@ from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup,
 from policyd.engine.surroundings import Surroundings
 from policyd.engine.workloads import value_at
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
 
 
@@ -90,7 +90,7 @@ ENV: Final = click.option(
     metavar="PLACE[-VERSION]",
     help=f"Where the expression stands: {', '.join(_PLACES)}; as in map-1.37.",
 )
-_OPTIONS: Final = (
+with_inputs = together(
     click.argument("expression"),
     click.option("-f", "--filename", type=_FILE, help="The object, YAML or JSON, or -."),
     click.option("--old", type=_FILE, help="The object as it was: `oldObject`."),
@@ -113,16 +113,10 @@ _OPTIONS: Final = (
         help="What is done with the object.  [default: CREATE, with --old UPDATE]",
     ),
     click.option("-n", "--namespace", default="default", help="Namespace of an object without."),
-    click.option("--user", default="someone", help="Who asks."),
-    click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated."),
+    USER,
+    GROUPS,
 )
-
-
-def with_inputs(command: _Command) -> _Command:
-    """Give a command an expression, and the options that say what it sees."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Give a command an expression, and the options that say what it sees."""
 
 
 def text_of(given: Inputs) -> str:

@@ -11,7 +11,7 @@ import click
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
 from policyd.cli.files import PATH, load_documents, read_objects
 from policyd.cli.report import as_json, count, show_all
-from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
+from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
 from policyd.engine.conflicts import conflicts
 from policyd.engine.dialects import Dialect
 from policyd.engine.documents import Document
@@ -27,13 +27,7 @@ _NEWEST = ("1.36", "1.37")
 
 @click.command("check")
 @click.argument("paths", nargs=-1, required=True, type=PATH)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", *FORMATS]),
-    default="text",
-    help="How to say it: for people, for programs, or for CI.",
-)
+@TEXT_JSON_OR_REPORT
 @click.option(
     "--kubernetes",
     type=click.Choice(list(VERSIONS_BY_NAME)),

@@ -1,14 +1,13 @@
 """Under what circumstances objects are sent, as the command line says it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Mapping
+from typing import TypedDict
 
 import click
 
 from policyd.api.admission import Operation, UserInfo
+from policyd.cli.options import GROUPS, USER, together
 from policyd.engine.offline import Circumstances
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Sent(TypedDict):
@@ -48,7 +47,7 @@ NAMESPACE_LABELS = click.option(
     help="Labels of the namespaces that are not among the objects.",
 )
 
-_OPTIONS = (
+with_circumstances = together(
     click.option(
         "--operation",
         type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
@@ -57,13 +56,7 @@ _OPTIONS = (
     ),
     click.option("-n", "--namespace", default="default", help="Namespace of objects without one."),
     NAMESPACE_LABELS,
-    click.option("--user", default="someone", help="Who asks."),
-    click.option("--group", "groups", multiple=True, help="A group of who asks; may be repeated."),
+    USER,
+    GROUPS,
 )
-
-
-def with_circumstances(command: _Command) -> _Command:
-    """Give a command the options that say how objects are sent."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Give a command the options that say how objects are sent."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import click
 import structlog
 
 from policyd.config import load_configuration, parse_configuration
@@ -9,6 +10,13 @@ from policyd.controller.queue_settings import queue_settings, unheeded
 from policyd.controller.run import ControllerSettings
 
 log = structlog.get_logger()
+
+CONFIG = click.option(
+    "--config",
+    default="",
+    metavar="FILE",
+    help="Kueue's Configuration: how all queues decide.  [its defaults]",
+)
 
 
 def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> ControllerSettings:

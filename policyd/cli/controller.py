@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from policyd.cli.configuring import configured
+from policyd.cli.configuring import CONFIG, configured
 from policyd.config import environment
 from policyd.controller.health import serve_health
 from policyd.controller.run import ControllerSettings, Health, run_controller
@@ -36,12 +36,7 @@ class Options:
 
 
 @click.command("controller")
-@click.option(
-    "--config",
-    default="",
-    metavar="FILE",
-    help="Kueue's Configuration: how all queues decide.  [its defaults]",
-)
+@CONFIG
 @click.option(
     "--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates."
 )

@@ -10,7 +10,8 @@ import msgspec
 
 from policyd.cel.explain import Explanation
 from policyd.cli.circumstances import Sent, circumstances_of, with_circumstances
-from policyd.cli.files import DIALECT, PATH, STANDARD_INPUT, load, read_objects
+from policyd.cli.files import DIALECT, STANDARD_INPUT, load, read_objects
+from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
 from policyd.cli.report import show_all
 from policyd.cli.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.clock import SystemClock
@@ -34,26 +35,10 @@ class _Given(Sent):
 
 
 @click.command("explain")
-@click.option(
-    "-p", "--policies", multiple=True, required=True, type=PATH, help="Policies: file, folder or -."
-)
-@click.option(
-    "-f",
-    "--filename",
-    "objects",
-    multiple=True,
-    required=True,
-    type=PATH,
-    help="Objects: file, folder or -.",
-)
+@POLICIES
+@OBJECTS
 @click.option("--policy", "names", multiple=True, help="Explain this one only; may be repeated.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="For people, or for programs.",
-)
+@TEXT_OR_JSON
 @with_circumstances
 def command(**given: Unpack[_Given]) -> None:
     r"""Say why policies say what they say about objects, without a cluster.

@@ -9,11 +9,10 @@ import click
 import yaml
 
 from policyd.api.meta import Json
-from policyd.cli.files import PATH, texts
+from policyd.cli.files import PATH, read_objects
 from policyd.cli.report import count, show_all
-from policyd.engine.documents import Document, read_documents
+from policyd.engine.documents import Document
 from policyd.engine.export import Exported, export_policy
-from policyd.engine.findings import Finding
 from policyd.engine.kyverno.load import is_kyverno
 from policyd.engine.load import Loaded, gather, is_policy, load_document
 from policyd.engine.native import GROUP, is_binding, is_native
@@ -55,7 +54,7 @@ def command(
       policyd export -o native.yaml policies/gpu
       policyd export --partial policies/ | policyd check -
     """
-    documents, findings = _read(paths)
+    documents, findings = read_objects(paths)
     exported = [*_exported(documents, version)]
     findings += [finding for one in exported for finding in one.findings]
     objects = [obj for one in exported for obj in one.objects]
@@ -71,16 +70,6 @@ def command(
     click.echo(f"{count(policies, 'policy')} exported", err=True)
     missing = any(finding.severity == "error" for finding in findings)
     sys.exit(1 if missing and not partial else 0)
-
-
-def _read(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
-    documents: list[Document] = []
-    findings: list[Finding] = []
-    for name, text in texts(paths):
-        read, wrong = read_documents(text, name)
-        documents += read
-        findings += wrong
-    return documents, findings
 
 
 def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:

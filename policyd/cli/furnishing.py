@@ -13,7 +13,7 @@ from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.errors import AlreadyExistsError, NotFoundError
 from policyd.local import demo
-from policyd.policy_files import KUSTOMIZATION
+from policyd.policy_files import default_files
 
 FURNITURE = {
     resource.kind: resource
@@ -54,8 +54,7 @@ async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> N
 
 def default_policies(library: Path) -> list[Json]:
     """Return the policies of a library that are installed unless others are chosen."""
-    chosen = yaml.safe_load((library / KUSTOMIZATION).read_text())["resources"]
-    return [yaml.safe_load((library / name).read_text()) for name in chosen]
+    return [yaml.safe_load(file.read_text()) for file in default_files(library)]
 
 
 async def _once(client: Client, what: str, items: Iterable[Json]) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.cli.circumstances import NAMESPACE_LABELS
 from policyd.cli.files import PATH, STANDARD_INPUT, content, load, read_objects
+from policyd.cli.options import TEXT_OR_JSON
 from policyd.cli.report import count, show_all
 from policyd.clock import SystemClock
 from policyd.engine.findings import Finding
@@ -70,13 +71,7 @@ class _Given(TypedDict):
     help="Namespaces and params that policies look at: file or folder.",
 )
 @NAMESPACE_LABELS
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="For people, or for programs.",
-)
+@TEXT_OR_JSON
 def command(**given: Unpack[_Given]) -> None:
     r"""Say which recorded requests changed policies would answer otherwise.
 

@@ -16,6 +16,8 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+import click
+
 from policyd import __version__
 from policyd.engine.findings import RULES, Finding
 
@@ -23,6 +25,14 @@ Format = Literal["sarif", "junit"]
 
 FORMATS: Final[tuple[Format, ...]] = ("sarif", "junit")
 """The formats for CI, as options name them."""
+
+TEXT_JSON_OR_REPORT = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", *FORMATS]),
+    default="text",
+    help="How to say it: for people, for programs, or for CI.",
+)
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _PLACE: Final = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)

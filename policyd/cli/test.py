@@ -12,7 +12,7 @@ import click
 from policyd.cli.files import content, load
 from policyd.cli.kyverno_suites import run_file
 from policyd.cli.report import as_json, count, show_all
-from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
+from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
 from policyd.engine.cases import Outcome, load_cases, run_case, uncovered
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.suites import NAME as KYVERNO_TEST
@@ -35,13 +35,7 @@ class _Tested:
 
 @click.command("test")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", *FORMATS]),
-    default="text",
-    help="How to say it: for people, for programs, or for CI.",
-)
+@TEXT_JSON_OR_REPORT
 @click.option("-k", "--keyword", default="", help="Run only the cases whose name has this in it.")
 @click.option("--coverage", is_flag=True, help="Fail if no case violates a validation.")
 @click.option("-v", "--verbose", is_flag=True, help="Name the cases that pass, too.")

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
-from policyd.cli.configuring import configured
+from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
@@ -76,12 +76,7 @@ class Options:
     show_default="the library",
     help="Policy files or folders; they are reloaded when they change.",
 )
-@click.option(
-    "--config",
-    default="",
-    metavar="FILE",
-    help="Kueue's Configuration: how all queues decide.  [its defaults]",
-)
+@CONFIG
 @click.option(
     "--nodes",
     type=click.IntRange(min=1),

@@ -6,6 +6,7 @@ import tarfile
 import pytest
 import yaml
 
+from policyd.cli.furnishing import default_policies
 from policyd.config import load_configuration
 from policyd.policy_files import KUSTOMIZATION, policy_files
 from tests.charts import release
@@ -272,11 +273,9 @@ def rights_of(objects):
     }
 
 
-def default_policies():
+def defaults():
     """The library's policies that are installed unless others are chosen, by name."""
-    chosen = yaml.safe_load((LIBRARY / KUSTOMIZATION).read_text())["resources"]
-    found = [yaml.safe_load((LIBRARY / name).read_text()) for name in chosen]
-    return {policy["metadata"]["name"]: policy for policy in found}
+    return {policy["metadata"]["name"]: policy for policy in default_policies(LIBRARY)}
 
 
 def policies(objects):
@@ -287,7 +286,7 @@ def test_what_the_kustomization_lists_is_installed_as_it_is(tmp_path):
     installed = policies(rendered(tmp_path, {"policies.enabled": True}))
 
     assert {name: item["spec"] for name, item in installed.items()} == {
-        name: item["spec"] for name, item in default_policies().items()
+        name: item["spec"] for name, item in defaults().items()
     }
 
 
@@ -300,7 +299,7 @@ def test_others_of_the_library_are_installed_beside_them(tmp_path):
 
     installed = policies(rendered(tmp_path, values))
 
-    assert set(installed) == {*default_policies(), "gpu-sizes"} - {"spot"}
+    assert set(installed) == {*defaults(), "gpu-sizes"} - {"spot"}
 
 
 def test_no_policy_is_installed_unless_asked_for(tmp_path):

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from policyd.local import demo
+from policyd.policy_files import default_files
 from tests.controlplane.programs import free_ports
 from tests.scenarios.api import Api, Refused, eventually
 
@@ -106,20 +107,14 @@ def real(folder: Path) -> Iterator[Cluster]:
 
 def webhooks_command(kubeconfig: Path) -> list[str]:
     port = free_ports(["webhooks"])["webhooks"]
+    policies = default_files(PROJECT / "policies")
     return [
         str(COMMANDS / "policyd-webhooks"),
-        *(word for policy in default_policies() for word in ("--policies", str(policy))),
+        *(word for file in policies for word in ("--policies", str(file))),
         *("--kubeconfig", str(kubeconfig)),
         *("--port", str(port), "--url", f"https://127.0.0.1:{port}", "--register"),
         *("--secret", "default/policyd-webhooks", "--from-cluster", "--drain-seconds", "0"),
     ]
-
-
-def default_policies() -> list[Path]:
-    """Return the policies of the library that are installed unless others are chosen."""
-    library = PROJECT / "policies"
-    chosen = yaml.safe_load((library / "kustomization.yaml").read_text())["resources"]
-    return [library / name for name in chosen]
 
 
 def controller_command(kubeconfig: Path) -> list[str]:
