@@ -19,6 +19,7 @@ from policyd.api.kueue.names import (
     REQUEUED,
     SLICE_REPLACEMENT_FOR,
 )
+from policyd.api.kueue.topology_assignment import assigned_nodes
 from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.api.pod_requests import amount
 from policyd.api.pods import PodSpec
@@ -178,7 +179,7 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
     assignments = status.admission.pod_set_assignments
     if condition_true(conditions, ADMITTED):
         failed = {node.name for node in status.unhealthy_nodes}
-        return any(failed & _places(each) for each in assignments)
+        return not failed.isdisjoint(assigned_nodes(status.admission))
     ready = bool(status.admission_checks) and all(
         c.state == "Ready" for c in status.admission_checks
     )
@@ -187,20 +188,6 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
         for each in assignments
     )
     return ready and any(delayed)
-
-
-def _places(assignment: kueue.PodSetAssignment) -> set[str]:
-    """Return the lowest level's values of a topology assignment: names of nodes, if it is that."""
-    topology = assignment.topology_assignment
-    names: set[str] = set()
-    for part in () if topology is None else topology.slices:
-        values = part.values_per_level[-1] if part.values_per_level else None
-        if values is not None and values.universal is not None:
-            names.add(values.universal)
-        if values is not None and values.individual is not None:
-            each = values.individual
-            names |= {f"{each.prefix}{root}{each.suffix}" for root in each.roots}
-    return names
 
 
 def _failed_checks(workload: kueue.Workload) -> Objection | None:

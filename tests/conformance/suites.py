@@ -158,6 +158,19 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "pkg-workload__TestCalcLocalQueue*", "kueue_workload:run_usage_order"),
     Adapter("kueue-core", "pkg-cache-queue-afs__TestPenalty*", "kueue_workload:run_penalties"),
     Adapter("kueue-core", "pkg-cache-queue-afs__TestUpdate", "kueue_workload:run_ledger"),
+    Adapter(
+        "kueue-topology",
+        "*util-tas__TestV1Beta2FromInternal*",
+        "kueue_topology_encoding:run_encoding",
+    ),
+    Adapter("kueue-topology", "*util-tas__TestInternal*", "kueue_topology_encoding:run_reading"),
+    Adapter("kueue-topology", "*util-tas__TestPodCounts", "kueue_topology_encoding:run_reading"),
+    Adapter(
+        "kueue-topology", "*util-tas__TestTotalDomainCount", "kueue_topology_encoding:run_reading"
+    ),
+    Adapter("kueue-topology", "*util-tas__TestHas*", "kueue_topology_encoding:run_nodes"),
+    Adapter("kueue-topology", "*util-tas__TestNodeName*", "kueue_topology_encoding:run_node_names"),
+    Adapter("kueue-topology", "*util-tas__TestByteSizeLimit", "kueue_topology_encoding:run_sizes"),
 )
 """The first adapter that takes a file runs it. Kueue's tables: one line for each table or more."""
 
