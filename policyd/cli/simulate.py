@@ -15,7 +15,6 @@ from policyd.alloc.plan import Action, Admit, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
-from policyd.alloc.status import queue_status
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
 from policyd.api.meta import Json
@@ -29,6 +28,7 @@ from policyd.controller.workload_values import Circumstances, workload_value
 from policyd.errors import PolicydError
 from policyd.local.kubelet import RUN_FOR
 from policyd.simulate.scenario import Arrival, Simulation, Step
+from policyd.status.queues import queue_status
 
 ARRIVES_AFTER = "policyd.io/arrives-after"
 """When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""

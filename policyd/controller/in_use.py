@@ -6,7 +6,6 @@ ClusterQueue once no workload holds its quota, from a ResourceFlavor once no Clu
 
 from collections.abc import Iterator
 
-from policyd.alloc.status import queue_figures
 from policyd.api.kueue import ClusterQueue, ResourceFlavor
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json, ObjectMeta
@@ -14,6 +13,7 @@ from policyd.controller.cache import Cache
 from policyd.controller.keys import Key, Subject
 from policyd.controller.mirror import Mirror
 from policyd.controller.writes import Writes
+from policyd.status.queues import queue_figures
 
 
 class InUse:

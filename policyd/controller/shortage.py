@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from policyd.alloc.amount import format_amount
-from policyd.alloc.status import Holder, Shortage, and_others
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import controller_of
+from policyd.status.shortages import Holder, Shortage, and_others
 
 
 def held_by(shortages: Sequence[Shortage], workloads: Mirror[Workload]) -> str:

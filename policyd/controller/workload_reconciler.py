@@ -5,7 +5,6 @@ from collections.abc import Callable
 import structlog
 
 from policyd.alloc.plan import Action, Admit, Preempt, Requeue
-from policyd.alloc.status import queue_status, shortages
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import (
     ADMITTED,
@@ -52,6 +51,8 @@ from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_finalizer, has_quota, is_finished
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import WORKLOADS
+from policyd.status.queues import queue_status
+from policyd.status.shortages import shortages
 
 log = structlog.get_logger()
 

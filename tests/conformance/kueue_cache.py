@@ -6,13 +6,13 @@ outdated by what, the tables of searches say.
 
 import msgspec
 
-from policyd.alloc.status import queue_figures, queue_status
 from policyd.api.meta import Condition
 from policyd.controller.queue_statuses import (
     cluster_queue_active,
     cluster_queue_status,
     local_queue_status,
 )
+from policyd.status.queues import queue_figures, queue_status
 from tests.conformance.kueue_objects import NOW, Cluster, read_table, run_table, settings_of
 
 NAMESPACE = "default"

@@ -10,7 +10,6 @@ from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import AdmissionFairSharing
-from policyd.alloc.status import queue_figures
 from policyd.alloc.usage_ledger import nanos
 from policyd.alloc.workload import Workload as Value
 from policyd.api.configuration import duration_seconds
@@ -18,6 +17,7 @@ from policyd.api.kueue import Workload
 from policyd.api.pod_requests import amounts
 from policyd.controller.second_pass import SecondPass
 from policyd.controller.workload_values import needs_second_pass
+from policyd.status.queues import queue_figures
 from tests.conformance.kueue_objects import (
     NOW,
     Cluster,

@@ -12,10 +12,10 @@ from policyd.alloc.amount import (
 )
 from policyd.alloc.hierarchy import Hierarchy
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.status import queue_status
 from policyd.api.pod_requests import amount
 from policyd.api.pods import Container, PodSpec, Resources
 from policyd.jobs.requests import requests_of
+from policyd.status.queues import queue_status
 from tests.conformance.kueue_objects import Cluster, run_table, settings_of
 
 CLOSURE = "a table whose inputs and expectations are Go functions"

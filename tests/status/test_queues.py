@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.status import Use, queue_figures, queue_status, shortages
+from policyd.status.queues import Use, queue_figures, queue_status
+from policyd.status.shortages import shortages
 from tests.alloc.builders import admission, cohort, group, queue, quota, state, workload
 
 
