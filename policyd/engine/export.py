@@ -14,6 +14,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import PolicySpec
+from policyd.engine.compile import compile_policy
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.documents import Document
 from policyd.engine.export_expressions import NotExportableError, methods_of
@@ -21,8 +22,7 @@ from policyd.engine.export_patch import as_json
 from policyd.engine.export_rules import Target, changing, needs_of, targets_of
 from policyd.engine.export_target import Exporter, Problem
 from policyd.engine.findings import Finding
-from policyd.engine.load import load_document
-from policyd.engine.native import GROUP
+from policyd.engine.native import FORMS, GROUP, is_binding, read_binding, read_policy
 from policyd.patch.operations import Path
 
 POLICY_LABEL = "policyd.io/policy"
@@ -176,9 +176,20 @@ def _binding(kind: str, name: str, binding: CompiledBinding) -> dict[str, Json]:
 def _unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
     """Say what the API server would not accept in what was made."""
     for obj in objects:
-        for finding in load_document(Document(obj, "export")).findings:
+        for finding in _read(Document(obj, "export")):
             if finding.severity == "error":
                 yield Problem(("spec",), f"as {obj['kind']}, {finding.field}: {finding.message}")
+
+
+def _read(document: Document) -> list[Finding]:
+    """Read what was made as the API server does, which estimates no costs of it."""
+    if is_binding(document.value):
+        return read_binding(document)[1]
+    policy, findings = read_policy(document)
+    if policy is None:
+        return findings
+    compiled = compile_policy(policy, document, FORMS[document.value["kind"]])
+    return findings if isinstance(compiled, CompiledPolicy) else [*findings, *compiled]
 
 
 def _finding(document: Document, policy: CompiledPolicy, problem: Problem) -> Finding:

@@ -187,16 +187,19 @@ def controller_of(workload: str) -> str:
 
 
 def gpus_of(pod: str) -> str:
-    """Return what counts the GPUs that one pod asks for, as the scheduler adds up containers."""
-    running = f"{pod}.?spec.?containers.orValue([]).map(c, {_gpus('c')}).sum()"
-    initial = f"{pod}.?spec.?initContainers.orValue([])"
-    sidecars = f".filter(s, {_sidecar('s')}).map(s, {_gpus('s')}).sum()"
-    one_by_one = (
-        f"{initial}.transformList(i, c, !({_sidecar('c')}), "
-        f"{_gpus('c')} + {initial}.slice(0, i){sidecars})"
+    """Return what counts the GPUs that one pod asks for, as the scheduler adds up containers.
+
+    A list of one stands for a variable: what is long is written once, and evaluated once.
+    """
+    kinds = ", ".join(
+        f"{pod}.?spec.?{kind}.orValue([])" for kind in ("containers", "initContainers")
     )
-    overhead = _devices(f"{pod}.?spec.?overhead")
-    return f"(([{running} + {initial}{sidecars}] + {one_by_one}).max() + {overhead})"
+    counted = f"[{kinds}].map(l, l.map(c, [{_gpus('c')}, {_sidecar('c')} ? 1 : 0]))"
+    running = "l[0].map(c, c[0]).sum() + l[1].map(c, c[0] * c[1]).sum()"
+    sidecars = "l[1].slice(0, i).map(s, s[0] * s[1]).sum()"
+    one_by_one = f"l[1].transformList(i, c, c[1] == 0, c[0] + {sidecars})"
+    most = f"[{counted}].map(l, ([{running}] + {one_by_one}).max())[0]"
+    return f"({most} + {_devices(f'{pod}.?spec.?overhead.orValue({{}})')})"
 
 
 def _sidecar(container: str) -> str:
@@ -204,9 +207,11 @@ def _sidecar(container: str) -> str:
 
 
 def _gpus(container: str) -> str:
-    requests = f"{container}.?resources.?requests"
-    others = f"!(n in {requests}.orValue({{}}))"  # a request goes before the limit
-    return f"({_devices(requests)} + {_devices(f'{container}.?resources.?limits', others)})"
+    requests, limits = (
+        f"{container}.?resources.?{side}.orValue({{}})" for side in ("requests", "limits")
+    )
+    unsaid = f"(j == 0 || !(n in {requests}))"  # a request goes before the limit
+    return f"[{requests}, {limits}].transformList(j, a, {_devices('a', unsaid)}).sum()"
 
 
 def _devices(amounts: str, condition: str = "") -> str:
@@ -214,4 +219,4 @@ def _devices(amounts: str, condition: str = "") -> str:
     prefixed = "".join(f" || n.startsWith('{prefix}')" for prefix in GPU_PREFIXES)
     chosen = both(condition, f"n in [{names}]{prefixed}")
     amount = "quantity(string(q)).asInteger()"
-    return f"{amounts}.orValue({{}}).transformList(n, q, {chosen}, {amount}).sum()"
+    return f"{amounts}.transformList(n, q, {chosen}, {amount}).sum()"
