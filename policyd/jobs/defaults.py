@@ -11,9 +11,6 @@ from typing import Any
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
     MANAGED,
-    PODSET_PREFERRED_TOPOLOGY,
-    PODSET_REQUIRED_TOPOLOGY,
-    PODSET_UNCONSTRAINED_TOPOLOGY,
     QUEUE_NAME,
     ROLE_HASH,
     TOPOLOGY_GATE,
@@ -23,19 +20,12 @@ from policyd.jobs.kinds import KINDS, find_kind
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.roles import role_hash
 from policyd.jobs.shape import check_shape
-from policyd.jobs.topology import SLICE_CONSTRAINTS, SLICE_REQUIRED_TOPOLOGY
+from policyd.jobs.topology import TOPOLOGY_ANNOTATIONS
 from policyd.patch.draft import Draft
 
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
 _GATES = ("spec", "schedulingGates")
-_TOPOLOGY = (
-    PODSET_REQUIRED_TOPOLOGY,
-    PODSET_PREFERRED_TOPOLOGY,
-    PODSET_UNCONSTRAINED_TOPOLOGY,
-    SLICE_REQUIRED_TOPOLOGY,
-    SLICE_CONSTRAINTS,
-)
 
 
 def default_on_create(draft: Draft, *, group: str, kind: str) -> None:
@@ -92,7 +82,7 @@ def _hold_pod(draft: Draft) -> None:
     _add_gate(draft, ADMISSION_GATE)
     if _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
         return
-    if any(_text(draft, _ANNOTATIONS, name) for name in _TOPOLOGY):
+    if any(_text(draft, _ANNOTATIONS, name) for name in TOPOLOGY_ANNOTATIONS):
         _add_gate(draft, TOPOLOGY_GATE)
     if not _text(draft, _ANNOTATIONS, ROLE_HASH):
         draft.set((*_ANNOTATIONS, ROLE_HASH), role_hash(draft.get(("spec",)) or {}))

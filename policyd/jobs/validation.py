@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,9 +13,6 @@ from policyd.api.kueue.names import (
     MIN_PARALLELISM,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
-    PODSET_PREFERRED_TOPOLOGY,
-    PODSET_REQUIRED_TOPOLOGY,
-    PODSET_UNCONSTRAINED_TOPOLOGY,
     PRIORITY_CLASS,
     QUEUE_NAME,
     RETRIABLE_IN_GROUP,
@@ -24,30 +20,14 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Json
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import JobKind
+from policyd.jobs.field_error import FieldError
 from policyd.jobs.kinds import find_kind
 from policyd.jobs.shape import check_shape
+from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.patch.draft import Draft
+from policyd.patch.operations import Path
 
 _IMMUTABLE = "field is immutable"
-_TOPOLOGY = (PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY, PODSET_UNCONSTRAINED_TOPOLOGY)
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """One mistake: where it is, what stands there, and what is wrong with it."""
-
-    field: str
-    value: Json
-    detail: str
-
-    @property
-    def problem(self) -> str:
-        """The mistake as the API server would word it, the field left out."""
-        return f'Invalid value: "{self.value}": {self.detail}'
-
-    def __str__(self) -> str:
-        """The mistake as the API server would word it."""
-        return f"{self.field}: {self.problem}"
 
 
 def validate_job(
@@ -74,7 +54,7 @@ def validate_job(
     errors = [*_names(new)]
     if (group, kind) == ("", "Pod"):
         errors += _group(new)
-        errors += _topology(new, "metadata.annotations")
+        errors += topology_errors([Template("metadata.annotations", _annotations(new))])
         errors += _pod_changes(new, old) if old is not None else ()
         return tuple(errors)
     known = find_kind(group, kind)
@@ -91,14 +71,24 @@ def _job(
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
         return  # the API server says what is wrong with an object that is not of its type
-    for path in kind.templates(job):
-        where = ".".join(str(step) for step in path)
-        yield from _topology(Draft(new).get(path) or {}, f"{where}.metadata.annotations")
-    for pod_set in kind.pod_sets(job)[:1]:
+    pod_sets = kind.pod_sets(job)
+    yield from topology_errors(
+        [
+            Template(f"{_written(path)}.metadata.annotations", _annotations(template), each.count)
+            for path, each in zip(kind.templates(job), pod_sets, strict=True)
+            for template in (Draft(new).get(path) or {},)
+        ]
+    )
+    for pod_set in pod_sets[:1]:
         yield from _least_pods(new, pod_set.count)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
         yield from _changes(new, old, suspended=suspended, default_queue=default_queue)
+
+
+def _written(path: Path) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return steps.removeprefix(".")
 
 
 def _names(obj: Json) -> Iterator[FieldError]:
@@ -143,20 +133,6 @@ def _pod_changes(new: Json, old: Json) -> Iterator[FieldError]:
 def _group_of(pod: Json) -> str:
     name = _annotations(pod).get(POD_GROUP_NAME) or _labels(pod).get(POD_GROUP_NAME) or ""
     return str(name)
-
-
-def _topology(template: Json, where: str) -> Iterator[FieldError]:
-    annotations = _annotations(template)
-    given = [name for name in _TOPOLOGY if name in annotations]
-    if len(given) > 1:
-        names = ", ".join(f'"{name}"' for name in given)
-        yield FieldError(
-            where, annotations, f"must not contain more than one topology annotation: [{names}]"
-        )
-    text = annotations.get(PODSET_UNCONSTRAINED_TOPOLOGY, "true")
-    if text.lower() not in {"1", "t", "true", "0", "f", "false"}:
-        detail = "must be true or false"
-        yield FieldError(f"{where}[{PODSET_UNCONSTRAINED_TOPOLOGY}]", text, detail)
 
 
 def _changes(
