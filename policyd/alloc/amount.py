@@ -4,7 +4,6 @@ Quota at or above the largest 64-bit integer means no limit; sums stay there. Re
 the same range, so that nothing a user writes can overflow into a smaller number.
 """
 
-import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -16,12 +15,8 @@ UNLIMITED = 2**63 - 1
 MOST_PODS = 2**31 - 1
 """How many pods there can be, as Kubernetes counts them."""
 
-_KIBI = 1_024
 _SMALLEST = -(2**63)
 _MILLI = 1_000
-_BINARY_RESOURCES = frozenset({"memory", "ephemeral-storage"})
-_DECIMAL_SUFFIXES = ("m", "", "k", "M", "G", "T", "P", "E")
-_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def quota_amount(resource: str, value: int) -> int:
@@ -56,27 +51,6 @@ def subtract(left: int, right: int) -> int:
     return max(_SMALLEST, left - right)
 
 
-def format_amount(resource: str, amount: int) -> str:
-    """Write an amount as Kubernetes writes the quantity: `1500m`, `8`, `10Gi`.
-
-    Bytes have binary suffixes where these leave no rest. So has what is no byte by name, but counts
-    like one: devices do not come by the million.
-    """
-    if resource == "cpu":
-        return _scaled(amount, 1_000, _DECIMAL_SUFFIXES)
-    least = _KIBI if _is_binary(resource) else _KIBI * _KIBI
-    if amount and amount % least == 0:
-        return _scaled(amount, _KIBI, _BINARY_SUFFIXES)
-    return _scaled(amount, 1_000, _DECIMAL_SUFFIXES[1:])
-
-
-def in_units(resource: str, amount: int) -> float:
-    """Return an amount in the units people count it in, cores or bytes; infinite without limit."""
-    if amount >= UNLIMITED:
-        return math.inf
-    return amount / _MILLI if resource == "cpu" else float(amount)
-
-
 def pods_within(requests: Mapping[str, int], capacity: Mapping[str, int]) -> tuple[int, str]:
     """Tell how many pods of `requests` each go into a capacity, and which resource limits that.
 
@@ -85,17 +59,3 @@ def pods_within(requests: Mapping[str, int], capacity: Mapping[str, int]) -> tup
     counts = [(max(0, capacity.get(r, 0)) // n, r) for r, n in requests.items() if n > 0]
     count, resource = min(counts, default=(MOST_PODS, ""))
     return min(count, MOST_PODS), resource
-
-
-def _is_binary(resource: str) -> bool:
-    return resource in _BINARY_RESOURCES or resource.startswith("hugepages-")
-
-
-def _scaled(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
-    if amount == 0:
-        return "0"
-    power = 0
-    while amount % base == 0 and power < len(suffixes) - 1:
-        amount //= base
-        power += 1
-    return f"{amount}{suffixes[power]}"

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.attempt import Attempt, GroupResult, Mode, SearchResult, missing_quota
+from policyd.alloc.attempt import GroupResult, Mode, SearchResult, missing_quota
 from policyd.alloc.offers import GroupRequests
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
+    Considered,
     MissingQuota,
     NoFitReason,
     Obstacle,
@@ -149,35 +150,14 @@ class Assignment:
         hindered = [group for group in self.groups if group.mode is not Mode.FIT]
         return tuple([each for group in hindered for each in _refusals(group, group.obstacles())])
 
-    def considered(self) -> str:
-        """Say which flavors did not simply fit, pod set by pod set; "" if all that were tried did.
-
-        The mode, how victims would be had, how far it would borrow, and the reasons, as Kueue has
-        them in its event.
-        """
-        texts: list[str] = []
-        for group in self.groups:
-            attempts = [attempt for search in group.searches for attempt in search.attempts]
-            told = ", ".join(_told(each) for each in sorted(attempts, key=lambda a: a.offer.name))
-            texts.extend(f"{p.name}: {told}" for p in group.requests.pod_sets if told)
-        return " | ".join(texts)
-
-
-def _told(attempt: Attempt) -> str:
-    mode = attempt.mode
-    words = [_PUBLIC_MODES[mode]]
-    if mode in _POSSIBILITIES:
-        words[0] = f"preemptionMode={_POSSIBILITIES[mode]}"
-    if attempt.level:
-        words.append(f"borrow={attempt.level}")
-    words.extend(obstacle.text for obstacle in attempt.obstacles)
-    return f"{attempt.offer.name}({';'.join(words)})"
-
-
-_PUBLIC_MODES = {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"} | dict.fromkeys(
-    (Mode.BLOCKED, Mode.PREEMPT, Mode.RECLAIM), "Preempt"
-)
-_POSSIBILITIES = {Mode.BLOCKED: "NoCandidates", Mode.PREEMPT: "Preempt", Mode.RECLAIM: "Reclaim"}
+    def considered(self) -> tuple[Considered, ...]:
+        """Return which flavors did not simply fit, pod set by pod set."""
+        return tuple(
+            Considered(pod_set=pod_set.name, tries=tries)
+            for group in self.groups
+            if (tries := tuple(attempt.value for s in group.searches for attempt in s.attempts))
+            for pod_set in group.requests.pod_sets
+        )
 
 
 def _refusals(group: GroupResult, obstacles: tuple[Obstacle, ...]) -> Iterator[PodSetRefusal]:

@@ -5,10 +5,12 @@ from enum import IntEnum
 
 from policyd.alloc.offers import GroupRequests, Offer
 from policyd.alloc.reasons import (
+    How,
     MissingQuota,
     NoFitReason,
     Obstacle,
     OverCapacity,
+    Try,
     Unsuitable,
     least_severe,
     most_severe,
@@ -56,10 +58,25 @@ class Attempt:
         return offer.obstacles or tuple(_obstacle(offer, *note) for note in self.notes)
 
     @property
+    def value(self) -> Try:
+        """What is to be told of it."""
+        how = _HOW[self.mode]
+        return Try(flavor=self.offer.name, how=how, level=self.level, obstacles=self.obstacles)
+
+    @property
     def short(self) -> tuple[int, ...]:
         """The cells that do not have what is needed, though they could."""
         cells = tuple(self.offer.charges)
         return tuple(cells[place] for place, _, _, possible in self.notes if possible)
+
+
+_HOW: dict[Mode, How] = {
+    Mode.NO_FIT: "NoFit",
+    Mode.BLOCKED: "NoCandidates",
+    Mode.PREEMPT: "Preempt",
+    Mode.RECLAIM: "Reclaim",
+    Mode.FIT: "Fit",
+}
 
 
 def _obstacle(offer: Offer, place: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001

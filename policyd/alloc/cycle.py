@@ -30,13 +30,7 @@ from policyd.alloc.plan import (
     RequeueReason,
     Target,
 )
-from policyd.alloc.reasons import (
-    AWAITS_PODS,
-    NO_LONGER_FITS,
-    TARGETS_TAKEN,
-    WILL_FIT_AFTER_OTHERS,
-    Refusal,
-)
+from policyd.alloc.reasons import Refusal
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
@@ -129,7 +123,7 @@ class _Cycle:
             self._lose(entry)
             return
         if self._blocks and self._awaits_pods():
-            self._skip(entry, Refusal("WaitingForPodsReady", note=AWAITS_PODS))
+            self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
         assignment = entry.assignment
         self._tree.charge(assignment.charges)
@@ -140,7 +134,7 @@ class _Cycle:
                 admission=assignment.admission(entry.queue),
                 level=assignment.level,
                 charges=assignment.charges,
-                considered=assignment.considered() if assignment.hindered else "",
+                considered=assignment.considered() if assignment.hindered else (),
             )
         )
 
@@ -157,7 +151,7 @@ class _Cycle:
             self._requeue(entry, "PreemptionGated", assignment.refusal, goes_on=False)
         elif self._overlaps(entry):
             self.skipped.append(entry.queue)
-            self._skip(entry, Refusal("WaitingForQuota", note=TARGETS_TAKEN))
+            self._skip(entry, Refusal("WaitingForQuota", cause="TargetsTaken"))
         elif not self._fits(entry):
             self.skipped.append(entry.queue)
             self._lose(entry)
@@ -201,7 +195,7 @@ class _Cycle:
 
     def _defer(self, entry: Entry) -> None:
         self._keep(entry.assignment.charges)
-        refusal = Refusal("WaitingForPreemptedWorkloads", note=WILL_FIT_AFTER_OTHERS)
+        refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
         self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
 
     def _gated(self, entry: Entry) -> bool:
@@ -211,7 +205,7 @@ class _Cycle:
 
     def _lose(self, entry: Entry) -> None:
         missing = entry.assignment.shortfall(self._tree)
-        refusal = Refusal("WaitingForQuota", note=NO_LONGER_FITS, explain=lambda: missing)
+        refusal = Refusal("WaitingForQuota", cause="NoLongerFits", explain=lambda: missing)
         self._skip(entry, refusal)
 
     def _preempt(self, entry: Entry) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from policyd.alloc.assignment import Progress
-from policyd.alloc.reasons import Refusal
+from policyd.alloc.reasons import Considered, Refusal
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Admission, Workload
 
@@ -46,14 +46,14 @@ class Admit(Value, frozen=True):
         admission: What it gets.
         level: How far up the cohort tree it borrows; 0 without borrowing.
         charges: The admission's usage by cell, for the state the plan was made for.
-        considered: Flavors that did not simply fit, as Kueue tells it; "" for none.
+        considered: Flavors that did not simply fit, by pod set.
     """
 
     workload: Workload
     admission: Admission
     level: int = 0
     charges: Mapping[int, int] = {}
-    considered: str = ""
+    considered: tuple[Considered, ...] = ()
 
 
 class Preempt(Value, frozen=True):

@@ -1,27 +1,18 @@
-"""Why a workload has to wait: typed, with numbers, and in Kueue's words.
+"""Why a workload has to wait: typed, with numbers.
 
-An *obstacle* is one thing in the way. A *refusal* is all of them, and what the workload's condition
-says. Texts are made when they are asked for: most refusals are never read.
+An *obstacle* is one thing in the way. A *refusal* is all of them, and the reason that the
+workload's condition gives. Obstacles are made when they are asked for: most are never read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from policyd.alloc.amount import format_amount
 from policyd.alloc.value import Value
 from policyd.alloc.workload import ConditionReason
 
-NO_LONGER_FITS = "Workload no longer fits after processing another workload"
-"""Kueue's message for a workload that had room until an earlier one of the same cycle took it."""
-
-TARGETS_TAKEN = "Workload has overlapping preemption targets with another workload"
-"""Kueue's message for a workload whose victims another one preempts in the same cycle."""
-
-WILL_FIT_AFTER_OTHERS = f"{TARGETS_TAKEN}, but will fit after these preemptions complete"
-"""Kueue's message for one that will have room thanks to the other's victims."""
-
-AWAITS_PODS = "waiting for all admitted workloads to be in PodsReady condition"
-"""Kueue's message where nobody is admitted before all who are run."""
+Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
+"""What stands in the way besides obstacles: an earlier workload of the same cycle took the room, or
+the victims; there will be room thanks to its victims; nobody is admitted before all are run."""
 
 UnsuitableKind = Literal[
     "NotFound",
@@ -35,22 +26,6 @@ UnsuitableKind = Literal[
     "NotNominated",
     "OtherFlavor",
 ]
-
-_UNSUITABLE: Mapping[UnsuitableKind, str] = {
-    "NotFound": "flavor {0} not found",
-    "NotCovered": "resource {0} unavailable in ClusterQueue",
-    "NotProvided": "flavor {0} does not provide resource {1}",
-    "Untolerated": "untolerated taint {{{1}}} in flavor {0}",
-    "AffinityMismatch": "flavor {0} doesn't match node affinity",
-    "TopologyMissing": 'Flavor "{0}" does not support TopologyAwareScheduling',
-    "TopologyOnly": 'Flavor "{0}" supports only TopologyAwareScheduling',
-    "NotAllowed": "skipping flavor {0} due to WorkloadAllowedResourceFlavorAnnotation annotation",
-    "NotNominated": "skipping flavor {0} as it is not found in the nomination mapping for resource"
-    " {1}",
-    "OtherFlavor": "could not assign {0} flavor since the original workload is assigned: {1}",
-}
-"""Kueue's words for what no quota helps against: of a flavor, and what of it is concerned."""
-
 
 NoFitReason = Literal["NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota"]
 """What a condition says of an obstacle."""
@@ -66,15 +41,6 @@ class MissingQuota(Value, frozen=True):
     requested: int
     available: int
 
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        missing = format_amount(self.resource, self.missing)
-        return (
-            f"insufficient unused quota for {self.resource} in flavor {self.flavor}, "
-            f"{missing} more needed"
-        )
-
 
 class OverCapacity(Value, frozen=True):
     """More is requested than the queue could ever get: `assumed` is for the pod sets before."""
@@ -85,17 +51,6 @@ class OverCapacity(Value, frozen=True):
     assumed: int
     requested: int
     capacity: int
-
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        amounts = (self.assumed, self.requested, self.capacity)
-        assumed, requested, capacity = (format_amount(self.resource, a) for a in amounts)
-        return (
-            f"insufficient quota for {self.resource} in flavor {self.flavor}, previously considered"
-            f" podsets requests ({assumed}) + current podset request ({requested})"
-            f" > maximum capacity ({capacity})"
-        )
 
 
 class Unsuitable(Value, frozen=True):
@@ -112,13 +67,29 @@ class Unsuitable(Value, frozen=True):
     name: str
     detail: str = ""
 
-    @property
-    def text(self) -> str:
-        """The obstacle in Kueue's words."""
-        return _UNSUITABLE[self.kind].format(self.name, self.detail)
-
 
 Obstacle = MissingQuota | OverCapacity | Unsuitable
+
+
+How = Literal["NoFit", "NoCandidates", "Preempt", "Reclaim", "Fit"]
+"""How a flavor would be had: not, by preemption if there were candidates, in the own queue, in
+others, or at once."""
+
+
+class Try(Value, frozen=True):
+    """A flavor that was tried and did not simply fit: how it would be had, borrowing how far up."""
+
+    flavor: str
+    how: How
+    level: int
+    obstacles: tuple[Obstacle, ...]
+
+
+class Considered(Value, frozen=True):
+    """The flavors that were tried for a pod set and did not simply fit."""
+
+    pod_set: str
+    tries: tuple[Try, ...]
 
 
 class PodSetRefusal(Value, frozen=True):
@@ -127,49 +98,47 @@ class PodSetRefusal(Value, frozen=True):
     name: str
     obstacles: tuple[Obstacle, ...]
 
-    @property
-    def text(self) -> str:
-        """All obstacles in Kueue's words and order."""
-        reasons = ", ".join(sorted(obstacle.text for obstacle in self.obstacles))
-        return f"couldn't assign flavors to pod set {self.name}: {reasons}"
-
 
 class Refusal:
-    """Why a workload got no quota in a cycle; compared by what it says.
+    """Why a workload got no quota in a cycle; compared by content.
 
     Attributes:
         reason: What its condition says.
-        note: A sentence that stands in the place of the pod sets' obstacles; "" for none.
+        cause: What stands in the way, if not the pod sets' obstacles.
+        note: A sentence from outside the allocator that stands in their place; "" for none.
         pending: How many workloads are preempted for it.
     """
 
-    __slots__ = ("_explain", "_pod_sets", "note", "pending", "reason")
+    __slots__ = ("_explain", "_pod_sets", "cause", "note", "pending", "reason")
 
     def __init__(
         self,
         reason: ConditionReason,
         *,
+        cause: Cause = "",
         note: str = "",
         explain: Callable[[], tuple[PodSetRefusal, ...]] = tuple,
         pending: int = 0,
     ) -> None:
         """Refuse for `reason`; `explain` names the obstacles, and is called if somebody asks."""
         self.reason = reason
+        self.cause = cause
         self.note = note
         self.pending = pending
         self._explain = explain
         self._pod_sets: tuple[PodSetRefusal, ...] | None = None
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Refusal):
-            return NotImplemented
-        return (self.reason, self.message) == (other.reason, other.message)
+        return isinstance(other, Refusal) and self._content() == other._content()
 
     def __hash__(self) -> int:
-        return hash((self.reason, self.message))
+        return hash(self._content())
 
     def __repr__(self) -> str:
-        return f"Refusal({self.reason}, {self.message!r})"
+        return f"Refusal{self._content()}"
+
+    def _content(self) -> tuple[object, ...]:
+        return self.reason, self.cause, self.note, self.pending, self.pod_sets
 
     @property
     def pod_sets(self) -> tuple[PodSetRefusal, ...]:
@@ -177,14 +146,6 @@ class Refusal:
         if self._pod_sets is None:
             self._pod_sets = self._explain()
         return self._pod_sets
-
-    @property
-    def message(self) -> str:
-        """What Kueue's condition would say, word for word."""
-        text = self.note or "; ".join(pod_set.text for pod_set in self.pod_sets)
-        if not self.pending:
-            return text
-        return f"{text}. Pending the preemption of {self.pending} workload(s)"
 
     @property
     def missing(self) -> tuple[MissingQuota, ...]:

@@ -29,6 +29,7 @@ from policyd.errors import PolicydError
 from policyd.local.kubelet import RUN_FOR
 from policyd.simulate.scenario import Arrival, Simulation, Step
 from policyd.status.queues import queue_status
+from policyd.status.words import message_of
 
 ARRIVES_AFTER = "policyd.io/arrives-after"
 """When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""
@@ -214,7 +215,7 @@ def _decision(action: Action) -> str:
         case Preempt():
             return f"preempted for {action.preemptor.key} ({action.reason})"
         case Requeue():
-            return f"waits: {action.refusal.message}"
+            return f"waits: {message_of(action.refusal)}"
 
 
 def _clock(seconds: float) -> str:
@@ -254,7 +255,7 @@ def _action_json(action: Action) -> dict[str, Any]:
             return told | {
                 "action": "Requeue",
                 "reason": refusal.reason,
-                "message": refusal.message,
+                "message": message_of(refusal),
             }
 
 

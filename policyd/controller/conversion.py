@@ -6,7 +6,7 @@ And back again, for what the allocator decided.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from policyd.alloc.amount import format_amount, quota_amount
+from policyd.alloc.amount import quota_amount
 from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
 from policyd.alloc.queue import (
     ClashReason,
@@ -29,6 +29,7 @@ from policyd.api.pods import Toleration as ApiToleration
 from policyd.api.quantity import parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.controller.protection import protection_of
+from policyd.status.quantities import format_amount
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
 """Evictions after which a workload queues behind those that came meanwhile."""

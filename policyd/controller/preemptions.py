@@ -84,7 +84,7 @@ def preemptor_of(workload: Workload) -> str:
     return "" if found is None else found[1]
 
 
-def message_of(action: Preempt, preemptor: Workload | None) -> str:
+def preempted_message(action: Preempt, preemptor: Workload | None) -> str:
     """Say what a planned preemption is for; the preemptor is None if it is gone by now."""
     labels = {} if preemptor is None else preemptor.metadata.labels
     return preemption_message(

@@ -6,7 +6,6 @@ from typing import NoReturn, TypeVar
 import msgspec
 import structlog
 
-from policyd.alloc.amount import format_amount
 from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.state import State
 from policyd.api.configuration.duration import DurationError
@@ -34,6 +33,7 @@ from policyd.controller.patches import status_difference
 from policyd.controller.writes import Writes
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
+from policyd.status.quantities import format_amount
 from policyd.status.queues import Figures, Use, queue_figures, queue_status
 
 log = structlog.get_logger()

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from policyd.alloc.amount import format_amount
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import controller_of
+from policyd.status.quantities import format_amount
 from policyd.status.shortages import Holder, Shortage, and_others
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 import msgspec
 
-from policyd.alloc.amount import format_amount
 from policyd.api.kueue import (
     Admission,
     AdmissionCheckState,
@@ -37,6 +36,7 @@ from policyd.api.meta import (
     timestamp,
     with_condition,
 )
+from policyd.status.quantities import format_amount
 
 MESSAGE_BYTES = 32 * 1024
 """Longest message of a condition."""

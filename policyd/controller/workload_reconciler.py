@@ -29,8 +29,8 @@ from policyd.controller.owners import Owners
 from policyd.controller.patches import merge_patch
 from policyd.controller.preemptions import (
     blocked_on_gates,
-    message_of,
     preempt,
+    preempted_message,
     replacement_message,
     tell_preempted,
 )
@@ -53,6 +53,7 @@ from policyd.kube.errors import ApiError
 from policyd.kube.resources import WORKLOADS
 from policyd.status.queues import queue_status
 from policyd.status.shortages import shortages
+from policyd.status.words import considered_text, message_of
 
 log = structlog.get_logger()
 
@@ -157,7 +158,7 @@ class WorkloadReconciler:
         except BaseException:  # stopped or broken: the reservation must not outlive it
             self._cache.retract(workload.metadata.key)
             raise
-        self._tell_reserved(workload, now, considered=action.considered)
+        self._tell_reserved(workload, now, considered=considered_text(action.considered))
 
     async def _replace(self, workload: Workload, key: str) -> None:
         """Finish the slice of a job that a bigger one replaces, before that one gets its quota."""
@@ -177,7 +178,7 @@ class WorkloadReconciler:
         if condition_true(workload.status.conditions, EVICTED):
             return
         preemptor = self._mirror.get(action.preemptor.key)
-        message = message_of(action, preemptor)
+        message = preempted_message(action, preemptor)
         status = preempt(workload, reason=action.reason, message=message, now=now)
         try:
             stored = await self._writes.status(self._mirror, workload, status)
@@ -250,7 +251,8 @@ class WorkloadReconciler:
             return None
         refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
         found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
-        message = refusal.message + held_by(found, self._cache.mirrors.workloads)
+        text = message_of(refusal)
+        message = text + held_by(found, self._cache.mirrors.workloads)
         gated = action.reason == "PreemptionGated"
         status = with_requests(
             release(
@@ -266,14 +268,14 @@ class WorkloadReconciler:
         if status == workload.status:
             return None
         if (
-            told == refusal.reason + refusal.message
+            told == refusal.reason + text
             and now - at < HOLDERS_SECONDS
             and not condition_true(workload.status.conditions, QUOTA_RESERVED)
         ):
             self._untold[key] = action
             return HOLDERS_SECONDS - (now - at)
         await self._writes.status(self._mirror, workload, status)
-        self._told_at[key] = (refusal.reason + refusal.message, now)
+        self._told_at[key] = (refusal.reason + text, now)
         reason = told_reason(refusal.reason, detailed=self._detailed)
         self._writes.tell(WORKLOADS, workload.metadata, reason, message, bad=True)
         return None

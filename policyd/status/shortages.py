@@ -3,12 +3,12 @@
 import heapq
 from collections.abc import Iterator
 
-from policyd.alloc.amount import format_amount
 from policyd.alloc.cluster_queue import ClusterQueue
 from policyd.alloc.hierarchy import descendants
 from policyd.alloc.reasons import MissingQuota, Refusal
 from policyd.alloc.state import State
 from policyd.alloc.value import Value
+from policyd.status.quantities import format_amount
 
 
 class Holder(Value, frozen=True):

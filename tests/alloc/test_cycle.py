@@ -6,6 +6,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Admit, Requeue
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.workload import Objection
+from policyd.status.words import message_of
 from tests.alloc.builders import admission, keys, pod_set, queue, quota, state, usage, workload
 
 
@@ -91,7 +92,7 @@ def test_who_lost_its_room_to_another_is_tried_again_at_once():
     (second,) = (action for action in plan.actions if isinstance(action, Requeue))
     assert (second.reason, second.parked) == ("FailedAfterNomination", False)
     assert second.refusal.reason == "WaitingForQuota"
-    assert second.refusal.message == "Workload no longer fits after processing another workload"
+    assert message_of(second.refusal) == "Workload no longer fits after processing another workload"
     assert [m.missing for m in second.refusal.missing] == [4]
 
 
@@ -176,7 +177,10 @@ def test_a_workload_with_an_objection_is_set_aside_with_its_words(
     action = only(plan_cycle(of))
 
     assert (action.reason, action.parked) == (reason, parked)
-    assert (action.refusal.reason, action.refusal.message) == ("Misconfigured", "cpu above limit")
+    assert (action.refusal.reason, message_of(action.refusal)) == (
+        "Misconfigured",
+        "cpu above limit",
+    )
 
 
 def test_a_refusal_comes_with_what_was_requested():
@@ -187,7 +191,7 @@ def test_a_refusal_comes_with_what_was_requested():
     action = only(plan_cycle(of))
 
     assert action.requests == {"a": {"gpu": 2}, "b": {"gpu": 9}}
-    assert action.refusal.message == (
+    assert message_of(action.refusal) == (
         "couldn't assign flavors to pod set b: insufficient quota for gpu in flavor default,"
         " previously considered podsets requests (2) + current podset request (9)"
         " > maximum capacity (4)"

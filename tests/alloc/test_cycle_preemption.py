@@ -12,6 +12,7 @@ from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.alloc.state import State
 from policyd.alloc.workload import PodSet
+from policyd.status.words import considered_text, message_of
 from tests.alloc.builders import (
     admission,
     group,
@@ -66,7 +67,9 @@ def test_who_gets_quota_back_waits_for_those_who_must_go():
     assert (preemption.path, preemption.preemptor_path) == ("/all/guest", "/all/owner")
     assert preemption.preemptor.key == "o"
     assert waits.refusal.reason == "WaitingForPreemptedWorkloads"
-    assert waits.refusal.message.endswith("4 more needed. Pending the preemption of 1 workload(s)")
+    assert message_of(waits.refusal).endswith(
+        "4 more needed. Pending the preemption of 1 workload(s)"
+    )
     assert not waits.parked
 
 
@@ -108,7 +111,7 @@ def test_who_counted_on_the_same_victim_fits_thanks_to_it():
         ("requeue", "a1", "PendingPreemption"),
         ("requeue", "b1", "PendingPreemption"),
     ]
-    assert plan.actions[2].refusal.message == (
+    assert message_of(plan.actions[2].refusal) == (
         "Workload has overlapping preemption targets with another workload,"
         " but will fit after these preemptions complete"
     )
@@ -295,7 +298,7 @@ def test_a_bigger_slice_stays_on_the_flavor_of_the_smaller_one():
     (action,) = run(of).actions
 
     assert "could not assign two flavor since the original workload is assigned: one" in (
-        action.refusal.message
+        message_of(action.refusal)
     )
 
 
@@ -317,7 +320,7 @@ def test_flavors_with_a_topology_are_for_those_who_ask_for_it(topologies, placed
     (action,) = run(of).actions
 
     if expected is None:
-        assert "does not support TopologyAwareScheduling" in action.refusal.message
+        assert "does not support TopologyAwareScheduling" in message_of(action.refusal)
     else:
         assert action.admission == admission("q", expected, gpu=1)
 
@@ -342,7 +345,7 @@ def test_what_did_not_simply_fit_is_told():
 
     (action,) = run(of).actions
 
-    assert action.considered == (
+    assert considered_text(action.considered) == (
         "main: one(Fit;borrow=1), tainted(NoFit;untolerated taint {k  NoSchedule <nil>} in flavor"
         " tainted)"
     )

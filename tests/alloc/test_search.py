@@ -6,6 +6,7 @@ from policyd.alloc.attempt import Mode
 from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
 from policyd.alloc.options import search_order
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.status.words import obstacle_text
 from tests.alloc.builders import admission, group, pod_set, queue, quota, state, workload
 
 SPOT = FlavorSpec(
@@ -27,7 +28,7 @@ def flavors(assignment):
 
 
 def texts(assignment):
-    return [o.text for refusal in assignment.refusals() for o in refusal.obstacles]
+    return [obstacle_text(o) for refusal in assignment.refusals() for o in refusal.obstacles]
 
 
 def two(on_demand=4, spot=8, **fields):

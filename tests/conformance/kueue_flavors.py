@@ -1,6 +1,5 @@
 """Kueue's tables of flavor assignment: which flavor a workload would get, how, and why."""
 
-from policyd.alloc.amount import format_amount
 from policyd.alloc.attempt import Mode
 from policyd.alloc.nominate import most_pods
 from policyd.alloc.options import replacing
@@ -9,6 +8,8 @@ from policyd.alloc.reasons import most_severe
 from policyd.alloc.search import better
 from policyd.alloc.workload import Admission, PodSetAssignment
 from policyd.api.quantity import parse_quantity
+from policyd.status.quantities import format_amount
+from policyd.status.words import obstacle_text
 from tests.conformance.kueue_objects import Cluster, run_table, settings_of
 
 MODES = {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}
@@ -162,7 +163,7 @@ def described(found, assigner):
                 pod_set.name,
                 pod_set.count,
                 flavors_of(group),
-                sorted(obstacle.text for obstacle in group.obstacles())
+                sorted(obstacle_text(obstacle) for obstacle in group.obstacles())
                 if group.mode is not Mode.FIT
                 else [],
                 {

@@ -4,8 +4,6 @@ import math
 
 from policyd.alloc.amount import (
     UNLIMITED,
-    format_amount,
-    in_units,
     pods_within,
     quota_amount,
     request_amount,
@@ -15,6 +13,7 @@ from policyd.alloc.quota import QuotaTree
 from policyd.api.pod_requests import amount
 from policyd.api.pods import Container, PodSpec, Resources
 from policyd.jobs.requests import requests_of
+from policyd.status.quantities import format_amount, in_units
 from policyd.status.queues import queue_status
 from tests.conformance.kueue_objects import Cluster, run_table, settings_of
 

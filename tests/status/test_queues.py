@@ -6,6 +6,7 @@ import pytest
 from policyd.alloc.cycle import plan_cycle
 from policyd.status.queues import Use, queue_figures, queue_status
 from policyd.status.shortages import shortages
+from policyd.status.words import message_of
 from tests.alloc.builders import admission, cohort, group, queue, quota, state, workload
 
 
@@ -151,7 +152,7 @@ def test_who_holds_the_missing_quota_the_biggest_first():
 def test_kueues_message_stays_as_it_is():
     (refused,) = plan_cycle(crowded()).actions
 
-    assert refused.refusal.message == (
+    assert message_of(refused.refusal) == (
         "couldn't assign flavors to pod set main:"
         " insufficient unused quota for gpu in flavor default, 3 more needed"
     )

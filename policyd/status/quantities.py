@@ -1,0 +1,46 @@
+"""Amounts as people write and count them."""
+
+import math
+
+from policyd.alloc.amount import UNLIMITED
+
+_KIBI = 1_024
+_MILLI = 1_000
+_BINARY_RESOURCES = frozenset({"memory", "ephemeral-storage"})
+_DECIMAL_SUFFIXES = ("m", "", "k", "M", "G", "T", "P", "E")
+_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """Write an amount as Kubernetes writes the quantity: `1500m`, `8`, `10Gi`.
+
+    Bytes have binary suffixes where these leave no rest. So has what is no byte by name, but counts
+    like one: devices do not come by the million.
+    """
+    if resource == "cpu":
+        return _scaled(amount, 1_000, _DECIMAL_SUFFIXES)
+    least = _KIBI if _is_binary(resource) else _KIBI * _KIBI
+    if amount and amount % least == 0:
+        return _scaled(amount, _KIBI, _BINARY_SUFFIXES)
+    return _scaled(amount, 1_000, _DECIMAL_SUFFIXES[1:])
+
+
+def in_units(resource: str, amount: int) -> float:
+    """Return an amount in the units people count it in, cores or bytes; infinite without limit."""
+    if amount >= UNLIMITED:
+        return math.inf
+    return amount / _MILLI if resource == "cpu" else float(amount)
+
+
+def _is_binary(resource: str) -> bool:
+    return resource in _BINARY_RESOURCES or resource.startswith("hugepages-")
+
+
+def _scaled(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
+    if amount == 0:
+        return "0"
+    power = 0
+    while amount % base == 0 and power < len(suffixes) - 1:
+        amount //= base
+        power += 1
+    return f"{amount}{suffixes[power]}"

@@ -1,0 +1,106 @@
+"""What the core decided, in Kueue's words: messages of conditions and events, word for word."""
+
+from collections.abc import Iterable, Mapping
+
+from policyd.alloc.reasons import (
+    Cause,
+    Considered,
+    How,
+    MissingQuota,
+    Obstacle,
+    OverCapacity,
+    PodSetRefusal,
+    Refusal,
+    Try,
+    Unsuitable,
+    UnsuitableKind,
+)
+from policyd.status.quantities import format_amount
+
+_CAUSES: Mapping[Cause, str] = {
+    "NoLongerFits": "Workload no longer fits after processing another workload",
+    "TargetsTaken": "Workload has overlapping preemption targets with another workload",
+    "FitsAfterOthers": "Workload has overlapping preemption targets with another workload, but will"
+    " fit after these preemptions complete",
+    "AwaitsPods": "waiting for all admitted workloads to be in PodsReady condition",
+}
+
+_UNSUITABLE: Mapping[UnsuitableKind, str] = {
+    "NotFound": "flavor {0} not found",
+    "NotCovered": "resource {0} unavailable in ClusterQueue",
+    "NotProvided": "flavor {0} does not provide resource {1}",
+    "Untolerated": "untolerated taint {{{1}}} in flavor {0}",
+    "AffinityMismatch": "flavor {0} doesn't match node affinity",
+    "TopologyMissing": 'Flavor "{0}" does not support TopologyAwareScheduling',
+    "TopologyOnly": 'Flavor "{0}" supports only TopologyAwareScheduling',
+    "NotAllowed": "skipping flavor {0} due to WorkloadAllowedResourceFlavorAnnotation annotation",
+    "NotNominated": "skipping flavor {0} as it is not found in the nomination mapping for resource"
+    " {1}",
+    "OtherFlavor": "could not assign {0} flavor since the original workload is assigned: {1}",
+}
+"""What no quota helps against: of a flavor, and what of it is concerned."""
+
+_HOW: Mapping[How, str] = {
+    "NoFit": "NoFit",
+    "NoCandidates": "preemptionMode=NoCandidates",
+    "Preempt": "preemptionMode=Preempt",
+    "Reclaim": "preemptionMode=Reclaim",
+    "Fit": "Fit",
+}
+
+
+def message_of(refusal: Refusal) -> str:
+    """Say why a workload waits, as its condition does."""
+    parts = (_pod_set_text(pod_set) for pod_set in refusal.pod_sets)
+    text = refusal.note or _CAUSES.get(refusal.cause) or "; ".join(parts)
+    if not refusal.pending:
+        return text
+    return f"{text}. Pending the preemption of {refusal.pending} workload(s)"
+
+
+def obstacle_text(obstacle: Obstacle) -> str:
+    """Say what is in the way."""
+    match obstacle:
+        case MissingQuota():
+            missing = format_amount(obstacle.resource, obstacle.missing)
+            return (
+                f"insufficient unused quota for {obstacle.resource} in flavor {obstacle.flavor}, "
+                f"{missing} more needed"
+            )
+        case OverCapacity():
+            return _over_capacity(obstacle)
+        case Unsuitable():
+            return _UNSUITABLE[obstacle.kind].format(obstacle.name, obstacle.detail)
+
+
+def considered_text(considered: Iterable[Considered]) -> str:
+    """Say which flavors did not simply fit, pod set by pod set; "" if all that were tried did.
+
+    The mode, how victims would be had, how far it would borrow, and what is in the way, as the
+    event of an admission has them.
+    """
+    return " | ".join(
+        f"{each.pod_set}: {', '.join(map(_try_text, sorted(each.tries, key=lambda t: t.flavor)))}"
+        for each in considered
+    )
+
+
+def _pod_set_text(refusal: PodSetRefusal) -> str:
+    reasons = ", ".join(sorted(map(obstacle_text, refusal.obstacles)))
+    return f"couldn't assign flavors to pod set {refusal.name}: {reasons}"
+
+
+def _over_capacity(obstacle: OverCapacity) -> str:
+    amounts = (obstacle.assumed, obstacle.requested, obstacle.capacity)
+    assumed, requested, capacity = (format_amount(obstacle.resource, each) for each in amounts)
+    return (
+        f"insufficient quota for {obstacle.resource} in flavor {obstacle.flavor}, previously"
+        f" considered podsets requests ({assumed}) + current podset request ({requested})"
+        f" > maximum capacity ({capacity})"
+    )
+
+
+def _try_text(tried: Try) -> str:
+    borrowing = [f"borrow={tried.level}"] if tried.level else []
+    parts = [_HOW[tried.how], *borrowing, *map(obstacle_text, tried.obstacles)]
+    return f"{tried.flavor}({';'.join(parts)})"
