@@ -8,11 +8,18 @@ import msgspec
 from policyd.alloc.value import Value
 
 
-class Gates(Value, frozen=True, rename="pascal"):
+def _gate(field: str) -> str:
+    """Return Kueue's name of a gate: words run together, the name of its topologies in capitals."""
+    words = field.split("_")
+    return "".join("TAS" if word == "tas" else word.capitalize() for word in words)
+
+
+class Gates(Value, frozen=True, rename=_gate):
     """Kueue's feature gates that change a decision of the core, with Kueue's defaults."""
 
     concurrent_admission: bool = False
     elastic_jobs_via_workload_slices: bool = True
+    elastic_jobs_via_workload_slices_with_tas: bool = False
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
     flavor_fungibility: bool = True
@@ -26,6 +33,15 @@ class Gates(Value, frozen=True, rename="pascal"):
     reclaimable_pods: bool = True
     recompute_assignment_upon_preemption_targets_overlap: bool = True
     scheduling_equivalence_hashing: bool = True
+    skip_reassignment_for_pod_owned_workloads: bool = True
+    tas_balanced_placement: bool = False
+    tas_failed_node_replacement: bool = True
+    tas_failed_node_replacement_fail_fast: bool = True
+    tas_handle_overlapping_flavors: bool = True
+    tas_multi_layer_topology: bool = True
+    tas_profile_mixed: bool = True
+    tas_recompute_assignment_within_scheduling_cycle: bool = True
+    tas_respect_node_affinity_preferred: bool = False
     unadmitted_workloads_observability: bool = True
 
     @classmethod

@@ -1,0 +1,123 @@
+"""Nodes, what pod sets ask of a topology, and where they go: amounts and names."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from policyd.alloc.flavor import Taint, Term, Toleration
+from policyd.alloc.value import Value
+
+HOSTNAME = "kubernetes.io/hostname"
+"""As lowest level: its domains are single nodes, and known by their host name alone."""
+
+NODE_NAME_FIELD = "field:metadata.name"
+"""Key of a requirement on a node's name (matchFields); no label can have it."""
+
+PODS = "pods"
+"""The resource of which every pod needs one."""
+
+DomainValues = tuple[str, ...]
+"""The values of the level labels that name a domain, from the coarsest level to its own."""
+
+
+class NodeSpec(Value, frozen=True):
+    """A node.
+
+    Attributes:
+        name: Unique among nodes.
+        labels: Its labels; those of a topology's levels say where it is.
+        allocatable: What it has for pods, in canonical units; `pods` is one of the resources.
+        taints: What keeps pods away.
+        ready: Whether its condition Ready is True.
+        schedulable: Whether new pods may go there (no `spec.unschedulable`).
+    """
+
+    name: str
+    labels: Mapping[str, str] = {}
+    allocatable: Mapping[str, int] = {}
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    schedulable: bool = True
+
+    @property
+    def usable(self) -> bool:
+        """Whether pods may be placed there at all."""
+        return self.ready and self.schedulable
+
+
+class SliceLayer(Value, frozen=True):
+    """Every `size` pods of a pod set, of the same slice, stay in one domain of `level`."""
+
+    level: str
+    size: int
+
+
+class TopologyAssignment(Value, frozen=True):
+    """Where the pods of a pod set go.
+
+    Attributes:
+        levels: Labels of the levels that `domains` name; of a topology down to nodes, its last.
+        domains: How many pods go where, in the order of the domains. A domain is named by its
+            values of `levels`.
+    """
+
+    levels: tuple[str, ...]
+    domains: tuple[tuple[DomainValues, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many pods it places."""
+        return sum(count for _, count in self.domains)
+
+
+Mode = Literal["Required", "Preferred", "Unconstrained"]
+"""All pods in one domain; in one if possible, else in as few as possible; anywhere."""
+
+
+class TopologyRequest(Value, frozen=True):
+    """What one pod set asks of a topology.
+
+    Attributes:
+        pod_set: Its name.
+        count: How many pods to place.
+        requests: What one pod needs, in canonical units; one of `pods` goes without saying.
+        mode: How pods keep together.
+        level: In domains of which level; "" for the lowest, or for the highest if there are
+            slices.
+        slices: Layers of slices, the outermost first; none if every pod is a slice of its own.
+        group: Pod sets of the same group are placed together; "" for none.
+        node_selector: Node labels the pods insist on.
+        affinity: Terms of which a node must meet one; without terms, any node will do.
+        preferred_affinity: Weights of terms that nodes better meet.
+        tolerations: Taints the pods accept.
+        held: What it has been assigned before: of an elastic workload, to be kept as far as
+            possible; of a workload on a failed node, to be repaired.
+        pinned: Whether it cannot go elsewhere: its workload stands for a single pod, which exists.
+    """
+
+    pod_set: str
+    count: int
+    requests: Mapping[str, int] = {}
+    mode: Mode = "Unconstrained"
+    level: str = ""
+    slices: tuple[SliceLayer, ...] = ()
+    group: str = ""
+    node_selector: Mapping[str, str] = {}
+    affinity: tuple[Term, ...] = ()
+    preferred_affinity: tuple[tuple[int, Term], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    held: TopologyAssignment | None = None
+    pinned: bool = False
+
+
+class Holding(Value, frozen=True):
+    """Pods of a workload that are placed: what is charged to the domains of a flavor.
+
+    Attributes:
+        flavor: Whose topology.
+        assignment: Where they are.
+        requests: What one pod needs.
+    """
+
+    flavor: str
+    assignment: TopologyAssignment
+    requests: Mapping[str, int]
