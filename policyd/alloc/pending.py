@@ -101,6 +101,7 @@ class PendingQueue:
     _preemptor: str = ""
     _latest: Ticket | None = None
     _line: Line[Ticket] = field(default_factory=Line)
+    _all: Line[Ticket] | None = None
 
     def __post_init__(self) -> None:
         self._lines[""] = self._line
@@ -134,6 +135,22 @@ class PendingQueue:
                     self._push(ticket)
         self._usage = usage
 
+    def keep_first(self, *, wanted: bool) -> None:
+        """Keep track, or no longer, of who is first of all, tried or not."""
+        if wanted is (self._all is None):
+            self._all = Line() if wanted else None
+            for ticket in self._tickets.values() if wanted else ():
+                self._append(self._all, ticket)
+
+    def first(self) -> Ticket | None:
+        """Return who is first of all that may be tried, parked or not; None if nobody is."""
+        while self._all is not None and (ticket := self._all.first()) is not None:
+            workload = ticket.workload
+            if not (ticket.gone or workload.backing_off or workload.objection):
+                return ticket
+            self._all.drop_first()
+        return None
+
     def put(self, workload: Workload) -> None:
         """Add a workload, or take notice of its change. What is parked stays so if unchanged."""
         old = self._tickets.get(workload.key)
@@ -144,6 +161,7 @@ class PendingQueue:
             ticket.progress, old.gone = old.progress, True
         self._parked.pop(workload.key, None)
         self._tickets[workload.key] = ticket
+        self._append(self._all, ticket)
         if ticket.parked:
             self._parked[workload.key] = ticket
         else:
@@ -248,3 +266,9 @@ class PendingQueue:
         line.push(ticket)
         if len(line) > 2 * len(self._tickets) + _SLACK:
             line.keep({id(each): each for each in line if not (each.gone or each.parked)}.values())
+
+    def _append(self, everybody: Line[Ticket] | None, ticket: Ticket) -> None:
+        if everybody is not None:
+            everybody.push(ticket)
+            if len(everybody) > 2 * len(self._tickets) + _SLACK:
+                everybody.keep([each for each in everybody if not each.gone])

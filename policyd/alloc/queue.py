@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
 from policyd.alloc.value import Value
 
 FlavorResource = tuple[str, str]
@@ -91,6 +92,7 @@ class QueueSpec(Value, frozen=True):
         missing_checks: Names of admission checks that do not exist.
         inactive_checks: Names of admission checks that nobody carries out.
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
+        opt_ins: What it wants beyond Kueue's rules.
     """
 
     name: str
@@ -106,6 +108,7 @@ class QueueSpec(Value, frozen=True):
     missing_checks: tuple[str, ...] = ()
     inactive_checks: tuple[str, ...] = ()
     clashes: tuple[tuple[ClashReason, str], ...] = ()
+    opt_ins: OptIns = NO_OPT_INS
 
     @property
     def flavors(self) -> tuple[str, ...]:

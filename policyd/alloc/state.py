@@ -11,6 +11,7 @@ from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
@@ -30,6 +31,7 @@ class State:
         tree: Quota and usage.
         flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
+        opted: Those that want something beyond Kueue's rules.
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
@@ -42,6 +44,7 @@ class State:
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
+        self.opted: dict[str, ClusterQueue] = {}
         sharing = settings.admission_fair_sharing
         self.ledger = None if sharing is None else UsageLedger(sharing)
         self.local_usage = {} if self.ledger is None else self.ledger.usage
@@ -90,6 +93,7 @@ class State:
         node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
         queue.spec, queue.node = spec, node
         queue.pending.order_by(self.local_usage if self.ledger and spec.by_usage else None)
+        self._opt_in(queue, spec.opt_ins)
         node.weight = spec.weight
         self._stir(node)
         self._outdated[queue.name] = queue
@@ -105,6 +109,7 @@ class State:
         self._stir(queue.node)
         self.tree.hierarchy.remove_queue(name)
         queue.spec = queue.node = queue.options = None
+        self._opt_in(queue, NO_OPT_INS)
         for holding in queue.holdings.values():
             holding.charges = {}
         self._drop_if_idle(queue)
@@ -308,6 +313,13 @@ class State:
     def _drop_if_idle(self, queue: ClusterQueue) -> None:
         if queue.spec is None and not queue.pending and not queue.holdings:
             del self.queues[queue.name]
+
+    def _opt_in(self, queue: ClusterQueue, wants: OptIns) -> None:
+        queue.pending.keep_first(wanted=wants.reserve_seconds is not None)
+        if wants is NO_OPT_INS:
+            self.opted.pop(queue.name, None)
+        else:
+            self.opted[queue.name] = queue
 
     def _flavor_changed(self, name: str) -> None:
         self.revision += 1

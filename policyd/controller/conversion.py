@@ -28,6 +28,7 @@ from policyd.api.pod_requests import amount
 from policyd.api.pods import Toleration as ApiToleration
 from policyd.api.quantity import parse_quantity
 from policyd.api.schema import QuantityText
+from policyd.controller.opt_ins import opt_ins_of
 from policyd.controller.protection import protection_of
 from policyd.status.quantities import format_amount
 
@@ -87,6 +88,7 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
             if name in checks and not condition_true(checks[name].status.conditions, ACTIVE)
         ),
         clashes=tuple(_clashes(queue, checks)),
+        opt_ins=opt_ins_of(queue.metadata.annotations),
     )
 
 

@@ -4,7 +4,6 @@ from typing import Protocol
 
 import structlog
 
-from policyd.api.configuration.duration import DurationError
 from policyd.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
@@ -26,6 +25,7 @@ from policyd.controller.conversion import (
 )
 from policyd.controller.keys import owner_keys
 from policyd.controller.mirrors import RuntimeClass
+from policyd.errors import PolicydError
 from policyd.kube.client import PartialObject
 
 log = structlog.get_logger()
@@ -72,7 +72,7 @@ class QueueChanges:
             checks = {check.metadata.name: check for check in self._mirrors.checks}
             try:
                 self._cache.state.put_queue(queue_spec(queue, checks))
-            except (QuantityError, DurationError) as error:
+            except PolicydError as error:
                 log.warning("cluster_queue_unusable", cluster_queue=name, error=str(error))
                 self._cache.state.remove_queue(name)
         self._cache.ears.schedule()

@@ -1,0 +1,31 @@
+"""What a queue wants beyond Kueue's rules: nothing, unless its administrator asks for it."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from policyd.alloc.value import Value
+
+Order = Literal["Priority", "DominantShare", "Proportion"]
+"""Whose turn it is in a queue: the most important; or who is of the LocalQueue that has least."""
+
+
+class OptIns(Value, frozen=True):
+    """What a queue wants.
+
+    Attributes:
+        order: Whose turn it is.
+        packs: How much resources count where flavors are chosen by how full they are; none to
+            choose by the queue's order.
+        stale_seconds: How long a gang may run with fewer pods than it needs; None for ever.
+        moves: How many workloads may be moved to other flavors at a time, so that one more fits.
+        reserve_seconds: How long the first may wait until what it needs is reserved; None for ever.
+    """
+
+    order: Order = "Priority"
+    packs: Mapping[str, float] = {}
+    stale_seconds: float | None = None
+    moves: int = 0
+    reserve_seconds: float | None = None
+
+
+NO_OPT_INS = OptIns()

@@ -1,0 +1,72 @@
+"""What a ClusterQueue wants beyond Kueue's rules, as its annotations say."""
+
+from collections.abc import Mapping
+from typing import Final, get_args
+
+from policyd.alloc.opt_ins import NO_OPT_INS, OptIns, Order
+from policyd.api.configuration.duration import DurationError, duration_seconds
+from policyd.errors import PolicydError, did_you_mean
+
+QUEUE_ORDER: Final = "policyd.io/queue-order"
+BINPACK: Final = "policyd.io/binpack"
+STALE_GANG_GRACE: Final = "policyd.io/stale-gang-grace"
+CONSOLIDATE: Final = "policyd.io/consolidate"
+RESERVE_AFTER: Final = "policyd.io/reserve-after"
+
+_ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)}
+
+
+class OptInError(PolicydError):
+    """An annotation of a ClusterQueue does not say what it should."""
+
+
+def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
+    """Read the annotations of a ClusterQueue.
+
+    Raises:
+        OptInError: If one of them says something that cannot be meant.
+    """
+    found = OptIns(
+        order=_order(annotations.get(QUEUE_ORDER, "Priority")),
+        packs=_weights(annotations.get(BINPACK, "")),
+        stale_seconds=_seconds(annotations, STALE_GANG_GRACE),
+        moves=_number(annotations.get(CONSOLIDATE, "0")),
+        reserve_seconds=_seconds(annotations, RESERVE_AFTER),
+    )
+    return NO_OPT_INS if found == NO_OPT_INS else found
+
+
+def _order(text: str) -> Order:
+    if text not in _ORDERS:
+        known = did_you_mean(text, _ORDERS) or f"known: {', '.join(_ORDERS)}"
+        raise OptInError(f"{QUEUE_ORDER}: unknown order `{text}`", hint=known)
+    return _ORDERS[text]
+
+
+def _weights(text: str) -> dict[str, float]:
+    weights = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        resource, _, weight = part.partition("=")
+        try:
+            weights[resource.strip()] = float(weight or "1")
+        except ValueError:
+            hint = "write `nvidia.com/gpu=5, cpu=1`"
+            raise OptInError(f"{BINPACK}: `{weight}` is no weight", hint=hint) from None
+    if not all(0 <= weight < float("inf") for weight in weights.values()):
+        raise OptInError(f"{BINPACK}: a weight in `{text}` is below 0 or beyond measure")
+    return weights
+
+
+def _seconds(annotations: Mapping[str, str], name: str) -> float | None:
+    text = annotations.get(name)
+    try:
+        return None if text is None else max(0.0, duration_seconds(text))
+    except DurationError as error:
+        raise OptInError(f"{name}: {error}", hint=error.hint) from error
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        hint = "write how many workloads may be moved at a time, such as `4`"
+        raise OptInError(f"{CONSOLIDATE}: `{text}` is no number", hint=hint)
+    return int(text)
