@@ -22,6 +22,7 @@ NUMBERS: Final = frozenset((int, UInt, float))
 _SCALARS: Final = frozenset((int, UInt, float, bool, str, bytes, type(None)))
 _ORDERED: Final = frozenset((int, UInt, float, bool, str, bytes))
 _KEYS: Final = frozenset((str, int, UInt, float))
+_CONTAINERS: Final = frozenset((list, dict))
 # What a comparison takes before it looks at any part.
 _COMPARISON_WORK: Final = 3
 
@@ -46,54 +47,64 @@ def equal_counted(a: Value, b: Value, budget: Budget) -> bool:
     return equal(a, b)
 
 
-def _equal_deep(a: Value, b: Value, charge: Callable[[int], None]) -> bool:
-    """Compare containers part by part, without recursion: they may nest as deep as any."""
-    pending = [(a, b)]
-    while pending:
-        x, y = pending.pop()
-        if type(x) is not list and not isinstance(x, dict) and type(x) is not Optional:
-            if not equal(x, y):
-                return False
-            continue
-        parts = _paired(x, y)
-        if parts is None:
-            return False
-        # Pairing the parts takes as long as comparing them.
-        charge(2 * len(parts))
-        if not _equal_scalars(parts, pending):
-            return False
-    return True
+Charge = Callable[[int], None]
+Pairs = list[tuple[Value, Value]]
 
 
 def _charge_nothing(_elements: int) -> None:
     """Charge nothing: whoever compares has paid before."""
 
 
-def _paired(x: Value, y: Value) -> list[tuple[Value, Value]] | None:
-    """Return the parts of two containers that must be equal; None if they cannot be."""
-    if isinstance(x, dict):
-        if not isinstance(y, dict) or len(x) != len(y):
-            return None
-        if not all(map(y.__contains__, dict.keys(x))):
-            return None
-        return [(value, dict.__getitem__(y, key)) for key, value in dict.items(x)]
-    if type(x) is not type(y):
-        return None
-    if type(x) is list:
-        return list(zip(x, y, strict=True)) if len(x) == len(y) else None
-    return [(x.value, y.value)] if x.present == y.present else None
-
-
-def _equal_scalars(parts: list[tuple[Value, Value]], rest: list[tuple[Value, Value]]) -> bool:
-    """Compare the pairs of scalars of one type, and add the others to `rest`."""
-    for pair in parts:
-        x, y = pair
-        if type(x) is type(y) and type(x) in _SCALARS:
-            if x != y:
-                return False
-        else:
-            rest.append(pair)
+def _equal_deep(a: Value, b: Value, charge: Charge) -> bool:
+    """Compare containers part by part, without recursion: they may nest as deep as any."""
+    pending = [(a, b)]
+    while pending:
+        x, y = pending.pop()
+        compare = _equal_maps if isinstance(x, dict) else _DEEP.get(type(x))
+        if not (compare(x, y, pending, charge) if compare else equal(x, y)):
+            return False
     return True
+
+
+def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> bool:
+    """Compare keys and scalars of two maps, and add what else must be equal to `rest`."""
+    if not isinstance(y, dict) or dict.keys(x) != dict.keys(y):
+        return False
+    # Pairing the parts takes as long as comparing them.
+    charge(2 * len(x))
+    for key, value in dict.items(x):
+        other = dict.__getitem__(y, key)
+        if type(value) is not type(other) or type(value) not in _SCALARS:
+            rest.append((value, other))
+        elif value != other:
+            return False
+    return True
+
+
+def _equal_lists(x: list[Value], y: Value, rest: Pairs, charge: Charge) -> bool:
+    if type(y) is not list or len(x) != len(y):
+        return False
+    charge(2 * len(x))
+    for value, other in zip(x, y, strict=True):
+        if type(value) is not type(other) or type(value) not in _SCALARS:
+            rest.append((value, other))
+        elif value != other:
+            return False
+    return True
+
+
+def _equal_optionals(x: Optional, y: Value, rest: Pairs, charge: Charge) -> bool:
+    if type(y) is not Optional or x.present != y.present:
+        return False
+    charge(2)
+    rest.append((x.value, y.value))
+    return True
+
+
+_DEEP: Final[dict[type, Callable[[Any, Value, Pairs, Charge], bool]]] = {
+    list: _equal_lists,
+    Optional: _equal_optionals,
+}
 
 
 def _ordering(compare: Callable[[Any, Any], bool], name: str) -> Callable[[Value, Value], bool]:
@@ -124,17 +135,29 @@ greater = _ordering(operator.gt, "_>_")
 greater_or_equal = _ordering(operator.ge, "_>=_")
 
 
-def contains(element: Value, container: Value) -> bool:
+def contains(element: Value, container: Value, budget: Budget | None = None) -> bool:
     """Tell whether a list has an element or a map a key."""
     if type(container) is list:
-        if type(element) is str:
-            return element in container
-        return any(equal(element, other) for other in container)
+        return place_of(element, container, budget) >= 0
     if isinstance(container, dict):
         if type(element) is bool:
             return BOOL_KEYS[element] in container
         return type(element) in _KEYS and dict.__contains__(container, element)
     raise no_such_overload("@in", element, container)
+
+
+def place_of(wanted: Value, values: list[Value], budget: Budget | None = None) -> int:
+    """Return where a list has a value first; -1 if it has not.
+
+    What is the same object is equal, if `budget` knows that all in the list equal themselves.
+    """
+    if type(wanted) is str:
+        return values.index(wanted) if wanted in values else -1
+    known = budget and type(wanted) in _CONTAINERS and budget.weigh(values).certain
+    for place, value in enumerate(values):
+        if (known and value is wanted) or equal(value, wanted):
+            return place
+    return -1
 
 
 def need_bool(value: Value) -> None:

@@ -6,7 +6,7 @@ of lists) is counted as work, so that no expression gets at more time or memory 
 """
 
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from policyd.cel.errors import CelCostError
 
@@ -29,20 +29,40 @@ STRUCT: Final = 40
 
 _SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
+# Scalars that are equal to themselves; a double may be no number.
+_CERTAIN: Final = frozenset((int, bool, type(None)))
+# Lists whose weights are remembered at a time.
+_REMEMBERED: Final = 64
 
 Cost = Callable[..., int]
 """Computes the cost of a call from its arguments."""
 
 
+class Weight(NamedTuple):
+    """What was found by looking at a value deep down.
+
+    Attributes:
+        cost: A tenth of each string's bytes, and 1 for each scalar.
+        elements: How many values are in it, as far as the work limit; long texts count more.
+        certain: Whether it is equal to itself, as what holds a NaN is not.
+    """
+
+    cost: int
+    elements: int
+    certain: bool
+
+
 class Budget:
     """What the expressions of one policy may still cost together."""
 
-    __slots__ = ("limit", "spent", "work")
+    __slots__ = ("_weights", "limit", "spent", "work")
 
     def __init__(self, limit: int = POLICY_LIMIT) -> None:
         self.limit = limit
         self.spent = 0
         self.work = 0
+        # Values are kept with their weights, so that no other gets the same identity.
+        self._weights: dict[int, tuple[object, Weight]] = {}
 
     @property
     def remaining(self) -> int:
@@ -58,6 +78,20 @@ class Budget:
         self.work += elements
         if self.work > WORK_LIMIT:
             exceed()
+
+    def forget_weights(self) -> None:
+        """Look at values anew: they stay as they are only while an expression is evaluated."""
+        if self._weights:
+            self._weights = {}
+
+    def weigh(self, values: list[Any]) -> Weight:
+        """Return the weight of a list, which is looked at once in an evaluation."""
+        known = self._weights.get(id(values))
+        if known is None:
+            if len(self._weights) >= _REMEMBERED:
+                self._weights = {}
+            known = self._weights[id(values)] = values, weigh(values)
+        return known[1]
 
 
 def exceed() -> NoReturn:
@@ -146,24 +180,64 @@ def elements(value: object, *_rest: object) -> int:
 
 def visit(value: object, *_rest: object) -> int:
     """Cost of looking at a value deep down: a tenth of a string's bytes, and 1 for each scalar."""
-    total = 0
-    pending = [value]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, str):
-            total += (len(part) if part.isascii() else len(part.encode())) // 10
-        elif isinstance(part, bytes):
-            total += len(part) // 10
-        elif isinstance(part, list):
-            if set(map(type, part)) <= _PLAIN:
-                total += len(part)
-            else:
-                pending += part
+    return _tenths([value]) if type(value) is str else weigh(value).cost
+
+
+def visit_list(values: list[Any], _wanted: object, budget: Budget | None = None) -> int:
+    """Cost of looking at a list deep down; the work it is gets charged.
+
+    Raises:
+        CelCostError: If the expression has done more work than allowed.
+    """
+    if budget is None:
+        return weigh(values).cost
+    weight = budget.weigh(values)
+    budget.charge_work(weight.elements)
+    return weight.cost
+
+
+def weigh(value: object) -> Weight:
+    """Look at a value deep down, as far as the work limit.
+
+    A part that is in the value several times counts several times: it will be looked at so often.
+    """
+    texts: list[str] = []
+    scalars: list[Any] = []
+    pending: list[Any] = [value]
+    for part in pending:
+        kind = type(part)
+        if kind is dict:
+            texts += part
+            for inner in part.values():
+                (texts if type(inner) is str else pending).append(inner)
+        elif kind is list:
+            pending += part if len(pending) <= WORK_LIMIT else ()
+        elif kind is str:
+            texts.append(part)
         elif isinstance(part, dict):
-            pending += (*part.keys(), *part.values())
+            pending += (*dict.keys(part), *dict.values(part))
         else:
-            total += 1
-    return total
+            scalars.append(part)
+        if len(texts) > WORK_LIMIT:
+            break
+    certain = all(type(part) in _CERTAIN or _is_number(part) for part in scalars)
+    cost = _tenths(texts) + sum(map(_cost_of_scalar, scalars))
+    return Weight(cost, len(pending) + len(texts) + cost // 10, certain)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float and value == value  # noqa: PLR0124 - a NaN is not
+
+
+def _cost_of_scalar(value: object) -> int:
+    return len(value) // 10 if isinstance(value, bytes) else 1
+
+
+def _tenths(texts: list[str]) -> int:
+    """Return the sum of a tenth of each text's bytes."""
+    if all(map(str.isascii, texts)):
+        return sum([len(text) // 10 for text in texts])
+    return sum([len(text.encode()) // 10 for text in texts])
 
 
 def pairs(values: object, *_rest: object) -> int:
@@ -179,11 +253,6 @@ def pairs_of(a: object, b: object) -> int:
 def ordered(values: object, *_rest: object) -> int:
     """Work of comparing each element of a list with its neighbour."""
     return deep_size(values)
-
-
-def search_list(values: object, wanted: object) -> int:
-    """Work of comparing each element of a list with a value."""
-    return size_of(values) * deep_size(wanted)
 
 
 def product(a: object, b: object) -> int:

@@ -145,11 +145,9 @@ def _emit_general(
     arguments: tuple[list[Atom], bool],
 ) -> Atom:
     atoms, sure = arguments
-    codes = ", ".join(_codes(atoms))
+    counted = any(overload.counted for overload in fitting)
+    codes = ", ".join((*_codes(atoms), "B") if counted else _codes(atoms))
     _emit_cost(generator, fitting, (codes, node.position), sure=sure)
-    if any(overload.work for overload in fitting):
-        work = fitting[0].work if sure else work_dynamically(fitting)
-        generator.line(f"B.charge_work({generator.constant(work)}({codes}))", node.position)
     run = fitting[0].run if sure else call_dynamically(fitting)
     results = {overload.result.name if overload.sure else "dyn" for overload in fitting}
     kind = results.pop() if len(results) == 1 else "dyn"
@@ -159,14 +157,18 @@ def _emit_general(
 def _emit_cost(
     generator: Generator, fitting: tuple[Overload, ...], call: tuple[str, int], *, sure: bool
 ) -> None:
+    """Write what charges for a call: its cost, and the work that does not cover."""
     codes, position = call
     first = fitting[0].cost
     if isinstance(first, int) and all(overload.cost == first for overload in fitting):
         generator.charge(first)
-        return
-    price = first if sure else cost_dynamically(fitting)
-    generator.line(f"c += {generator.constant(price)}({codes})", position)
-    generator.line("if c > m: R_exceed()")
+    else:
+        price = first if sure else cost_dynamically(fitting)
+        generator.line(f"c += {generator.constant(price)}({codes})", position)
+        generator.line("if c > m: R_exceed()")
+    if any(overload.work for overload in fitting):
+        work = fitting[0].work if sure else work_dynamically(fitting)
+        generator.line(f"B.charge_work({generator.constant(work)}({codes}))", position)
 
 
 def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: list[Atom]) -> Atom:

@@ -117,7 +117,8 @@ def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
     size = len(right.value[0]) if right.kind == "string" and right.value else 1
     exact = f"R_traverse_least({left.code}, {right.code})"
     if size > _SHORT:
-        generator.line(f"c += {exact}")
+        least = f"len({left.code}) if len({left.code}) < {size} else {size}"
+        generator.line(f"c += (({least}) + 9) // 10 if type({left.code}) is str else {exact}")
     elif left.kind in _SIZELESS:
         generator.charge(traversal(size))
     elif size:
@@ -163,7 +164,7 @@ def _emit_in(generator: Generator, node: ast.Call) -> Atom:
         f"c += R_cost_of_in({both}, B) if type({container.code}) is list else 1", node.position
     )
     generator.line("if c > m: R_exceed()")
-    code = f"R_contains({both})"
+    code = f"R_contains({both}, B)"
     if element.kind == "string":
         code = f"({element.code} in {container.code}) if type({container.code}) is dict else {code}"
     return generator.assign(code, "bool", node.position)

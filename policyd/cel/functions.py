@@ -37,6 +37,8 @@ class Overload:
         since: The first version of Kubernetes that has it.
         constant: Whether equal arguments give equal results, so that a call with constants may be
             made when the expression is compiled.
+        counted: Whether code and cost may be given the budget after the arguments; the others
+            of its name and arity leave it aside then.
     """
 
     name: str
@@ -49,12 +51,17 @@ class Overload:
     estimate: Estimator | None = None
     since: Version = OLDEST
     constant: bool = True
+    counted: bool = False
 
     @property
     def sure(self) -> bool:
         """Whether a result has the declared type whatever the elements of the arguments are."""
         inner = [part for parameter in self.parameters for part in parameter.parameters]
         return not self.result.variable and self.result not in inner
+
+    def taken(self, given: tuple[object, ...]) -> tuple[object, ...]:
+        """Return what of arguments, with or without the budget behind, the code is given."""
+        return given if self.counted else given[: len(self.parameters)]
 
     def charge(self, arguments: tuple[Sized, ...]) -> Charge:
         """Return what a call may cost, by what is known of its arguments."""
@@ -75,11 +82,13 @@ class Size:
     """What a call takes: `cost` in the API server's units, and `work` it does not see.
 
     `estimate` tells the cost before the arguments are known, where it is not that of `cost`.
+    With `counted` the code may be given the budget, which knows what was looked at before.
     """
 
     cost: int | Cost = 1
     work: Cost | None = None
     estimate: Estimator | None = None
+    counted: bool = False
 
 
 _UNIT: Final = Size()
@@ -102,6 +111,7 @@ def function(
         cost=size.cost,
         work=size.work,
         estimate=size.estimate,
+        counted=size.counted,
         since=since,
     )
 
@@ -123,6 +133,7 @@ def method(
         cost=size.cost,
         work=size.work,
         estimate=size.estimate,
+        counted=size.counted,
         since=since,
         member=True,
     )
@@ -144,12 +155,13 @@ def collect(libraries: Iterable[Iterable[Overload]]) -> dict[str, tuple[Overload
 def dispatch(overloads: tuple[Overload, ...]) -> Callable[..., Overload]:
     """Return a function that chooses the overload for the types of actual arguments.
 
-    The function raises CelError if none fits.
+    The budget may follow the arguments. The function raises CelError if none fits.
     """
     chosen: dict[tuple[type, ...], Overload] = {}
-    name = overloads[0].name
+    name, arity = overloads[0].name, len(overloads[0].parameters)
 
-    def choose(*arguments: object) -> Overload:
+    def choose(*given: object) -> Overload:
+        arguments = given[:arity]
         types = tuple(map(type, arguments))
         overload = chosen.get(types)
         if overload is None:
@@ -166,7 +178,7 @@ def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
     """Return code that runs the overload for the types of its arguments."""
     choose = dispatch(overloads)
     if len(overloads[0].parameters) != 1:
-        return lambda *arguments: choose(*arguments).run(*arguments)
+        return lambda *given: (chosen := choose(*given)).run(*chosen.taken(given))
     codes: dict[type, Code] = {}
 
     def call(argument: object) -> object:
@@ -182,9 +194,11 @@ def cost_dynamically(overloads: tuple[Overload, ...]) -> Cost:
     """Return a function that computes the cost of the overload for the types of its arguments."""
     choose = dispatch(overloads)
 
-    def cost(*arguments: object) -> int:
-        overload = choose(*arguments)
-        return overload.cost if isinstance(overload.cost, int) else overload.cost(*arguments)
+    def cost(*given: object) -> int:
+        overload = choose(*given)
+        if isinstance(overload.cost, int):
+            return overload.cost
+        return overload.cost(*overload.taken(given))
 
     return cost
 
@@ -193,9 +207,9 @@ def work_dynamically(overloads: tuple[Overload, ...]) -> Cost:
     """Return a function that computes the work of the overload for the types of its arguments."""
     choose = dispatch(overloads)
 
-    def work(*arguments: object) -> int:
-        overload = choose(*arguments)
-        return overload.work(*arguments) if overload.work else 0
+    def work(*given: object) -> int:
+        overload = choose(*given)
+        return overload.work(*overload.taken(given)) if overload.work else 0
 
     return work
 

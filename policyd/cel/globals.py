@@ -35,8 +35,10 @@ def _cost_of_sum(a: object, b: object, budget: Budget) -> int:
 
 
 def _cost_of_in(element: object, container: list[object], budget: Budget) -> int:
-    if type(element) not in (int, bool, float):
-        budget.charge_work(cost.search_list(container, element))
+    if type(element) is str:
+        budget.charge_work(len(container) * (1 + len(element) // 100))
+    elif type(element) not in (int, bool, float):
+        budget.charge_work(budget.weigh(container).elements)
     return len(container)
 
 

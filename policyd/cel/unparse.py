@@ -142,7 +142,9 @@ def _struct(node: ast.StructLiteral) -> str:
 def _comprehension(node: ast.Comprehension) -> str:
     parts = [*node.variables, *([unparse(node.condition)] if node.condition else [])]
     arguments = ", ".join((*parts, unparse(node.result)))
-    return f"{_within(node.range, _MEMBER)}.{node.kind}({arguments})"
+    # With two variables the macro has but one of its names.
+    macro = "existsOne" if node.kind == "exists_one" and len(node.variables) > 1 else node.kind
+    return f"{_within(node.range, _MEMBER)}.{macro}({arguments})"
 
 
 def _bind(node: ast.Bind) -> str:

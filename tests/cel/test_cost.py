@@ -7,7 +7,7 @@ import pytest
 from policyd.cel import Budget, CelCostError, CelError, admission_environment
 from policyd.cel.cost import EXPRESSION_LIMIT, WORK_LIMIT, deep_size
 from policyd.cel.environments import extended_environment
-from policyd.cel.program import compile_expression
+from policyd.cel.program import compile_expression, compile_unchecked
 from policyd.cel.types import DYN
 
 _MEGABYTES = 120
@@ -43,6 +43,39 @@ def test_cost_is_the_api_servers(source, cost):
     program.evaluate({"object": object_}, budget)
 
     assert budget.spent == cost
+
+
+def test_what_is_found_in_a_list_costs_the_whole_list_each_time():
+    source = "object.list.all(x, object.list.indexOf(x) >= 0)"
+    values = [{"name": "a" * 25, "number": 1}, {"name": "b" * 9, "parts": [None, 2.5, True]}]
+    budget = Budget()
+
+    compile_expression(source, admission_environment()).evaluate(
+        {"object": {"list": values}}, budget
+    )
+
+    walk = 2 + 1 + 0 + 3
+    assert budget.spent == 2 + 1 + 2 * (2 + 1 + 2 + 1 + walk + 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("[x, {'a': 1}].indexOf({'a': 1})", 1, id="a-map"),
+        pytest.param("[x, y, z].indexOf(y)", 0, id="an-equal-one-before"),
+        pytest.param("[[double('NaN')]].map(n, [[n].indexOf(n), 1])[0][0]", -1, id="no-number"),
+        pytest.param("[[true], [1]].map(n, n)[1] in [[true]] ? 1 : 0", 0, id="bool-is-no-number"),
+        pytest.param("[dyn([1]), [1.0]].indexOf([1u])", 0, id="numbers-across-types"),
+        pytest.param("[[optional.of(1)]].indexOf([optional.of(1)])", 0, id="optionals"),
+        pytest.param("['a', 'b'].indexOf('b')", 1, id="a-text"),
+        pytest.param("[x, y, z].lastIndexOf(x)", 1, id="the-last-of-equals"),
+    ],
+)
+def test_values_are_found_in_lists(source, expected):
+    variables = {"x": {"n": [1, None]}, "y": {"n": [1, None]}, "z": {"n": [1, False]}}
+    environment = extended_environment().extend(variables=dict.fromkeys("xyz", DYN))
+
+    assert compile_unchecked(source, environment).evaluate(variables, Budget()) == expected
 
 
 def test_expressions_of_a_policy_share_a_budget():
@@ -129,6 +162,9 @@ ATTACKS = {
     "steps-of-a-pattern": f"s.matches('{'a?' * 1_250}c')",
     "steps-of-a-computed-pattern": "cel.bind(p, 'a.{900}' + string(l[0]), l.all(x, !s.matches(p)))",
     "maps-made": "l.map(a, l.map(b, {string(a): b, 'x': a}))",
+    "finding-in-shared-parts": "[l]" + ".map(x, [x,x,x,x,x,x,x,x])" * 12 + ".indexOf([l])",
+    "finding-texts-in-shared-parts": "[[s]]" + ".map(x, [x,x])" * 40 + ".indexOf([s])",
+    "finding-in-many-lists": "l.all(x, l.map(y, [s, y]).indexOf([s, x]) >= 0)",
     "deep-values": "[l]" + ".map(x, [[[[x]]]])" * 60 + ".all(x, l.all(y, x == [x][0]))",
 }
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from policyd.cel import arithmetic, comparison, estimates
-from policyd.cel.cost import LIST, deep_size, ordered, pairs, search_list, visit
+from policyd.cel.cost import LIST, Budget, deep_size, ordered, pairs, visit, visit_list
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import (
@@ -71,8 +71,8 @@ def _is_sorted(values: list[Any]) -> bool:
     return not any(map(comparison.greater, values, values[1:]))
 
 
-def _index_of(values: list[Any], wanted: object) -> int:
-    return next((i for i, value in enumerate(values) if comparison.equal(value, wanted)), -1)
+def _index_of(values: list[Any], wanted: object, budget: Budget | None = None) -> int:
+    return comparison.place_of(wanted, values, budget)
 
 
 def _last_index_of(values: list[Any], wanted: object) -> int:
@@ -80,8 +80,8 @@ def _last_index_of(values: list[Any], wanted: object) -> int:
     return next((i for i in places if comparison.equal(values[i], wanted)), -1)
 
 
-def _includes(values: list[Any], wanted: object) -> bool:
-    return comparison.contains(wanted, values)
+def _includes(values: list[Any], wanted: object, budget: Budget | None = None) -> bool:
+    return comparison.contains(wanted, values, budget)
 
 
 def _slice(values: list[Any], start: int, end: int) -> list[Any]:
@@ -183,7 +183,7 @@ def self_compare_cost(values: list[Any]) -> int:
 
 
 _EACH = Size(cost=visit, work=ordered)
-_FIND = Size(cost=visit, work=search_list)
+_FIND = Size(cost=visit_list, counted=True)
 _SORT = Size(cost=self_compare_cost, work=_sort_work, estimate=estimates.compare_all)
 _FLATTEN = Size(cost=_flatten_cost, work=_flatten_work, estimate=estimates.flatten)
 _LIST = list_of(A)
@@ -204,7 +204,7 @@ LISTS: tuple[Overload, ...] = (
     *_of_each("min", _minimum, _ORDERED, None),
     *_of_each("max", _maximum, _ORDERED, None),
     method("indexOf", _LIST, A, returns=INT, run=_index_of, size=_FIND),
-    method("lastIndexOf", _LIST, A, returns=INT, run=_last_index_of, size=_FIND),
+    method("lastIndexOf", _LIST, A, returns=INT, run=_last_index_of, size=_EACH),
     method("includes", _LIST, A, returns=BOOL, run=_includes, size=_FIND, since=(1, 37)),
 )
 LISTS_EXTENSION: tuple[Overload, ...] = (
