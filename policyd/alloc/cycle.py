@@ -12,7 +12,7 @@
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from policyd.alloc.attempt import Mode
 from policyd.alloc.cluster_queue import Holding
@@ -31,6 +31,7 @@ from policyd.alloc.plan import (
     Target,
 )
 from policyd.alloc.reasons import Refusal
+from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
@@ -55,6 +56,7 @@ def plan_cycle(state: State) -> Plan:
         revision=state.revision,
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
+        reserved={} if cycle.reserved is None else cycle.reserved.holders,
     )
 
 
@@ -65,12 +67,14 @@ class _Cycle:
         actions: What was decided so far.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
+        reserved: What is held for those that waited for long; None if no queue wants that.
     """
 
     def __init__(self, state: State) -> None:
         self.actions: list[Action] = []
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
+        self.reserved: Reservations | None = None
         self._state = state
         self._tree = state.tree
         self._gates = state.settings.gates
@@ -89,6 +93,7 @@ class _Cycle:
                 self._entries.append(self._nominator.entry(ticket, options))
             else:
                 self._set_aside(options, ticket, objection)
+        self.reserved = Reservations(self._state) if self._state.opted else None
 
     # Order.
 
@@ -113,10 +118,19 @@ class _Cycle:
             self._requeue(entry, "NoFit", entry.assignment.refusal)
         elif deferred:
             self._defer(entry)
+        elif self.reserved is not None and self._yields(entry, self.reserved):
+            pass
         elif mode is _FIT:
             self._admit_if_it_fits(entry)
         else:
             self._preempt_if_it_helps(entry)
+
+    def _yields(self, entry: Entry, reserved: Reservations) -> bool:
+        """Let a workload wait that fits, but would delay one for which quota is held."""
+        refusal = reserved.refusal(entry) if self._fits(entry) else None
+        if refusal is not None:
+            self._requeue(entry, "Generic", refusal, goes_on=False)
+        return refusal is not None
 
     def _admit_if_it_fits(self, entry: Entry) -> None:
         if not self._fits(entry):
@@ -126,7 +140,7 @@ class _Cycle:
             self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
         assignment = entry.assignment
-        self._tree.charge(assignment.charges)
+        self._keep(entry)
         ticket = entry.ticket
         self.actions.append(
             Admit(
@@ -182,10 +196,9 @@ class _Cycle:
             for holding in self._victims.values():
                 self._tree.release(holding.charges)
             pins = Scan(pins=entry.assignment.flavors)
-            options, workload = entry.options, entry.ticket.workload
-            requests = options.requests(workload)
-            preempts = options.preempts
-            chooser = Chooser(self._state, options, workload, requests, preempts)
+            options, ticket = entry.options, entry.ticket
+            requests = ticket.requests(options)
+            chooser = Chooser(self._state, options, ticket.workload, requests, options.preempts)
             choice = chooser.choose(pins, tuple(self._victims))
         entry.requests, entry.assignment, entry.targets = choice
         deferred = entry.assignment.mode is _FIT
@@ -194,7 +207,7 @@ class _Cycle:
         return deferred
 
     def _defer(self, entry: Entry) -> None:
-        self._keep(entry.assignment.charges)
+        self._keep(entry)
         refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
         self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
 
@@ -209,7 +222,7 @@ class _Cycle:
         self._skip(entry, refusal)
 
     def _preempt(self, entry: Entry) -> None:
-        self._keep(entry.assignment.charges)
+        self._keep(entry)
         self._victims |= self._holdings(entry.targets)
         self.actions.extend(self._preemptions(entry))
         refusal = Refusal(
@@ -237,12 +250,16 @@ class _Cycle:
         # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
         # to those that come later in the cycle.
         waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
+        if self.reserved is not None and self.reserved.holds_for(entry):
+            return
         if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
-            self._keep(reserved_charges(self._tree, entry.assignment))
+            self._tree.charge(reserved_charges(self._tree, entry.assignment))
 
-    def _keep(self, charges: Mapping[int, int]) -> None:
-        """Keep quota for somebody who does not get it yet from those that come later."""
-        self._tree.charge(charges)
+    def _keep(self, entry: Entry) -> None:
+        """Keep quota for somebody, who may not get it yet, from those that come later."""
+        self._tree.charge(entry.assignment.charges)
+        if self.reserved is not None:
+            self.reserved.note(entry)
 
     def _skip(self, entry: Entry, refusal: Refusal) -> None:
         goes_on = self._gates.flavor_fungibility_preserve_scan_progress
@@ -252,7 +269,10 @@ class _Cycle:
         self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
     ) -> None:
         ticket, options, requests = entry.ticket, entry.options, entry.requests
-        progress = None
+        progress, strict = None, options.spec.strict
+        if self.reserved is not None:
+            refusal = self.reserved.told(entry, refusal)
+            strict = strict and not self.reserved.passes(options.node)
         if goes_on and entry.assignment.unfinished:
             tried = entry.assignment.tried
             progress = self._nominator.progress(tried, ticket, options, requests)
@@ -262,7 +282,7 @@ class _Cycle:
                 reason=reason,
                 refusal=refusal,
                 requests=requests.totals,
-                parked=waits_aside(reason, progress, strict=options.spec.strict),
+                parked=waits_aside(reason, progress, strict=strict),
                 progress=progress,
             )
         )

@@ -108,12 +108,14 @@ class Plan(Value, frozen=True):
         revision: The state it was made for; it holds for no other.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
+        reserved: For whom quota is held: keys of workloads, and their ClusterQueues.
     """
 
     actions: tuple[Action, ...]
     revision: int
     skipped: tuple[str, ...] = ()
     recomputed: tuple[tuple[str, Recomputation], ...] = ()
+    reserved: Mapping[str, str] = {}
 
     @property
     def goes_on(self) -> bool:

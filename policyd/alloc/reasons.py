@@ -68,7 +68,16 @@ class Unsuitable(Value, frozen=True):
     detail: str = ""
 
 
-Obstacle = MissingQuota | OverCapacity | Unsuitable
+class Held(Value, frozen=True):
+    """Quota that is held for a workload until `start`; None if nobody knows when. Perhaps `own`."""
+
+    reason: ClassVar[NoFitReason] = "WaitingForQuota"
+    workload: str
+    start: float | None
+    own: bool
+
+
+Obstacle = MissingQuota | OverCapacity | Unsuitable | Held
 
 
 How = Literal["NoFit", "NoCandidates", "Preempt", "Reclaim", "Fit"]

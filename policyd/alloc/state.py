@@ -5,7 +5,7 @@ is there already changes nothing. Releasing quota, or changing what there is of 
 parked workloads of the whole tree.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
@@ -32,6 +32,7 @@ class State:
         flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
         opted: Those that want something beyond Kueue's rules.
+        reserved: For whom quota was held in the last cycle: keys, and ClusterQueues.
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
@@ -45,6 +46,7 @@ class State:
         self.flavors: dict[str, FlavorSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
         self.opted: dict[str, ClusterQueue] = {}
+        self.reserved: Mapping[str, str] = {}
         sharing = settings.admission_fair_sharing
         self.ledger = None if sharing is None else UsageLedger(sharing)
         self.local_usage = {} if self.ledger is None else self.ledger.usage
@@ -200,6 +202,9 @@ class State:
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
                     self._requeue(action)
+        for name in [self.reserved[key] for key in self.reserved if key not in plan.reserved]:
+            self.wake(name)
+        self.reserved = plan.reserved
 
     def spare(self, key: str) -> None:
         """Take notice that a preemption could not be written down: it may be tried again."""
@@ -288,6 +293,8 @@ class State:
     def _leave(self, key: str) -> None:
         queue = self.queues[self._queue_of.pop(key)]
         queue.pending.remove(key)
+        if key in self.reserved:
+            self._stir(queue.node)
         holding = queue.holdings.pop(key, None)
         if holding is not None and self.ledger is not None:
             self.ledger.drop(holding.workload.local_queue, key)

@@ -1,10 +1,12 @@
 """What the core decided, in Kueue's words: messages of conditions and events, word for word."""
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 from policyd.alloc.reasons import (
     Cause,
     Considered,
+    Held,
     How,
     MissingQuota,
     Obstacle,
@@ -71,6 +73,8 @@ def obstacle_text(obstacle: Obstacle) -> str:
             return _over_capacity(obstacle)
         case Unsuitable():
             return _UNSUITABLE[obstacle.kind].format(obstacle.name, obstacle.detail)
+        case Held():
+            return _held_text(obstacle)
 
 
 def considered_text(considered: Iterable[Considered]) -> str:
@@ -98,6 +102,15 @@ def _over_capacity(obstacle: OverCapacity) -> str:
         f" considered podsets requests ({assumed}) + current podset request ({requested})"
         f" > maximum capacity ({capacity})"
     )
+
+
+def _held_text(held: Held) -> str:
+    when = "an unknown time"
+    if held.start is not None:
+        when = datetime.fromtimestamp(held.start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if held.own:
+        return f"reserved for it from {when} on"
+    return f"it could delay {held.workload}, which has a reservation from {when} on"
 
 
 def _try_text(tried: Try) -> str:
