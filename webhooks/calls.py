@@ -128,7 +128,8 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
         if policy.steps or policy.mutations:
             mutate += _demands(policy, binding, "Ignore")
         if policy.validations or policy.annotations:
-            refuses = "Deny" in binding.actions and not policy.ignores_failures
+            binds = binding.refuses and not policy.shadow_of
+            refuses = binds and not policy.ignores_failures
             validate += _demands(policy, binding, "Fail" if refuses else "Ignore")
     if queue:
         in_a_queue = frozenset({Requirement(key=QUEUE_NAME, operator="Exists")})

@@ -65,6 +65,8 @@ class Kind(NamedTuple):
 _PENDING = Column("Pending Workloads", ".status.pendingWorkloads", "integer")
 _ADMITTED = Column("Admitted Workloads", ".status.admittedWorkloads", "integer")
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
+_READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
+_WHY = Column("Reason", ".status.conditions[?(@.type=='Ready')].reason", priority=1)
 
 KINDS = (
     Kind(
@@ -116,8 +118,10 @@ KINDS = (
         ("pol",),
         columns=(
             Column("Enforcement", ".spec.enforcement"),
-            Column("Ready", ".status.conditions[?(@.type=='Ready')].status"),
+            _READY,
             _AGE,
+            Column("Shadow of", ".spec.shadowOf", priority=1),
+            _WHY,
         ),
         group=policy.GROUP,
         version=policy.VERSION,
@@ -129,7 +133,9 @@ KINDS = (
         columns=(
             Column("Policy", ".spec.policyName"),
             Column("Enforcement", ".spec.enforcement"),
+            _READY,
             _AGE,
+            _WHY,
         ),
         group=policy.GROUP,
         version=policy.VERSION,

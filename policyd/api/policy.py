@@ -27,6 +27,7 @@ from policyd.api.inject import (
     TopologySpreadConstraint,
 )
 from policyd.api.meta import Condition, ObjectMeta, Wire
+from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "Reason",
     "ReinvocationPolicy",
     "Resources",
+    "RolloutStep",
     "SchedulingGate",
     "Text",
     "Toleration",
@@ -248,6 +250,13 @@ class PolicySpec(Closed, frozen=True):
     """What is lifted from all that."""
     enforcement: Enforcement = "Deny"
     """What a validation that is not true leads to: a refusal, a warning, or an audit annotation."""
+    rollout: Annotated[tuple[RolloutStep, ...], msgspec.Meta(max_length=16)] = ()
+    """For whom it is enforced otherwise meanwhile: the first step that picks a request says."""
+    shadow_of: str = ""
+    """The policy that this may replace: both are asked, the other answers, and how they differ is
+    reported. It has the other's bindings unless it has its own."""
+    requires_binding: bool = False
+    """Whether it does nothing without a PolicyBinding, as with params and no `paramRef` anyway."""
     failure_policy: FailurePolicy = "Fail"
     """What happens when the policy cannot be evaluated: it objects, or it is left out."""
     priority: int = 0
@@ -255,7 +264,7 @@ class PolicySpec(Closed, frozen=True):
 
 
 class PolicyStatus(Wire, frozen=True):
-    """What became of a policy in the cluster."""
+    """What became of a policy, or of a binding, in the cluster."""
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
@@ -287,6 +296,8 @@ class PolicyBindingSpec(Closed, frozen=True):
     """Narrows what the policy concerns."""
     enforcement: Enforcement | None = None
     """What a validation that is not true leads to; the policy's own word if left out."""
+    rollout: Annotated[tuple[RolloutStep, ...], msgspec.Meta(max_length=16)] = ()
+    """For whom it is enforced otherwise; the policy's own steps if this and that are left out."""
 
 
 class PolicyBinding(Closed, frozen=True):
@@ -296,3 +307,4 @@ class PolicyBinding(Closed, frozen=True):
     kind: Literal["PolicyBinding"]
     metadata: ObjectMeta
     spec: PolicyBindingSpec
+    status: PolicyStatus | None = None

@@ -44,11 +44,27 @@ def check_bindings(
         if (kind, name) not in known
     ]
     for (kind, name), policy in known.items():
-        if kind in NEEDS_BINDING and (kind, name) not in bound:
+        if needs_binding(policy) and not {(kind, name), (kind, policy.shadow_of)} & bound.keys():
             message = f"`{name}` does nothing: it has no binding here"
             hint = f"add a {kind}Binding with `policyName: {name}`"
             findings.append(_doubt(policy.place, message, hint))
+        if policy.shadow_of not in {"", name} and (kind, policy.shadow_of) not in known:
+            message = f"`{name}` is a shadow of `{policy.shadow_of}`, which is not here"
+            near = did_you_mean(policy.shadow_of, [n for k, n in known if k == kind and n != name])
+            findings.append(_doubt(policy.place, message, near))
     return findings
+
+
+def needs_binding(policy: CompiledPolicy) -> bool:
+    """Tell whether a policy does nothing without a binding.
+
+    One of policyd's own does if it says so, or has params and does not say which.
+    """
+    spec = policy.policy.spec
+    return policy.kind in NEEDS_BINDING or (
+        policy.own
+        and (spec.requires_binding or (spec.param_kind is not None and spec.param_ref is None))
+    )
 
 
 def _doubt(place: str, message: str, hint: str | None) -> Finding:
@@ -62,7 +78,8 @@ def bind(
 ) -> list[CompiledPolicy]:
     """Give each policy its bindings, ordered by name; leave out those that need one and have none.
 
-    A policy of policyd's own applies by its bindings alone if it has any, and by itself if not.
+    A policy of policyd's own applies by its bindings alone if it has any, and by itself if not. A
+    shadow without bindings has those of the policy it may replace.
     """
     by_policy: dict[tuple[str, str], list[CompiledBinding]] = {}
     for binding in sorted(bindings, key=lambda binding: binding.name):
@@ -71,9 +88,11 @@ def bind(
     exceptions = tuple(exceptions)
     for policy in (_excepted(policy, exceptions) for policy in policies):
         found = by_policy.get((policy.kind, policy.name))
+        if found is None and policy.shadow_of:
+            found = by_policy.get((policy.kind, policy.shadow_of))
         if found:
             bound.append(replace(policy, bindings=tuple(_completed(b, policy) for b in found)))
-        elif policy.kind not in NEEDS_BINDING:
+        elif not needs_binding(policy):
             bound.append(policy)
     return bound
 
@@ -92,4 +111,5 @@ def _completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBind
     """Fill in from the policy what a binding of policyd's own leaves open."""
     if binding.actions:
         return binding
-    return replace(binding, actions=policy.bindings[0].actions)
+    own = policy.bindings[0]
+    return replace(binding, actions=own.actions, rollout=binding.rollout or own.rollout)

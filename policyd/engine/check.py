@@ -14,6 +14,7 @@ from policyd.api.policy import (
     Policy,
     PolicyException,
     Resources,
+    RolloutStep,
     Toleration,
     Validation,
 )
@@ -45,6 +46,34 @@ def _selectors(constraints: MatchConstraints | MatchResources, path: Path) -> It
     yield from _selector(constraints.object_selector, (*path, "objectSelector"))
 
 
+def check_rollout(
+    steps: Iterable[RolloutStep], document: Document, path: Path = ("spec", "rollout")
+) -> list[Finding]:
+    """Say what is wrong with the steps of a roll-out."""
+    return [document.finding(message, at, hint=hint) for message, at, hint in _rollout(steps, path)]
+
+
+def _rollout(steps: Iterable[RolloutStep], path: Path) -> Iterator[_At]:
+    before: list[RolloutStep] = []
+    for index, step in enumerate(steps):
+        yield from _selector(step.namespace_selector, (*path, index, "namespaceSelector"))
+        by = next((i for i, other in enumerate(before) if _includes(other, step)), None)
+        if by is not None:
+            hint = "the first step that picks a request says: put the narrower one first"
+            yield f"never reached: step {by} picks all that this one does", (*path, index), hint
+        before.append(step)
+
+
+def _includes(one: RolloutStep, other: RolloutStep) -> bool:
+    """Tell whether whatever `other` picks is picked by `one`."""
+    everywhere = not one.namespaces and one.namespace_selector == LabelSelector()
+    alike = (one.namespaces, one.namespace_selector) == (
+        other.namespaces,
+        other.namespace_selector,
+    )
+    return one.percent >= other.percent and (everywhere or alike)
+
+
 def check_policy(policy: Policy, document: Document) -> list[Finding]:
     """Say what is wrong with the values of a policy whose shape is right."""
     return [
@@ -61,6 +90,7 @@ def _problems(policy: Policy) -> Iterator[_At]:
     names = {validation.name for validation in spec.validations}
     for index, exception in enumerate(spec.exceptions):
         yield from _exception(exception, names, ("spec", "exceptions", index))
+    yield from _rollout(spec.rollout, ("spec", "rollout"))
     if spec.inject is not None:
         yield from _inject(spec.inject, ("spec", "inject"))
 

@@ -127,7 +127,11 @@ def compile_policy(
         writes=EVERYTHING if mutations else frozenset().union(*(step.writes for step in steps)),
         named_only=_is_named_only(spec.match_constraints),
         exceptions=exceptions,
-        bindings=(CompiledBinding(param_ref=spec.param_ref, actions=(spec.enforcement,)),),
+        bindings=(
+            CompiledBinding(
+                param_ref=spec.param_ref, actions=(spec.enforcement,), rollout=spec.rollout
+            ),
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from policyd.api.policy import (
     Policy,
     PolicyException,
     Reason,
+    RolloutStep,
 )
 from policyd.cel import Program
 from policyd.engine.facts import Facts
@@ -62,6 +63,7 @@ class CompiledBinding:
         actions: What a validation that is not true leads to; empty for the policy's own word.
         policy_kind: The kind of that policy.
         place: Where it was read.
+        rollout: For whom it is enforced otherwise.
     """
 
     name: str = ""
@@ -71,6 +73,12 @@ class CompiledBinding:
     actions: tuple[Enforcement, ...] = ("Deny",)
     policy_kind: str = OWN
     place: str = ""
+    rollout: tuple[RolloutStep, ...] = ()
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a validation that is not true is a refusal for anybody."""
+        return "Deny" in self.actions or any(step.enforcement == "Deny" for step in self.rollout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +183,16 @@ class CompiledPolicy:
     def own(self) -> bool:
         """Whether it is policyd's own kind, with what that has and others have not."""
         return self.kind == OWN
+
+    @property
+    def shadow_of(self) -> str:
+        """The policy that it may replace; empty if it is in force itself."""
+        return self.policy.spec.shadow_of
+
+    @property
+    def staged(self) -> bool:
+        """Whether it is enforced otherwise for some."""
+        return any(binding.rollout for binding in self.bindings)
 
     @property
     def ignores_failures(self) -> bool:

@@ -47,7 +47,9 @@ def conflicts(
     writing = [
         (policy, written)
         for policy in policies
-        if (policy.kind, policy.name) not in narrowed and policy.applies is None
+        if (policy.kind, policy.name) not in narrowed
+        and policy.applies is None
+        and not policy.shadow_of
         for written in [_writes(policy.policy)]
         if written
     ]

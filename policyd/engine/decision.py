@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.api.policy import STATUS_CODES, Reason
+from policyd.api.policy import STATUS_CODES, Enforcement, Reason
 from policyd.patch.operations import Operation
 
 
@@ -29,6 +29,7 @@ class Denial:
         origin: What tells the policy from all others.
         status: The HTTP status of the refusal, if it does not follow from the reason.
         failed: Whether the policy could not be evaluated, so that this is not what it says.
+        actions: What its enforcement makes of it, of an objection.
     """
 
     policy: str
@@ -42,6 +43,7 @@ class Denial:
     origin: str = ""
     status: int = 0
     failed: bool = False
+    actions: tuple[Enforcement, ...] = ()
 
     @property
     def code(self) -> int:

@@ -23,7 +23,7 @@ from policyd.api.policy import (
     Validation,
 )
 from policyd.engine.bindings import BINDING_KINDS
-from policyd.engine.check import check_selectors
+from policyd.engine.check import check_rollout, check_selectors
 from policyd.engine.compile import Form
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding
 from policyd.engine.dialects import native_places
@@ -106,6 +106,9 @@ def read_binding(document: Document) -> tuple[CompiledBinding | None, list[Findi
         wrong = check_selectors(spec.match_resources, document, ("spec", "matchResources"))
         if wrong:
             return None, [*findings, *wrong]
+    wrong = check_rollout(getattr(spec, "rollout", ()), document)
+    if wrong:
+        return None, [*findings, *wrong]
     ref = spec.param_ref
     if ref is not None and bool(ref.name) == (ref.selector is not None):
         message = "`paramRef` takes one of `name` and `selector`"
@@ -119,6 +122,7 @@ def read_binding(document: Document) -> tuple[CompiledBinding | None, list[Findi
         actions=_actions(kind, spec),
         policy_kind=BINDING_KINDS[kind],
         place=document.finding("").place,
+        rollout=getattr(spec, "rollout", ()),
     )
     return binding, findings
 

@@ -5,9 +5,9 @@ is no short cut: one answer holds everything that is wrong. Mutations run in ord
 result of the one before; those that ran before the last change run once more on the result.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
 
 from policyd.api.admission import AdmissionRequest
 from policyd.engine.bindings import bind
@@ -18,6 +18,7 @@ from policyd.engine.equivalents import ServedVersions, equivalents
 from policyd.engine.facts import Facts
 from policyd.engine.match import Attributes, NamespaceLookup, attributes_of, rule_names
 from policyd.engine.mutation import mutate
+from policyd.engine.rollout import stage
 from policyd.engine.surroundings import Surroundings
 from policyd.engine.validation import validate
 from policyd.engine.verdict import Verdict
@@ -63,14 +64,34 @@ class PolicySet:
             exceptions: What is lifted from them.
             surroundings: What policies may ask about besides.
         """
-        by_name = sorted(
-            bind(policies, bindings, exceptions), key=lambda policy: (policy.name, policy.id)
-        )
-        self.policies: tuple[CompiledPolicy, ...] = tuple(by_name)
         if surroundings is None:
             assert namespaces is not None, "namespaces are looked up somewhere"
             surroundings = Surroundings(namespaces=namespaces)
+        self._arrange(bind(policies, bindings, exceptions), surroundings)
+
+    @classmethod
+    def of(cls, policies: Iterable[CompiledPolicy], surroundings: Surroundings) -> Self:
+        """Make a set of policies that are bound already, shadows put into force."""
+        made = cls.__new__(cls)
+        made._arrange(policies, surroundings, shadows=False)  # noqa: SLF001 - its own
+        return made
+
+    def _arrange(
+        self,
+        policies: Iterable[CompiledPolicy],
+        surroundings: Surroundings,
+        *,
+        shadows: bool = True,
+    ) -> None:
+        known = sorted(policies, key=lambda policy: (policy.name, policy.id))
+        by_name = [policy for policy in known if not (shadows and policy.shadow_of)]
+        self.policies: tuple[CompiledPolicy, ...] = tuple(by_name)
+        self.shadows: tuple[CompiledPolicy, ...] = tuple(
+            policy for policy in known if shadows and policy.shadow_of
+        )
+        """Policies that may replace others, and have no say yet."""
         self.surroundings = surroundings
+        self._staged = any(policy.staged for policy in by_name)
         self._mutating = _Index(
             sorted(
                 (p for p in by_name if p.steps or p.mutations),
@@ -102,6 +123,8 @@ class PolicySet:
         if not concerned:
             return ALLOWED
         facts, verdict = Facts(request, self.surroundings, out_of_time), Verdict()
+        if self._staged:
+            concerned = _as_enforced(concerned, facts, verdict)
         operations = mutate(concerned, facts, verdict)
         return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
 
@@ -111,15 +134,37 @@ class PolicySet:
         if not concerned:
             return ALLOWED
         facts, verdict = Facts(request, self.surroundings, out_of_time), Verdict()
+        if self._staged:
+            concerned = _as_enforced(concerned, facts, verdict)
         validate(concerned, facts, verdict)
         return verdict.decision(obj=facts.decoded_object, lifted=facts.lifted)
 
     def review(self, request: AdmissionRequest) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
         facts, verdict = Facts(request, self.surroundings), Verdict()
-        operations = mutate(self._mutating.find(request), facts, verdict)
-        validate(self._validating.find(request), facts, verdict)
+        mutating, validating = self._mutating.find(request), self._validating.find(request)
+        if self._staged:
+            mutating = _as_enforced(mutating, facts, verdict)
+            validating = _as_enforced(validating, facts, verdict)
+        operations = mutate(mutating, facts, verdict)
+        validate(validating, facts, verdict)
         return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
+
+
+def _as_enforced(
+    policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict
+) -> tuple[CompiledPolicy, ...]:
+    """Return policies that are being rolled out as they are enforced for this request."""
+    enforced = []
+    for policy in policies:
+        if not policy.staged:
+            enforced.append(policy)
+            continue
+        as_enforced, staged = stage(policy, facts)
+        verdict.stage(policy, staged)
+        if as_enforced is not None:
+            enforced.append(as_enforced)
+    return tuple(enforced)
 
 
 class _Index:

@@ -10,6 +10,7 @@ from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, Compi
 from policyd.engine.decision import Decision, Denial, Failure
 from policyd.engine.evaluate import Invocation
 from policyd.engine.patches import UndecodableError
+from policyd.engine.rollout import ROLLED_OUT, Staged
 from policyd.errors import PolicydError
 from policyd.patch.operations import Operation
 
@@ -44,6 +45,11 @@ class Verdict:
         self._matched: dict[str, None] = {}
         self._mutated: dict[str, None] = {}
         self._failed: set[str] = set()
+        self._staged: dict[str, tuple[Staged, ...]] = {}
+
+    def stage(self, policy: CompiledPolicy, staged: tuple[Staged, ...]) -> None:
+        """Note how strictly a policy is enforced that is being rolled out."""
+        self._staged[policy.name] = staged
 
     def matched(self, policy: CompiledPolicy) -> None:
         """Note that a policy concerns the request."""
@@ -61,7 +67,7 @@ class Verdict:
         """Take a policy's objection as its enforcement says: refuse, warn, or note for audits."""
         if not policy.own:
             denial = replace(denial, lead=lead(policy, binding), kind=policy.kind)
-        self._objections.append(replace(denial, origin=policy.id))
+        self._objections.append(replace(denial, origin=policy.id, actions=binding.actions))
         if "Deny" in binding.actions and denial not in self._denials:
             self._denials.append(denial)
         if "Warn" in binding.actions:
@@ -164,6 +170,9 @@ class Verdict:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
         for text in dict.fromkeys(lifted):
             self.annotate(LIFTED_BY, text)
+        for name, staged in self._staged.items():
+            if name in self._matched:
+                self.annotate(ROLLED_OUT, "; ".join(f"{name}: {each}" for each in staged))
         if self._audited:
             kept = msgspec.json.encode(self._audited[:MOST_FAILURES]).decode()
             self.annotate(VALIDATION_FAILURE, kept)

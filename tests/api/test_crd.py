@@ -170,6 +170,7 @@ def test_a_status_is_a_subresource():
         "Cohort",
         "LocalQueue",
         "Policy",
+        "PolicyBinding",
         "Workload",
     }
 
