@@ -6,12 +6,10 @@ thousandths and divided by the node's weight, is its *share*. Lower shares go fi
 higher ones give first when quota is taken back.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
 from typing import Generic, NamedTuple, TypeVar
 
-from policyd.alloc.amount import UNLIMITED, add
+from policyd.alloc.amount import add
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.ladder import Key, Ladder
 from policyd.alloc.queue import FlavorResource
@@ -51,26 +49,6 @@ class Share:
         self.weight = weight
         self.weightless = weight == 0 and ratio > 0
         self.rank = self.weightless, ratio if self.weightless or not ratio else ratio / weight
-
-    @property
-    def weighted(self) -> float:
-        """The share itself; infinite for who borrows with weight 0."""
-        if self.ratio == 0:
-            return 0.0
-        return math.inf if self.weight == 0 else self.ratio / self.weight
-
-    @property
-    def rounded(self) -> int:
-        """The share as a status tells it: rounded up, the largest amount if infinite."""
-        return UNLIMITED if math.isinf(self.weighted) else min(math.ceil(self.weighted), UNLIMITED)
-
-    @property
-    def text(self) -> str:
-        """The share in full, as short as it can be written."""
-        share = self.weighted
-        if math.isinf(share):
-            return "+Inf"
-        return f"{Decimal(repr(share)).normalize():f}"
 
 
 def share_of(tree: QuotaTree, node: Node) -> Share:

@@ -74,15 +74,15 @@ class QueueOptions:
         Args:
             workload: Who asks.
             counts: How many pods of each pod set; as many as it wants if not given.
-            demand: What it asks, if that was worked out before; without `counts`.
+            demand: Stands for what it asks, if something does; without `counts`.
         """
-        demand = demand or demand_of(workload, counts)
-        requests = self._requests.get(demand)
+        key = demand or demand_of(workload, counts)
+        requests = self._requests.get(key)
         if requests is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            requests = Requests(self._groups(workload, counts), demand)
-            self._requests[demand] = requests
+            requests = Requests(self._groups(workload, counts), demand_of(workload, counts))
+            self._requests[key] = requests
         return requests
 
     def _groups(self, workload: Workload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
@@ -170,21 +170,7 @@ class QueueOptions:
 
 
 class Demand:
-    """What workloads of one queue ask that ask the same; worked out once, and equal to no other."""
-
-    __slots__ = ("_content", "_options", "_requests")
-
-    def __init__(self, content: object) -> None:
-        self._content = content
-        self._options: QueueOptions | None = None
-        self._requests: Requests | None = None
-
-    def requests(self, options: QueueOptions, workload: Workload) -> Requests:
-        """Return what one of them asks of the queue, given what that offers now."""
-        if self._requests is None or self._options is not options:
-            self._options = options
-            self._requests = options.requests(workload, demand=self._content)
-        return self._requests
+    """Stands for what workloads of one queue ask that ask the same; it is equal to no other."""
 
 
 def demand_of(workload: Workload, counts: Sequence[int] = ()) -> object:

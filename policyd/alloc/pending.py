@@ -67,7 +67,7 @@ class Ticket:
 
     def requests(self, options: QueueOptions) -> Requests:
         """Return what the workload asks of the queue, worked out once for the same options."""
-        return self._asks.requests(options, self.workload)
+        return options.requests(self.workload, demand=self._asks)
 
 
 def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
@@ -174,7 +174,7 @@ class PendingQueue:
         if known is None:
             if len(self._demands) >= _MOST_DEMANDS:
                 self._demands.clear()
-            known = self._demands[content] = Demand(content)
+            known = self._demands[content] = Demand()
         return known
 
     def remove(self, key: str) -> Ticket | None:

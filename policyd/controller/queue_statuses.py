@@ -35,6 +35,7 @@ from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.status.quantities import format_amount
 from policyd.status.queues import Figures, Use, queue_figures, queue_status
+from policyd.status.shares import rounded_share
 
 log = structlog.get_logger()
 
@@ -139,7 +140,7 @@ class QueueStatuses:
         if state.settings.fair_sharing is None or node is None:
             return None
         state.settle()
-        return FairSharingStatus(weighted_share=share_of(state.tree, node).rounded)
+        return FairSharingStatus(weighted_share=rounded_share(share_of(state.tree, node)))
 
     async def _write_local_queue(self, key: str) -> None:
         mirror: Mirror[LocalQueue] = self._cache.mirrors.local_queues

@@ -6,6 +6,7 @@ from pathlib import Path
 from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.preemption import find_targets
 from policyd.alloc.settings import FairSharing, Settings
+from policyd.status.shares import rounded_share
 from tests.alloc.builders import queue, state
 from tests.alloc.test_preemption import RECLAIM, claim, running
 
@@ -38,7 +39,7 @@ def test_the_shares_are_as_the_page_says():
     assert len(rows(6)) == len(rows(4)) == 3
     for name, _, _, _, borrows, share in rows(6):
         found = share_of(of.tree, of.queues[name].node)
-        assert found.rounded == int(share)
+        assert rounded_share(found) == int(share)
         assert sum(found.borrowed.values()) == int(borrows)
 
 
@@ -49,7 +50,7 @@ def test_so_is_what_may_be_taken():
         wanted = claim(of, name, gpu=int(asks))
         with of.tree.trial():
             of.tree.charge(wanted.charges)
-            assert share_of(of.tree, of.queues[name].node).rounded == int(share)
+            assert rounded_share(share_of(of.tree, of.queues[name].node)) == int(share)
         told = {team: int(n) for n, team in re.findall(r"(\d+) of `(team-.)`", takes)}
         found = [t.workload.cluster_queue for t in find_targets(of, wanted)]
         assert {team: found.count(team) for team in set(found)} == told

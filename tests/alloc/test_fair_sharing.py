@@ -11,6 +11,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.fair_sharing import Contender, Share, Tournament, share_of, standing
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import FairSharing, Gates, Settings
+from policyd.status.shares import rounded_share, share_text, weighted_share
 from tests.alloc.builders import cohort, group, put, queue, state, workload
 from tests.alloc.test_preemption import QUOTAS, RATE, RECLAIM, running
 
@@ -39,7 +40,7 @@ def test_a_share_is_what_is_borrowed_by_weight(weight, gpu, text, rounded):
 
     found = share(of, "a")
 
-    assert (found.text, found.rounded) == (text, rounded)
+    assert (share_text(found), rounded_share(found)) == (text, rounded)
 
 
 def test_the_dominant_resource_decides_and_what_nobody_lends_does_not():
@@ -86,7 +87,7 @@ def test_weightless_borrowers_come_last_and_are_compared_by_what_they_borrow():
     shares = [Share({}, 0), Share({}, 900), Share({}, 1, weight=0), Share({}, 2, weight=0)]
 
     assert sorted(shares, key=lambda each: each.rank) == shares
-    assert math.isinf(shares[-1].weighted)
+    assert math.isinf(weighted_share(shares[-1]))
 
 
 # The tournament, and what it should do written out at length.

@@ -5,7 +5,7 @@ from policyd.alloc.attempt import Mode
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import Entry, in_turn, reserved_charges
 from policyd.alloc.nominate import still_valid
-from policyd.alloc.options import Demand, demand_of, replacing
+from policyd.alloc.options import Demand, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
 from policyd.alloc.settings import AdmissionFairSharing, Gates, Settings
@@ -24,7 +24,7 @@ def run_order(path):
 
 
 def ticket_of(workload):
-    return Ticket(workload, Demand(demand_of(workload)))
+    return Ticket(workload, Demand())
 
 
 def _order(case):

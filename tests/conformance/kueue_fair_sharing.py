@@ -6,6 +6,7 @@ from policyd.alloc.preemption_fair import FairSearch, Order, by_queue
 from policyd.alloc.preemption_search import Search, in_order
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import Gates
+from policyd.status.shares import rounded_share, share_text
 from tests.conformance.kueue_objects import run_table
 from tests.conformance.kueue_preemption import cluster_of, key_of, pending_value
 
@@ -35,7 +36,11 @@ def _shares(case):
 
 def _described(name, nodes, tree):
     share = share_of(tree, nodes[name])
-    found = {"DrValue": share.rounded, "DrName": share.dominant, "Borrowing": bool(share.borrowed)}
+    found = {
+        "DrValue": rounded_share(share),
+        "DrName": share.dominant,
+        "Borrowing": bool(share.borrowed),
+    }
     if nodes is tree.hierarchy.cohorts:
         found["NodeType"] = True
     return {**found, "Name": name}
@@ -74,7 +79,7 @@ def run_texts(path):
 
 
 def _text(case):
-    found, wanted = _share(case.input["drs"]).text, case.want["want"]
+    found, wanted = share_text(_share(case.input["drs"])), case.want["want"]
     return "" if found == wanted else f"expected {wanted}, got {found}"
 
 
