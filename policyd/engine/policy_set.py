@@ -7,7 +7,7 @@ result of the one before; those that ran before the last change run once more on
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from policyd.api.admission import AdmissionRequest
 from policyd.engine.bindings import bind
@@ -113,6 +113,10 @@ class PolicySet:
     def validating(self) -> tuple[CompiledPolicy, ...]:
         """The policies that demand something."""
         return self._validating.policies
+
+    def may_concern(self, request: AdmissionRequest, phase: Literal["mutate", "validate"]) -> bool:
+        """Tell whether a policy names what a request is about, selectors and conditions aside."""
+        return bool((self._mutating if phase == "mutate" else self._validating).find(request))
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed; refuses only if a policy cannot be evaluated.
