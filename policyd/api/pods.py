@@ -48,10 +48,18 @@ class NodeSelector(Wire, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
+class PreferredTerm(Wire, frozen=True):
+    """Conditions that had better hold, and how much that counts."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
 class NodeAffinity(Wire, frozen=True):
-    """Which nodes a pod may run on; what it would merely prefer is not read."""
+    """Which nodes a pod may run on, and which it would prefer."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
 
 
 class Affinity(Wire, frozen=True):
@@ -82,10 +90,11 @@ class SchedulingGate(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """The part of a pod's specification that decides about quota and flavor."""
+    """The part of a pod's specification that decides about quota, flavor and place."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
     overhead: dict[str, QuantityText] = {}
     resources: Resources | None = None
     runtime_class_name: str = ""

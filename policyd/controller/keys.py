@@ -7,7 +7,9 @@ from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.jobs.kinds import kind_of_owner
 from policyd.jobs.pods import Pod, group_name
 
-Subject = Literal["Workload", "Job", "Pod", "PodGroup", "ClusterQueue", "ResourceFlavor"]
+Subject = Literal[
+    "Workload", "Job", "Pod", "PodGroup", "ClusterQueue", "ResourceFlavor", "Places", "Node"
+]
 
 
 class Key(NamedTuple):

@@ -9,12 +9,14 @@ from policyd.api.kueue import (
     Cohort,
     LocalQueue,
     ResourceFlavor,
+    Topology,
     Workload,
     WorkloadPriorityClass,
 )
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME
 from policyd.api.limit_ranges import LimitRange
 from policyd.api.meta import ObjectMeta, Wire
+from policyd.api.nodes import Node
 from policyd.api.schema import QuantityText
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import JobKind, JobObject
@@ -29,10 +31,12 @@ from policyd.kube.resources import (
     LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
+    NODES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
+    TOPOLOGIES,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
@@ -44,6 +48,7 @@ CUSTOM_RESOURCES = (
     LOCAL_QUEUES,
     COHORTS,
     RESOURCE_FLAVORS,
+    TOPOLOGIES,
     ADMISSION_CHECKS,
     WORKLOAD_PRIORITY_CLASSES,
 )
@@ -80,6 +85,7 @@ class Mirrors:
     local_queues: Mirror[LocalQueue]
     cohorts: Mirror[Cohort]
     flavors: Mirror[ResourceFlavor]
+    topologies: Mirror[Topology]
     checks: Mirror[AdmissionCheck]
     priorities: Mirror[WorkloadPriorityClass]
     priority_classes: Mirror[PriorityClass]
@@ -89,15 +95,25 @@ class Mirrors:
     pods: Mirror[Pod]
     jobs: dict[str, Mirror[JobObject]]
     """By kind."""
+    nodes: Mirror[Node]
+    """Watched once a flavor has a topology, as `placed` is."""
+    placed: Mirror[Pod]
+    """All pods, whoever runs them."""
+
+    @property
+    def of_topologies(self) -> tuple[Mirror[Any], ...]:
+        """What is watched only where topologies place pods: it is much."""
+        return self.nodes, self.placed
 
     def all(self) -> tuple[Mirror[Any], ...]:
-        """Return every mirror."""
+        """Return every mirror of what is always watched."""
         return (
             self.workloads,
             self.cluster_queues,
             self.local_queues,
             self.cohorts,
             self.flavors,
+            self.topologies,
             self.checks,
             self.priorities,
             self.priority_classes,
@@ -115,7 +131,7 @@ def job_resource(kind: JobKind[Any]) -> Resource:
 
 
 def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
-    """Return mirrors of all that is watched: of jobs and pods, only those that queue."""
+    """Return mirrors of all that is watched: of jobs and `pods`, only those that queue."""
 
     def mirror(resource: Resource, into: type[Any], selector: str = "") -> Mirror[Any]:
         return Mirror(reader, resource, into=into, pace=pace, label_selector=selector)
@@ -127,6 +143,7 @@ def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
         local_queues=mirror(LOCAL_QUEUES, LocalQueue),
         cohorts=mirror(COHORTS, Cohort),
         flavors=mirror(RESOURCE_FLAVORS, ResourceFlavor),
+        topologies=mirror(TOPOLOGIES, Topology),
         checks=mirror(ADMISSION_CHECKS, AdmissionCheck),
         priorities=mirror(WORKLOAD_PRIORITY_CLASSES, WorkloadPriorityClass),
         priority_classes=mirror(PRIORITY_CLASSES, PriorityClass),
@@ -135,4 +152,6 @@ def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
         runtime_classes=mirror(RUNTIME_CLASSES, RuntimeClass),
         pods=mirror(PODS, Pod, f"{MANAGED}=true"),
         jobs=jobs,
+        nodes=mirror(NODES, Node),
+        placed=mirror(PODS, Pod),
     )

@@ -16,16 +16,18 @@ from policyd.api.kueue.names import (
     TOPOLOGY_GATE,
 )
 from policyd.api.meta import Json
+from policyd.jobs.injection import add_gate
 from policyd.jobs.kinds import KINDS, find_kind
-from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT
 from policyd.jobs.roles import role_hash
 from policyd.jobs.shape import check_shape
-from policyd.jobs.topology import TOPOLOGY_ANNOTATIONS
 from policyd.patch.draft import Draft
+
+POD_INDEX_LABEL_NAME = "kueue.x-k8s.io/pod-group-pod-index-label"
+"""Annotation of a pod that names the label in which its index is."""
 
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
-_GATES = ("spec", "schedulingGates")
 
 
 def default_on_create(draft: Draft, *, group: str, kind: str) -> None:
@@ -79,19 +81,17 @@ def _is_known(owner: Mapping[str, Any]) -> bool:
 
 def _hold_pod(draft: Draft) -> None:
     draft.set((*_LABELS, MANAGED), "true")
-    _add_gate(draft, ADMISSION_GATE)
+    # Which flavor it gets, and so whether its place is chosen too, is not known yet; later the API
+    # server takes no more gates.
+    for gate in (ADMISSION_GATE, TOPOLOGY_GATE):
+        add_gate(draft, (), gate)
+    index = _text(draft, _LABELS, _text(draft, _ANNOTATIONS, POD_INDEX_LABEL_NAME))
+    if index:
+        draft.set((*_LABELS, POD_INDEX_LABEL), index)
     if _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
         return
-    if any(_text(draft, _ANNOTATIONS, name) for name in TOPOLOGY_ANNOTATIONS):
-        _add_gate(draft, TOPOLOGY_GATE)
     if not _text(draft, _ANNOTATIONS, ROLE_HASH):
         draft.set((*_ANNOTATIONS, ROLE_HASH), role_hash(draft.get(("spec",)) or {}))
-
-
-def _add_gate(draft: Draft, name: str) -> None:
-    gates = draft.get(_GATES) or []
-    if not any(gate.get("name") == name for gate in gates):
-        draft.append(_GATES, {"name": name})
 
 
 def _text(draft: Draft, section: tuple[str, ...], name: str) -> str:

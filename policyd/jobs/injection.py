@@ -10,11 +10,24 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from policyd.api.kueue import AdmissionCheckState, PodSet, PodSetUpdate, ResourceFlavor, Workload
-from policyd.api.kueue.names import POD_SET, WORKLOAD
+from policyd.api.kueue import (
+    AdmissionCheckState,
+    PodSet,
+    PodSetAssignment,
+    PodSetUpdate,
+    ResourceFlavor,
+    Workload,
+)
+from policyd.api.kueue.names import (
+    POD_SET,
+    PODSET_UNCONSTRAINED_TOPOLOGY,
+    TOPOLOGY_GATE,
+    WORKLOAD,
+)
 from policyd.api.meta import Json
 from policyd.api.pods import Toleration
 from policyd.errors import PolicydError
+from policyd.jobs.topology import asks_for_topology
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -39,6 +52,7 @@ class Injection:
     annotations: dict[str, str] = field(default_factory=dict)
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[Toleration] = field(default_factory=list)
+    gates: list[str] = field(default_factory=list)
 
 
 def injections(workload: Workload, flavors: Mapping[str, ResourceFlavor]) -> tuple[Injection, ...]:
@@ -50,9 +64,9 @@ def injections(workload: Workload, flavors: Mapping[str, ResourceFlavor]) -> tup
     """
     admission = workload.status.admission
     assert admission is not None, "a job is started when its workload is admitted"
-    assigned = {each.name: each.flavors for each in admission.pod_set_assignments}
+    assigned = {each.name: each for each in admission.pod_set_assignments}
     return tuple(
-        _injection(workload, pod_set, assigned.get(pod_set.name, {}), flavors)
+        _injection(workload, pod_set, assigned.get(pod_set.name, PodSetAssignment()), flavors)
         for pod_set in workload.spec.pod_sets
     )
 
@@ -60,13 +74,15 @@ def injections(workload: Workload, flavors: Mapping[str, ResourceFlavor]) -> tup
 def _injection(
     workload: Workload,
     pod_set: PodSet,
-    assigned: Mapping[str, str],
+    assigned: PodSetAssignment,
     flavors: Mapping[str, ResourceFlavor],
 ) -> Injection:
     injection = Injection(
         labels=_labels(workload, pod_set), annotations={WORKLOAD: workload.metadata.name}
     )
-    for name in dict.fromkeys(assigned.values()):
+    if assigned.topology_assignment is not None:
+        _hold_for_place(injection, pod_set)
+    for name in dict.fromkeys(assigned.flavors.values()):
         flavor = flavors.get(name)
         if flavor is None:
             raise FlavorMissingError(f"the flavor `{name}` is not found")
@@ -77,6 +93,13 @@ def _injection(
             if check.state == "Ready" and update.name == pod_set.name:
                 _add_update(injection, check, update)
     return injection
+
+
+def _hold_for_place(injection: Injection, pod_set: PodSet) -> None:
+    """Let pods wait until each has its place; those that asked for none say that they have one."""
+    injection.gates.append(TOPOLOGY_GATE)
+    if not asks_for_topology(pod_set.template.metadata.annotations):
+        injection.annotations[PODSET_UNCONSTRAINED_TOPOLOGY] = "true"
 
 
 def _labels(workload: Workload, pod_set: PodSet) -> dict[str, str]:
@@ -129,6 +152,15 @@ def inject(draft: Draft, path: Path, injection: Injection) -> None:
     for toleration in injection.tolerations:
         if toleration not in present:
             draft.append(where, msgspec.to_builtins(toleration))
+    for gate in injection.gates:
+        add_gate(draft, path, gate)
+
+
+def add_gate(draft: Draft, path: Path, name: str) -> None:
+    """Hold the pods of the template, or the pod, at `path` by one more scheduling gate."""
+    where = (*path, "spec", "schedulingGates")
+    if not any(gate.get("name") == name for gate in draft.get(where) or []):
+        draft.append(where, {"name": name})
 
 
 def _set_keys(draft: Draft, path: Path, values: Mapping[str, str]) -> None:

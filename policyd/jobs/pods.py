@@ -6,7 +6,7 @@ known once all are there.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
@@ -258,21 +258,26 @@ def new_group_workload(group: PodGroup, *, priority: Priority) -> Workload:
     return Workload(metadata=metadata, spec=spec)
 
 
-def ungate(draft: Draft, injection: Injection, *, keep: frozenset[str] = frozenset()) -> None:
+def ungate(draft: Draft, injection: Injection) -> None:
     """Let a pod go, to where its pod set was assigned.
 
     Args:
         draft: The pod.
-        injection: What its pod set got.
-        keep: Gates of the queue that stay.
+        injection: What its pod set got; gates of the queue that are not in it are removed, those
+            that are have been there since the pod was made, if at all.
 
     Raises:
         StartError: If the pod says something else already.
     """
-    inject(draft, (), injection)
+    inject(draft, (), replace(injection, gates=[]))
+    without_gates(draft, frozenset({ADMISSION_GATE, TOPOLOGY_GATE}).difference(injection.gates))
+
+
+def without_gates(draft: Draft, names: frozenset[str]) -> None:
+    """Remove scheduling gates from a pod."""
     gates = draft.get(("spec", "schedulingGates")) or []
     for index in reversed(range(len(gates))):
-        if gates[index].get("name") in {ADMISSION_GATE, TOPOLOGY_GATE} - keep:
+        if gates[index].get("name") in names:
             draft.remove(("spec", "schedulingGates", index))
 
 

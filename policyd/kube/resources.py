@@ -105,6 +105,7 @@ LOCAL_QUEUES = Resource(*_KUEUE, "localqueues", "LocalQueue")
 CLUSTER_QUEUES = Resource(*_KUEUE, "clusterqueues", "ClusterQueue", namespaced=False)
 COHORTS = Resource(*_KUEUE, "cohorts", "Cohort", namespaced=False)
 RESOURCE_FLAVORS = Resource(*_KUEUE, "resourceflavors", "ResourceFlavor", namespaced=False)
+TOPOLOGIES = Resource(*_KUEUE, "topologies", "Topology", namespaced=False)
 WORKLOAD_PRIORITY_CLASSES = Resource(
     *_KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
 )

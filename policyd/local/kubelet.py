@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policyd.api.meta import Json, find_condition, rfc3339
+from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.informer import Informer
 from policyd.kube.resources import NODES, PODS
-from policyd.local.objects import Node, Pod
+from policyd.local.objects import Pod
 
 RUN_FOR = "policyd.io/run-for"
 EXIT_CODE = "policyd.io/exit-code"

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from policyd.api.meta import Condition, Json, ObjectMeta, Wire
-from policyd.api.pods import Container, PodSpec, Taint
+from policyd.api.pods import Container, PodSpec
 
 
 class RunningContainer(Container, frozen=True):
@@ -15,10 +15,9 @@ class RunningContainer(Container, frozen=True):
 
 
 class BoundPodSpec(PodSpec, frozen=True):
-    """A pod's specification, with the node it is bound to."""
+    """A pod's specification, with what its containers pretend to run."""
 
     containers: tuple[RunningContainer, ...] = ()
-    node_name: str = ""
 
 
 class PodStatus(Wire, frozen=True):
@@ -40,28 +39,6 @@ class Pod(Wire, frozen=True):
     def over(self) -> bool:
         """Whether the pod has ended, one way or the other."""
         return self.status.phase in {"Succeeded", "Failed"}
-
-
-class NodeSpec(Wire, frozen=True):
-    """What keeps pods away from a node."""
-
-    taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False
-
-
-class NodeStatus(Wire, frozen=True):
-    """What a node offers."""
-
-    allocatable: dict[str, str] = {}
-    conditions: tuple[Condition, ...] = ()
-
-
-class Node(Wire, frozen=True):
-    """A node."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
 
 
 class JobSpec(Wire, frozen=True):

@@ -12,8 +12,9 @@ import msgspec
 
 from policyd.alloc import flavor
 from policyd.alloc.flavor import LabelRequirement
+from policyd.api.nodes import Node
 from policyd.api.pods import NodeRequirement, NodeSelector, PodSpec, Taint, Toleration
-from policyd.local.objects import Node, Pod
+from policyd.local.objects import Pod
 
 Amounts = Mapping[str, int]
 """Resource name to amount: milli-CPU, bytes, whole devices."""

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from policyd.api.meta import Json, find_condition, timestamp
+from policyd.api.nodes import Node
 from policyd.api.pod_requests import amount, pod_requests
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS
-from policyd.local.objects import Node, Pod
+from policyd.local.objects import Pod
 from policyd.local.placing import Amounts, Candidate, Unschedulable, choose_node
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from policyd.api.nodes import Node
 from policyd.kube.client import Client
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
@@ -10,7 +11,7 @@ from policyd.kube.resources import JOBS, NODES, PODS
 from policyd.local.job_controller import JobController
 from policyd.local.kubelet import Kubelet
 from policyd.local.loop import Loop
-from policyd.local.objects import Job, Node, Pod
+from policyd.local.objects import Job, Pod
 from policyd.local.scheduler import Scheduler
 
 

@@ -163,6 +163,13 @@ ADAPTERS: tuple[Adapter, ...] = (
         "*util-tas__TestV1Beta2FromInternal*",
         "kueue_topology_encoding:run_encoding",
     ),
+    Adapter("kueue-topology", "*controller-tas__TestReconcile", "kueue_topology_pods:run_ungating"),
+    Adapter("kueue-topology", "*controller-tas__TestIsTAS", "kueue_topology_pods:run_requests"),
+    Adapter(
+        "kueue-topology",
+        "*controller-tas__TestBelongsToNonTAS*",
+        "kueue_topology_pods:run_room",
+    ),
     Adapter("kueue-topology", "*util-tas__TestInternal*", "kueue_topology_encoding:run_reading"),
     Adapter("kueue-topology", "*util-tas__TestPodCounts", "kueue_topology_encoding:run_reading"),
     Adapter(

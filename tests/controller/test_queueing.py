@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.api.kueue.names import TOPOLOGY_GATE
 from policyd.kube import resources as r
 from tests.controller.world import GATE, GPU, World, condition, gates, running
 
@@ -368,7 +369,7 @@ async def test_a_group_starts_whole_or_not_at_all(world):
     for index in range(4):
         world.pod(f"ring-{index}", group="ring", total=4)
     await world.pass_time(2)
-    assert [gates(pod) for pod in world.all(r.PODS)] == [[GATE]] * 4
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[GATE, TOPOLOGY_GATE]] * 4
 
     world.end_job("holder")
     await world.pass_time(2)
@@ -404,7 +405,7 @@ async def test_a_waiting_group_that_loses_a_pod_does_not_start(world):
 
     world.end_job("holder")
     await world.pass_time(1)
-    assert [gates(pod) for pod in world.all(r.PODS)] == [[GATE]]
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[GATE, TOPOLOGY_GATE]]
     world.pod("ring-2", group="ring", total=2)
     await world.pass_time(2)
 

@@ -12,6 +12,7 @@ from policyd.patch.draft import Draft
 QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
 ADMISSION = {"name": "kueue.x-k8s.io/admission"}
 TOPOLOGY = {"name": "kueue.x-k8s.io/topology"}
+GATES = [ADMISSION, TOPOLOGY]
 
 
 def pod(labels=QUEUE, annotations=None, owners=(), gates=()):
@@ -57,7 +58,7 @@ def test_jobs_begin_suspended(obj, suspended):
 def test_a_pod_with_a_queue_is_gated_and_gets_no_finalizer():
     changed = defaulted(pod()).object
 
-    assert changed["spec"]["schedulingGates"] == [ADMISSION]
+    assert changed["spec"]["schedulingGates"] == GATES
     assert changed["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
     assert changed["metadata"]["annotations"] == {"kueue.x-k8s.io/role-hash": "7aa6c7b8"}
     assert "finalizers" not in changed["metadata"]
@@ -68,23 +69,35 @@ def test_a_pod_with_a_queue_is_gated_and_gets_no_finalizer():
     [
         pytest.param(pod(labels={}), None, id="without-a-queue"),
         pytest.param(pod(owners=[owner("Job", "batch/v1")]), None, id="of-a-job"),
-        pytest.param(pod(owners=[owner("ReplicaSet", "apps/v1")]), [ADMISSION], id="of-a-set"),
+        pytest.param(pod(owners=[owner("ReplicaSet", "apps/v1")]), GATES, id="of-a-set"),
         pytest.param(
-            pod(owners=[owner("Job", "batch/v1", controller=False)]), [ADMISSION], id="not-managed"
+            pod(owners=[owner("Job", "batch/v1", controller=False)]), GATES, id="not-managed"
         ),
-        pytest.param(pod(gates=[ADMISSION]), [ADMISSION], id="gated-already"),
+        pytest.param(pod(gates=[ADMISSION]), GATES, id="gated-already"),
         pytest.param(
-            pod(gates=[{"name": "mine"}]), [{"name": "mine"}, ADMISSION], id="gated-otherwise"
+            pod(gates=[{"name": "mine"}]), [{"name": "mine"}, *GATES], id="gated-otherwise"
         ),
         pytest.param(
             pod(annotations={"kueue.x-k8s.io/podset-required-topology": "rack"}),
-            [ADMISSION, TOPOLOGY],
+            GATES,
             id="that-wants-a-place",
+        ),
+        pytest.param(
+            pod(annotations={"kueue.x-k8s.io/pod-suspending-parent": "deployment"}),
+            GATES,
+            id="of-a-deployment",
         ),
     ],
 )
 def test_gates_of_pods(obj, gates):
     assert defaulted(obj).object["spec"].get("schedulingGates") == gates
+
+
+def test_the_label_that_holds_the_index_of_a_pod_is_copied():
+    named = {"kueue.x-k8s.io/pod-group-pod-index-label": "rank"}
+    changed = defaulted(pod(labels={**QUEUE, "rank": "3"}, annotations=named)).object
+
+    assert changed["metadata"]["labels"]["kueue.x-k8s.io/pod-group-pod-index"] == "3"
 
 
 @pytest.mark.parametrize("obj", [pod(), job()], ids=["pod", "job"])

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from policyd.local.objects import Node, Pod
+from policyd.api.nodes import Node
+from policyd.local.objects import Pod
 from policyd.local.placing import Candidate, Unschedulable, choose_node
 
 GPU = "nvidia.com/gpu"

@@ -1,0 +1,80 @@
+"""Lets pods go to the domains that their workloads were assigned."""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import TOPOLOGY_GATE
+from policyd.controller.keys import Key
+from policyd.controller.mirror import Mirror
+from policyd.controller.patches import draft_of, versioned
+from policyd.controller.pod_places import PodPlaces, workload_keys
+from policyd.controller.transitions import is_admitted
+from policyd.controller.writes import Writes
+from policyd.jobs.injection import Injection, StartError, inject
+from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.places import Departure, departures, waits_for_place
+from policyd.jobs.pods import Pod, without_gates
+from policyd.kube.errors import ConflictError, NotFoundError
+
+log = structlog.get_logger()
+
+AT_ONCE = 8
+"""Pods let go at a time."""
+
+
+class Ungating:
+    """Lets the pods of one workload go, at a time: gated pods wait until it is admitted."""
+
+    def __init__(
+        self, workloads: Mirror[Workload], pods: Mirror[Pod], places: PodPlaces, writes: Writes
+    ) -> None:
+        self._workloads = workloads
+        self._pods = pods
+        self._places = places
+        self._writes = writes
+
+    async def reconcile(self, key: Key) -> None:
+        """Let the pods of a workload go that can.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        workload = self._workloads.get(key.path)
+        if workload is None or not is_admitted(workload) or is_finished(workload):
+            return
+        leaving = departures(workload, self._places.of_workload(workload))
+        for start in range(0, len(leaving), AT_ONCE):
+            calls = (self._let_go(each) for each in leaving[start : start + AT_ONCE])
+            await asyncio.gather(*calls)
+        if leaving:
+            log.info("pods_placed", workload=key.path, pods=len(leaving))
+
+    async def _let_go(self, departure: Departure) -> None:
+        pod = departure.pod
+        patch = self._patch(departure)
+        if not patch:
+            return
+        try:
+            await self._writes.patch(self._pods, pod, patch, kind="json")
+        except (ConflictError, NotFoundError):
+            log.debug("pod_changed", pod=pod.metadata.key)  # and so it is looked at again
+
+    def _patch(self, departure: Departure) -> Sequence[object]:
+        draft = draft_of(departure.pod)
+        try:
+            inject(draft, (), Injection(node_selector=dict(departure.node_selector)))
+        except StartError as error:
+            log.warning("pod_elsewhere", pod=departure.pod.metadata.key, error=str(error))
+            return ()
+        without_gates(draft, frozenset({TOPOLOGY_GATE}))
+        return versioned(draft, departure.pod.metadata)
+
+
+def places_keys(pod: Pod) -> list[Key]:
+    """Return what to look at for a pod: its workload, if it waits for its place."""
+    if not waits_for_place(pod):
+        return []
+    return [Key("Places", *name.split("/", 1)) for name in sorted(workload_keys(pod))]

@@ -1,0 +1,202 @@
+"""Which pod goes to which domain of a topology assignment.
+
+Pods that have an index go in its order, along the domains as they are written, so that neighbours
+in a ring are near each other. If one pod's index makes no sense, or a pod is where its index does
+not say, all go as they come: each domain gets as many as it lacks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from policyd.api.kueue import PodSet, PodSetAssignment, Workload
+from policyd.api.kueue.names import POD_SET, TOPOLOGY_GATE, WORKLOAD
+from policyd.api.kueue.topology_assignment import HOSTNAME, decode_topology
+from policyd.jobs.pods import Pod, has_ended
+from policyd.jobs.topology import POD_INDEX_OFFSET, asks_for_topology
+
+SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
+
+Selector = Mapping[str, str]
+"""Labels of the nodes of a domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A pod that can go, and where to.
+
+    Attributes:
+        pod: The pod; it is gated still.
+        node_selector: Labels of the nodes of its domain.
+    """
+
+    pod: Pod
+    node_selector: Selector
+
+
+def slice_name(workload: Workload) -> str:
+    """Return the name that all slices of an elastic workload share; its own if it is in none."""
+    return workload.metadata.annotations.get(SLICE_NAME) or workload.metadata.name
+
+
+def belongs_to(pod: Pod, workload: Workload) -> bool:
+    """Tell whether a pod says that it is one of a workload's, or of an earlier slice of it."""
+    annotations = pod.metadata.annotations
+    return annotations.get(SLICE_NAME, annotations.get(WORKLOAD)) in {
+        slice_name(workload),
+        workload.metadata.name,
+    }
+
+
+def waits_for_place(pod: Pod) -> bool:
+    """Tell whether a pod is held until its place is known."""
+    return any(gate.name == TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)
+
+
+def takes_room(pod: Pod) -> bool:
+    """Tell whether a pod takes room on a node that no topology gave it."""
+    on_node = bool(pod.spec.node_name) and not has_ended(pod)
+    return on_node and not asks_for_topology(pod.metadata.annotations)
+
+
+def departures(workload: Workload, pods: Iterable[Pod]) -> list[Departure]:
+    """Return which of the pods of an admitted workload can go, and where to.
+
+    Args:
+        workload: The workload.
+        pods: Its pods, in any order that stays the same; those of others are left out.
+    """
+    admission = workload.status.admission
+    if admission is None:
+        return []
+    by_pod_set: dict[str, list[Pod]] = {}
+    for pod in pods:
+        name = pod.metadata.labels.get(POD_SET)
+        if name is not None and belongs_to(pod, workload) and not has_ended(pod):
+            by_pod_set.setdefault(name, []).append(pod)
+    failed = {node.name for node in workload.status.unhealthy_nodes}
+    return [
+        departure
+        for pod_set, assigned in _placed(workload)
+        for departure in _departures(
+            by_pod_set.get(pod_set.name, []),
+            _positions(assigned),
+            _Ranks(workload.spec.pod_sets, pod_set),
+        )
+        if departure.node_selector.get(HOSTNAME) not in failed
+    ]
+
+
+def _placed(workload: Workload) -> Iterator[tuple[PodSet, PodSetAssignment]]:
+    admission = workload.status.admission
+    given = {each.name: each for each in admission.pod_set_assignments} if admission else {}
+    for pod_set in workload.spec.pod_sets:
+        if pod_set.name in given and given[pod_set.name].topology_assignment is not None:
+            yield pod_set, given[pod_set.name]
+
+
+def _positions(assigned: PodSetAssignment) -> list[Selector]:
+    """Return the place of every pod, in the order of the domains."""
+    topology = assigned.topology_assignment
+    assert topology is not None, "only pod sets with places are asked for them"
+    return [
+        selector
+        for domain in decode_topology(topology)
+        for selector in [dict(zip(topology.levels, domain.values, strict=True))] * domain.pods
+    ]
+
+
+def _departures(
+    pods: Sequence[Pod], positions: Sequence[Selector], ranks: "_Ranks"
+) -> list[Departure]:
+    ranked = ranks.of(pods, len(positions))
+    if ranked is not None and all(
+        waits_for_place(pod) or _is_at(pod, positions[rank]) for pod, rank in ranked
+    ):
+        return [Departure(pod, positions[rank]) for pod, rank in ranked if waits_for_place(pod)]
+    return list(_as_they_come(pods, positions))
+
+
+def _as_they_come(pods: Sequence[Pod], positions: Sequence[Selector]) -> Iterator[Departure]:
+    gone = [pod for pod in pods if not waits_for_place(pod)]
+    levels = tuple(positions[0]) if positions else ()
+    taken = Counter(tuple(pod.spec.node_selector.get(key) for key in levels) for pod in gone)
+    waiting = iter([pod for pod in pods if waits_for_place(pod)])
+    for position in positions:
+        values = tuple(position.values())
+        if taken[values]:
+            taken[values] -= 1
+            continue
+        pod = next(waiting, None)
+        if pod is None:
+            return
+        yield Departure(pod, position)
+
+
+def _is_at(pod: Pod, position: Selector) -> bool:
+    return all(pod.spec.node_selector.get(key) == value for key, value in position.items())
+
+
+class _Ranks:
+    """How pods of a pod set are numbered."""
+
+    def __init__(self, pod_sets: Sequence[PodSet], pod_set: PodSet) -> None:
+        self._asked = pod_set.topology_request
+        self._count = pod_set.count
+        self._offset = _offset(pod_sets, pod_set)
+
+    def of(self, pods: Sequence[Pod], positions: int) -> list[tuple[Pod, int]] | None:
+        """Return the rank of each pod; None if one has none of its own below `positions`."""
+        if self._asked is None or not self._asked.pod_index_label:
+            return None
+        ranked = []
+        for pod in pods:
+            rank = self._rank(pod)
+            if rank is None or not 0 <= rank < positions:
+                return None
+            ranked.append((pod, rank))
+        return ranked if len({rank for _, rank in ranked}) == len(ranked) else None
+
+    def _rank(self, pod: Pod) -> int | None:
+        asked = self._asked
+        assert asked is not None, "only pods with an index label are ranked"
+        index = _number(pod.metadata.labels, asked.pod_index_label)
+        offset = _number(pod.metadata.annotations, POD_INDEX_OFFSET, missing=0)
+        if index is None or offset is None:
+            return None
+        first = self._first_of_sub_group(pod, index)
+        return None if first is None else first + index - self._offset - offset
+
+    def _first_of_sub_group(self, pod: Pod, index: int) -> int | None:
+        asked = self._asked
+        assert asked is not None, "only pods with an index label are ranked"
+        if not asked.sub_group_index_label:
+            return 0
+        group = _number(pod.metadata.labels, asked.sub_group_index_label)
+        if group is None or not asked.sub_group_count:
+            return None
+        size = self._count // asked.sub_group_count
+        return group * size if index < size else None
+
+
+def _offset(pod_sets: Sequence[PodSet], pod_set: PodSet) -> int:
+    """Return how many indexes the leader of a group takes before its workers."""
+    group = pod_set.topology_request.pod_set_group_name if pod_set.topology_request else ""
+    members = [
+        each
+        for each in pod_sets
+        if group and each.topology_request and each.topology_request.pod_set_group_name == group
+    ]
+    if len(members) != 2:
+        return 0
+    workers, leader = members
+    if leader.count > workers.count:
+        workers, leader = leader, workers
+    return leader.count if pod_set is workers else 0
+
+
+def _number(texts: Mapping[str, str], key: str, *, missing: int | None = None) -> int | None:
+    text = texts.get(key)
+    if text is None:
+        return missing
+    return int(text) if text.isdecimal() else None
