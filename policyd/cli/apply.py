@@ -24,6 +24,8 @@ from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.offline import ObjectError, namespace_lookup, offline_set, request_for
 from policyd.engine.policy_set import PolicySet
+from policyd.engine.rollout import ROLLED_OUT
+from policyd.engine.shadows import ShadowDifference, shadow_differences
 from policyd.engine.verdict import MUTATED_BY
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.decisions import mutate_in_turn, validate_together
@@ -35,11 +37,12 @@ Output = Literal["yaml", "json", "diff"]
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """An object, what was decided, and what came of it."""
+    """An object, what was decided, what came of it, and what shadows would have decided."""
 
     document: Document
     decision: Decision
     result: Json
+    shadows: tuple[ShadowDifference, ...]
 
     @property
     def name(self) -> str:
@@ -136,9 +139,9 @@ def _apply(
             findings.append(document.finding(str(error)))
             continue
         decision = decide(request)
-        applied.append(
-            _Applied(document, decision, apply_json_patch(document.value, decision.operations))
-        )
+        result = apply_json_patch(document.value, decision.operations)
+        shadows = tuple(shadow_differences(policies, request, decision))
+        applied.append(_Applied(document, decision, result, shadows))
     return applied, findings
 
 
@@ -155,10 +158,15 @@ def _tell(one: _Applied) -> None:
     by = one.decision.audit_annotations.get(MUTATED_BY)
     if by:
         click.secho(f"{one.name}: changed by {by}", dim=True, err=True)
+    staged = one.decision.audit_annotations.get(ROLLED_OUT)
+    for text in staged.split("; ") if staged else ():
+        click.secho(f"{one.name}: rolled out: {text}", dim=True, err=True)
     for warning in one.decision.warnings:
         click.secho(f"{one.name}: warning: {warning}", fg="yellow", err=True)
     for denial in one.decision.denials:
         click.secho(f"{one.name}: denied: {denial}", fg="red", err=True)
+    for difference in one.shadows:
+        click.secho(f"{one.name}: {difference}", fg="yellow", err=True)
 
 
 def _print(allowed: Sequence[_Applied], output: Output) -> None:

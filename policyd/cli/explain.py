@@ -126,11 +126,14 @@ def _print(
 
 
 def _lines(one: PolicyExplanation) -> Iterator[str]:
-    title = f"{click.style(one.policy.id, bold=True)} ({one.phase})"
+    shadow = f", shadow of {one.policy.shadow_of}" if one.policy.shadow_of else ""
+    title = f"{click.style(one.policy.id, bold=True)} ({one.phase}{shadow})"
     if one.why_not:
         yield f"{title}: does not match: {one.why_not}"
         return
     yield f"{title}: {'matches' if one.matched else 'does not match'}"
+    for staged in one.staged:
+        yield f"  rolled out: {staged}"
     for seen in one.seen:
         for line in _seen_lines(seen):
             yield f"  {line}"
@@ -188,6 +191,8 @@ def _policy_as_json(one: PolicyExplanation) -> dict[str, Any]:
         "phase": one.phase,
         "matched": one.matched,
         "whyNot": one.why_not or None,
+        "shadowOf": one.policy.shadow_of or None,
+        "rollout": [str(staged) for staged in one.staged],
         "seen": [_seen_as_json(seen) for seen in one.seen],
         "objections": [
             {"validation": o.validation, "message": o.message, "path": o.path}

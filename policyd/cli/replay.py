@@ -102,11 +102,19 @@ def command(**given: Unpack[_Given]) -> None:
     show_all(findings)
     counts = Counter[str](one.kind for one in differences)
     differing = [one for one in differences if one.kind != "same"]
+    shadowed = [one for one in differences if one.shadows]
     if given["output"] == "json":
-        shown = {"counts": dict(counts), "differences": [_as_json(one) for one in differing]}
+        shown: dict[str, Any] = {
+            "counts": dict(counts),
+            "differences": [_as_json(one) for one in differing],
+        }
+        if new.shadows:
+            shown["shadows"] = [_shadow_as_json(one) for one in shadowed]
         click.echo(json.dumps(shown, indent=2))
     else:
         _print(differing, counts)
+        if new.shadows:
+            _print_shadows(shadowed)
     wrong = any(finding.severity == "error" for finding in findings)
     sys.exit(1 if differing or wrong else 0)
 
@@ -190,6 +198,26 @@ def _print_one(one: Difference) -> None:
         value = msgspec.to_builtins(operation)
         written = f" = {json.dumps(value['value'])}" if "value" in value else ""
         click.echo(f"  {operation.op} {operation.path}{written}")
+
+
+def _print_shadows(shadowed: Sequence[Difference]) -> None:
+    """Say what shadows would answer otherwise, and how often."""
+    for one in shadowed:
+        for difference in one.shadows:
+            click.echo(f"{one.recording.name}: {difference}")
+    by_shadow = Counter((d.shadow, d.outcome) for one in shadowed for d in one.shadows)
+    for (shadow, outcome), number in sorted(by_shadow.items()):
+        click.secho(f"shadow {shadow}: {count(number, 'answer')} {outcome}", fg="yellow")
+    if not shadowed:
+        click.secho("shadows would answer the same", fg="green")
+
+
+def _shadow_as_json(one: Difference) -> dict[str, Any]:
+    return {
+        "request": one.recording.name,
+        "uid": one.recording.request.uid,
+        "differences": msgspec.to_builtins(one.shadows),
+    }
 
 
 def _said(answer: Answer) -> list[str]:

@@ -39,6 +39,7 @@ from policyd.engine.facts import Facts, View
 from policyd.engine.findings import field_path
 from policyd.engine.mutation import mutate
 from policyd.engine.policy_set import PolicySet, is_exempt
+from policyd.engine.rollout import Staged, stage
 from policyd.engine.validation import match_for, validate
 from policyd.engine.verdict import CATCHABLE, Verdict
 from policyd.engine.why_not import why_not
@@ -99,6 +100,7 @@ class PolicyExplanation:
         why_not: Why its rules, selectors or bindings do not pick the request; empty if they do.
         seen: What it was asked for.
         decision: What it alone says and changes.
+        staged: How strictly it is enforced by each binding, if it is being rolled out.
     """
 
     policy: CompiledPolicy
@@ -106,6 +108,7 @@ class PolicyExplanation:
     why_not: str
     seen: tuple[Seen, ...]
     decision: Decision
+    staged: tuple[Staged, ...] = ()
 
     @property
     def matched(self) -> bool:
@@ -122,6 +125,8 @@ def explain_policies(
 ) -> Iterator[PolicyExplanation]:
     """Yield what each policy makes of a request: those that change first, in their order.
 
+    Shadows come last, and see what the policies in force see.
+
     Args:
         policies: All policies: what is validated is what they made of the object.
         request: The request.
@@ -129,18 +134,30 @@ def explain_policies(
         dialect: The version of Kubernetes that they are written for.
     """
     wanted = frozenset(names)
-    facts = Facts(request, policies.surroundings)
-    for policy in policies.mutating:
-        explained = _explain(policy, facts, "mutate", dialect)
+    for policy, facts, phase in _turns(policies, request):
+        explained = _explain(policy, facts, phase, dialect)
         if not wanted or policy.name in wanted:
             yield explained
+
+
+def _turns(
+    policies: PolicySet, request: AdmissionRequest
+) -> Iterator[tuple[CompiledPolicy, Facts, Phase]]:
+    """Yield which policy is asked when, and what it sees then."""
+    facts = Facts(request, policies.surroundings)
+    for policy in policies.mutating:
+        yield policy, facts, "mutate"
     facts = Facts(request, policies.surroundings)
     result = policies.mutate(request).object
     if not isinstance(result, msgspec.UnsetType):
         facts.object = result
     for policy in policies.validating:
-        if not wanted or policy.name in wanted:
-            yield _explain(policy, facts, "validate", dialect)
+        yield policy, facts, "validate"
+    shadows = PolicySet.of(policies.shadows, policies.surroundings)
+    for policy in shadows.mutating:
+        yield policy, Facts(request, policies.surroundings), "mutate"
+    for policy in shadows.validating:
+        yield policy, facts, "validate"
 
 
 def _explain(
@@ -150,16 +167,24 @@ def _explain(
         reason = "no policy of its kind concerns the configuration of admission"
     else:
         reason = why_not(policy, facts)
+    enforced, staged = stage(policy, facts) if policy.staged and not reason else (policy, ())
+    if enforced is None:
+        reason = f"left out: {'; '.join(map(str, staged))}"
     seen: tuple[Seen, ...] = ()
     verdict, operations = Verdict(), list[Operation]()
-    if not reason:
-        seen = tuple(_all_seen(policy, facts, phase, dialect))
+    if enforced is not None and not reason:
+        seen = tuple(_all_seen(enforced, facts, phase, dialect))
         if phase == "mutate":
-            operations = mutate([policy], facts, verdict)
+            operations = mutate([enforced], facts, verdict)
         else:
-            validate([policy], facts, verdict)
+            validate([enforced], facts, verdict)
     return PolicyExplanation(
-        policy=policy, phase=phase, why_not=reason, seen=seen, decision=verdict.decision(operations)
+        policy=policy,
+        phase=phase,
+        why_not=reason,
+        seen=seen,
+        decision=verdict.decision(operations),
+        staged=staged,
     )
 
 

@@ -15,6 +15,7 @@ from policyd.api.admission import AdmissionRequest, decode_object, parse_review
 from policyd.api.meta import Json
 from policyd.engine.decision import Decision
 from policyd.engine.policy_set import PolicySet
+from policyd.engine.shadows import ShadowDifference, shadow_differences
 from policyd.errors import PolicydError
 from policyd.patch.json_patch import apply_json_patch, difference
 from policyd.patch.operations import Operation
@@ -64,12 +65,13 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How one request would be answered otherwise."""
+    """How one request would be answered otherwise, and what shadows of the new policies say."""
 
     recording: Recording
     kind: Kind
     before: Answer
     after: Answer
+    shadows: tuple[ShadowDifference, ...] = ()
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -139,12 +141,19 @@ def compare(recording: Recording, new: PolicySet, old: PolicySet | None) -> Diff
             nothing was refused or changed.
     """
     request = recording.request
-    after = _answer(request, new.review(request))
+    decision = new.review(request)
+    after = _answer(request, decision)
     if old is not None:
         before = _answer(request, old.review(request))
     else:
         before = recording.answer or _answer(request, Decision())
-    return Difference(recording=recording, kind=_kind(before, after), before=before, after=after)
+    return Difference(
+        recording=recording,
+        kind=_kind(before, after),
+        before=before,
+        after=after,
+        shadows=tuple(shadow_differences(new, request, decision)),
+    )
 
 
 def _answer(request: AdmissionRequest, decision: Decision) -> Answer:
