@@ -3,34 +3,20 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from policyd.cli.files import content, load
-from policyd.cli.kyverno_suites import run_file
+from policyd.cli.case_files import Tested, case_files, run_files, untested
 from policyd.cli.report import as_json, count, show_all
 from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
-from policyd.engine.cases import Outcome, load_cases, run_case, uncovered
+from policyd.engine.cases import Outcome
 from policyd.engine.findings import Finding
-from policyd.engine.kyverno.suites import NAME as KYVERNO_TEST
-from policyd.policy_files import CASES, SUFFIXES, policy_files
+from policyd.policy_files import CASES
 
 _MANY = 100
-"""Cases from which on a bar shows how far they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tested:
-    """A file of cases: how each went, or why none was run."""
-
-    path: Path
-    outcomes: tuple[Outcome, ...]
-    findings: tuple[Finding, ...]
-    uncovered: tuple[tuple[str, str], ...] = ()
-    """The validations that no case violates: policy, and where the validation stands."""
+"""Files from which on a bar shows how far they are."""
 
 
 @click.command("test")
@@ -49,10 +35,11 @@ def command(
 ) -> None:
     r"""Run the cases beside the policies in PATHS.
 
-    The cases of a folder are in its cases.yaml and concern the policies beside it; Kyverno's tests
-    (kyverno-test.yaml) name theirs. A case gives an object, and what must come of it; an
-    expectation about a request that no policy concerned itself with fails, and whatever is changed
-    is sent a second time and must stay as it is.
+    The cases of a folder are in its cases.yaml and concern the policies beside it. Tests in other
+    layouts are run too: Kyverno's (kyverno-test.yaml), Gatekeeper's suites (kind Suite, for
+    templates in CEL), and those of kat (a folder tests/ beside the policies). A case gives an
+    object, and what must come of it; an expectation about a request that no policy concerned itself
+    with fails, and whatever is changed is sent a second time and must stay as it is.
 
     A validation that no case violates may refuse nothing at all: --coverage names those.
 
@@ -75,12 +62,12 @@ def command(
         expect:
           mutated: {metadata: {labels: {kueue.x-k8s.io/queue-name: team-a}}}
     """
-    files = [file for path in paths for file in _case_files(path)]
+    files = [file for path in paths for file in case_files(path)]
     if not files:
         raise click.UsageError(f"no {CASES} under {', '.join(map(str, paths))}")
-    for policy in _untested(paths, files):
+    for policy in untested(paths, files):
         click.secho(f"{policy}: no {CASES} beside it", fg="yellow", err=True)
-    tested = list(_test_all(files, keyword))
+    tested = list(_run_all(files, keyword))
     if keyword and not any(one.outcomes or one.findings for one in tested):
         raise click.UsageError(f"no case has `{keyword}` in its name")
     if output == "json":
@@ -91,57 +78,22 @@ def command(
         _show(tested, verbose=verbose)
         for one in tested if coverage else ():
             _show_uncovered(one)
-    failed = any(one.findings or not all(o.passed for o in one.outcomes) for one in tested)
+    failed = not all(one.passed for one in tested)
     lacking = coverage and any(one.uncovered for one in tested)
     sys.exit(1 if failed or lacking else 0)
 
 
-def _case_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(file for name in (CASES, KYVERNO_TEST) for file in path.rglob(name))
-
-
-def _untested(paths: Sequence[Path], cases: Sequence[Path]) -> list[Path]:
-    """Return the policy files in folders that have no cases."""
-    tested = {file.parent for file in cases}
-    folders = [path for path in paths if path.is_dir()]
-    return [file for file in policy_files(folders) if file.parent not in tested]
-
-
-def _test_all(files: Sequence[Path], keyword: str) -> Iterator[_Tested]:
+def _run_all(files: Sequence[Path], keyword: str) -> Iterator[Tested]:
+    """Run the files, with a bar if there are many and somebody looks on."""
+    running = run_files(files, keyword)
     if len(files) < _MANY or not sys.stderr.isatty():
-        for file in files:
-            yield _test(file, keyword)
+        yield from running
         return
-    with click.progressbar(files, label="testing", file=sys.stderr) as shown:
-        for file in shown:
-            yield _test(file, keyword)
+    with click.progressbar(running, len(files), "testing", file=sys.stderr) as shown:
+        yield from shown
 
 
-def _test(path: Path, keyword: str) -> _Tested:
-    """Run the cases of one file against the policies beside it, or those that it names."""
-    if path.name == KYVERNO_TEST:
-        return _Tested(path, *run_file(path, keyword))
-    cases, findings = load_cases(content(path), str(path))
-    policies = [
-        file
-        for file in sorted(path.parent.iterdir())
-        if file.suffix in SUFFIXES and file.name != path.name
-    ]
-    loaded = load([str(file) for file in policies])
-    findings = [*(f for f in loaded.findings if f.severity == "error"), *findings]
-    if not loaded.policies and not findings:
-        message = "there is no policy beside these cases"
-        findings.append(Finding(source=str(path), message=message, hint="put it into policy.yaml"))
-    if cases is None or findings:
-        return _Tested(path, (), tuple(findings))
-    chosen = [case for case in cases.cases if keyword in case.name]
-    outcomes = tuple(run_case(case, cases, loaded) for case in chosen)
-    return _Tested(path, outcomes, (), tuple(uncovered(loaded, outcomes)))
-
-
-def _show(tested: Sequence[_Tested], *, verbose: bool) -> None:
+def _show(tested: Sequence[Tested], *, verbose: bool) -> None:
     for one in tested:
         show_all(one.findings)
         for outcome in one.outcomes:
@@ -158,7 +110,7 @@ def _show(tested: Sequence[_Tested], *, verbose: bool) -> None:
     click.secho(", ".join(parts), fg="red" if failed or broken else "green")
 
 
-def _show_uncovered(tested: _Tested) -> None:
+def _show_uncovered(tested: Tested) -> None:
     for policy, validation in tested.uncovered:
         message = f"{tested.path}: no case violates `{validation}` of `{policy}`"
         click.secho(message, fg="yellow", err=True)
@@ -173,7 +125,7 @@ def _show_failure(path: Path, outcome: Outcome) -> None:
         click.secho(f"    {line}", fg=colours.get(line[0]))
 
 
-def _as_json(tested: Sequence[_Tested]) -> dict[str, Any]:
+def _as_json(tested: Sequence[Tested]) -> dict[str, Any]:
     cases = [
         {
             "file": str(one.path),
@@ -201,7 +153,7 @@ def _as_json(tested: Sequence[_Tested]) -> dict[str, Any]:
     }
 
 
-def _entries(tested: Sequence[_Tested], *, coverage: bool) -> Iterator[Entry]:
+def _entries(tested: Sequence[Tested], *, coverage: bool) -> Iterator[Entry]:
     """Yield each case, each file that could not be tested, and what is not covered if it must."""
     for one in tested:
         yield from entries_of(one.findings)

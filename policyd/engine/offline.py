@@ -39,7 +39,8 @@ _CLUSTER_KINDS = frozenset(
 )
 """Custom kinds that belong to the cluster, of those that users of policyd have."""
 
-_SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
+SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
+"""Who sends a request, if nobody says."""
 
 
 class ObjectError(PolicydError):
@@ -51,7 +52,7 @@ class Circumstances:
     """What a request depends on besides its objects."""
 
     operation: Operation = "CREATE"
-    user: UserInfo = _SOMEONE
+    user: UserInfo = SOMEONE
     namespace: str = DEFAULT_NAMESPACE
     """Where an object goes that names no namespace."""
 

@@ -7,7 +7,7 @@ whose resource is not there fails, and numbers keep their size.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from policyd.api.admission import Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.api.policy import Closed
 from policyd.engine.bindings import NEEDS_BINDING
-from policyd.engine.cases import Case, Expectation, Outcome
+from policyd.engine.cases import Case, Expectation, Outcome, without_empty
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
@@ -188,14 +188,6 @@ def _patch_problems(row: Row, obj: Json, decision: Decision, given: Given) -> It
         return ()
     result = apply_json_patch(obj, decision.operations)
     wanted = given.patched.get(row.patched_resources, ())
-    if any(_bare(result) == _bare(each) for each in wanted):
+    if any(without_empty(result) == without_empty(each) for each in wanted):
         return ()
     return (f"the object came out as none of {row.patched_resources}",)
-
-
-def _bare(value: Json) -> Any:  # noqa: ANN401 - what is left of a value
-    """Drop what is empty, which Kyverno's files leave out."""
-    if isinstance(value, dict):
-        kept = {key: _bare(part) for key, part in value.items()}
-        return {key: part for key, part in kept.items() if part not in ({}, [], None)}
-    return [_bare(part) for part in value] if isinstance(value, list) else value
