@@ -83,7 +83,9 @@ class JobReconciler:
     def _view(self, job: JobObject) -> JobView | None:
         kind = self._kind
         pod_sets = kind.pod_sets(job)
-        priority = self._steps.priority(self._resource, job.metadata, pod_sets)
+        priority = self._steps.priority(
+            self._resource, job.metadata, pod_sets, named=kind.priority_class(job)
+        )
         if priority is None:
             return None
         suspended = kind.suspended(job)
@@ -190,7 +192,9 @@ class JobReconciler:
         if not self._kind.suspended(job):
             draft = draft_of(job)
             self._kind.suspend(draft)
-            if step.workload is not None:
+            if not self._kind.fixed_while_active:
+                self._restore(draft, job, step.workload)
+            elif step.workload is not None:
                 draft.set(("metadata", "annotations", STOPPING), "true")
             patch = versioned(draft, job.metadata)
             job = await self._writes.patch(self._mirror, job, patch, kind="json")
@@ -199,17 +203,20 @@ class JobReconciler:
         reset = self._kind.reset(job)
         if reset is not None:
             job = await self._writes.patch(self._mirror, job, reset, subresource="status")
-        if self._kind.active(job):
-            return  # until its pods are gone, the API server lets nobody change the template
+        if self._kind.fixed_while_active and self._kind.active(job):
+            return
         draft = draft_of(job)
-        if step.workload is not None:
-            original = step.workload.spec.pod_sets
-            for path, pod_set in zip(self._kind.templates(job), original, strict=False):
-                restore(draft, path, pod_set)
+        self._restore(draft, job, step.workload)
         draft.remove(("metadata", "annotations", STOPPING))
         if draft.changed:
             patch = versioned(draft, job.metadata)
             await self._writes.patch(self._mirror, job, patch, kind="json")
+
+    def _restore(self, draft: Draft, job: JobObject, workload: Workload | None) -> None:
+        """Put the templates back to what the workload says of them; without one, they stay."""
+        original = workload.spec.pod_sets if workload is not None else ()
+        for path, pod_set in zip(self._kind.templates(job), original, strict=False):
+            restore(draft, path, pod_set)
 
 
 async def take_workload_step(

@@ -32,11 +32,16 @@ class WorkloadSteps:
         return self._cache.mirrors.workloads
 
     def priority(
-        self, resource: Resource, job: ObjectMeta, pod_sets: tuple[PodSet, ...]
+        self,
+        resource: Resource,
+        job: ObjectMeta,
+        pod_sets: tuple[PodSet, ...],
+        *,
+        named: str = "",
     ) -> Priority | None:
         """Return the priority of a job; None, and an event, if its class does not exist."""
         try:
-            return priority_of(job, pod_sets, self._cache.mirrors)
+            return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
             self._writes.tell(resource, job, "WorkloadPriorityClassNotFound", str(error), bad=True)
             return None

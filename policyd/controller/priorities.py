@@ -24,26 +24,28 @@ class PriorityBoostError(PolicydError):
     """A workload's boost is not a whole number of 32 bits."""
 
 
-def priority_of(job: ObjectMeta, pod_sets: Sequence[PodSet], mirrors: Mirrors) -> Priority:
+def priority_of(
+    job: ObjectMeta, pod_sets: Sequence[PodSet], mirrors: Mirrors, *, named: str = ""
+) -> Priority:
     """Return the priority of a job.
 
     Args:
         job: The job's metadata.
         pod_sets: What it demands.
         mirrors: Where the classes are.
+        named: PriorityClass that the job itself names; it comes before those of its pods.
 
     Raises:
         PriorityClassMissingError: If the job or its pods name a class that is not there.
     """
-    named = job.labels.get(PRIORITY_CLASS)
-    if named:
-        own = mirrors.priorities.get(named)
+    label = job.labels.get(PRIORITY_CLASS)
+    if label:
+        own = mirrors.priorities.get(label)
         if own is None:
-            raise PriorityClassMissingError(f'WorkloadPriorityClass "{named}" not found')
-        reference = PriorityClassReference("kueue.x-k8s.io", "WorkloadPriorityClass", named)
+            raise PriorityClassMissingError(f'WorkloadPriorityClass "{label}" not found')
+        reference = PriorityClassReference("kueue.x-k8s.io", "WorkloadPriorityClass", label)
         return Priority(value=own.value, reference=reference)
-    for pod_set in pod_sets:
-        name = pod_set.template.spec.priority_class_name
+    for name in (named, *(each.template.spec.priority_class_name for each in pod_sets)):
         if name:
             return _of_pods(name, mirrors)
     defaults = [c for c in mirrors.priority_classes if c.global_default]

@@ -20,6 +20,7 @@ from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
+from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.policies import PolicyStatuses
@@ -28,6 +29,7 @@ from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
+from policyd.jobs.base import JobObject
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import NotFoundError, ThrottledError, UnavailableError
 from policyd.kube.events import EventRecorder
@@ -41,6 +43,8 @@ log = structlog.get_logger()
 COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
+KIND_SECONDS = 10.0
+"""Between looks for a kind of jobs that is not served: many clusters never have it."""
 POLICY_SECONDS = 10.0
 """Between looks for the kind Policy, which the queue does without."""
 
@@ -141,10 +145,14 @@ class Controller:
     async def run(self) -> None:
         """Run until cancelled; if a part ends, so does the rest, with its error."""
         await self._wait_for_resources()
+        absent = await self._absent_jobs()
+        present = [mirror for mirror in self.mirrors.all() if mirror not in absent]
         async with asyncio.TaskGroup() as group:
-            for mirror in self.mirrors.all():
+            for mirror in present:
                 group.create_task(mirror.informer.run())
-            for mirror in self.mirrors.all():
+            for mirror in absent:
+                group.create_task(self._watch_later(mirror))
+            for mirror in present:
                 await mirror.informer.synced.wait()
             self.health.synced.set()
             log.info("mirrors_synced", workloads=len(self.mirrors.workloads))
@@ -194,6 +202,16 @@ class Controller:
             if not missing:
                 return
             await self.pace.sleep(CRD_SECONDS)
+
+    async def _absent_jobs(self) -> list[Mirror[JobObject]]:
+        jobs = self.mirrors.jobs.values()
+        return [mirror for mirror in jobs if not await is_served(self._client, mirror.resource)]
+
+    async def _watch_later(self, mirror: Mirror[JobObject]) -> None:
+        """Watch a kind of jobs once it is served."""
+        while not await is_served(self._client, mirror.resource):
+            await self.pace.sleep(KIND_SECONDS)
+        await mirror.informer.run()
 
     async def _judge_policies(self) -> None:
         """Write the statuses of policies, once their kind is served."""

@@ -5,13 +5,13 @@ and a few functions on that Struct. Changes are made on a draft, so that the sam
 the door, on the whole object, and in the controller, on the part it has read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.kueue.names import QUEUE_NAME
-from policyd.api.meta import Json, ObjectMeta, OwnerReference, Wire
+from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -42,12 +42,15 @@ class JobKind(Generic[J]):
         version: API version that is read and written.
         plural: Name of the collection in paths.
         kind: Kind of the objects.
+        framework: What a Configuration calls it.
         type: Struct that reads what the functions below need.
         pod_sets: What the job demands, the templates as far as the queue reads them.
         templates: Where the pod templates are in the object, one path for each pod set.
         suspended: Whether the job is told to have no pods.
-        suspend: Tells it so.
-        resume: Tells it to have its pods.
+        suspend_path: Where that is said: a boolean.
+        fixed_while_active: Whether the API server lets nobody change the templates until the pods
+            are gone.
+        priority_class: PriorityClass that the job names outside of its templates; empty if none.
         active: Whether the job has pods that still run.
         outcome: How the job ended; None while it has not.
         ready: Whether all its pods run or have succeeded.
@@ -60,17 +63,27 @@ class JobKind(Generic[J]):
     version: str
     plural: str
     kind: str
+    framework: str
     type: type[J]
     pod_sets: Callable[[J], tuple[PodSet, ...]]
     templates: Callable[[J], tuple[Path, ...]]
     suspended: Callable[[J], bool]
-    suspend: Callable[[Draft], None]
-    resume: Callable[[Draft], None]
     active: Callable[[J], bool]
     outcome: Callable[[J], Outcome | None]
     ready: Callable[[J], bool]
     reclaimable: Callable[[J], tuple[ReclaimablePod, ...]]
+    suspend_path: Path = ("spec", "suspend")
+    fixed_while_active: bool = False
+    priority_class: Callable[[J], str] = lambda _job: ""
     reset: Callable[[J], Json] = lambda _job: None
+
+    def suspend(self, draft: Draft) -> None:
+        """Tell the job to have no pods."""
+        draft.set(self.suspend_path, value=True)
+
+    def resume(self, draft: Draft) -> None:
+        """Tell the job to have its pods."""
+        draft.set(self.suspend_path, value=False)
 
     @property
     def api_version(self) -> str:
@@ -91,3 +104,11 @@ def queue_name(metadata: ObjectMeta) -> str:
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     """Return the object that manages this one, if one does."""
     return next((owner for owner in metadata.owner_references if owner.controller), None)
+
+
+def ended_by(conditions: Iterable[Condition], *, succeeded: str, failed: str) -> Outcome | None:
+    """Return how a job ended, by the types of the conditions that say so; None if it has not."""
+    for condition in conditions:
+        if condition.type in {succeeded, failed} and condition.status == "True":
+            return Outcome(succeeded=condition.type == succeeded, message=condition.message)
+    return None

@@ -6,9 +6,8 @@ from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.kueue.names import DEFAULT_POD_SET, MIN_PARALLELISM
 from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import JobKind, JobObject, Outcome
+from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
 from policyd.jobs.topology import topology_request
-from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 POD_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -83,21 +82,6 @@ def templates(_job: BatchJob) -> tuple[Path, ...]:
     return (("spec", "template"),)
 
 
-def suspended(job: BatchJob) -> bool:
-    """Tell whether a Job is suspended."""
-    return job.spec.suspend
-
-
-def suspend(draft: Draft) -> None:
-    """Tell a Job to have no pods."""
-    draft.set(("spec", "suspend"), value=True)
-
-
-def resume(draft: Draft) -> None:
-    """Tell a Job to have its pods."""
-    draft.set(("spec", "suspend"), value=False)
-
-
 def active(job: BatchJob) -> bool:
     """Tell whether a Job has pods that have not ended."""
     return job.status.active > 0
@@ -105,14 +89,11 @@ def active(job: BatchJob) -> bool:
 
 def outcome(job: BatchJob) -> Outcome | None:
     """Return how a Job ended."""
-    for condition in job.status.conditions:
-        if condition.type in {"Complete", "Failed"} and condition.status == "True":
-            succeeded = condition.type == "Complete"
-            message = (
-                condition.message or f"Job {'finished successfully' if succeeded else 'failed'}"
-            )
-            return Outcome(succeeded=succeeded, message=message)
-    return None
+    ended = ended_by(job.status.conditions, succeeded="Complete", failed="Failed")
+    if ended is None or ended.message:
+        return ended
+    said = "Job finished successfully" if ended.succeeded else "Job failed"
+    return Outcome(succeeded=ended.succeeded, message=said)
 
 
 def ready(job: BatchJob) -> bool:
@@ -168,15 +149,15 @@ BATCH_JOB = JobKind(
     version="v1",
     plural="jobs",
     kind="Job",
+    framework="batch/job",
     type=BatchJob,
     pod_sets=pod_sets,
     templates=templates,
-    suspended=suspended,
-    suspend=suspend,
-    resume=resume,
+    suspended=lambda job: job.spec.suspend,
     active=active,
     outcome=outcome,
     ready=ready,
     reclaimable=reclaimable,
+    fixed_while_active=True,
     reset=reset,
 )

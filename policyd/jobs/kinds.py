@@ -5,8 +5,10 @@ from typing import Any
 from policyd.api.meta import OwnerReference
 from policyd.jobs.base import JobKind
 from policyd.jobs.batch_job import BATCH_JOB
+from policyd.jobs.job_set import JOB_SET
+from policyd.jobs.kubeflow import TRAINING_JOBS
 
-KINDS: tuple[JobKind[Any], ...] = (BATCH_JOB,)
+KINDS: tuple[JobKind[Any], ...] = (BATCH_JOB, JOB_SET, *TRAINING_JOBS)
 
 
 def find_kind(group: str, kind: str) -> JobKind[Any] | None:
