@@ -1,0 +1,140 @@
+"""Every kind of job goes the same way: held, started, stopped, started again, and finished."""
+
+import msgspec
+import pytest
+
+from policyd.controller.mirrors import job_resource
+from policyd.jobs.defaults import default_on_create
+from policyd.jobs.kinds import KINDS
+from policyd.kube import resources as r
+from policyd.patch.draft import Draft
+from tests.controller.world import QUEUE, World, condition, pod_spec, running
+
+pytestmark = pytest.mark.anyio
+
+BY_KIND = {kind.kind: kind for kind in KINDS}
+
+
+def template(gpus):
+    return {"metadata": {"labels": {"app": "train"}}, "spec": pod_spec(gpus)}
+
+
+def job_set(gpus):
+    jobs = [
+        {"name": "a", "replicas": 2, "template": {"spec": {"template": template(gpus // 4)}}},
+        {"name": "b", "template": {"spec": {"parallelism": 2, "template": template(gpus // 4)}}},
+    ]
+    return {"replicatedJobs": jobs}
+
+
+def training(specs, *roles):
+    def spec(gpus):
+        replicas = {
+            role: {"replicas": 2, "template": template(gpus // (2 * len(roles)))} for role in roles
+        }
+        return {specs: replicas, "runPolicy": {}}
+
+    return spec
+
+
+def done(kind):
+    return {"conditions": [{"type": kind, "status": "True", "message": "the end"}]}
+
+
+JOBS = [
+    pytest.param("JobSet", job_set, done("Completed"), id="job-set"),
+    pytest.param("JAXJob", training("jaxReplicaSpecs", "Worker"), done("Succeeded"), id="jax"),
+    pytest.param(
+        "MPIJob", training("mpiReplicaSpecs", "Launcher", "Worker"), done("Succeeded"), id="mpi"
+    ),
+    pytest.param(
+        "PaddleJob",
+        training("paddleReplicaSpecs", "Master", "Worker"),
+        done("Succeeded"),
+        id="paddle",
+    ),
+    pytest.param(
+        "PyTorchJob",
+        training("pytorchReplicaSpecs", "Master", "Worker"),
+        done("Succeeded"),
+        id="pytorch",
+    ),
+    pytest.param(
+        "TFJob", training("tfReplicaSpecs", "Chief", "Worker"), done("Succeeded"), id="tensorflow"
+    ),
+    pytest.param(
+        "XGBoostJob", training("xgbReplicaSpecs", "Master", "Worker"), done("Succeeded"), id="xgb"
+    ),
+]
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish()
+    made.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 10})
+    within = {"withinClusterQueue": "LowerPriority"}
+    made.queue(preemption=within)
+    async with running(made):
+        yield made
+
+
+def submit(world, name, spec, **labels):
+    """Create a job as the API server would, once the door has seen it."""
+    body = {
+        "apiVersion": name.api_version,
+        "kind": name.kind,
+        "metadata": {"name": "train", "labels": {QUEUE: "lq-cq", **labels}},
+        "spec": spec,
+    }
+    draft = Draft(body)
+    default_on_create(draft, group=name.group, kind=name.kind)
+    return world.create(job_resource(name), draft.object)
+
+
+def templates(world, kind):
+    found = world.get(job_resource(kind), "train")
+    draft = Draft(found)
+    return [draft.get(path) for path in kind.templates(msgspec.convert(found, kind.type))]
+
+
+def suspended(world, kind):
+    return Draft(world.get(job_resource(kind), "train")).get(kind.suspend_path)
+
+
+@pytest.mark.parametrize(("name", "spec", "end"), JOBS)
+async def test_the_way_of_a_job(world, name, spec, end):
+    kind = BY_KIND[name]
+    submit(world, kind, spec(8))
+    before = templates(world, kind)
+    assert suspended(world, kind) is True
+
+    await world.pass_time(2)
+    assert suspended(world, kind) is False
+    assert all(each["spec"]["nodeSelector"] == {"gpu": "h100"} for each in templates(world, kind))
+
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(2)
+    assert suspended(world, kind) is True
+    assert templates(world, kind) == before
+    assert not world.suspended("urgent")
+
+    world.end_job("urgent")
+    await world.pass_time(2)
+    assert suspended(world, kind) is False
+
+    world.set_status(job_resource(kind), "train", **end)
+    await world.pass_time(2)
+    finished = condition(world.workload_of("train"), "Finished")
+    assert (finished["reason"], finished["message"]) == ("Succeeded", "the end")
+
+
+async def test_the_priority_class_of_a_run_policy_counts(world):
+    world.put(r.PRIORITY_CLASSES, {"metadata": {"name": "soon"}, "value": 7})
+    spec = training("pytorchReplicaSpecs", "Master")(8)
+    spec["runPolicy"] = {"schedulingPolicy": {"priorityClass": "soon"}}
+
+    submit(world, BY_KIND["PyTorchJob"], spec)
+    await world.pass_time(2)
+
+    assert world.workload_of("train")["spec"]["priority"] == 7

@@ -1,0 +1,145 @@
+"""Kinds of jobs that come with somebody else's operator: the least of their CRDs, and of it."""
+
+from typing import Any
+
+from tests.scenarios import api as driver
+from tests.scenarios.api import Api, eventually
+from tests.scenarios.objects import container
+
+GROUPS = {
+    "JobSet": ("jobset.x-k8s.io", "v1alpha2"),
+    "JAXJob": ("kubeflow.org", "v1"),
+    "MPIJob": ("kubeflow.org", "v2beta1"),
+    "PaddleJob": ("kubeflow.org", "v1"),
+    "PyTorchJob": ("kubeflow.org", "v1"),
+    "TFJob": ("kubeflow.org", "v1"),
+    "XGBoostJob": ("kubeflow.org", "v1"),
+}
+
+
+def install(api: Api) -> None:
+    """Create the CRDs, and teach the driver where the kinds are."""
+    for kind, (group, version) in GROUPS.items():
+        path = f"apis/{group}/{version}/namespaces/{{namespace}}/{plural(kind)}"
+        driver.PATHS[kind] = path
+        name = f"{plural(kind)}.{group}"
+        if not api.exists("CustomResourceDefinition", name):
+            api.create(definition(kind))
+    for kind in GROUPS:
+        eventually(lambda kind=kind: served(api, kind), what=f"{kind} is served")
+
+
+def served(api: Api, kind: str) -> bool:
+    try:
+        api.find(kind, "team-a")
+    except driver.Refused:
+        return False
+    return True
+
+
+def plural(kind: str) -> str:
+    return f"{kind.lower()}s"
+
+
+def definition(kind: str) -> dict[str, Any]:
+    group, version = GROUPS[kind]
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural(kind)}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural(kind), "singular": kind.lower()},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}},
+                }
+            ],
+        },
+    }
+
+
+def foreign(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a job of a foreign kind that is submitted to team-a's queue."""
+    labels = {"kueue.x-k8s.io/queue-name": "team-a"}
+    return {
+        "apiVersion": "/".join(GROUPS[kind]),
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "team-a", "labels": labels},
+        "spec": spec,
+    }
+
+
+def template(gpus: int) -> dict[str, Any]:
+    return {
+        "metadata": {"annotations": {"policyd.io/run-for": "60s"}},
+        "spec": {"restartPolicy": "Never", "containers": [container(gpus)]},
+    }
+
+
+def job_set(gpus: int) -> dict[str, Any]:
+    """Return a JobSet of two pods."""
+    spec = {"parallelism": 1, "completions": 1, "template": template(gpus // 2)}
+    return {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": spec}}]}
+
+
+def training(specs: str, *roles: str) -> Any:
+    """Return what makes the spec of a training job, one pod a role."""
+    return lambda gpus: {
+        specs: {role: {"replicas": 1, "template": template(gpus // len(roles))} for role in roles},
+        "runPolicy": {},
+    }
+
+
+SPECS = {
+    "JobSet": job_set,
+    "JAXJob": training("jaxReplicaSpecs", "Worker"),
+    "MPIJob": training("mpiReplicaSpecs", "Launcher", "Worker"),
+    "PaddleJob": training("paddleReplicaSpecs", "Master", "Worker"),
+    "PyTorchJob": training("pytorchReplicaSpecs", "Master", "Worker"),
+    "TFJob": training("tfReplicaSpecs", "Chief", "Worker"),
+    "XGBoostJob": training("xgbReplicaSpecs", "Master", "Worker"),
+}
+
+
+def suspended(job: dict[str, Any]) -> bool:
+    spec = job["spec"]
+    return bool(spec.get("runPolicy", spec).get("suspend"))
+
+
+def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the template of every pod of a job."""
+    spec = job["spec"]
+    if "replicatedJobs" in spec:
+        return [
+            each["template"]["spec"]["template"]
+            for each in spec["replicatedJobs"]
+            for _ in range(each["replicas"])
+        ]
+    (roles,) = (value for name, value in spec.items() if name.endswith("ReplicaSpecs"))
+    return [each["template"] for each in roles.values() for _ in range(each["replicas"])]
+
+
+def operate(api: Api, job: dict[str, Any]) -> None:
+    """Make the pods of a job that may run, as its operator would."""
+    metadata = job["metadata"]
+    owner = {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    for index, made_from in enumerate(templates(job)):
+        given = made_from.get("metadata", {})
+        name = f"{metadata['name']}-{index}"
+        names = {"name": name, "namespace": metadata["namespace"], "ownerReferences": [owner]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**given, **names}}
+        api.create({**pod, "spec": made_from["spec"]})

@@ -1,0 +1,103 @@
+"""Jobs of kinds that come with an operator of their own: held, started, stopped and finished."""
+
+import pytest
+
+from tests.scenarios import foreign
+from tests.scenarios.api import condition, eventually
+from tests.scenarios.test_queue import admitted, preempting, waiting, workload_of
+
+PRIORITY = "kueue.x-k8s.io/priority-class"
+
+
+@pytest.fixture(scope="session")
+def operated(cluster):
+    """The cluster, with the foreign kinds installed while policyd runs."""
+    foreign.install(cluster.api)
+    return cluster
+
+
+@pytest.fixture
+def with_kinds(operated, api):
+    yield api
+    for kind in foreign.GROUPS:
+        for item in api.find(kind, "team-a"):
+            api.delete(kind, item["metadata"]["name"], "team-a", missing_is_fine=True)
+
+
+def submit(api, kind, name, gpus=8, **labels):
+    item = foreign.foreign(kind, name, foreign.SPECS[kind](gpus))
+    item["metadata"]["labels"].update(labels)
+    return api.create(item)
+
+
+def started(api, kind, name):
+    job = api.get(kind, name, "team-a")
+    return job if not foreign.suspended(job) else None
+
+
+def phases(api, name):
+    pods = api.find("Pod", "team-a")
+    mine = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{name}-")]
+    return [pod.get("status", {}).get("phase") for pod in mine]
+
+
+@pytest.mark.parametrize("kind", list(foreign.GROUPS))
+def test_a_job_is_held_placed_stopped_resumed_and_finished(with_kinds, kind):
+    api, name = with_kinds, kind.lower()
+    assert foreign.suspended(submit(api, kind, name, **{PRIORITY: "research"}))
+    before = foreign.templates(api.get(kind, name, "team-a"))
+
+    job = eventually(lambda: started(api, kind, name), what="the job is started")
+    foreign.operate(api, job)
+    running = ["Running"] * len(foreign.templates(job))
+    eventually(lambda: phases(api, name) == running, what="its pods are bound and run")
+
+    with preempting(api, "team-a", withinClusterQueue="LowerPriority"):
+        submit(api, kind, "urgent", **{PRIORITY: "production"})
+        eventually(lambda: not started(api, kind, name), what="the job is stopped")
+        clear_pods(api, name)
+        eventually(lambda: started(api, kind, "urgent"), what="the urgent one is started")
+    assert foreign.templates(api.get(kind, name, "team-a")) == before
+    assert waiting(api, name)
+
+    api.delete(kind, "urgent", "team-a")
+    eventually(lambda: started(api, kind, name), what="the job is resumed")
+    api.call(
+        "PATCH",
+        f"{path(kind)}/{name}/status",
+        {"status": {"conditions": [ended(kind)]}},
+        content_type="application/merge-patch+json",
+    )
+    eventually(
+        lambda: condition(workload_of(api, name), "Finished").get("reason") == "Succeeded",
+        what="its workload is finished",
+    )
+
+
+def path(kind):
+    group, version = foreign.GROUPS[kind]
+    return f"apis/{group}/{version}/namespaces/team-a/{foreign.plural(kind)}"
+
+
+def ended(kind):
+    type_ = "Completed" if kind == "JobSet" else "Succeeded"
+    return {"type": type_, "status": "True", "reason": "Done", "message": "the end"}
+
+
+def clear_pods(api, name):
+    for pod in api.find("Pod", "team-a"):
+        if pod["metadata"]["name"].startswith(f"{name}-"):
+            api.delete("Pod", pod["metadata"]["name"], "team-a", missing_is_fine=True)
+
+
+def test_deleted_while_it_waits_or_runs_it_leaves_nothing_behind(with_kinds):
+    api = with_kinds
+    submit(api, "JobSet", "runs")
+    eventually(lambda: admitted(api, "runs"), what="the first is admitted")
+    submit(api, "PyTorchJob", "waits")
+    eventually(lambda: waiting(api, "waits"), what="the second waits")
+
+    for kind, name in (("PyTorchJob", "waits"), ("JobSet", "runs")):
+        api.delete(kind, name, "team-a")
+
+    eventually(lambda: not api.find("Workload", "team-a"), what="no workload is left")
