@@ -34,6 +34,7 @@ from policyd.alloc.reasons import Refusal
 from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
+from policyd.alloc.timing import stale_gangs
 from policyd.alloc.workload import Objection
 
 # Python 3.11 calls a function for each member of an enum that is named.
@@ -93,7 +94,9 @@ class _Cycle:
                 self._entries.append(self._nominator.entry(ticket, options))
             else:
                 self._set_aside(options, ticket, objection)
-        self.reserved = Reservations(self._state) if self._state.opted else None
+        if self._state.opted:
+            self.reserved = Reservations(self._state)
+            self.actions.extend(stale_gangs(self._state))
 
     # Order.
 

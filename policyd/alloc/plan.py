@@ -74,6 +74,20 @@ class Preempt(Value, frozen=True):
     preemptor_path: str
 
 
+class Evict(Value, frozen=True):
+    """Stop a workload for its own sake.
+
+    Attributes:
+        workload: Who.
+        reason: Why: a gang runs with fewer pods than it needs.
+        since: Since when that is so, in seconds since the epoch.
+    """
+
+    workload: Workload
+    reason: Literal["StaleGang"]
+    since: float
+
+
 class Requeue(Value, frozen=True):
     """Let a workload wait.
 
@@ -94,7 +108,7 @@ class Requeue(Value, frozen=True):
     progress: Progress | None = None
 
 
-Action = Admit | Preempt | Requeue
+Action = Admit | Preempt | Evict | Requeue
 
 Recomputation = Literal["new_targets", "deferred_fit", "skipped"]
 """What became of a preemptor whose victims another one took in the same cycle."""

@@ -14,7 +14,7 @@ from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
-from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
+from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.search import FlavorSearch
@@ -198,7 +198,7 @@ class State:
             match action:
                 case Admit():
                     self._assume(action)
-                case Preempt():
+                case Preempt() | Evict():
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
                     self._requeue(action)

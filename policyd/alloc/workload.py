@@ -120,6 +120,7 @@ class Workload(Value, frozen=True):
         allowed_flavors: The only flavors it may get; None for all.
         ready: Whether its pods are.
         given_back: How many of its pods need their quota no longer; they are not in its pod sets.
+        short_since: Since when fewer of its pods run than it needs; None if enough do.
         run_seconds: How long it holds its quota at most, in seconds; None if that is not known.
     """
 
@@ -142,4 +143,5 @@ class Workload(Value, frozen=True):
     allowed_flavors: tuple[str, ...] | None = None
     ready: bool = False
     given_back: int = 0
+    short_since: float | None = None
     run_seconds: float | None = None

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.plan import Action, Admit, Preempt, Requeue
+from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
@@ -33,6 +33,9 @@ from policyd.status.words import message_of
 
 ARRIVES_AFTER = "policyd.io/arrives-after"
 """When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""
+
+LOSES_POD_AFTER = "policyd.io/loses-pod-after"
+"""How long a workload runs, the first time, until one of its pods is lost; it then hangs."""
 
 T = TypeVar("T")
 
@@ -171,11 +174,12 @@ def _arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
         value = workload_value(workload, circumstances, cluster_queue=local_queues[key])
         stamped = msgspec.structs.replace(value, uid=value.uid or value.key)
         said = metadata.annotations
-        run_for = said.get(RUN_FOR)
+        run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
         yield Arrival(
             workload=stamped,
             at=_seconds(said.get(ARRIVES_AFTER, "0s")),
             run_seconds=None if run_for is None else _seconds(run_for),
+            loses_pod_seconds=None if loses is None else _seconds(loses),
         )
 
 
@@ -214,6 +218,8 @@ def _decision(action: Action) -> str:
             return f"admitted to {where}{', borrowing' if action.level else ''}{fewer}"
         case Preempt():
             return f"preempted for {action.preemptor.key} ({action.reason})"
+        case Evict():
+            return f"evicted: it ran short of pods since {_clock(action.since)} ({action.reason})"
         case Requeue():
             return f"waits: {message_of(action.refusal)}"
 
@@ -250,6 +256,8 @@ def _action_json(action: Action) -> dict[str, Any]:
         case Preempt():
             preemptor = action.preemptor.key
             return told | {"action": "Preempt", "reason": action.reason, "preemptor": preemptor}
+        case Evict():
+            return told | {"action": "Evict", "reason": action.reason, "since": action.since}
         case Requeue():
             refusal = action.refusal
             return told | {

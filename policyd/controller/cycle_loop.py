@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.plan import Action, Admit, Preempt, Requeue
+from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
+from policyd.alloc.timing import next_due
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
@@ -48,7 +49,7 @@ class CycleLoop:
             match action:
                 case Admit():
                     self._cache.retract(key)
-                case Preempt():
+                case Preempt() | Evict():
                     self._cache.state.spare(key)
                 case Requeue():
                     pass
@@ -61,7 +62,9 @@ class CycleLoop:
             if self.cycle():
                 await self._pace.sleep(self._pause())
             else:
-                await self._changed.wait()
+                due = next_due(self._cache.state)
+                wait = None if due is None else max(0.0, due - self._pace.clock.now())
+                await self._pace.wait(self._changed, wait)
 
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""

@@ -42,7 +42,7 @@ MESSAGE_BYTES = 32 * 1024
 """Longest message of a condition."""
 
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
-_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang"})
 
 Status = Literal["True", "False"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from policyd.alloc.plan import Action, Admit, Preempt, Requeue
+from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import (
     ADMITTED,
@@ -15,6 +15,7 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import condition_true, find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.conversion import admission_object
+from policyd.controller.gangs import Gangs, stale_message
 from policyd.controller.keys import Key
 from policyd.controller.lifecycle import (
     Surroundings,
@@ -37,6 +38,7 @@ from policyd.controller.preemptions import (
 from policyd.controller.protection_timer import ProtectionTimer
 from policyd.controller.shortage import held_by
 from policyd.controller.transitions import (
+    evict,
     finish,
     holding_queue,
     is_admitted,
@@ -81,6 +83,7 @@ class WorkloadReconciler:
         self._take = take
         self._metrics = metrics
         self._protection = ProtectionTimer(cache)
+        self._gangs = Gangs(cache)
         self._told_at: dict[str, tuple[str, float]] = {}
         self._untold: dict[str, Requeue] = {}
         self._unanswered: set[str] = set()
@@ -127,6 +130,9 @@ class WorkloadReconciler:
                 return None
             case Preempt():
                 await self._preempt(workload, action)
+                return None
+            case Evict():
+                await self._evict(workload, action)
                 return None
             case Requeue():
                 return await self._wait(workload, action)
@@ -192,6 +198,20 @@ class WorkloadReconciler:
         if preemptor is not None:
             gates = self._cache.state.settings.gates
             tell_preempted(self._writes, stored, preemptor, message=message, gates=gates)
+
+    async def _evict(self, workload: Workload, action: Evict) -> None:
+        if not has_quota(workload) or condition_true(workload.status.conditions, EVICTED):
+            return
+        now = self._writes.now
+        message = stale_message(now - action.since)
+        status = evict(workload, reason=action.reason, message=message, now=now)
+        try:
+            stored = await self._writes.status(self._mirror, workload, status)
+        except BaseException:  # as for a preemption
+            self._cache.state.spare(workload.metadata.key)
+            self._cache.ears.schedule()
+            raise
+        self._tell_changes(workload, stored)
 
     def _failed(self, key: str, error: ApiError) -> None:
         """Take an admission back that was refused; one that was not answered may have happened.
@@ -289,6 +309,7 @@ class WorkloadReconciler:
             return None
         now = self._writes.now
         status = next_status(workload, self._surroundings(workload), now=now)
+        status = self._gangs.watched_status(workload, status, now=now)
         if status != workload.status:
             stored = await self._writes.status(self._mirror, workload, status)
             self._tell_changes(workload, stored)

@@ -1,6 +1,7 @@
 """Workloads of the API as the allocator sees them: requests become integers."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +9,7 @@ from policyd.alloc.flavor import LabelRequirement, Term
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.workload import Admission, Objection, PodSet, PodSetAssignment, Workload
 from policyd.api import kueue
+from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.kueue.names import (
     ADMITTED,
     ALLOWED_FLAVORS,
@@ -35,6 +37,7 @@ from policyd.jobs.requests import (
     prepared,
     requests_of,
 )
+from policyd.jobs.workload import EXPECTED_RUN_TIME
 
 NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
 FAILED_CHECKS: Final = "The workload has failed admission checks"
@@ -96,8 +99,37 @@ def workload_value(
         ready=condition_true(workload.status.conditions, PODS_READY),
         replaces=_replaces(workload, settings),
         gated=_gated(workload),
+        short_since=_short_since(workload),
+        run_seconds=_run_seconds(workload),
         allowed_flavors=_allowed_flavors(workload, settings),
     )
+
+
+def _short_since(workload: kueue.Workload) -> float | None:
+    """Return since when a workload whose pods all ran has too few; None if it has enough."""
+    ready = find_condition(workload.status.conditions, PODS_READY)
+    if ready is None or (ready.status, ready.reason) != ("False", "WaitForRecovery"):
+        return None
+    return _since(workload, PODS_READY)
+
+
+def _run_seconds(workload: kueue.Workload) -> float | None:
+    """Return how long a workload holds its quota at most; None if it does not say.
+
+    What it may run, it has partly run before; and it does not run before it is admitted.
+    """
+    limit, status = workload.spec.maximum_execution_time_seconds, workload.status
+    said = workload.metadata.annotations.get(EXPECTED_RUN_TIME, "")
+    known = []
+    if limit is not None:
+        known.append(limit - (status.accumulated_past_execution_time_seconds or 0.0))
+    with suppress(DurationError):  # what is no length of time counts as not said
+        known.append(duration_seconds(said))
+    if not known:
+        return None
+    waited = (_since(workload, ADMITTED) or 0.0) - (_since(workload, QUOTA_RESERVED) or 0.0)
+    admitted = condition_true(status.conditions, ADMITTED)
+    return max(0.0, min(known)) + (max(0.0, waited) if admitted else 0.0)
 
 
 def _replaces(workload: kueue.Workload, settings: Settings) -> str:

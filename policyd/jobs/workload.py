@@ -26,6 +26,8 @@ LONGEST_NAME = 253
 LONGEST_LABEL = 63
 HASH_DIGITS = 5
 COPIED_ANNOTATIONS = "provreq.kueue.x-k8s.io/"
+EXPECTED_RUN_TIME = "policyd.io/expected-run-time"
+"""How long a job runs, as its user knows; believed, and not enforced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def copied_annotations(job: ObjectMeta) -> dict[str, str]:
     return {
         key: value
         for key, value in job.annotations.items()
-        if key == ADMISSION_GATED_BY or key.startswith(COPIED_ANNOTATIONS)
+        if key in {ADMISSION_GATED_BY, EXPECTED_RUN_TIME} or key.startswith(COPIED_ANNOTATIONS)
     }
 
 
