@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.attempt import GroupResult, Mode, SearchResult, missing_quota
+from policyd.alloc.attempt import GroupResult, SearchResult, missing_quota
 from policyd.alloc.offers import GroupRequests
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
     Considered,
     MissingQuota,
+    Mode,
     NoFitReason,
     Obstacle,
     PodSetRefusal,

@@ -1,12 +1,11 @@
 """What the search for flavors found: of one flavor, for resources, for pod sets."""
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from policyd.alloc.offers import GroupRequests, Offer
 from policyd.alloc.reasons import (
-    How,
     MissingQuota,
+    Mode,
     NoFitReason,
     Obstacle,
     OverCapacity,
@@ -15,21 +14,6 @@ from policyd.alloc.reasons import (
     least_severe,
     most_severe,
 )
-
-
-class Mode(IntEnum):
-    """How a flavor would be had; ordered, the best last."""
-
-    NO_FIT = 0
-    """Not at all, as things are."""
-    BLOCKED = 1
-    """By preemption, but nobody may be preempted."""
-    PREEMPT = 2
-    """By preemption in the workload's own queue."""
-    RECLAIM = 3
-    """By preemption in other queues only."""
-    FIT = 4
-    """At once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,23 +44,14 @@ class Attempt:
     @property
     def value(self) -> Try:
         """What is to be told of it."""
-        how = _HOW[self.mode]
-        return Try(flavor=self.offer.name, how=how, level=self.level, obstacles=self.obstacles)
+        flavor, obstacles = self.offer.name, self.obstacles
+        return Try(flavor=flavor, mode=self.mode, level=self.level, obstacles=obstacles)
 
     @property
     def short(self) -> tuple[int, ...]:
         """The cells that do not have what is needed, though they could."""
         cells = tuple(self.offer.charges)
         return tuple(cells[place] for place, _, _, possible in self.notes if possible)
-
-
-_HOW: dict[Mode, How] = {
-    Mode.NO_FIT: "NoFit",
-    Mode.BLOCKED: "NoCandidates",
-    Mode.PREEMPT: "Preempt",
-    Mode.RECLAIM: "Reclaim",
-    Mode.FIT: "Fit",
-}
 
 
 def _obstacle(offer: Offer, place: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import PendingQueue
+from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.workload import Admission, Workload
 
@@ -27,6 +29,18 @@ class Holding:
     charges: Mapping[int, int] = field(default_factory=dict)
     assumed: bool = field(kw_only=True)
     preempted: bool = False
+
+
+class Victim(NamedTuple):
+    """Who is to be preempted, by what it holds, and by which right."""
+
+    holding: Holding
+    reason: PreemptionReason
+
+    @property
+    def workload(self) -> Workload:
+        """Who it is."""
+        return self.holding.workload
 
 
 @dataclass(slots=True, eq=False)

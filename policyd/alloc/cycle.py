@@ -14,8 +14,7 @@ Usage is changed on the way and taken back at the end: planning leaves the state
 
 from collections.abc import Iterable, Iterator
 
-from policyd.alloc.attempt import Mode
-from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry, in_tournament, in_turn, reserved_charges
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.options import QueueOptions
@@ -28,9 +27,8 @@ from policyd.alloc.plan import (
     Recomputation,
     Requeue,
     RequeueReason,
-    Target,
 )
-from policyd.alloc.reasons import Refusal
+from policyd.alloc.reasons import Mode, Refusal
 from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
@@ -183,15 +181,11 @@ class _Cycle:
         tree, charges = self._tree, entry.assignment.charges
         if not self._victims and not entry.targets:
             return tree.fits(charges)
-        gone = self._victims | self._holdings(entry.targets)
+        gone = self._victims | _holdings(entry.targets)
         with tree.trial():
             for holding in gone.values():
                 tree.release(holding.charges)
             return tree.fits(charges)
-
-    def _holdings(self, targets: Iterable[Target]) -> dict[str, Holding]:
-        found = {t.workload.key: self._state.holding(t.workload.key) for t in targets}
-        return {key: holding for key, holding in found.items() if holding is not None}
 
     def _choose_again(self, entry: Entry) -> bool:
         """Choose as if this cycle's victims were gone; tell whether it fits once they are."""
@@ -226,7 +220,7 @@ class _Cycle:
 
     def _preempt(self, entry: Entry) -> None:
         self._keep(entry)
-        self._victims |= self._holdings(entry.targets)
+        self._victims |= _holdings(entry.targets)
         self.actions.extend(self._preemptions(entry))
         refusal = Refusal(
             "WaitingForPreemptedWorkloads",
@@ -237,8 +231,8 @@ class _Cycle:
 
     def _preemptions(self, entry: Entry) -> Iterator[Preempt]:
         for target in entry.targets:
-            holding = self._state.holding(target.workload.key)
-            if holding is None or holding.preempted or target.workload.evicted:
+            holding = target.holding
+            if holding.preempted or target.workload.evicted:
                 continue
             queue = self._tree.hierarchy.queues[holding.admission.cluster_queue]
             yield Preempt(
@@ -301,3 +295,7 @@ class _Cycle:
                 parked=waits_aside(reason, None, strict=options.spec.strict),
             )
         )
+
+
+def _holdings(victims: Iterable[Victim]) -> dict[str, Holding]:
+    return {victim.workload.key: victim.holding for victim in victims}

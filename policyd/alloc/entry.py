@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from policyd.alloc.assignment import Assignment
-from policyd.alloc.attempt import Mode
+from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.fair_sharing import Contender, Tournament
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
-from policyd.alloc.plan import Target
 from policyd.alloc.quota import QuotaTree
+from policyd.alloc.reasons import Mode
 from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Gates
 
@@ -30,7 +30,7 @@ class Entry:
     options: QueueOptions
     requests: Requests
     assignment: Assignment
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Victim, ...] = ()
 
     @property
     def queue(self) -> str:

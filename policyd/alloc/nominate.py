@@ -3,19 +3,20 @@
 If not all of its pods fit, and it can run with fewer, the most pods that do are searched for.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from policyd.alloc.assignment import Assignment, Progress
-from policyd.alloc.attempt import Mode
+from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
-from policyd.alloc.plan import Target
 from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.reach import Reach
+from policyd.alloc.reasons import Mode
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import EVERYWHERE, Oracle, Scan
 from policyd.alloc.state import State
@@ -35,7 +36,7 @@ class Choice(NamedTuple):
 
     requests: Requests
     assignment: Assignment
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Victim, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -184,16 +185,14 @@ def most_pods(
         attempt: Tries counts; None is a failure.
     """
     spread = sum(wanted) - sum(least)
-    if not spread:
-        return None
-    best: T | None = None
-    low, high, good = 0, spread + 1, -1
-    while low < high:
-        step = (low + high) // 2
+    found: dict[int, T] = {}
+
+    def succeeds(step: int) -> bool:
         counts = [w - (w - few) * step // spread for w, few in zip(wanted, least, strict=True)]
-        found = attempt(counts)
-        if found is None:
-            low = step + 1
-        else:
-            best, high, good = found, step, step
-    return best if good == low else None
+        result = attempt(counts)
+        if result is not None:
+            found.clear()
+            found[step] = result
+        return result is not None
+
+    return found.get(bisect_left(range(spread + 1), x=True, key=succeeds)) if spread else None

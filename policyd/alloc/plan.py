@@ -26,18 +26,6 @@ PreemptionReason = Literal[
 """By which right a workload is preempted: the reason of its condition `Preempted`."""
 
 
-class Target(Value, frozen=True):
-    """A victim of a preemption.
-
-    Attributes:
-        workload: Who holds the quota; which, its admission says.
-        reason: By which right it is taken.
-    """
-
-    workload: Workload
-    reason: PreemptionReason
-
-
 class Admit(Value, frozen=True):
     """Reserve quota for a workload.
 

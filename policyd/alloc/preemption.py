@@ -6,18 +6,19 @@ while flavors are still being chosen. Both try things out in the tree and leave 
 
 from collections.abc import Collection
 
-from policyd.alloc.plan import Target
+from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.preemption_classical import classical_victims
 from policyd.alloc.preemption_fair import fair_victims
-from policyd.alloc.preemption_search import Claim, Search, Victim
-from policyd.alloc.search import Possibility
+from policyd.alloc.preemption_search import Claim, Search
+from policyd.alloc.reasons import Mode
+from policyd.alloc.search import Found
 from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
 
-__all__ = ["Claim", "Possibility", "find_targets", "possible"]
+__all__ = ["Claim", "find_targets", "possible"]
 
 
-def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:
+def find_targets(state: State, claim: Claim) -> tuple[Victim, ...]:
     """Choose whom to preempt so that a claim fits.
 
     By the queue's policies, and by the state's settings with or without fair sharing.
@@ -27,16 +28,15 @@ def find_targets(state: State, claim: Claim) -> tuple[Target, ...]:
         claim: What is needed.
 
     Returns:
-        Targets, in the order in which they were chosen; empty if nobody may be preempted, or if
+        Victims, in the order in which they were chosen; empty if nobody may be preempted, or if
         that would not be enough.
     """
-    victims = _victims(Search(state, claim))
-    return tuple(Target(workload=each.holding.workload, reason=each.reason) for each in victims)
+    return tuple(_victims(Search(state, claim)))
 
 
 def possible(
     state: State, workload: Workload, cell: int, amount: int, *, removed: Collection[str] = ()
-) -> tuple[Possibility, int]:
+) -> Found:
     """Tell how `amount` of one cell could be had by preemption, whatever else is needed.
 
     Args:
@@ -47,7 +47,7 @@ def possible(
         removed: Keys of workloads that are no candidates, since their usage is gone already.
 
     Returns:
-        The possibility, and the borrowing level that would be left then.
+        The mode, BLOCKED if nobody can be preempted, and the borrowing level left then.
     """
     search = Search(state, Claim(workload, {cell: amount}, (cell,), removed))
     victims = _victims(search)
@@ -56,9 +56,9 @@ def possible(
             search.remove(victim.holding)
         level, _ = state.tree.borrowing_level(cell, amount)
     if not victims:
-        return "none", level
+        return Mode.BLOCKED, level
     own = any(victim.reason == "InClusterQueue" for victim in victims)
-    return ("preempt" if own else "reclaim"), level
+    return (Mode.PREEMPT if own else Mode.RECLAIM), level
 
 
 def _victims(search: Search) -> list[Victim]:

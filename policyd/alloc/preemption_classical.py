@@ -9,9 +9,10 @@ would itself have to borrow, and `borrowWithinCohort` says from whom it may take
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption_search import Candidate, Search, Victim, in_order
+from policyd.alloc.preemption_search import Candidate, Search, in_order
 from policyd.alloc.quota import QuotaTree
 
 

@@ -10,11 +10,12 @@ and after, justify the preemption. All shares count the claim as used.
 from collections import deque
 from collections.abc import Iterable
 
+from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.fair_sharing import Share, Shares, share_of
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.ladder import Key, Ladder, above
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption_search import Candidate, Search, Victim, in_order
+from policyd.alloc.preemption_search import Candidate, Search, in_order
 from policyd.alloc.settings import Strategy
 
 _Waiting = dict[Node, deque[Candidate]]

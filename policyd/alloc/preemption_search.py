@@ -5,9 +5,8 @@ from functools import cmp_to_key
 from operator import itemgetter
 from typing import NamedTuple
 
-from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.hierarchy import Node
-from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import UNPROTECTED, FlavorResource, Protection
 from policyd.alloc.quota import NOWHERE
 from policyd.alloc.state import State
@@ -44,13 +43,6 @@ class Candidate(NamedTuple):
     rank: CandidateRank
     holding: Holding
     node: Node
-
-
-class Victim(NamedTuple):
-    """A candidate that was chosen, and why."""
-
-    holding: Holding
-    reason: PreemptionReason
 
 
 class Search:

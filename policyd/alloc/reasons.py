@@ -5,10 +5,27 @@ workload's condition gives. Obstacles are made when they are asked for: most are
 """
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import ClassVar, Literal
 
 from policyd.alloc.value import Value
 from policyd.alloc.workload import ConditionReason
+
+
+class Mode(IntEnum):
+    """How a flavor would be had; ordered, the best last."""
+
+    NO_FIT = 0
+    """Not at all, as things are."""
+    BLOCKED = 1
+    """By preemption, but nobody may be preempted."""
+    PREEMPT = 2
+    """By preemption in the workload's own queue."""
+    RECLAIM = 3
+    """By preemption in other queues only."""
+    FIT = 4
+    """At once."""
+
 
 Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
 """What stands in the way besides obstacles: an earlier workload of the same cycle took the room, or
@@ -80,16 +97,11 @@ class Held(Value, frozen=True):
 Obstacle = MissingQuota | OverCapacity | Unsuitable | Held
 
 
-How = Literal["NoFit", "NoCandidates", "Preempt", "Reclaim", "Fit"]
-"""How a flavor would be had: not, by preemption if there were candidates, in the own queue, in
-others, or at once."""
-
-
 class Try(Value, frozen=True):
     """A flavor that was tried and did not simply fit: how it would be had, borrowing how far up."""
 
     flavor: str
-    how: How
+    mode: Mode
     level: int
     obstacles: tuple[Obstacle, ...]
 

@@ -18,13 +18,12 @@ from itertools import groupby
 from math import inf
 from operator import itemgetter
 
-from policyd.alloc.attempt import Mode
 from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.entry import Entry
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
-from policyd.alloc.reasons import Held, PodSetRefusal, Refusal
+from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import State
 
 End = tuple[float, Mapping[int, int]]
@@ -74,14 +73,13 @@ class Reservation:
             return any(amount and tree.names[cell] in taken for cell, amount in charges.items())
         if runs is not None and state.now + runs <= self.start:
             return False
-        victims = {each.workload.key for each in entry.targets}
         with tree.trial():
             for end, given_back in self.ends:
                 if end <= self.start:
                     tree.release(given_back)
-            for holding in filter(None, map(state.holding, victims)):
-                if end_of(holding, state.now) > self.start:
-                    tree.release(holding.charges)
+            for victim in entry.targets:
+                if end_of(victim.holding, state.now) > self.start:
+                    tree.release(victim.holding.charges)
             tree.charge(self.charges)
             return not tree.fits(charges)
 

@@ -7,14 +7,14 @@ fits, the best one seen is kept, because quota may be waited for in it, or taken
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from policyd.alloc.assignment import Assignment, Progress
-from policyd.alloc.attempt import Attempt, GroupResult, Mode, SearchResult
+from policyd.alloc.attempt import Attempt, GroupResult, SearchResult
 from policyd.alloc.offers import GroupRequests, Offer
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.reasons import Unsuitable
+from policyd.alloc.reasons import Mode, Unsuitable
 from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Settings
 
@@ -23,20 +23,12 @@ T = TypeVar("T")
 Found = tuple[Mode, int]
 """How something would be had, and how far up the tree it would borrow."""
 
-Possibility = Literal["none", "preempt", "reclaim"]
-"""How a flavor could be had: by no preemption; by one in the queue itself; in others only."""
-
-Oracle = Callable[[int, int], tuple[Possibility, int]]
-"""Tells how an amount of a cell could be had by preemption, and the borrowing level then."""
+Oracle = Callable[[int, int], Found]
+"""Tells how an amount of a cell would be had by preemption."""
 
 _FITS: Found = (Mode.FIT, 0)
 _NEVER: Found = (Mode.NO_FIT, 0)
 _VIABLE = 2
-_MODES: dict[Possibility, Mode] = {
-    "none": Mode.BLOCKED,
-    "preempt": Mode.PREEMPT,
-    "reclaim": Mode.RECLAIM,
-}
 
 
 class Scan(NamedTuple):
@@ -186,8 +178,8 @@ class FlavorSearch:
             return Mode.NO_FIT, level
         if oracle is None:
             return Mode.BLOCKED, level
-        possibility, left = oracle(cell, needed)
-        return (Mode.BLOCKED, level) if possibility == "none" else (_MODES[possibility], left)
+        found = oracle(cell, needed)
+        return (Mode.BLOCKED, level) if found[0] is Mode.BLOCKED else found
 
     def _stops(self, found: Found) -> bool:
         """Tell whether a flavor is so good that no further one is tried."""

@@ -7,8 +7,8 @@ from policyd.alloc.reasons import (
     Cause,
     Considered,
     Held,
-    How,
     MissingQuota,
+    Mode,
     Obstacle,
     OverCapacity,
     PodSetRefusal,
@@ -42,12 +42,12 @@ _UNSUITABLE: Mapping[UnsuitableKind, str] = {
 }
 """What no quota helps against: of a flavor, and what of it is concerned."""
 
-_HOW: Mapping[How, str] = {
-    "NoFit": "NoFit",
-    "NoCandidates": "preemptionMode=NoCandidates",
-    "Preempt": "preemptionMode=Preempt",
-    "Reclaim": "preemptionMode=Reclaim",
-    "Fit": "Fit",
+_MODES: Mapping[Mode, str] = {
+    Mode.NO_FIT: "NoFit",
+    Mode.BLOCKED: "preemptionMode=NoCandidates",
+    Mode.PREEMPT: "preemptionMode=Preempt",
+    Mode.RECLAIM: "preemptionMode=Reclaim",
+    Mode.FIT: "Fit",
 }
 
 
@@ -115,5 +115,5 @@ def _held_text(held: Held) -> str:
 
 def _try_text(tried: Try) -> str:
     borrowing = [f"borrow={tried.level}"] if tried.level else []
-    parts = [_HOW[tried.how], *borrowing, *map(obstacle_text, tried.obstacles)]
+    parts = [_MODES[tried.mode], *borrowing, *map(obstacle_text, tried.obstacles)]
     return f"{tried.flavor}({';'.join(parts)})"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.preemption_search import Search
 from policyd.alloc.queue import PreemptionPolicy, Protection
+from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import FairSharing, Settings
 from tests.alloc.builders import admission, cohort, group, put, queue, quota, state, workload
 
@@ -181,9 +182,9 @@ def test_one_flavor_says_how_it_could_be_had():
     def ask(priority, amount):
         return possible(of, workload("new", "a", priority=priority), cell, amount)
 
-    assert ask(0, 2) == ("reclaim", 0)
-    assert ask(1, 4) == ("preempt", 0)
-    assert ask(0, 4) == ("none", 1)
+    assert ask(0, 2) == (Mode.RECLAIM, 0)
+    assert ask(1, 4) == (Mode.PREEMPT, 0)
+    assert ask(0, 4) == (Mode.BLOCKED, 1)
 
 
 def test_the_share_of_who_gives_stays_above_that_of_who_takes():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from policyd.alloc.attempt import Mode
 from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
 from policyd.alloc.options import search_order
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.alloc.reasons import Mode
 from policyd.status.words import obstacle_text
 from tests.alloc.builders import admission, group, pod_set, queue, quota, state, workload
 

@@ -1,13 +1,13 @@
 """Kueue's tables of the parts of a cycle: order, progress, reservations, the requests of slices."""
 
 from policyd.alloc.assignment import Assignment, Progress
-from policyd.alloc.attempt import Mode
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import Entry, in_turn, reserved_charges
 from policyd.alloc.nominate import still_valid
 from policyd.alloc.options import Demand, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
+from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import AdmissionFairSharing, Gates, Settings
 from policyd.api.quantity import parse_quantity
 from tests.conformance.kueue_flavors import PLACED, admission_of

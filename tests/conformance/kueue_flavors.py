@@ -1,10 +1,9 @@
 """Kueue's tables of flavor assignment: which flavor a workload would get, how, and why."""
 
-from policyd.alloc.attempt import Mode
 from policyd.alloc.nominate import most_pods
 from policyd.alloc.options import replacing
 from policyd.alloc.queue import Fungibility
-from policyd.alloc.reasons import most_severe
+from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.search import better
 from policyd.alloc.workload import Admission, PodSetAssignment
 from policyd.api.quantity import parse_quantity
@@ -16,7 +15,7 @@ MODES = {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}
 """Kueue's words for modes; all others need preemption."""
 
 PLACED = "topology-aware placement (a suite of its own)"
-OUTLOOKS = {"NoCandidates": "none", "Preempt": "preempt", "Reclaim": "reclaim"}
+OUTLOOKS = {"NoCandidates": Mode.BLOCKED, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
 ANYBODY = {"preemptionPossiblity": "Preempt"}
 """What Kueue's tables take preemption for, where they do not say it."""
 
