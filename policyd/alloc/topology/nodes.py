@@ -2,52 +2,202 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.topology.values import Holding, NodeSpec, TopologyAssignment
+from policyd.alloc.topology.counts import CountCache
+from policyd.alloc.topology.ledger import Ledger
+from policyd.alloc.topology.tree import Offer, TopologyTree
+from policyd.alloc.topology.values import (
+    HOSTNAME,
+    PODS,
+    Holding,
+    NodeSpec,
+    TopologyAssignment,
+)
+
+
+class Pod(NamedTuple):
+    """A pod that no topology placed: where it runs, and what it takes there."""
+
+    node: str
+    requests: Mapping[str, int]
 
 
 class Nodes:
-    """Nodes, pods that are not ours, and the topologies that flavors put them in."""
+    """Nodes, pods that are not ours, and the topologies that flavors put them in.
+
+    Attributes:
+        trees: Topologies by the flavor they are of.
+        counts: What was counted of each of them.
+        held: What is held, by workload.
+    """
+
+    def __init__(self, *, overlapping: bool = True) -> None:
+        """Start without nodes; see whether flavors of the same nodes know of each other's usage."""
+        self.trees: dict[str, TopologyTree] = {}
+        self.counts: dict[str, CountCache] = {}
+        self.held: dict[str, tuple[Holding, ...]] = {}
+        self._overlapping = overlapping
+        self._offers: dict[str, Offer] = {}
+        self._pods: dict[str, Pod] = {}
+        self._taken: dict[str, dict[str, int]] = {}
+        self._ledgers: dict[tuple[str, bool], Ledger] = {}
+        self._log: dict[str, tuple[Holding, ...]] | None = None
 
     def put(self, node: NodeSpec) -> None:
         """Add a node, or change it. Costs what it changes."""
-        raise NotImplementedError
+        before = self._offers.get(node.name)
+        if before is not None and before.node == node:
+            return
+        amounts = dict(node.allocatable)
+        for resource, amount in self._taken.get(node.name, {}).items():
+            amounts[resource] = amounts.get(resource, 0) - amount
+        offer = self._offers[node.name] = Offer(node, amounts)
+        for tree in self.trees.values():
+            tree.put(offer)
 
     def remove(self, name: str) -> None:
-        """Remove a node."""
-        raise NotImplementedError
+        """Remove a node, if it is there."""
+        if self._offers.pop(name, None) is not None:
+            for tree in self.trees.values():
+                tree.remove(name)
+
+    def node(self, name: str) -> NodeSpec | None:
+        """Return a node, None if there is none of that name."""
+        offer = self._offers.get(name)
+        return None if offer is None else offer.node
 
     def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> None:
         """Count a running pod that no topology placed: it takes `requests` and a pod of a node."""
-        raise NotImplementedError
+        pod = Pod(node, {**requests, PODS: 1})
+        if self._pods.get(key) == pod:
+            return
+        self.remove_pod(key)
+        self._pods[key] = pod
+        self._take(pod, 1)
 
     def remove_pod(self, key: str) -> str:
         """Stop counting a pod, and return the node it was on; "" if it was not counted."""
-        raise NotImplementedError
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            return ""
+        self._take(pod, -1)
+        return pod.node
+
+    def taken(self, node: str) -> dict[str, int]:
+        """Return what pods that no topology placed take of a node."""
+        return {name: amount for name, amount in self._taken.get(node, {}).items() if amount}
 
     def put_flavor(self, flavor: FlavorSpec, levels: Sequence[str]) -> None:
         """Add a flavor with a topology of `levels`, the coarsest first, or change it."""
-        raise NotImplementedError
+        self.remove_flavor(flavor.name)
+        if not levels:
+            return
+        ledger = self._ledger(flavor.name, levels[-1] == HOSTNAME)
+        tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), ledger)
+        ledger.trees.append(tree)
+        self.counts[flavor.name] = CountCache(tree)
+        for offer in self._offers.values():
+            tree.put(offer)
 
     def remove_flavor(self, name: str) -> None:
-        """Remove a flavor, and with it the topology of its nodes."""
-        raise NotImplementedError
+        """Remove a flavor, if it is there, and with it the topology of its nodes."""
+        tree = self.trees.pop(name, None)
+        if tree is not None:
+            del self.counts[name]
+            self._ledger(name, tree.to_nodes).trees.remove(tree)
 
     def hold(self, workload: str, holdings: Sequence[Holding]) -> None:
         """Charge what a workload holds, instead of what it held before."""
-        raise NotImplementedError
+        before, after = self.held.get(workload, ()), tuple(holdings)
+        if self._log is not None:
+            self._log.setdefault(workload, before)
+        for holding in before:
+            self._ledger_of(holding).charge(holding, -1)
+        for holding in after:
+            self._ledger_of(holding).charge(holding, 1)
+        if after:
+            self.held[workload] = after
+        else:
+            self.held.pop(workload, None)
 
     def drop(self, workload: str) -> None:
         """Charge a workload for nothing any more."""
-        raise NotImplementedError
+        self.hold(workload, ())
+
+    def usage(self, flavor: str) -> dict[str, dict[str, int]]:
+        """Return what is used in each lowest domain that anything is used in, by its values."""
+        tree = self.trees[flavor]
+        return {
+            ",".join(domain): {name: amount for name, amount in used.items() if amount}
+            for domain, used in self._ledger(flavor, tree.to_nodes).used.items()
+            if any(used.values())
+        }
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Take back, at the end of the block, whatever is held and dropped in it."""
-        raise NotImplementedError
-        yield
+        log: dict[str, tuple[Holding, ...]] = {}
+        outer, self._log = self._log, log
+        try:
+            yield
+        finally:
+            self._log = None
+            for workload, before in log.items():
+                self.hold(workload, before)
+            self._log = outer
+
+    @contextmanager
+    def assuming(self) -> Iterator[list[Holding]]:
+        """Yield what `assume` adds to; at the end of the block it is given back."""
+        assumed: list[Holding] = []
+        try:
+            yield assumed
+        finally:
+            for holding in assumed:
+                self._ledger_of(holding).assume(holding, -1)
+
+    def assume(self, holding: Holding, assumed: list[Holding]) -> None:
+        """Take what is about to be held; it is not there even if workloads held nothing."""
+        assumed.append(holding)
+        self._ledger_of(holding).assume(holding, 1)
 
     def stale_domain(self, flavor: str, assignment: TopologyAssignment) -> str:
         """Return the name of the first domain that is not there any more, "" if all are."""
-        raise NotImplementedError
+        tree = self.trees.get(flavor)
+        for domain, _ in assignment.domains:
+            if tree is None or domain not in tree.leaves:
+                return domain[0]
+        return ""
+
+    def left_out(self, flavor: str) -> dict[str, str]:
+        """Return which nodes of a flavor cannot be used though they are ready, and why."""
+        tree, found = self.trees[flavor], {}
+        for name, offer in self._offers.items():
+            missing = tree.missing_level(offer.node)
+            if missing:
+                found[name] = f"has no label `{missing}`"
+        for domain, names in tree.twins.items():
+            for name in names[1:]:
+                found[name] = f"has the host name `{domain[0]}` of node `{names[0]}`"
+        return found
+
+    def _take(self, pod: Pod, sign: int) -> None:
+        taken = self._taken.setdefault(pod.node, {})
+        offer = self._offers.get(pod.node)
+        for resource, amount in pod.requests.items():
+            taken[resource] = taken.get(resource, 0) + sign * amount
+            if offer is not None:
+                offer.amounts[resource] = offer.amounts.get(resource, 0) - sign * amount
+        if not taken[PODS]:
+            del self._taken[pod.node]
+        for tree in self.trees.values():
+            tree.offer_more(pod.node, pod.requests, -sign)
+
+    def _ledger_of(self, holding: Holding) -> Ledger:
+        return self._ledger(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))
+
+    def _ledger(self, flavor: str, to_nodes: bool) -> Ledger:  # noqa: FBT001 - half of a key
+        shared = to_nodes and self._overlapping
+        return self._ledgers.setdefault(("" if shared else flavor, to_nodes), Ledger())

@@ -1,0 +1,184 @@
+"""How many pods of one kind go into each domain, kept up to date.
+
+Nothing is counted until somebody asks. Then all leaves are counted, a column at a time; from then
+on only leaves that changed, and what changed goes up to the domains around them.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+
+from policyd.alloc.topology.changes import UNREAD, Mark
+from policyd.alloc.topology.matching import NodeNeeds, Obstacles
+from policyd.alloc.topology.tree import Column, TopologyTree
+from policyd.alloc.topology.values import PODS
+from policyd.alloc.value import Value
+
+_REMEMBERED = 64
+
+
+class PodKind(Value, frozen=True):
+    """What makes pods take the same room.
+
+    Attributes:
+        requests: What one pod needs, by resource in the order of their names, more than 0 each.
+        beside: What another pod takes before they do.
+        needs: What else they need of a node.
+        empty: Whether what workloads hold is left out of account.
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    beside: tuple[tuple[str, int], ...] = ()
+    needs: NodeNeeds = NodeNeeds()
+    empty: bool = False
+
+
+def requests_of(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return what a pod takes of a node, itself included, as `PodKind` has it."""
+    return tuple(sorted((name, n) for name, n in {**requests, PODS: 1}.items() if n > 0))
+
+
+class Counts:
+    """How many pods of a kind go into each domain of a topology.
+
+    Attributes:
+        pods: By domain; of inner domains, the sum of those in it.
+        obstacles: What else keeps them from which leaves.
+    """
+
+    __slots__ = ("_kind", "_mark", "_shape", "_tree", "obstacles", "pods")
+
+    def __init__(self, tree: TopologyTree, kind: PodKind, obstacles: Obstacles) -> None:
+        self.pods: Column = []
+        self.obstacles = obstacles
+        self._tree = tree
+        self._kind = kind
+        self._mark: Mark = UNREAD
+        self._shape = -1
+
+    def refresh(self) -> None:
+        """Count what changed."""
+        tree = self._tree
+        mark, before = tree.changed.mark, self._mark
+        if mark == before:
+            return
+        self.obstacles.refresh()
+        self._mark = mark
+        changed = tree.changed.since(before)
+        if changed is None or len(changed) * 2 > len(tree.leaves):
+            self._count_all()
+        elif self._shape != tree.shape:
+            self.pods.extend([0] * (len(tree.values) - len(self.pods)))
+            for leaf in changed:
+                self.pods[leaf] = self._count(leaf)
+        else:
+            self._update(changed)
+            return
+        self._shape = tree.shape
+        self._sum_up()
+
+    def short_of(self, leaves: Iterable[int]) -> Counter[str]:
+        """Count leaves that no pod fits into by the first resource, by name, that is missing."""
+        found: Counter[str] = Counter()
+        rest = [leaf for leaf in leaves if not self.pods[leaf]]
+        table = self._table
+        for resource, amount in self._kind.requests:
+            column = table.get(resource)
+            kept = [] if column is None else [leaf for leaf in rest if column[leaf] >= amount]
+            if len(kept) < len(rest):
+                found[f'resource "{resource}"'] = len(rest) - len(kept)
+            rest = kept
+        return found
+
+    @property
+    def _table(self) -> dict[str, Column]:
+        return self._tree.offered if self._kind.empty else self._tree.free
+
+    def _count_all(self) -> None:
+        table, beside = self._table, dict(self._kind.beside)
+        pods: Column | None = None
+        for resource, amount in self._kind.requests:
+            column = table.get(resource)
+            if column is None:
+                pods = [0] * len(self._tree.values)
+                break
+            if resource in beside:
+                taken = beside[resource]
+                column = [free - taken for free in column]
+            if pods is None:
+                pods = [free // amount for free in column]
+            else:
+                pairs = zip(pods, column, strict=True)
+                pods = [n if n * amount <= free else free // amount for n, free in pairs]
+        assert pods is not None, "every pod needs one of `pods`"
+        if min(pods, default=0) < 0:
+            pods = [max(0, count) for count in pods]
+        for leaf in self.obstacles.by_leaf:
+            pods[leaf] = 0
+        self.pods = pods
+
+    def _sum_up(self) -> None:
+        tree, pods = self._tree, self.pods
+        tree.settle()
+        count = pods.__getitem__
+        for level in reversed(tree.at[:-1]):
+            for domain in level:
+                pods[domain] = sum(map(count, tree.children[domain]))
+
+    def _update(self, changed: set[int]) -> None:
+        pods, parent = self.pods, self._tree.parent
+        for leaf in changed:
+            more = self._count(leaf) - pods[leaf]
+            domain = leaf if more else -1
+            while domain >= 0:
+                pods[domain] += more
+                domain = parent[domain]
+
+    def _count(self, leaf: int) -> int:
+        if leaf in self.obstacles.by_leaf or not self._tree.is_leaf(leaf):
+            return 0
+        table, beside = self._table, dict(self._kind.beside)
+        try:
+            return max(
+                0,
+                min(
+                    [
+                        (table[resource][leaf] - beside.get(resource, 0)) // amount
+                        for resource, amount in self._kind.requests
+                    ]
+                ),
+            )
+        except KeyError:
+            return 0
+
+
+class CountCache:
+    """Counts and obstacles that were asked for lately.
+
+    Attributes:
+        tree: Of which topology.
+    """
+
+    def __init__(self, tree: TopologyTree) -> None:
+        self.tree = tree
+        self._counts: OrderedDict[PodKind, Counts] = OrderedDict()
+        self._obstacles: OrderedDict[NodeNeeds, Obstacles] = OrderedDict()
+
+    def counts(self, kind: PodKind) -> Counts:
+        """Return up-to-date counts of a kind of pods."""
+        found = self._counts.get(kind)
+        if found is None:
+            found = self._counts[kind] = Counts(self.tree, kind, self._known(kind.needs))
+            if len(self._counts) > _REMEMBERED:
+                self._counts.popitem(last=False)
+        self._counts.move_to_end(kind)
+        found.refresh()
+        return found
+
+    def _known(self, needs: NodeNeeds) -> Obstacles:
+        found = self._obstacles.get(needs)
+        if found is None:
+            found = self._obstacles[needs] = Obstacles(self.tree, needs)
+            if len(self._obstacles) > _REMEMBERED:
+                self._obstacles.popitem(last=False)
+        self._obstacles.move_to_end(needs)
+        return found

@@ -1,0 +1,182 @@
+"""Which domains pods go to: the level, the domains of it, and then down to the lowest level."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from policyd.alloc.topology.room import Room, Units
+
+
+class Fit(NamedTuple):
+    """Domains of a level that hold everything together."""
+
+    level: int
+    domains: list[int]
+
+
+class Short(NamedTuple):
+    """Nothing holds everything: how much of it would fit where it was looked at last."""
+
+    level: int
+    fitting: int
+
+
+class Share(NamedTuple):
+    """What goes to a domain."""
+
+    domain: int
+    pods: int
+    leaders: int
+
+
+def choose(room: Room) -> Fit | Short:
+    """Find the lowest level, from the one that was asked for upwards, that holds everything.
+
+    Required pods are in one domain of their level. Preferred ones are in one domain of it, or else
+    in one of the next level up, and so on; in several of the highest if there is no other way.
+    Unconstrained ones are in one domain of their level, or else in several of it.
+    """
+    level = room.goal.level
+    while True:
+        domains = room.leading_order(room.tree.at[level])
+        single = _single(room, domains)
+        if single is not None:
+            return Fit(level, [single])
+        if room.goal.mode == "Required":
+            return Short(level, room.slices[domains[0]])
+        if level == 0 or room.goal.mode == "Unconstrained":
+            return _several(room, level, domains)
+        level -= 1
+
+
+def distribute(room: Room, fit: Fit, *, balanced: bool = False) -> list[Share]:
+    """Share everything out to domains of the lowest level, as few as the order allows.
+
+    Above the level of slices, what is in the chosen domains is one pool. From there on down every
+    domain gives its share to those in it. What `balanced` domains got stays with them.
+    """
+    goal, tree = room.goal, room.tree
+    whole = Share(-1, goal.count, goal.leaders)
+    slices = (room.slices, room.slices_beside)
+    shares = take(room, fit.domains, whole, size=goal.slice_size, units=slices)
+    level, last = fit.level, len(tree.levels) - 1
+    while level < goal.slice_level and not balanced:
+        pool = in_order(room, chain.from_iterable(tree.children[s.domain] for s in shares))
+        shares = take(room, room.plain_order(pool), whole, size=goal.slice_size, units=slices)
+        level += 1
+    while level < last:
+        size = goal.slice_size if level < goal.slice_level else goal.inner.get(level + 1, 1)
+        shares = [each for share in shares for each in _share_out(room, share, size)]
+        level += 1
+    return shares
+
+
+def take(
+    room: Room, domains: list[int], whole: Share, *, size: int, units: tuple[Units, Units]
+) -> list[Share]:
+    """Take from domains in their order until everything has a place.
+
+    The last domain is the one with the least room that suffices, unless domains with little room
+    go first.
+
+    Args:
+        room: What goes where.
+        domains: From which to take, in order.
+        whole: What is to be placed.
+        size: How many pods a unit is.
+        units: By domain, how many units go there; and how many beside a leader.
+    """
+    plain, beside = units
+    left, leaders = whole.pods // size, whole.leaders
+    domains = _leader_first(room, domains, left, leaders=leaders, units=units)
+    shares = []
+    for place, first in enumerate(domains):
+        domain, rooms = first, beside if leaders else plain
+        suffices = rooms[domain] >= left and room.hosts(domain, leaders)
+        if suffices and not room.goal.ascending:
+            domain = room.best_fit(domains[place:], left, leaders=leaders, units=rooms)
+        got = min(rooms[domain], left)
+        led = min(leaders, room.leaders[domain]) if room.leaders is not None else 0
+        if got or led:
+            shares.append(Share(domain, got * size, led))
+        left -= got
+        leaders -= led
+        if not left and not leaders:
+            break
+    return shares
+
+
+def in_order(room: Room, domains: Iterable[int]) -> list[int]:
+    """Return domains of one level in the order of their values."""
+    return sorted(domains, key=room.tree.rank.__getitem__)
+
+
+def _single(room: Room, domains: list[int]) -> int | None:
+    goal, units = room.goal, room.slices_beside
+    searched = domains if goal.ascending or room.score is not None else domains[:1]
+    for place, domain in enumerate(searched):
+        if units[domain] >= goal.slices and room.hosts(domain, goal.leaders):
+            if goal.ascending:
+                return domain
+            if place and goal.mode != "Required":
+                return None
+            rest = domains[place:]
+            return room.best_fit(rest, goal.slices, leaders=goal.leaders, units=units)
+    return None
+
+
+def _several(room: Room, level: int, domains: list[int]) -> Fit | Short:
+    goal, units = room.goal, (room.slices, room.slices_beside)
+    left, leaders = goal.slices, goal.leaders
+    domains = _leader_first(room, domains, left, leaders=leaders, units=units)
+    chosen: list[int] = []
+    while leaders and len(chosen) < len(domains) and room.hosts(domains[len(chosen)], 1):
+        domain = _last_or_first(room, domains[len(chosen) :], left, leaders=leaders)
+        chosen.append(domain)
+        leaders -= 1
+        left -= room.slices_beside[domain]
+    if leaders:
+        return Short(level, goal.leaders - leaders)
+    rest = room.plain_order(in_order(room, domains[len(chosen) :]))
+    for place, first in enumerate(rest):
+        if left <= 0:
+            break
+        if room.slices[first]:
+            enough = room.slices[first] >= left
+            domain = _last_or_first(room, rest[place:], left, leaders=0) if enough else first
+            chosen.append(domain)
+            left -= room.slices[domain]
+    return Short(level, goal.slices - left) if left > 0 else Fit(level, chosen)
+
+
+def _last_or_first(room: Room, domains: list[int], left: int, *, leaders: int) -> int:
+    """Return the best domain to hold all that is left, if the first could; else the first."""
+    units = room.slices_beside if leaders else room.slices
+    if room.goal.ascending or units[domains[0]] < left:
+        return domains[0]
+    return room.best_fit(domains, left, leaders=leaders, units=units)
+
+
+def _leader_first(
+    room: Room, domains: list[int], needed: int, *, leaders: int, units: tuple[Units, Units]
+) -> list[int]:
+    """Move the first domain to the front that can host the leader so that the rest still fits."""
+    if not leaders or len(domains) < 2:
+        return domains
+    plain, beside = units
+    spare = sum([plain[domain] for domain in domains]) - needed
+    for place, domain in enumerate(domains):
+        if room.hosts(domain, leaders) and plain[domain] - beside[domain] <= spare:
+            return [domain, *domains[:place], *domains[place + 1 :]]
+    return domains
+
+
+def _share_out(room: Room, share: Share, size: int) -> Sequence[Share]:
+    kids = room.plain_order(room.tree.children[share.domain])
+    units: tuple[Units, Units] = (room.pods, room.beside)
+    if size > 1:
+        units = (
+            {kid: room.pods[kid] // size for kid in kids},
+            {kid: room.beside[kid] // size for kid in kids},
+        )
+    return take(room, kids, share, size=size, units=units)

@@ -1,0 +1,90 @@
+"""Which nodes the pods of a request may run on, and what keeps them from the others."""
+
+from collections.abc import Mapping
+
+from policyd.alloc.flavor import Taint, Term, Toleration
+from policyd.alloc.topology.changes import UNREAD, Mark
+from policyd.alloc.topology.tree import TopologyTree
+from policyd.alloc.topology.values import NODE_NAME_FIELD, NodeSpec
+from policyd.alloc.value import Value
+
+
+class NodeNeeds(Value, frozen=True):
+    """What pods need of a node besides amounts."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[Term, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    def obstacle(self, node: NodeSpec) -> str:
+        """Return what keeps the pods from a node, in Kueue's words; "" if nothing does."""
+        for taint in node.taints:
+            if taint.effect in {"NoSchedule", "NoExecute"} and not self._tolerates(taint):
+                return f'taint "{_written(taint)}"'
+        labels = node.labels
+        if any(labels.get(key) != value for key, value in self.selector):
+            return "nodeSelector"
+        if self.affinity and not any(meets(node, term) for term in self.affinity):
+            return "affinity"
+        return ""
+
+    def _tolerates(self, taint: Taint) -> bool:
+        return any(toleration.tolerates(taint) for toleration in self.tolerations)
+
+
+def meets(node: NodeSpec, term: Term) -> bool:
+    """Tell whether a node meets a term; none meets one without requirements."""
+    labels: Mapping[str, str] = node.labels
+    if any(need.key == NODE_NAME_FIELD for need in term):
+        labels = {**labels, NODE_NAME_FIELD: node.name}
+    return bool(term) and all(need.matches(labels) for need in term)
+
+
+def _written(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+class Obstacles:
+    """What keeps pods from the leaves of a topology, kept up to date.
+
+    Attributes:
+        by_leaf: The obstacle of each leaf that has one. Only nodes have: of larger leaves nobody
+            knows on which node a pod will be.
+    """
+
+    __slots__ = ("_mark", "_needs", "_tree", "by_leaf")
+
+    def __init__(self, tree: TopologyTree, needs: NodeNeeds) -> None:
+        self.by_leaf: dict[int, str] = {}
+        self._tree = tree
+        self._needs = needs
+        self._mark: Mark = UNREAD
+
+    def refresh(self) -> None:
+        """Look at the nodes that changed."""
+        tree = self._tree
+        mark = tree.changed_nodes.mark
+        if self._mark == mark or not tree.to_nodes:
+            return
+        changed = tree.changed_nodes.since(self._mark)
+        self._mark = mark
+        if changed is None:
+            self.by_leaf.clear()
+            self._look_at_all()
+            return
+        for leaf in changed:
+            self.by_leaf.pop(leaf, None)
+            if tree.is_leaf(leaf):
+                self._look_at(leaf)
+
+    def _look_at_all(self) -> None:
+        needs, tree = self._needs, self._tree
+        for leaf in tree.leaves.values():
+            if needs.selector or needs.affinity or tree.node(leaf).taints:
+                self._look_at(leaf)
+
+    def _look_at(self, leaf: int) -> None:
+        obstacle = self._needs.obstacle(self._tree.node(leaf))
+        if obstacle:
+            self.by_leaf[leaf] = obstacle

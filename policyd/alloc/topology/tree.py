@@ -1,0 +1,273 @@
+"""The topology of one flavor's nodes: domains, what is free in the lowest, and what changed.
+
+Layout. Domains are numbers, and what is known of them are flat lists: a placement reads a column of
+integers and walks by `parent` and `children`. A domain of the lowest level is a *leaf*. Numbers of
+domains that went are used again. Lists by level are put in order when they are asked for after
+domains came or went; a change of what a node has, or of what is used there, costs a few integers.
+"""
+
+from bisect import insort
+from collections.abc import Mapping
+
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.topology.changes import ChangeLog
+from policyd.alloc.topology.ledger import Ledger
+from policyd.alloc.topology.values import HOSTNAME, DomainValues, NodeSpec
+
+NOWHERE = -1
+"""In the place of a domain that is not there, such as the parent of one of the highest level."""
+
+Column = list[int]
+
+
+class Offer:
+    """A node, and what it has for workloads that are placed: allocatable without other pods."""
+
+    __slots__ = ("amounts", "node")
+
+    def __init__(self, node: NodeSpec, amounts: dict[str, int]) -> None:
+        self.node = node
+        self.amounts = amounts
+
+
+class TopologyTree:
+    """The domains of one flavor.
+
+    Attributes:
+        flavor: Whose nodes.
+        levels: Labels of the levels, the coarsest first.
+        to_nodes: Whether leaves are single nodes.
+        values: By domain, its values of all levels down to its own.
+        parent: By domain, the one it is in.
+        children: By domain, those in it, in the order of their values.
+        rank: By domain, its place among those of its level in the order of their values.
+        at: By level, its domains in the order of their values.
+        leaves: Leaves by the values that assignments name them with.
+        names: By domain, if it is a leaf, that name.
+        free: By resource and leaf, what can still be had; may be negative.
+        offered: By resource and leaf, what could be had if workloads held nothing.
+        changed: Leaves whose amounts changed, or that came.
+        changed_nodes: Those whose node changed in more than amounts.
+        shape: Grows when domains come or go.
+        twins: Names of nodes with the same host name, which is a mistake; only the first by name
+            is used.
+    """
+
+    def __init__(self, flavor: FlavorSpec, levels: tuple[str, ...], ledger: Ledger) -> None:
+        self.flavor = flavor
+        self.levels = levels
+        self.to_nodes = bool(levels) and levels[-1] == HOSTNAME
+        self.values: list[DomainValues] = []
+        self.parent: Column = []
+        self.children: list[list[int]] = []
+        self.rank: Column = []
+        self.at: list[list[int]] = [[] for _ in levels]
+        self.leaves: dict[DomainValues, int] = {}
+        self.names: list[DomainValues] = []
+        self.free: dict[str, Column] = {}
+        self.offered: dict[str, Column] = {}
+        self.changed = ChangeLog()
+        self.changed_nodes = ChangeLog()
+        self.shape = 0
+        self.twins: dict[DomainValues, list[str]] = {}
+        self._offers: dict[str, Offer] = {}
+        self._inner: dict[DomainValues, int] = {}
+        self._below: Column = []
+        self._node: list[NodeSpec | None] = []
+        self._unused: Column = []
+        self._settled = 0
+        self._ledger = ledger
+
+    def settle(self) -> None:
+        """Put the lists by level in order. Costs nothing unless domains came or went."""
+        if self._settled == self.shape:
+            return
+        self._settled = self.shape
+        by_values = self.values.__getitem__
+        members = [list(self.leaves.values())]
+        inner: list[list[int]] = [[] for _ in self.levels]
+        for values, domain in self._inner.items():
+            inner[len(values) - 1].append(domain)
+            self.children[domain] = []
+        self.at = [sorted(each, key=by_values) for each in (*inner[:-1], *members)]
+        for level in self.at:
+            for rank, domain in enumerate(level):
+                self.rank[domain] = rank
+                above = self.parent[domain]
+                if above >= 0:
+                    self.children[above].append(domain)
+
+    def is_leaf(self, domain: int) -> bool:
+        """Tell whether a number is that of a leaf; it may be in use no more."""
+        return self.leaves.get(self.names[domain]) == domain
+
+    def node(self, leaf: int) -> NodeSpec:
+        """Return the node that a leaf is, if leaves are nodes."""
+        node = self._node[leaf]
+        assert node is not None, "a leaf that is a node has one"
+        return node
+
+    def name_of(self, node: NodeSpec) -> DomainValues | None:
+        """Return the name of the leaf of a node; None if the flavor cannot use it."""
+        if not self._wants(node) or any(level not in node.labels for level in self.levels):
+            return None
+        return (node.labels[HOSTNAME],) if self.to_nodes else self._values(node)
+
+    def missing_level(self, node: NodeSpec) -> str:
+        """Return the first level that a node of the flavor, ready for pods, has no label of."""
+        missing = [level for level in self.levels if level not in node.labels]
+        return missing[0] if missing and self._wants(node) else ""
+
+    def put(self, offer: Offer) -> None:
+        """Take in a node that is new, or whose labels, taints or state changed."""
+        name = offer.node.name
+        before = self._offers.get(name)
+        domain = self.name_of(offer.node)
+        if before is not None and domain is not None and self._stays(before.node, offer.node):
+            self._offers[name] = offer
+            self._update(before, offer, self.leaves[domain])
+            return
+        self.remove(name)
+        if domain is not None:
+            self._offers[name] = offer
+            self._add(domain, name)
+
+    def remove(self, name: str) -> None:
+        """Forget a node."""
+        offer = self._offers.pop(name, None)
+        if offer is None:
+            return
+        domain = self.name_of(offer.node)
+        assert domain is not None, "only nodes with a place are kept"
+        shown = self._shown(domain, name)
+        twins = self.twins.get(domain, [name])
+        twins.remove(name)
+        if len(twins) < 2:
+            self.twins.pop(domain, None)
+        if not shown:
+            return
+        self._detach(domain, offer)
+        if twins:
+            self._attach(domain, self._offers[twins[0]])
+
+    def offer_more(self, name: str, amounts: Mapping[str, int], sign: int) -> None:
+        """Change what a node has, by amounts; it may be one that the flavor does not use."""
+        offer = self._offers.get(name)
+        if offer is None:
+            return
+        domain = self.name_of(offer.node)
+        assert domain is not None, "only nodes with a place are kept"
+        if self._shown(domain, name):
+            self._shift(self.leaves[domain], amounts, sign, self.free, self.offered)
+
+    def charge(self, domain: DomainValues, amounts: Mapping[str, int], sign: int) -> None:
+        """Change what is used in a leaf; one that is not there uses nothing."""
+        leaf = self.leaves.get(domain)
+        if leaf is not None:
+            self._shift(leaf, amounts, -sign, self.free)
+
+    def assume(self, domain: DomainValues, amounts: Mapping[str, int], sign: int) -> None:
+        """Take from a leaf what has to be left even if workloads held nothing."""
+        leaf = self.leaves.get(domain)
+        if leaf is not None:
+            self._shift(leaf, amounts, -sign, self.free, self.offered)
+
+    def _wants(self, node: NodeSpec) -> bool:
+        labels, wanted = node.labels, self.flavor.labels
+        return node.usable and all(labels.get(key) == value for key, value in wanted.items())
+
+    def _values(self, node: NodeSpec) -> DomainValues:
+        return tuple([node.labels[level] for level in self.levels])
+
+    def _stays(self, before: NodeSpec, after: NodeSpec) -> bool:
+        return self._values(before) == self._values(after)
+
+    def _shown(self, domain: DomainValues, name: str) -> bool:
+        twins = self.twins.get(domain)
+        return not twins or twins[0] == name
+
+    def _update(self, before: Offer, after: Offer, leaf: int) -> None:
+        if not self._shown(self.names[leaf], after.node.name):
+            return
+        self._shift(leaf, before.amounts, -1, self.free, self.offered)
+        self._shift(leaf, after.amounts, 1, self.free, self.offered)
+        self._show(leaf, after)
+
+    def _add(self, domain: DomainValues, name: str) -> None:
+        if self.to_nodes and (domain in self.leaves):
+            twins = self.twins.setdefault(domain, [self.node(self.leaves[domain]).name])
+            insort(twins, name)
+            if twins[0] != name:
+                return
+            self._detach(domain, self._offers[twins[1]])
+        self._attach(domain, self._offers[name])
+
+    def _attach(self, domain: DomainValues, offer: Offer) -> None:
+        leaf = self.leaves.get(domain)
+        if leaf is None:
+            leaf = self.leaves[domain] = self._number(self._values(offer.node), domain)
+            self._shift(leaf, self._ledger.used.get(domain, {}), -1, self.free)
+        self._below[leaf] += 1
+        self._shift(leaf, offer.amounts, 1, self.free, self.offered)
+        self._show(leaf, offer)
+
+    def _show(self, leaf: int, offer: Offer) -> None:
+        if self.to_nodes:
+            self._node[leaf] = offer.node
+            self.changed_nodes.add(leaf)
+
+    def _detach(self, domain: DomainValues, offer: Offer) -> None:
+        leaf = self.leaves[domain]
+        self._shift(leaf, offer.amounts, -1, self.free, self.offered)
+        self._below[leaf] -= 1
+        if not self._below[leaf]:
+            del self.leaves[domain]
+            self._release(leaf)
+
+    def _release(self, domain: int) -> None:
+        """Give back the number of a domain with nothing in it, and of those above likewise."""
+        for column in (*self.free.values(), *self.offered.values()):
+            column[domain] = 0
+        self._node[domain] = None
+        self._unused.append(domain)
+        self.shape += 1
+        above = self.parent[domain]
+        if above >= 0:
+            self._below[above] -= 1
+            if not self._below[above]:
+                del self._inner[self.values[above]]
+                self._release(above)
+
+    def _number(self, values: DomainValues, name: DomainValues) -> int:
+        """Make a domain, and those above it that are not there yet."""
+        above = NOWHERE
+        if len(values) > 1:
+            found = self._inner.get(values[:-1])
+            above = self._number(values[:-1], ()) if found is None else found
+            self._inner[values[:-1]] = above
+            self._below[above] += 1
+        self.shape += 1
+        if self._unused:
+            domain = self._unused.pop()
+            self.values[domain], self.names[domain], self.parent[domain] = values, name, above
+            return domain
+        self.values.append(values)
+        self.names.append(name)
+        self.parent.append(above)
+        self.children.append([])
+        self._node.append(None)
+        columns = (*self.free.values(), *self.offered.values())
+        for column in (self.rank, self._below, *columns):
+            column.append(0)
+        return len(self.values) - 1
+
+    def _shift(
+        self, leaf: int, amounts: Mapping[str, int], sign: int, *tables: dict[str, Column]
+    ) -> None:
+        for table in tables:
+            for resource, amount in amounts.items():
+                column = table.get(resource)
+                if column is None:
+                    column = table[resource] = [0] * len(self.values)
+                column[leaf] += sign * amount
+        self.changed.add(leaf)
