@@ -4,8 +4,13 @@ import asyncio
 import json
 from collections import Counter
 
+import msgspec
+
+from policyd.api.meta import find_condition
 from policyd.controller.keys import Key
 from policyd.controller.mirrors import open_mirrors
+from policyd.controller.node_failures import NodeFailures
+from policyd.controller.node_health import DELAY_SECONDS, NodeGates
 from policyd.controller.pod_places import PodPlaces
 from policyd.controller.ungating import Ungating
 from policyd.controller.writes import Writes
@@ -14,6 +19,7 @@ from policyd.jobs.pods import Pod
 from policyd.jobs.topology import asks_for_topology
 from policyd.kube.resources import PODS
 from policyd.testing import FakeClient, FakeClock, ObjectStore
+from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import NOW, decode, run_table
 from tests.conformance.kueue_scheduler import Events
 
@@ -36,6 +42,17 @@ class PodCluster:
         metadata = {**body["metadata"], "uid": uid}
         version = int(stored["metadata"]["resourceVersion"])
         mirror.wrote(decode({**body, "metadata": metadata}, mirror.into, version=version))
+
+    def take(self, body):
+        """Take in an object of any kind that matters here."""
+        mirrors = self.mirrors
+        by_kind = {
+            "Workload": mirrors.workloads,
+            "Pod": mirrors.placed,
+            "Node": mirrors.nodes,
+            "ResourceFlavor": mirrors.flavors,
+        }
+        self.put(by_kind[body["kind"]], body)
 
     def stored(self, resource, body):
         metadata = body["metadata"]
@@ -87,6 +104,64 @@ def _counts(case, pods):
         for each in case.want["wantCounts"] or ()
     }
     return "" if dict(counted) == wanted else f"counts: expected {wanted}, got {dict(counted)}"
+
+
+def run_failures(path):
+    """Follow nodes that fail."""
+    return run_table(path, _failures)
+
+
+def _failures(case):
+    cluster = PodCluster()
+    gates = msgspec.convert(case.gates, NodeGates)
+    failures = NodeFailures(cluster.mirrors, cluster.places, cluster.writes, gates=gates)
+    for body in case.input["initObjs"]:
+        cluster.take(body)
+    if "node" in case.input:  # what is asked then is asked after the time a node has
+        cluster.take(case.input["node"])
+        cluster.clock.jump(DELAY_SECONDS)
+    if case.input.get("injectPatchError"):
+        refused = refusal(500, "InternalError", "injected")
+        cluster.client.fail(refused, verb="patch", plural="pods", times=100)
+    waited = None
+    for request in case.input.get("reconcileRequests") or [{"NamespacedName": named_node(case)}]:
+        name = request["NamespacedName"].removeprefix("/")
+        waited = asyncio.run(failures.reconcile(Key("Node", "", name)))
+    return failed_differently(case, cluster, waited)
+
+
+def named_node(case):
+    return case.input["nodeName"]
+
+
+def failed_differently(case, cluster, waited):
+    """Compare what stands on the workload, which pods were ended, and when to look again."""
+    want = case.want
+    (workload,) = cluster.mirrors.workloads
+    nodes = [each.name for each in workload.status.unhealthy_nodes]
+    if "wantStatus" in want:
+        wanted_nodes = [named_node(case)] if want["wantStatus"] else []
+    else:
+        wanted_nodes = [each["name"] for each in want["wantUnhealthyNodes"] or ()]
+    if nodes != wanted_nodes and not case.input.get("ignoreUnhealthyNodes"):
+        return f"unhealthy nodes: expected {wanted_nodes}, got {nodes}"
+    ended = sorted(
+        pod.metadata.name
+        for pod in cluster.mirrors.placed
+        if any(c.type == "TerminatedByKueue" for c in pod.status.conditions)
+    )
+    wanted = want.get("wantPatchedPods") or want.get("wantDeleted")
+    if wanted and (ended != sorted(wanted)):
+        return f"ended: expected {wanted}, got {ended}"
+    if want.get("wantRequeue", "0s") != f"{int(waited or 0)}s":
+        return f"looks again after {waited}"
+    evicted = find_condition(workload.status.conditions, "Evicted")
+    said = want.get("wantEvictedCond")
+    if bool(said) != (evicted is not None):
+        return f"evicted: {evicted}"
+    if said and (evicted.reason, evicted.message) != (said["reason"], said["message"]):
+        return f"evicted: expected {said}, got {evicted}"
+    return ""
 
 
 def run_requests(path):

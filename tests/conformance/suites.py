@@ -163,6 +163,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         "*util-tas__TestV1Beta2FromInternal*",
         "kueue_topology_encoding:run_encoding",
     ),
+    Adapter("kueue-topology", "*controller-tas__TestNodeF*", "kueue_topology_pods:run_failures"),
+    Adapter("kueue-topology", "*controller-tas__TestGetW*", "kueue_topology_pods:run_failures"),
     Adapter("kueue-topology", "*controller-tas__TestReconcile", "kueue_topology_pods:run_ungating"),
     Adapter("kueue-topology", "*controller-tas__TestIsTAS", "kueue_topology_pods:run_requests"),
     Adapter(
