@@ -53,16 +53,23 @@ class Weight(NamedTuple):
 
 
 class Budget:
-    """What the expressions of one policy may still cost together."""
+    """What the expressions of one policy may still cost together.
 
-    __slots__ = ("_weights", "limit", "spent", "work")
+    Attributes:
+        limit: What they may cost.
+        spent: What they cost so far.
+        work: Elements looked at by the expression that is being evaluated.
+        weights: Lists that expression has looked at, by their identity; they are kept, so that no
+            others get the same. Values stay as they are only while an expression is evaluated.
+    """
+
+    __slots__ = ("limit", "spent", "weights", "work")
 
     def __init__(self, limit: int = POLICY_LIMIT) -> None:
         self.limit = limit
         self.spent = 0
         self.work = 0
-        # Values are kept with their weights, so that no other gets the same identity.
-        self._weights: dict[int, tuple[object, Weight]] = {}
+        self.weights: dict[int, tuple[object, Weight]] = {}
 
     @property
     def remaining(self) -> int:
@@ -79,18 +86,13 @@ class Budget:
         if self.work > WORK_LIMIT:
             exceed()
 
-    def forget_weights(self) -> None:
-        """Look at values anew: they stay as they are only while an expression is evaluated."""
-        if self._weights:
-            self._weights = {}
-
     def weigh(self, values: list[Any]) -> Weight:
         """Return the weight of a list, which is looked at once in an evaluation."""
-        known = self._weights.get(id(values))
+        known = self.weights.get(id(values))
         if known is None:
-            if len(self._weights) >= _REMEMBERED:
-                self._weights = {}
-            known = self._weights[id(values)] = values, weigh(values)
+            if len(self.weights) >= _REMEMBERED:
+                self.weights = {}
+            known = self.weights[id(values)] = values, weigh(values)
         return known[1]
 
 
@@ -180,7 +182,11 @@ def elements(value: object, *_rest: object) -> int:
 
 def visit(value: object, *_rest: object) -> int:
     """Cost of looking at a value deep down: a tenth of a string's bytes, and 1 for each scalar."""
-    return _tenths([value]) if type(value) is str else weigh(value).cost
+    if type(value) is str:
+        return _tenths([value])
+    if type(value) is list and set(map(type, value)) <= _PLAIN:
+        return len(value)
+    return weigh(value).cost
 
 
 def visit_list(values: list[Any], _wanted: object, budget: Budget | None = None) -> int:

@@ -98,17 +98,21 @@ def _emit_deep_equality(
     if left.kind in _SIZELESS or right.kind in _SIZELESS:
         generator.charge(1)
         return generator.assign(f"{no}R_equal({both})", "bool", node.position)
-    kind, result = generator.temporary(), Atom(generator.temporary(), "bool")
+    result = Atom(generator.temporary(), "bool")
+    a, b, code = left.code, right.code, result.code
     # Nearly everything costs 1; what does not is charged the difference.
     generator.charge(1)
-    generator.line(f"{kind} = type({left.code})")
-    with generator.block(f"if {kind} is type({right.code}) and {kind} in PLAIN:"):
-        shorter = f"{left.code} if len({left.code}) < len({right.code}) else {right.code}"
-        generator.line(f"if {kind} is str: c += (len({shorter}) - 1) // 10")
-        generator.line(f"{result.code} = {left.code} {'!=' if negated else '=='} {right.code}")
+    plain = f"{code} = {a} {'!=' if negated else '=='} {b}"
+    with generator.block(f"if type({a}) is int and type({b}) is int:"):
+        generator.line(plain)
+    with generator.block(f"elif type({a}) is str and type({b}) is str:"):
+        shorter = f"{a} if len({a}) < len({b}) else {b}"
+        generator.line(f"if not (0 < len({a}) < 11 and {b}): c += (len({shorter}) - 1) // 10")
+        generator.line(plain)
     with generator.block("else:"):
-        generator.line(f"if {kind} in SIZED: c += R_traverse_least({both}) - 1")
-        generator.line(f"{result.code} = {no}R_equal_counted({both}, B)", node.position)
+        sized = f"type({a}) in SIZED or type({b}) in SIZED"
+        generator.line(f"if {sized}: c += R_traverse_least({both}) - 1")
+        generator.line(f"{code} = {no}R_equal_counted({both}, B)", node.position)
     return result
 
 

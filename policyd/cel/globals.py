@@ -56,8 +56,6 @@ GLOBALS: Final[dict[str, Any]] = {
     "LIMIT": EXPRESSION_LIMIT,
     "NUMBERS": comparison.NUMBERS,
     "SIZED": frozenset((str, bytes, list, dict, CelMap)),
-    "PLAIN": frozenset((int, str, bool)),
-    "CONTAINERS": frozenset((list, dict)),
     "R_NONE": NONE,
     "R_Optional": Optional,
     "R_Struct": Struct,

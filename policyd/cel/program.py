@@ -108,7 +108,8 @@ class Program:
             CelCostError: If the expression, or the policy, costs too much.
         """
         outer, budget.work = budget.work, 0
-        budget.forget_weights()
+        if budget.weights:
+            budget.weights = {}
         try:
             return self._run(variables, budget)
         except Exception as error:  # noqa: BLE001 - whatever an object holds, the door stays closed
