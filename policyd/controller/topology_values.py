@@ -1,0 +1,143 @@
+"""Nodes, pods and topology requests of the API as the allocator places them, and places back."""
+
+from collections.abc import Mapping, Sequence
+
+from policyd.alloc.flavor import LabelRequirement, Taint, Term
+from policyd.alloc.topology.nodes import Nodes
+from policyd.alloc.topology.values import (
+    NODE_NAME_FIELD,
+    Mode,
+    NodeSpec,
+    SliceLayer,
+    TopologyAssignment,
+    TopologyRequest,
+)
+from policyd.api import kueue
+from policyd.api.kueue.topology_assignment import DomainPods, decode_topology, encode_topology
+from policyd.api.meta import OwnerReference
+from policyd.api.nodes import Node
+from policyd.api.pod_requests import amounts, pod_requests
+from policyd.api.pods import NodeSelectorTerm, PodSpec
+from policyd.controller.conversion import tolerations
+from policyd.jobs.places import takes_room
+from policyd.jobs.pods import Pod
+
+
+def node_spec(node: Node) -> NodeSpec:
+    """Convert a Node."""
+    return NodeSpec(
+        name=node.metadata.name,
+        labels=node.metadata.labels,
+        allocatable=amounts(node.status.allocatable),
+        taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints),
+        ready=node.ready,
+        schedulable=not node.spec.unschedulable,
+    )
+
+
+def put_pod(nodes: Nodes, pod: Pod) -> str:
+    """Count a pod while it takes room that no topology gave it.
+
+    Returns:
+        The node that has more room now; "" if none has.
+    """
+    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if not takes_room(pod):
+        return nodes.remove_pod(key)
+    nodes.put_pod(key, pod.spec.node_name, pod_requests(pod.spec))
+    return ""
+
+
+def is_single_pod(owners: Sequence[OwnerReference]) -> bool:
+    """Tell from the owners of a workload whether it stands for one pod that already exists."""
+    return [(owner.api_version, owner.kind) for owner in owners] == [("v1", "Pod")]
+
+
+def topology_request(
+    pod_set: kueue.PodSet,
+    *,
+    count: int,
+    requests: Mapping[str, int],
+    held: TopologyAssignment | None = None,
+    pinned: bool = False,
+) -> TopologyRequest:
+    """Convert what a pod set asks of a topology; without a request, it may be anywhere.
+
+    Args:
+        pod_set: Of a workload, adjusted as the workload's admission checks say.
+        count: How many of its pods are to be placed.
+        requests: What one pod needs.
+        held: Where they were placed before.
+        pinned: Whether they cannot go elsewhere.
+    """
+    asked = pod_set.topology_request or kueue.TopologyRequest()
+    spec = pod_set.template.spec
+    return TopologyRequest(
+        pod_set=pod_set.name,
+        count=count,
+        requests=requests,
+        mode=_mode(asked),
+        level=asked.required or asked.preferred,
+        slices=_slices(asked),
+        group=asked.pod_set_group_name,
+        node_selector=spec.node_selector,
+        affinity=_affinity(spec),
+        preferred_affinity=_preferred(spec),
+        tolerations=tolerations(spec.tolerations),
+        held=held,
+        pinned=pinned,
+    )
+
+
+def topology_assignment(assignment: kueue.TopologyAssignment) -> TopologyAssignment:
+    """Convert an assignment as a workload's status has it."""
+    return TopologyAssignment(
+        levels=assignment.levels,
+        domains=tuple((values, pods) for values, pods in decode_topology(assignment)),
+    )
+
+
+def assignment_object(
+    assignment: TopologyAssignment, *, by_prefix: bool = True
+) -> kueue.TopologyAssignment:
+    """Convert an assignment to what a workload's status says."""
+    domains = [DomainPods(values, pods) for values, pods in assignment.domains]
+    return encode_topology(assignment.levels, domains, by_prefix=by_prefix)
+
+
+def _mode(asked: kueue.TopologyRequest) -> Mode:
+    if asked.required:
+        return "Required"
+    return "Preferred" if asked.preferred else "Unconstrained"
+
+
+def _slices(asked: kueue.TopologyRequest) -> tuple[SliceLayer, ...]:
+    layers = asked.podset_slice_required_topology_constraints
+    if layers:
+        return tuple(SliceLayer(level=layer.topology, size=layer.size) for layer in layers)
+    level = asked.pod_set_slice_required_topology
+    return (SliceLayer(level=level, size=asked.pod_set_slice_size or 0),) if level else ()
+
+
+def _affinity(spec: PodSpec) -> tuple[Term, ...]:
+    node = spec.affinity.node_affinity if spec.affinity else None
+    required = node.required_during_scheduling_ignored_during_execution if node else None
+    return () if required is None else tuple(map(_term, required.node_selector_terms))
+
+
+def _preferred(spec: PodSpec) -> tuple[tuple[int, Term], ...]:
+    node = spec.affinity.node_affinity if spec.affinity else None
+    preferred = node.preferred_during_scheduling_ignored_during_execution if node else ()
+    return tuple((each.weight, _term(each.preference)) for each in preferred)
+
+
+def _term(term: NodeSelectorTerm) -> Term:
+    labels = [
+        LabelRequirement(key=r.key, operator=r.operator, values=r.values)
+        for r in term.match_expressions
+    ]
+    names = [
+        LabelRequirement(key=NODE_NAME_FIELD, operator=r.operator, values=r.values)
+        for r in term.match_fields
+    ]
+    return (*labels, *names)
