@@ -17,7 +17,7 @@ from policyd.alloc.reasons import Unsuitable, UnsuitableKind
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
-from policyd.alloc.workload import Admission, PodSet, Workload
+from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
 
 PODS = "pods"
 """The resource that counts pods, where a queue has quota for it."""
@@ -189,22 +189,26 @@ def replacing(requests: Requests, admission: Admission) -> Requests:
     Each resource must come from the flavor that it comes from now.
     """
     had = {each.name: each for each in admission.pod_sets}
-
-    def less(group: GroupRequests, offer: Offer) -> Offer:
+    groups: list[GroupRequests] = []
+    for group in requests.groups:
         olds = [had[p.name] for p in group.pod_sets if p.name in had]
-        charges = {
-            cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
-            for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
-        }
-        others = tuple(
-            Unsuitable(kind="OtherFlavor", name=offer.name, detail=old.flavors[resource])
-            for old in olds
-            for resource in offer.resources
-            if old.flavors.get(resource, offer.name) != offer.name
-        )
-        return replace(offer, charges=charges, obstacles=offer.obstacles or others)
+        searches = [tuple([_beyond(offer, olds) for offer in each]) for each in group.searches]
+        groups.append(replace(group, searches=tuple(searches)))
+    return Requests(tuple(groups), requests.demand)
 
-    return requests.with_offers(less)
+
+def _beyond(offer: Offer, olds: Sequence[PodSetAssignment]) -> Offer:
+    charges = {
+        cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
+        for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
+    }
+    others = tuple(
+        Unsuitable(kind="OtherFlavor", name=offer.name, detail=old.flavors[resource])
+        for old in olds
+        for resource in offer.resources
+        if old.flavors.get(resource, offer.name) != offer.name
+    )
+    return replace(offer, charges=charges, obstacles=offer.obstacles or others)
 
 
 @lru_cache(maxsize=1024)

@@ -1,10 +1,9 @@
 """What a workload asks of a queue, worked out once: which cells, and how much of each."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from policyd.alloc.assignment import Assignment, plain_assignment
-from policyd.alloc.offers import GroupRequests, Offer
+from policyd.alloc.offers import GroupRequests
 
 
 class Requests:
@@ -37,12 +36,3 @@ class Requests:
     def learn(self, version: int, assignment: Assignment) -> None:
         """Remember what was found for them, whoever asks, in a version of the tree."""
         self._version, self._known = version, assignment
-
-    def with_offers(self, change: Callable[[GroupRequests, Offer], Offer]) -> "Requests":
-        """Return the same requests, with each offer changed."""
-
-        def changed(group: GroupRequests) -> GroupRequests:
-            searches = [tuple(change(group, offer) for offer in each) for each in group.searches]
-            return replace(group, searches=tuple(searches))
-
-        return Requests(tuple(map(changed, self.groups)), self.demand)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from policyd.alloc.amount import request_amount, total_of
-from policyd.alloc.flavor import Term, Toleration
 from policyd.alloc.value import Value
+from policyd.node_rules import Term, Toleration
 
 ConditionReason = Literal[
     "NoMatchingFlavor",

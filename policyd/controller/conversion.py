@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from policyd.alloc.amount import quota_amount
-from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
+from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.queue import (
     ClashReason,
     CohortSpec,
@@ -30,6 +30,7 @@ from policyd.api.quantity import parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.controller.opt_ins import opt_ins_of
 from policyd.controller.protection import protection_of
+from policyd.node_rules import Taint, Toleration
 from policyd.status.quantities import format_amount
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})

@@ -10,7 +10,6 @@ from enum import Enum
 
 import msgspec
 
-from policyd.alloc.flavor import Taint
 from policyd.api.kueue import PodSet, PodSetAssignment, ResourceFlavor, Workload, WorkloadStatus
 from policyd.api.kueue.topology_assignment import HOSTNAME, assigned_nodes, nodes_of
 from policyd.api.kueue.workload import UnhealthyNode
@@ -21,6 +20,7 @@ from policyd.controller.conversion import tolerations
 from policyd.controller.transitions import evict
 from policyd.jobs.places import waits_for_place
 from policyd.jobs.pods import Pod, has_ended
+from policyd.node_rules import Taint
 
 DELAY_SECONDS = 30.0
 """How long a node may be not ready, where that is a matter of time."""

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from policyd.alloc.flavor import LabelRequirement, Term
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.workload import Admission, Objection, PodSet, PodSetAssignment, Workload
 from policyd.api import kueue
@@ -38,6 +37,7 @@ from policyd.jobs.requests import (
     requests_of,
 )
 from policyd.jobs.workload import EXPECTED_RUN_TIME
+from policyd.node_rules import LabelRequirement, Term
 
 NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
 FAILED_CHECKS: Final = "The workload has failed admission checks"

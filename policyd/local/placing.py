@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from policyd.alloc import flavor
-from policyd.alloc.flavor import LabelRequirement
+from policyd import node_rules
 from policyd.api.nodes import Node
 from policyd.api.pods import NodeRequirement, NodeSelector, PodSpec, Taint, Toleration
 from policyd.local.objects import Pod
+from policyd.node_rules import LabelRequirement
 
 Amounts = Mapping[str, int]
 """Resource name to amount: milli-CPU, bytes, whole devices."""
@@ -107,8 +107,8 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    known = msgspec.convert(taint, flavor.Taint, from_attributes=True)
-    return msgspec.convert(toleration, flavor.Toleration, from_attributes=True).tolerates(known)
+    known = msgspec.convert(taint, node_rules.Taint, from_attributes=True)
+    return msgspec.convert(toleration, node_rules.Toleration, from_attributes=True).tolerates(known)
 
 
 def _roomiest_first(candidate: Candidate) -> tuple[int, int, str]:

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from policyd.alloc.assignment import Progress
-from policyd.alloc.flavor import FlavorSpec, Taint
+from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.nominate import most_pods, still_valid
 from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
@@ -12,6 +12,7 @@ from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.alloc.state import State
 from policyd.alloc.workload import PodSet
+from policyd.node_rules import Taint
 from policyd.status.words import considered_text, message_of
 from tests.alloc.builders import (
     admission,

@@ -2,14 +2,8 @@
 
 import pytest
 
-from policyd.alloc.flavor import (
-    FlavorSpec,
-    LabelRequirement,
-    Taint,
-    Toleration,
-    matches_affinity,
-    untolerated_taint,
-)
+from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
+from policyd.node_rules import LabelRequirement, Taint, Toleration
 
 SPOT = Taint(key="spot", value="yes", effect="NoSchedule")
 SLA = Taint(key="sla", value="900", effect="NoExecute")

@@ -2,10 +2,11 @@
 
 import pytest
 
-from policyd.alloc.flavor import FlavorSpec, Taint, Toleration
+from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.options import search_order
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
 from policyd.alloc.reasons import Mode
+from policyd.node_rules import Taint, Toleration
 from policyd.status.words import obstacle_text
 from tests.alloc.builders import admission, group, pod_set, queue, quota, state, workload
 

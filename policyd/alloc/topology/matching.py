@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from policyd.alloc.flavor import Taint, Term, Toleration
 from policyd.alloc.topology.changes import UNREAD, Mark
 from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import NODE_NAME_FIELD, NodeSpec
 from policyd.alloc.value import Value
+from policyd.node_rules import Taint, Term, Toleration
 
 
 class NodeNeeds(Value, frozen=True):

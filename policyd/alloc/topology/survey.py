@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from policyd.alloc.flavor import Term
 from policyd.alloc.topology.counts import CountCache, PodKind, requests_of
 from policyd.alloc.topology.goal import Goal
 from policyd.alloc.topology.matching import NodeNeeds, meets
@@ -12,6 +11,7 @@ from policyd.alloc.topology.refusal import NoRoom
 from policyd.alloc.topology.room import Room
 from policyd.alloc.topology.tree import Column
 from policyd.alloc.topology.values import TopologyRequest
+from policyd.node_rules import Term
 
 
 class Circumstances(NamedTuple):

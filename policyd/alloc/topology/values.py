@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from policyd.alloc.flavor import Taint, Term, Toleration
 from policyd.alloc.value import Value
+from policyd.node_rules import Taint, Term, Toleration
 
 HOSTNAME = "kubernetes.io/hostname"
 """As lowest level: its domains are single nodes, and known by their host name alone."""
