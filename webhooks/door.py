@@ -19,13 +19,13 @@ from policyd.errors import PolicydError
 from webhooks.app import create_app
 from webhooks.calls import door_rules
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
-from webhooks.decisions import answer_with, mutate_in_turn, validate_together
+from webhooks.decisions import answer_with, except_for, mutate_in_turn, validate_together
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
-from webhooks.registration import NAME, Registration
+from webhooks.registration import NAME, Registration, exempt_groups
 from webhooks.rules import Rules
 from webhooks.secret import KeptCertificate
 from webhooks.shared import Door, Start
@@ -107,9 +107,10 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
     inquire = door.permissions.decide if door.permissions else None
     answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
+    exempt = exempt_groups(door.settings.namespace)
     return create_app(
-        mutate=answer(mutate, path="/mutate"),
-        validate=answer(validate, path="/validate"),
+        mutate=answer(except_for(exempt, mutate), path="/mutate"),
+        validate=answer(except_for(exempt, validate), path="/validate"),
         readiness=door.readiness,
         metrics=door.metrics,
         clock=door.pace.clock,

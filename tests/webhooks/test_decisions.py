@@ -3,16 +3,17 @@
 import json
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
-from policyd.api.admission import parse_review
+from policyd.api.admission import UserInfo, parse_review
 from policyd.engine.decision import ALLOWED, Decision, Denial, Failure
 from policyd.patch.operations import Operation
 from policyd.testing import FakeClock
 from tests.webhooks.reviews import POD, patch, policy, queued, response, review
 from webhooks.app import create_app
-from webhooks.decisions import Mutator, answer_with, mutate_in_turn, validate_together
+from webhooks.decisions import Mutator, answer_with, except_for, mutate_in_turn, validate_together
 from webhooks.health import Readiness
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.metrics import DoorMetrics
@@ -48,6 +49,23 @@ def client_with(folder, *policies, clock=None, prepare=None):
 
 def saying(decision):
     return lambda _request, _more: decision
+
+
+@pytest.mark.parametrize(
+    ("groups", "asked"),
+    [
+        pytest.param([], True, id="in-no-group"),
+        pytest.param(["system:authenticated"], True, id="in-others"),
+        pytest.param(["system:authenticated", "system:nodes"], False, id="in-one-of-them"),
+    ],
+)
+def test_requests_of_exempt_groups_are_not_decided_on(groups, asked):
+    refused = Decision(denials=(Denial(policy="p", message="no"),))
+    request = structs.replace(parse_review(review()), user_info=UserInfo(groups=tuple(groups)))
+
+    decision = except_for(frozenset({"system:nodes"}), saying(refused))(request)
+
+    assert decision is (refused if asked else ALLOWED)
 
 
 def ask(client, path, body):

@@ -38,10 +38,11 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     wanted = registration(rules=door_rules([], queue=True))
 
     held, mutating = mutating_configuration(wanted)["webhooks"]
-    queues, validating = validating_configuration(wanted)["webhooks"]
+    queues, validating, changed = validating_configuration(wanted)["webhooks"]
 
     selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
+    assert changed["objectSelector"] == selector
     assert [held["name"], mutating["name"]] == [
         "mutate-ignore.door.policyd.io",
         "mutate-ignore-2.door.policyd.io",
@@ -106,18 +107,6 @@ def test_the_mutating_configuration():
                     ]
                 },
                 "objectSelector": {},
-                "matchConditions": [
-                    {
-                        "name": "not-a-node",
-                        "expression": "!has(request.userInfo.groups)"
-                        " || !('system:nodes' in request.userInfo.groups)",
-                    },
-                    {
-                        "name": "not-policyd-itself",
-                        "expression": "!has(request.userInfo.groups)"
-                        " || !('system:serviceaccounts:queue' in request.userInfo.groups)",
-                    },
-                ],
                 "sideEffects": "None",
                 "timeoutSeconds": 3,
                 "admissionReviewVersions": ["v1"],
@@ -140,7 +129,8 @@ def test_the_mutating_configuration():
     ],
 )
 def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
-    [webhook] = mutating_configuration(registration())["webhooks"]
+    rules = door_rules([policy(rule(operations="UPDATE"), inject=True)], queue=False)
+    [webhook] = mutating_configuration(registration(rules=rules))["webhooks"]
     user = {"username": "alice"} if groups is None else {"username": "alice", "groups": groups}
     variables = {"request": {"userInfo": user}}
 
@@ -152,6 +142,51 @@ def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
     ]
 
     assert all(holds) is sent
+
+
+@pytest.mark.parametrize(
+    ("rules", "asking", "not_asking"),
+    [
+        pytest.param([rule()], [], ["CREATE pods"], id="pods-are-created"),
+        pytest.param([rule(operations="UPDATE")], ["UPDATE pods"], [], id="pods-are-changed"),
+        pytest.param(
+            [rule(operations="CREATE,UPDATE"), rule("secrets")],
+            ["UPDATE pods", "CREATE secrets"],
+            ["CREATE pods"],
+            id="each-to-its-own",
+        ),
+        pytest.param([rule("pods/status")], ["CREATE pods/status"], [], id="a-part-of-a-pod"),
+        pytest.param([rule("jobs", groups="batch")], [], ["CREATE jobs"], id="what-makes-pods"),
+        pytest.param(
+            [rule(), rule("*", groups="*", scope="Namespaced")],
+            ["CREATE pods", "CREATE *"],
+            [],
+            id="never-both",
+        ),
+    ],
+)
+def test_who_asks_is_not_asked_for_where_pods_are_made(rules, asking, not_asking):
+    wanted = registration(rules=door_rules([policy(*rules, validations=True)], queue=False))
+
+    found = {True: [], False: []}
+    for webhook in validating_configuration(wanted)["webhooks"]:
+        found["matchConditions" in webhook] += [
+            f"{'+'.join(r['operations'])} {'+'.join(r['resources'])}" for r in webhook["rules"]
+        ]
+
+    assert found == {True: asking, False: not_asking}
+
+
+def test_a_condition_of_a_policy_is_asked_beside_who_asks():
+    conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
+    wanted = registration(rules=door_rules([conditional], queue=False))
+
+    [webhook] = validating_configuration(wanted)["webhooks"]
+
+    assert [condition["name"] for condition in webhook["matchConditions"]] == [
+        "neither-a-node-nor-policyd",
+        "some-policy-may-match",
+    ]
 
 
 def test_validation_fails_closed_only_for_the_policies_that_say_so():
@@ -252,10 +287,7 @@ class TestPublication:
 
         made = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
         [webhook] = made["webhooks"]
-        assert [c["name"] for c in webhook["matchConditions"]] == [
-            "not-a-node",
-            "not-policyd-itself",
-        ]
+        assert "matchConditions" not in webhook
 
     async def test_what_somebody_else_wrote_into_a_bundle_is_no_trust_in_us(self):
         client = FakeClient()
