@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "explain": ("policyd.cli.explain:command", "Say why policies say what they say of objects."),
     "test": ("policyd.cli.test:command", "Run the cases beside policies."),
     "replay": ("policyd.cli.replay:command", "Say what changed policies would answer otherwise."),
+    "report": ("policyd.cli.policy_reports:command", "Report what policies say of what exists."),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),

@@ -8,7 +8,7 @@ compared on the object as it is to be stored, on which the shadow first does wha
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -20,6 +20,8 @@ from policyd.patch.json_patch import apply_json_patch, difference
 from policyd.patch.operations import Operation
 
 Phase = Literal["mutate", "validate"]
+PHASES: Final[tuple[Phase, Phase]] = ("mutate", "validate")
+
 Outcome = Literal["same", "denied", "allowed", "changed"]
 """How an answer would differ: not, refused, no longer refused, other words or another object."""
 
@@ -142,7 +144,8 @@ def shadow_differences(
         stored = msgspec.structs.replace(request, object=msgspec.Raw(msgspec.json.encode(obj)))
     for policy in policies.shadows:
         shadow = Shadow(policy, policies)
-        for phase, asked in (("mutate", request), ("validate", stored)):
+        for phase in PHASES:
+            asked = request if phase == "mutate" else stored
             if not shadow.concerns(asked, phase):
                 continue
             old, new = (decide(asked) for decide in deciders(shadow, phase))

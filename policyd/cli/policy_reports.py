@@ -1,0 +1,148 @@
+"""`policyd report`: what policies say of many objects, as the reports of a cluster have it."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import click
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from policyd.api.meta import Json
+from policyd.cli.circumstances import NAMESPACE_LABELS
+from policyd.cli.files import STANDARD_INPUT, load, read_objects
+from policyd.cli.options import OBJECTS, POLICIES
+from policyd.cli.report import show_all
+from policyd.clock import SystemClock
+from policyd.engine.documents import Document
+from policyd.engine.findings import Finding
+from policyd.engine.offline import (
+    Circumstances,
+    ObjectError,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
+from policyd.engine.report import APIS, ReportApi, Rows, scanned
+from policyd.engine.scan import Found, Listed, Scan
+
+_APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
+
+
+class _Given(TypedDict):
+    """What the command line says."""
+
+    policies: tuple[str, ...]
+    objects: tuple[str, ...]
+    namespace_labels: Mapping[str, str]
+    output: Literal["text", "yaml", "json"]
+    api: str
+
+
+@click.command("report")
+@POLICIES
+@OBJECTS
+@NAMESPACE_LABELS
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "yaml", "json"]),
+    default="text",
+    help="A table, or the objects that a cluster would have.",
+)
+@click.option(
+    "--api",
+    type=click.Choice(list(_APIS)),
+    default=next(iter(_APIS)),
+    show_default=True,
+    help="Which kind of reports.",
+)
+def command(**given: Unpack[_Given]) -> None:
+    r"""Report what policies say of objects that exist, a line for each policy and namespace.
+
+    Each object is taken as if it were created now; shadows are asked too. A policy that looks at
+    who sends a request is left out. This is what `policyd controller --reports` writes into a
+    cluster, for objects in files.
+
+    Exits with 0 if nothing fails, 1 if anything does, or an object or policy cannot be used.
+
+    \b
+    Examples:
+      policyd report -p policies/ -f manifests/
+      kubectl get pods,jobs -A -o yaml | policyd report -p policies/ -f -
+      policyd report -p policies/ -f manifests/ -o yaml --api openreports.io/v1alpha1
+    """
+    if (given["policies"] + given["objects"]).count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
+    loaded = load(given["policies"])
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
+    documents, findings = read_objects(given["objects"])
+    objects = [document.value for document in documents]
+    lookup = namespace_lookup(objects, given["namespace_labels"])
+    scan = Scan(offline_set(loaded, lookup, objects=objects, now=SystemClock().now))
+    _look_at(documents, scan, findings)
+    show_all([*loaded.findings, *findings])
+    _print(scan.book.namespaces, given)
+    wrong = any(finding.severity == "error" for finding in (*loaded.findings, *findings))
+    sys.exit(1 if wrong or _fails(scan.book.namespaces.values()) else 0)
+
+
+def _look_at(documents: Iterable[Document], scan: Scan, findings: list[Finding]) -> None:
+    """Ask about each object; what is none is a finding."""
+    for document in documents:
+        try:
+            request = request_for(document.value, Circumstances())
+        except ObjectError as error:
+            findings.append(document.finding(str(error)))
+            continue
+        resource, kind = request.resource, request.kind
+        listed = Listed(resource.group, resource.version, resource.resource)
+        name = request.name or document.value["metadata"].get("generateName", "")
+        namespace = "" if kind.kind == "Namespace" else request.namespace
+        value: Json = document.value
+        scan.look_at(
+            Found(resource=listed, kind=kind.kind, namespace=namespace, name=name, value=value)
+        )
+
+
+def _fails(namespaces: Iterable[Rows]) -> bool:
+    return any(
+        key.result in {"fail", "error"} and not key.shadow_of for rows in namespaces for key in rows
+    )
+
+
+def _print(namespaces: Mapping[str, Rows], given: _Given) -> None:
+    if given["output"] == "text":
+        _print_table(namespaces)
+        return
+    api, now = _APIS[given["api"]], SystemClock().now()
+    reports: Sequence[dict[str, Any]] = [
+        scanned(api, namespace, rows, None, now=now)
+        for namespace, rows in sorted(namespaces.items())
+    ]
+    if given["output"] == "json":
+        click.echo(json.dumps(reports, indent=2))
+    elif reports:
+        click.echo(yaml.safe_dump_all(reports, sort_keys=False), nl=False)
+
+
+def _print_table(namespaces: Mapping[str, Rows]) -> None:
+    names = ("NAMESPACE", "POLICY", "VALIDATION", "RESULT", "OBJECTS", "FIRST OF THEM")
+    table = Table(*names, box=None, pad_edge=False, header_style="bold")
+    for namespace, rows in sorted(namespaces.items()):
+        for key, row in sorted(rows.items()):
+            strict = f" ({key.enforcement})" if key.enforcement else ""
+            shadow = f" (shadow of {key.shadow_of})" if key.shadow_of else ""
+            first = f"{row.subjects[0].kind} {row.subjects[0].name}" if row.subjects else ""
+            table.add_row(
+                namespace or "-",
+                f"{key.policy}{shadow}",
+                key.validation or "-",
+                f"{key.result}{strict}",
+                str(row.count),
+                first or "-",
+            )
+    Console(width=200, highlight=False).print(table)

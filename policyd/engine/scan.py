@@ -1,0 +1,196 @@
+"""Policies on what exists already: which resources to list, and what to ask of an object.
+
+An object is taken as if it were created now. A policy that concerns updates only is asked as if it
+were sent again as it is; one that concerns neither, or asks who sent the request, is left out.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import msgspec
+
+from policyd.api import kinds
+from policyd.api.admission import (
+    NO_OBJECT,
+    AdmissionRequest,
+    GroupVersionKind,
+    GroupVersionResource,
+    Operation,
+    Rule,
+)
+from policyd.api.meta import Json
+from policyd.cel import Program
+from policyd.engine.compiled import CompiledPolicy
+from policyd.engine.decision import Decision
+from policyd.engine.match import resource_matches
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.report import Key, ReportBook, Subject
+
+NOT_ASKED: Final = "asks who sends the request, which nobody did of what exists"
+"""Why a policy is left out of a scan."""
+
+_USER: Final = re.compile(r"\buserInfo\b")
+
+_NEVER: Final = frozenset({"events", "leases", "endpoints", "endpointslices"})
+"""What changes by the second; a rule must name these to have them scanned."""
+
+
+class Listed(NamedTuple):
+    """A resource that a policy concerns."""
+
+    group: str
+    version: str
+    plural: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An object that exists: what it is, and its JSON with apiVersion and kind."""
+
+    resource: Listed
+    kind: str
+    namespace: str
+    name: str
+    value: Json
+
+    @property
+    def subject(self) -> Subject:
+        """The object, as results name it."""
+        group, version, _ = self.resource
+        api_version = f"{group}/{version}" if group else version
+        return Subject(api_version, self.kind, self.namespace, self.name)
+
+
+class Scan:
+    """One look at what exists, with the policies there were when it began."""
+
+    def __init__(self, policies: PolicySet) -> None:
+        """Take the policies; shadows are asked too."""
+        self._policies = policies
+        known = [*policies.policies, *policies.shadows]
+        self.shadows = {policy.name: policy.shadow_of for policy in policies.shadows}
+        """For each shadow, the policy that it may replace."""
+        self._by_operation: dict[Operation, list[CompiledPolicy]] = {"CREATE": [], "UPDATE": []}
+        left_out: list[CompiledPolicy] = []
+        for policy in known:
+            operation = _operation(policy) if policy.validations else None
+            if operation is not None:
+                asks = asks_for_a_user(policy)
+                (left_out if asks else self._by_operation[operation]).append(policy)
+        self.left_out = tuple(left_out)
+        """Policies that cannot be asked of what exists."""
+        self.policies = tuple(p for chosen in self._by_operation.values() for p in chosen)
+        """Policies that are asked."""
+        self.book = ReportBook()
+        """What they said so far."""
+        for policy in self.left_out:
+            key = Key(policy.name, "", "skip", "", policy.shadow_of)
+            self.book.note("", key, message=NOT_ASKED, subject=None)
+
+    @cached_property
+    def _sets(self) -> Mapping[Operation, tuple[PolicySet, PolicySet]]:
+        """Policies in force, and shadows, by the operation that they are asked about."""
+        around = self._policies.surroundings
+        return {
+            operation: (
+                PolicySet.of([p for p in chosen if not p.shadow_of], around),
+                PolicySet.of([p for p in chosen if p.shadow_of], around),
+            )
+            for operation, chosen in self._by_operation.items()
+        }
+
+    def look_at(self, found: Found) -> list[Decision]:
+        """Ask all policies about an object, and note what they say; return it too."""
+        decisions = []
+        for operation, sets in self._sets.items():
+            request = _request(found, operation)
+            for policies in sets:
+                if policies.may_concern(request, "validate"):
+                    decision = policies.validate(request)
+                    self.book.take(found.subject, decision, shadows=self.shadows)
+                    decisions.append(decision)
+        return decisions
+
+
+def resources_to_list(
+    policies: Iterable[CompiledPolicy], others: Iterable[Listed] = ()
+) -> list[Listed]:
+    """Return the resources that policies concern, one version of each.
+
+    Args:
+        policies: The policies.
+        others: Resources that are not built in, for rules that name no version.
+    """
+    known = [*_built_in(), *others]
+    chosen: dict[tuple[str, str], Listed] = {}
+    for policy in policies:
+        for rule in policy.constraints.resource_rules:
+            for listed in _listed(rule, known):
+                chosen.setdefault((listed.group, listed.plural), listed)
+    return sorted(chosen.values())
+
+
+def asks_for_a_user(policy: CompiledPolicy) -> bool:
+    """Tell whether an expression looks at who sends the request."""
+    if any(name.startswith("authorizer") for name in policy.uses):
+        return True
+    return any(_USER.search(program.source) for program in _programs(policy))
+
+
+def _programs(policy: CompiledPolicy) -> Iterator[Program]:
+    yield from (program for _, program in policy.conditions)
+    yield from policy.variables.values()
+    for validation in policy.validations:
+        yield validation.program
+        if validation.message_program is not None:
+            yield validation.message_program
+
+
+def _operation(policy: CompiledPolicy) -> Operation | None:
+    named = {o for rule in policy.constraints.resource_rules for o in rule.operations}
+    if named & {"CREATE", "*"}:
+        return "CREATE"
+    return "UPDATE" if "UPDATE" in named else None
+
+
+def _built_in() -> Iterator[Listed]:
+    for found in kinds.resources():
+        if {"list", "create"} <= set(found.verbs):
+            yield Listed(found.group, found.version, found.plural)
+
+
+def _listed(rule: Rule, known: Iterable[Listed]) -> Iterator[Listed]:
+    """Yield what a rule names: what is known, and what it spells out itself."""
+    for listed in known:
+        if (
+            {listed.group, "*"} & set(rule.api_groups)
+            and {listed.version, "*"} & set(rule.api_versions)
+            and resource_matches(rule.resources, listed.plural)
+            and (listed.plural in rule.resources or listed.plural not in _NEVER)
+        ):
+            yield listed
+    for group in rule.api_groups:
+        for version in rule.api_versions:
+            for plural in rule.resources:
+                if "*" not in {group, version, plural} and "/" not in plural:
+                    yield Listed(group, version, plural)
+
+
+def _request(found: Found, operation: Operation) -> AdmissionRequest:
+    raw = msgspec.Raw(msgspec.json.encode(found.value))
+    group, version, plural = found.resource
+    own = found.kind == "Namespace" and not group
+    return AdmissionRequest(
+        uid="scan",
+        kind=GroupVersionKind(group=group, version=version, kind=found.kind),
+        resource=GroupVersionResource(group=group, version=version, resource=plural),
+        operation=operation,
+        name=found.name,
+        namespace=found.name if own else found.namespace,
+        object=raw,
+        old_object=raw if operation == "UPDATE" else NO_OBJECT,
+        dry_run=True,
+    )

@@ -1,0 +1,300 @@
+"""Reports: a result for each policy and outcome, however many objects there are."""
+
+import pytest
+
+from policyd.engine.report import (
+    APIS,
+    FORGOTTEN_SECONDS,
+    MOST_NAMED,
+    MOST_RESULTS,
+    Key,
+    ReportBook,
+    Row,
+    Subject,
+    admitted,
+    same_report,
+    scanned,
+)
+from policyd.engine.scan import Found, Listed, Scan, resources_to_list
+from tests.engine.reviews import job, pod, policies, policy
+
+OPEN, WORKING_GROUP = APIS
+NOW = 1_800_000_000.0
+FAIL = Key("p", "v", "fail", "Audit")
+POD = Subject("v1", "Pod", "team-a", "a")
+
+
+def found(obj, plural="pods"):
+    group, _, version = obj["apiVersion"].rpartition("/")
+    metadata = obj["metadata"]
+    return Found(
+        resource=Listed(group, version, plural),
+        kind=obj["kind"],
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        value=obj,
+    )
+
+
+def look(text, obj=None, plural="pods"):
+    """Scan an object, and say what was found: policy, validation, result, enforcement, count."""
+    scan = Scan(policies(text))
+    scan.look_at(found(obj or pod(), plural))
+    return {
+        (namespace, key.policy, key.validation, key.result, key.enforcement): row.count
+        for namespace, rows in scan.book.namespaces.items()
+        for key, row in rows.items()
+    }
+
+
+def demand(expression, more=""):
+    return policy(
+        f'validations: [{{expression: "{expression}", name: v, message: no good}}]\n{more}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(demand("true"), {("team-a", "p", "", "pass", ""): 1}, id="passes"),
+        pytest.param(demand("false"), {("team-a", "p", "v", "fail", "Deny"): 1}, id="fails"),
+        pytest.param(
+            demand("false", "enforcement: Audit"),
+            {("team-a", "p", "v", "fail", "Audit"): 1},
+            id="fails-without-being-refused",
+        ),
+        pytest.param(
+            demand("object.spec.nothing == 1"),
+            {("team-a", "p", "", "error", "Deny"): 1},
+            id="cannot-be-evaluated",
+        ),
+        pytest.param(
+            demand("object.spec.nothing == 1", "failurePolicy: Ignore"),
+            {("team-a", "p", "", "error", ""): 1},
+            id="cannot-be-evaluated-and-is-ignored",
+        ),
+        pytest.param(
+            demand("request.userInfo.username == 'root'"),
+            {("", "p", "", "skip", ""): 0},
+            id="asks-who-it-was",
+        ),
+        pytest.param(
+            demand("authorizer.group('').resource('pods').check('get').allowed()"),
+            {("", "p", "", "skip", ""): 0},
+            id="asks-what-users-may-do",
+        ),
+        pytest.param(
+            demand("false", "matchConditions: [{name: a, expression: 'false'}]"),
+            {},
+            id="does-not-match",
+        ),
+        pytest.param(
+            demand("false", "rollout: [{enforcement: Warn}]"),
+            {("team-a", "p", "v", "fail", "Warn"): 1},
+            id="is-being-rolled-out",
+        ),
+        pytest.param(policy("inject: {queueName: a}"), {}, id="demands-nothing"),
+    ],
+)
+def test_what_exists_is_asked(text, expected):
+    assert look(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        pytest.param("[CREATE]", 1, id="creation"),
+        pytest.param("[UPDATE]", 1, id="update-as-it-is"),
+        pytest.param("[DELETE]", 0, id="deletion-only"),
+        pytest.param("['*']", 1, id="any"),
+    ],
+)
+def test_what_is_asked_depends_on_the_operations(operations, expected):
+    text = demand("request.operation == 'CREATE' || oldObject == object").replace(
+        'operations: ["*"]', f"operations: {operations}"
+    )
+
+    assert sum(look(text).values()) == expected
+
+
+def test_a_shadow_is_reported_beside_the_policy():
+    shadow = policy('shadowOf: p\nvalidations: [{expression: "false", name: v}]', name="p2")
+    scan = Scan(policies(demand("true"), shadow))
+
+    scan.look_at(found(pod()))
+
+    assert set(scan.book.namespaces["team-a"]) == {
+        Key("p", "", "pass", ""),
+        Key("p2", "v", "fail", "", "p"),
+    }
+
+
+def test_a_result_counts_all_objects_and_names_the_first():
+    scan = Scan(policies(demand("false")))
+
+    for number in range(50):
+        scan.look_at(found(pod(name=f"pod-{number}")))
+
+    [row] = scan.book.namespaces["team-a"].values()
+    assert row.count == 50
+    assert [subject.name for subject in row.subjects] == [f"pod-{n}" for n in range(MOST_NAMED)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        pytest.param({"resources": "[pods]"}, [("", "v1", "pods")], id="one"),
+        pytest.param({"resources": "[pods/exec]"}, [], id="subresource"),
+        pytest.param(
+            {"groups": "[batch]", "versions": "['*']", "resources": "[jobs, cronjobs]"},
+            [("batch", "v1", "cronjobs"), ("batch", "v1", "jobs")],
+            id="any-version",
+        ),
+        pytest.param(
+            {"groups": "[example.com]", "versions": "[v1]", "resources": "[widgets]"},
+            [("example.com", "v1", "widgets")],
+            id="custom-and-spelled-out",
+        ),
+        pytest.param(
+            {"groups": "[example.com]", "versions": "['*']", "resources": "[widgets]"},
+            [],
+            id="custom-of-a-version-that-nobody-knows",
+        ),
+        pytest.param(
+            {"groups": "[jobset.x-k8s.io]", "versions": "['*']", "resources": "[jobsets]"},
+            [("jobset.x-k8s.io", "v1alpha2", "jobsets")],
+            id="custom-and-known",
+        ),
+        pytest.param({"resources": "[events]"}, [("", "v1", "events")], id="events-if-named"),
+    ],
+)
+def test_only_what_policies_name_is_listed(rule, expected):
+    fields = {"groups": "['']", "versions": "[v1]"} | rule
+    old = 'apiGroups: ["*"], apiVersions: ["*"], operations: ["*"], resources: ["*"]'
+    new = (
+        f"apiGroups: {fields['groups']}, apiVersions: {fields['versions']}, "
+        f"operations: [CREATE], resources: {fields['resources']}"
+    )
+    asked = policies(demand("true").replace(old, new))
+    known = [Listed("jobset.x-k8s.io", "v1alpha2", "jobsets")]
+
+    assert resources_to_list(asked.policies, known) == expected
+
+
+def test_a_rule_for_everything_lists_no_events():
+    listed = {each.plural for each in resources_to_list(policies(demand("true")).policies)}
+
+    assert {"pods", "jobs", "namespaces"} <= listed
+    assert listed.isdisjoint({"events", "leases", "tokenreviews", "bindings"})
+
+
+def rows(**counts):
+    book = ReportBook()
+    for policy_, count in counts.items():
+        for number in range(count):
+            subject = POD._replace(name=f"{policy_}-{number}")
+            book.note("team-a", FAIL._replace(policy=policy_), message="no", subject=subject)
+    return book.namespaces["team-a"]
+
+
+def test_a_report_in_the_words_of_the_working_group():
+    report = scanned(WORKING_GROUP, "team-a", rows(p=1), None, now=NOW)
+
+    assert report == {
+        "apiVersion": "wgpolicyk8s.io/v1alpha2",
+        "kind": "PolicyReport",
+        "metadata": {
+            "name": "policyd",
+            "namespace": "team-a",
+            "labels": {"app.kubernetes.io/managed-by": "policyd"},
+        },
+        "scope": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
+        "summary": {"pass": 0, "fail": 1, "warn": 0, "error": 0, "skip": 0},
+        "results": [
+            {
+                "source": "policyd",
+                "policy": "p",
+                "rule": "v",
+                "result": "fail",
+                "message": "no",
+                "resources": [
+                    {"apiVersion": "v1", "kind": "Pod", "namespace": "team-a", "name": "p-0"}
+                ],
+                "properties": {"count": "1", "enforcement": "Audit"},
+                "timestamp": {"seconds": int(NOW), "nanos": 0},
+            }
+        ],
+    }
+
+
+def test_a_report_of_the_cluster_belongs_to_no_namespace():
+    report = scanned(OPEN, "", rows(p=1), None, now=NOW)
+
+    assert (report["apiVersion"], report["kind"]) == ("openreports.io/v1alpha1", "ClusterReport")
+    assert "namespace" not in report["metadata"]
+    assert "scope" not in report
+
+
+def test_a_result_keeps_the_moment_since_when_it_is_so():
+    first = scanned(OPEN, "team-a", rows(p=1, q=1), None, now=NOW)
+
+    again = scanned(OPEN, "team-a", rows(p=1, q=1), first, now=NOW + 60)
+    more = scanned(OPEN, "team-a", rows(p=1, q=2), first, now=NOW + 60)
+
+    assert same_report(first, again)
+    assert [r["timestamp"]["seconds"] - NOW for r in more["results"]] == [0, 60]
+    assert not same_report(first, more)
+
+
+def test_what_was_let_through_is_counted_beside_what_was_found():
+    report = scanned(OPEN, "team-a", rows(p=1), None, now=NOW)
+
+    report = admitted(OPEN, "team-a", {FAIL: Row(count=3, message="late")}, report, now=NOW + 1)
+    report = admitted(OPEN, "team-a", {FAIL: Row(count=2, message="later")}, report, now=NOW + 2)
+
+    [result] = report["results"]
+    assert result["properties"] == {"count": "1", "enforcement": "Audit", "admitted": "5"}
+    assert result["message"] == "later"
+    assert report["summary"]["fail"] == 1
+
+
+@pytest.mark.parametrize(
+    ("later", "kept"),
+    [
+        pytest.param(60, True, id="soon"),
+        pytest.param(FORGOTTEN_SECONDS + 60, False, id="a-day-later"),
+    ],
+)
+def test_what_was_only_let_through_is_forgotten_after_a_day(later, kept):
+    report = admitted(OPEN, "team-a", {FAIL: Row(count=3, message="no")}, None, now=NOW)
+
+    report = scanned(OPEN, "team-a", {}, report, now=NOW + later)
+
+    assert (report is not None) == kept
+
+
+def test_a_report_with_nothing_in_it_is_none():
+    assert scanned(OPEN, "team-a", {}, None, now=NOW) is None
+
+
+def test_a_report_is_replaced_only_as_it_was_read():
+    old = {"metadata": {"resourceVersion": "7"}}
+
+    assert scanned(OPEN, "a", rows(p=1), old, now=NOW)["metadata"]["resourceVersion"] == "7"
+
+
+def test_a_report_has_an_end_and_keeps_what_is_wrong():
+    many = {Key(f"p{n:04}", "", "pass", ""): Row(count=1) for n in range(MOST_RESULTS + 50)}
+    failed = {Key("z", "v", "fail", "Deny"): Row(count=1)}
+
+    report = scanned(OPEN, "team-a", many | failed, None, now=NOW)
+
+    assert len(report["results"]) == MOST_RESULTS
+    assert report["results"][-1]["policy"] == "z"
+    assert report["summary"]["pass"] == MOST_RESULTS + 50
+
+
+def test_a_job_and_a_pod_are_both_looked_at():
+    found_of_jobs = look(demand("true"), job(), "jobs")
+
+    assert found_of_jobs == {("team-a", "p", "", "pass", ""): 1}
