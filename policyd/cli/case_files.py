@@ -8,17 +8,29 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from policyd.cli import gatekeeper_suites, kat_suites, kyverno_suites
 from policyd.cli.files import content, load
-from policyd.engine.cases import Outcome, load_cases, run_case, uncovered
+from policyd.engine.cases import (
+    Case,
+    Cases,
+    Outcome,
+    ask_case,
+    load_cases,
+    run_case,
+    run_together,
+    uncovered,
+)
+from policyd.engine.coverage import Branch, BranchCoverage
 from policyd.engine.findings import Finding
 from policyd.engine.kat.layout import FOLDER as TESTS
 from policyd.engine.kyverno.suites import NAME as KYVERNO_TEST
 from policyd.engine.load import Loaded
+from policyd.engine.offline import ObjectError
 from policyd.policy_files import CASES, SUFFIXES, policy_files
 
 _WORTH_A_PROCESS = 40
@@ -34,6 +46,8 @@ class Tested:
     findings: tuple[Finding, ...]
     uncovered: tuple[tuple[str, str], ...] = ()
     """The validations that no case violates: policy, and where the validation stands."""
+    branches: tuple[Branch, ...] = ()
+    """The branches of expressions that no case takes, if that was asked."""
 
     @property
     def passed(self) -> bool:
@@ -63,9 +77,15 @@ def untested(paths: Sequence[Path], tests: Iterable[Path]) -> list[Path]:
     return [f for f in files if f.parent not in tested and suites.isdisjoint(f.parents)]
 
 
-def run_files(files: Sequence[Path], keyword: str) -> Iterator[Tested]:
-    """Run files of tests, many of them in several processes; what comes keeps their order."""
-    run = partial(run_file, keyword=keyword)
+def run_files(files: Sequence[Path], keyword: str, *, branches: bool = False) -> Iterator[Tested]:
+    """Run files of tests, many of them in several processes; what comes keeps their order.
+
+    Args:
+        files: The files, and folders of kat's.
+        keyword: What the names of tests that are run have in them.
+        branches: Whether to look which branches of expressions policyd's own cases take.
+    """
+    run = partial(run_file, keyword=keyword, branches=branches)
     workers = min(os.cpu_count() or 1, len(files))
     if len(files) < _WORTH_A_PROCESS or workers < 2 or not _may_fork():
         yield from map(run, files)
@@ -79,7 +99,7 @@ def _may_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods()
 
 
-def run_file(path: Path, keyword: str) -> Tested:
+def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     """Run the tests of one file whose name has the keyword in it.
 
     Raises:
@@ -89,7 +109,9 @@ def run_file(path: Path, keyword: str) -> Tested:
         outcomes, findings, loaded = kat_suites.run_folder(path, keyword)
         return Tested(path, outcomes, findings, tuple(uncovered(loaded, outcomes)))
     run = _other_layout(path)
-    return _run_own(path, keyword) if run is None else Tested(path, *run(path, keyword))
+    if run is not None:
+        return Tested(path, *run(path, keyword))
+    return _run_own(path, keyword, branches=branches)
 
 
 _Run = Callable[[Path, str], tuple[tuple[Outcome, ...], tuple[Finding, ...]]]
@@ -103,7 +125,7 @@ def _other_layout(path: Path) -> _Run | None:
     return None
 
 
-def _run_own(path: Path, keyword: str) -> Tested:
+def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
     """Run the cases of one file against the policies beside it."""
     cases, findings = load_cases(content(path), str(path))
     loaded = _beside(path)
@@ -115,9 +137,34 @@ def _run_own(path: Path, keyword: str) -> Tested:
         return Tested(path, (), tuple(findings))
     chosen = [case for case in cases.cases if keyword in case.name]
     outcomes = tuple(run_case(case, cases, loaded) for case in chosen)
-    return Tested(path, outcomes, (), tuple(uncovered(loaded, outcomes)))
+    missing = _branches_missing(chosen, cases, loaded) if branches else ()
+    return Tested(path, outcomes, (), tuple(uncovered(loaded, outcomes)), missing)
+
+
+def _branches_missing(chosen: Iterable[Case], cases: Cases, loaded: Loaded) -> tuple[Branch, ...]:
+    coverage = BranchCoverage(loaded.policies)
+    for case in chosen:
+        with suppress(ObjectError):  # the case has failed
+            coverage.note(ask_case(case, cases, loaded))
+    return coverage.missing
 
 
 def _beside(path: Path) -> Loaded:
     files = sorted(path.parent.iterdir())
     return load([str(f) for f in files if f.suffix in SUFFIXES and f.name != path.name])
+
+
+def run_all_together(paths: Sequence[Path], files: Sequence[Path]) -> Iterator[Tested]:
+    """Send the requests of all cases through all policies, and tell of pairs whose order matters.
+
+    Cases of other layouts are left out, as those that find no pair are.
+    """
+    loaded = load([str(path) for path in paths])
+    told: set[str] = set()
+    for file in (file for file in files if file.name == CASES):
+        cases, _ = load_cases(content(file), str(file))
+        outcomes = [run_together(case, cases, loaded) for case in cases.cases] if cases else []
+        new = tuple(each for each in outcomes if not told.issuperset(each.problems))
+        told.update(problem for outcome in new for problem in outcome.problems)
+        if new:
+            yield Tested(file, new, ())

@@ -4,11 +4,11 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import click
 
-from policyd.cli.case_files import Tested, case_files, run_files, untested
+from policyd.cli.case_files import Tested, case_files, run_all_together, run_files, untested
 from policyd.cli.report import as_json, count, show_all
 from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
 from policyd.engine.cases import Outcome
@@ -19,11 +19,27 @@ _MANY = 100
 """Files from which on a bar shows how far they are."""
 
 
+class _Asked(TypedDict):
+    """What is asked besides whether cases go as they say."""
+
+    coverage: bool
+    branches: bool
+    together: bool
+
+
 @click.command("test")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @TEXT_JSON_OR_REPORT
 @click.option("-k", "--keyword", default="", help="Run only the cases whose name has this in it.")
 @click.option("--coverage", is_flag=True, help="Fail if no case violates a validation.")
+@click.option(
+    "--branches",
+    is_flag=True,
+    help="Fail if a part of an expression is never true, or never false.",
+)
+@click.option(
+    "--together", is_flag=True, help="Fail if the order between policies of all folders matters."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Name the cases that pass, too.")
 def command(
     paths: tuple[Path, ...],
@@ -31,7 +47,7 @@ def command(
     keyword: str,
     *,
     verbose: bool,
-    coverage: bool,
+    **asked: Unpack[_Asked],
 ) -> None:
     r"""Run the cases beside the policies in PATHS.
 
@@ -41,7 +57,10 @@ def command(
     object, and what must come of it; an expectation about a request that no policy concerned itself
     with fails, and whatever is changed is sent a second time and must stay as it is.
 
-    A validation that no case violates may refuse nothing at all: --coverage names those.
+    A validation that no case violates may refuse nothing at all: --coverage names those, and
+    --branches what is joined by && and || or decides between two values and never does. Of two
+    policies beside each other that change the same object, the order must not matter unless their
+    priorities differ; --together asks that of all policies in PATHS, as a cluster has them.
 
     Exits with 0 if all pass, 1 if any does not.
 
@@ -67,25 +86,26 @@ def command(
         raise click.UsageError(f"no {CASES} under {', '.join(map(str, paths))}")
     for policy in untested(paths, files):
         click.secho(f"{policy}: no {CASES} beside it", fg="yellow", err=True)
-    tested = list(_run_all(files, keyword))
+    tested = list(_run_all(files, keyword, branches=asked["branches"]))
+    tested += run_all_together(paths, files) if asked["together"] else ()
     if keyword and not any(one.outcomes or one.findings for one in tested):
         raise click.UsageError(f"no case has `{keyword}` in its name")
     if output == "json":
         click.echo(json.dumps(_as_json(tested), indent=2))
     elif output != "text":
-        click.echo(report(output, "test", list(_entries(tested, coverage=coverage))))
+        click.echo(report(output, "test", list(_entries(tested, coverage=asked["coverage"]))))
     else:
         _show(tested, verbose=verbose)
-        for one in tested if coverage else ():
-            _show_uncovered(one)
+        for one in tested:
+            _show_uncovered(one, coverage=asked["coverage"])
     failed = not all(one.passed for one in tested)
-    lacking = coverage and any(one.uncovered for one in tested)
+    lacking = any(one.branches or (asked["coverage"] and one.uncovered) for one in tested)
     sys.exit(1 if failed or lacking else 0)
 
 
-def _run_all(files: Sequence[Path], keyword: str) -> Iterator[Tested]:
+def _run_all(files: Sequence[Path], keyword: str, *, branches: bool) -> Iterator[Tested]:
     """Run the files, with a bar if there are many and somebody looks on."""
-    running = run_files(files, keyword)
+    running = run_files(files, keyword, branches=branches)
     if len(files) < _MANY or not sys.stderr.isatty():
         yield from running
         return
@@ -110,10 +130,18 @@ def _show(tested: Sequence[Tested], *, verbose: bool) -> None:
     click.secho(", ".join(parts), fg="red" if failed or broken else "green")
 
 
-def _show_uncovered(tested: Tested) -> None:
-    for policy, validation in tested.uncovered:
-        message = f"{tested.path}: no case violates `{validation}` of `{policy}`"
-        click.secho(message, fg="yellow", err=True)
+def _show_uncovered(tested: Tested, *, coverage: bool) -> None:
+    for _, message in _uncovered(tested, coverage=coverage):
+        click.secho(f"{tested.path}: {message}", fg="yellow", err=True)
+
+
+def _uncovered(tested: Tested, *, coverage: bool) -> Iterator[tuple[str, str]]:
+    """Yield what must be covered, and what to say as it is not."""
+    for policy, validation in tested.uncovered if coverage else ():
+        what = f"violates `{validation}` of `{policy}`"
+        yield f"a case {what}", f"no case {what}"
+    for branch in tested.branches:
+        yield f"{branch}: not so", str(branch)
 
 
 def _show_failure(path: Path, outcome: Outcome) -> None:
@@ -150,6 +178,9 @@ def _as_json(tested: Sequence[Tested]) -> dict[str, Any]:
         "findings": findings,
         "cases": cases,
         "uncovered": lacking,
+        "branches": [
+            {"file": str(one.path), **branch._asdict()} for one in tested for branch in one.branches
+        ],
     }
 
 
@@ -163,9 +194,7 @@ def _entries(tested: Sequence[Tested], *, coverage: bool) -> Iterator[Entry]:
                 group=str(one.path),
                 findings=tuple(_problems(one.path, outcome)),
             )
-        for policy, validation in one.uncovered if coverage else ():
-            name = f"a case violates `{validation}` of `{policy}`"
-            message = f"no case violates `{validation}` of `{policy}`"
+        for name, message in _uncovered(one, coverage=coverage):
             finding = Finding(source=str(one.path), message=message, rule="coverage")
             yield Entry(name=name, group=str(one.path), findings=(finding,))
 

@@ -5,16 +5,14 @@ passes by accident: an expectation about a request that no policy concerned itse
 whatever is changed must stay the same when it is sent again.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
 
 import msgspec
-import yaml
 
-from policyd.api.admission import Operation, UserInfo
+from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.api.policy import Closed
 from policyd.cel.lib.authorizer import Attributes
@@ -28,8 +26,11 @@ from policyd.engine.offline import (
     ObjectError,
     namespace_lookup,
     offline_set,
+    raw,
     request_for,
 )
+from policyd.engine.ordering import order_matters, yaml_diff
+from policyd.engine.policy_set import PolicySet
 from policyd.engine.schema import Shape, schema_of
 from policyd.engine.surroundings import Authorize
 from policyd.patch.json_patch import apply_json_patch
@@ -142,25 +143,17 @@ def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Findi
 
 def run_case(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
     """Send a case's request through policies, and compare what comes with what should."""
-    labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
-    policy_set = offline_set(
-        loaded, namespace_lookup((), labels), objects=case.params, authorize=_authorize(case)
-    )
-    user = case.user or User(username="someone")
-    circumstances = Circumstances(
-        operation=case.operation,
-        user=UserInfo(username=user.username, groups=user.groups),
-    )
     try:
-        request = request_for(case.object, circumstances, old_object=case.old_object)
+        asked = ask_case(case, cases, loaded)
     except ObjectError as error:
         return Outcome(case, (str(error),))
-    decision = policy_set.review(request)
+    decision = asked.policies.review(asked.request)
     result = apply_json_patch(case.object, decision.operations)
     problems = [*_problems(case.expect, decision)]
     if decision.operations:
-        again = request_for(result, circumstances, old_object=case.old_object)
-        problems += _not_settled(policy_set.mutate(again))
+        again = msgspec.structs.replace(asked.request, object=raw(result))
+        problems += _not_settled(asked.policies.mutate(again))
+        problems += map(str, order_matters(asked.policies, asked.request))
     differing: list[str] = []
     for expected, actual in _compared(case.expect, result):
         lines = difference(expected, actual)
@@ -169,6 +162,43 @@ def run_case(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
             differing += lines
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
     return Outcome(case, tuple(problems), tuple(differing), violated)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request of a case, and the policies that are asked, under its circumstances."""
+
+    request: AdmissionRequest
+    policies: PolicySet
+
+
+def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
+    """Return the request that a case sends, and the policies as they are where it is sent.
+
+    Raises:
+        ObjectError: If the object is none of Kubernetes.
+    """
+    labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
+    policies = offline_set(
+        loaded, namespace_lookup((), labels), objects=case.params, authorize=_authorize(case)
+    )
+    user = case.user or User(username="someone")
+    circumstances = Circumstances(
+        operation=case.operation,
+        user=UserInfo(username=user.username, groups=user.groups),
+    )
+    return Asked(request_for(case.object, circumstances, old_object=case.old_object), policies)
+
+
+def run_together(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
+    """Send a case's request through all policies there are: does their order matter?"""
+    try:
+        asked = ask_case(case, cases, loaded)
+    except ObjectError as error:
+        return Outcome(case, (str(error),))
+    found = list(order_matters(asked.policies, asked.request))
+    lines = [line for each in found for line in each.difference]
+    return Outcome(case, tuple(map(str, found)), tuple(lines))
 
 
 def uncovered(loaded: Loaded, outcomes: Iterable[Outcome]) -> list[tuple[str, str]]:
@@ -248,10 +278,7 @@ def _part(actual: Json, expected: Json) -> Json:
 
 def difference(expected: Json, actual: Json) -> list[str]:
     """Return a unified diff of two objects as YAML, empty if they are the same."""
-    if expected == actual:
-        return []
-    wanted, came = (yaml.safe_dump(value).splitlines() for value in (expected, actual))
-    return list(difflib.unified_diff(wanted, came, "expected", "actual", lineterm=""))
+    return [] if expected == actual else yaml_diff(expected, actual, "expected", "actual")
 
 
 def without_empty(value: Json) -> Any:  # noqa: ANN401 - what is left of a value

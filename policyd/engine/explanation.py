@@ -14,16 +14,9 @@ from policyd.api.admission import AdmissionRequest
 from policyd.cel import Budget, CelCompileError, CelError, Environment, Program
 from policyd.cel.explain import Explanation, Outcome, explain
 from policyd.cel.spans import NOTHING as FREE
-from policyd.engine.compiled import MUTATING, OWN, VALIDATING, CompiledPolicy
+from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.decision import Decision
-from policyd.engine.dialects import (
-    DEFAULT_DIALECT,
-    Dialect,
-    Places,
-    kyverno_places,
-    native_places,
-    own_places,
-)
+from policyd.engine.dialects import DEFAULT_DIALECT, Dialect, Places
 from policyd.engine.evaluate import (
     Invocation,
     Match,
@@ -38,6 +31,7 @@ from policyd.engine.exceptions import NOTHING
 from policyd.engine.facts import Facts, View
 from policyd.engine.findings import field_path
 from policyd.engine.mutation import mutate
+from policyd.engine.places import places_for
 from policyd.engine.policy_set import PolicySet, is_exempt
 from policyd.engine.rollout import Staged, stage
 from policyd.engine.validation import match_for, validate
@@ -191,20 +185,13 @@ def _explain(
 def _all_seen(
     policy: CompiledPolicy, facts: Facts, phase: Phase, dialect: Dialect
 ) -> Iterator[Seen]:
-    places = _places(policy, dialect)
+    places = places_for(policy, dialect)
     for invocation in invocations(policy, facts):
         for view in views_of(policy, facts):
             try:
                 yield _seen(invocation, view, facts, phase, places)
             except CATCHABLE:  # the decision says why
                 continue
-
-
-def _places(policy: CompiledPolicy, dialect: Dialect) -> Places:
-    of = {OWN: own_places, VALIDATING: native_places, MUTATING: native_places}
-    places = of.get(policy.kind, kyverno_places)(dialect, policy.policy.spec.param_kind is not None)
-    types = {name: program.result_type for name, program in policy.variables.items()}
-    return places.with_variables(types)
 
 
 def _seen(invocation: Invocation, view: View, facts: Facts, phase: Phase, places: Places) -> Seen:

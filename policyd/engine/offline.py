@@ -82,8 +82,8 @@ def request_for(
         name=str(name),
         namespace=str(namespace),
         user_info=circumstances.user,
-        object=NO_OBJECT if deleted else _raw(obj),
-        old_object=_raw(obj if deleted and old_object is None else old_object),
+        object=NO_OBJECT if deleted else raw(obj),
+        old_object=raw(obj if deleted and old_object is None else old_object),
         dry_run=True,
     )
 
@@ -165,5 +165,6 @@ def _resource(obj: Json, kind: GroupVersionKind) -> tuple[GroupVersionResource, 
     return resource, namespaced
 
 
-def _raw(obj: Json) -> msgspec.Raw:
+def raw(obj: Json) -> msgspec.Raw:
+    """Return an object as a request carries it; nothing if there is none."""
     return NO_OBJECT if obj is None else msgspec.Raw(msgspec.json.encode(obj))

@@ -1,0 +1,21 @@
+"""The environments of a compiled policy's expressions, its variables with their types."""
+
+from policyd.engine.compiled import MUTATING, OWN, VALIDATING, CompiledPolicy
+from policyd.engine.dialects import (
+    DEFAULT_DIALECT,
+    Dialect,
+    Places,
+    kyverno_places,
+    native_places,
+    own_places,
+)
+
+_OF = {OWN: own_places, VALIDATING: native_places, MUTATING: native_places}
+
+
+def places_for(policy: CompiledPolicy, dialect: Dialect = DEFAULT_DIALECT) -> Places:
+    """Return the environments that a policy's expressions were compiled in."""
+    make = _OF.get(policy.kind, kyverno_places)
+    places = make(dialect, policy.policy.spec.param_kind is not None)
+    types = {name: program.result_type for name, program in policy.variables.items()}
+    return places.with_variables(types)
