@@ -202,9 +202,10 @@ class State:
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
                     self._requeue(action)
-        for name in [self.reserved[key] for key in self.reserved if key not in plan.reserved]:
-            self.wake(name)
-        self.reserved = plan.reserved
+        if self.reserved != plan.reserved:
+            for _, name in self.reserved.items() ^ plan.reserved.items():
+                self.wake(name)
+            self.reserved = plan.reserved
 
     def spare(self, key: str) -> None:
         """Take notice that a preemption could not be written down: it may be tried again."""

@@ -71,7 +71,8 @@ class CycleLoop:
         state = self._cache.state
         state.now = self._pace.clock.now()
         plan = plan_cycle(state)
-        if not plan.actions:
+        reserves = plan.reserved != state.reserved
+        if not plan.actions and not reserves:
             return False
         state.commit(plan)
         for action in plan.actions:
@@ -80,7 +81,7 @@ class CycleLoop:
         self._metrics.cycle(admitted=admitted)
         if admitted:
             self._wait = 0.0
-        return plan.goes_on
+        return plan.goes_on or reserves
 
     def _pause(self) -> float:
         pause = self._wait

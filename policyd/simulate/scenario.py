@@ -121,6 +121,7 @@ class Simulation:
         """Run cycles until nobody is admitted, preempted or put aside any more."""
         for _ in range(MOST_CYCLES):
             plan = plan_cycle(self.state)
+            reserves = plan.reserved != self.state.reserved
             self.state.commit(plan)
             for action in plan.actions:
                 self._carry_out(action)
@@ -128,7 +129,7 @@ class Simulation:
                 yield Step(at=self.now, number=next(self._cycles), ended=ended, plan=plan)
             ended = ()
             stopped = any(isinstance(action, Preempt | Evict) for action in plan.actions)
-            if not plan.goes_on and not stopped:
+            if not (plan.goes_on or reserves or stopped):
                 return
 
     def _carry_out(self, action: Action) -> None:
