@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from policyd.alloc.flavor import LabelRequirement, Taint, Term
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import (
     NODE_NAME_FIELD,
@@ -21,6 +20,7 @@ from policyd.api.pods import NodeSelectorTerm, PodSpec
 from policyd.controller.conversion import tolerations
 from policyd.jobs.places import takes_room
 from policyd.jobs.pods import Pod
+from policyd.node_rules import LabelRequirement, Taint, Term
 
 
 def node_spec(node: Node) -> NodeSpec:
@@ -51,6 +51,14 @@ def put_pod(nodes: Nodes, pod: Pod) -> str:
 def is_single_pod(owners: Sequence[OwnerReference]) -> bool:
     """Tell from the owners of a workload whether it stands for one pod that already exists."""
     return [(owner.api_version, owner.kind) for owner in owners] == [("v1", "Pod")]
+
+
+def asks_for_place(pod_set: kueue.PodSet) -> bool:
+    """Tell whether a pod set asks to be placed by a topology."""
+    asked = pod_set.topology_request
+    return asked is not None and bool(
+        asked.required or asked.preferred or asked.unconstrained or _slices(asked)
+    )
 
 
 def topology_request(

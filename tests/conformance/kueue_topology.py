@@ -154,11 +154,11 @@ def _without_nothing(result):
 
 def _told(outcome):
     if isinstance(outcome, TopologyAssignment):
-        return {"TopologyAssignment": _written(outcome)}
+        return {"TopologyAssignment": written(outcome)}
     return {"FailureReason": outcome.text}
 
 
-def _written(assignment):
+def written(assignment):
     written = {"Levels": list(assignment.levels)}
     domains = [{"Values": list(v), "Count": n} for v, n in assignment.domains]
     return {**written, "Domains": domains} if domains else written

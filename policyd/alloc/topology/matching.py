@@ -6,7 +6,7 @@ from policyd.alloc.topology.changes import UNREAD, Mark
 from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import NODE_NAME_FIELD, NodeSpec
 from policyd.alloc.value import Value
-from policyd.node_rules import Taint, Term, Toleration
+from policyd.node_rules import Taint, Term, Toleration, untolerated
 
 
 class NodeNeeds(Value, frozen=True):
@@ -18,18 +18,15 @@ class NodeNeeds(Value, frozen=True):
 
     def obstacle(self, node: NodeSpec) -> str:
         """Return what keeps the pods from a node, in Kueue's words; "" if nothing does."""
-        for taint in node.taints:
-            if taint.effect in {"NoSchedule", "NoExecute"} and not self._tolerates(taint):
-                return f'taint "{_written(taint)}"'
+        taint = untolerated(node.taints, self.tolerations)
+        if taint is not None:
+            return f'taint "{_written(taint)}"'
         labels = node.labels
         if any(labels.get(key) != value for key, value in self.selector):
             return "nodeSelector"
         if self.affinity and not any(meets(node, term) for term in self.affinity):
             return "affinity"
         return ""
-
-    def _tolerates(self, taint: Taint) -> bool:
-        return any(toleration.tolerates(taint) for toleration in self.tolerations)
 
 
 def meets(node: NodeSpec, term: Term) -> bool:

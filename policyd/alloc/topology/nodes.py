@@ -30,6 +30,7 @@ class Nodes:
     Attributes:
         trees: Topologies by the flavor they are of.
         counts: What was counted of each of them.
+        taken: What pods that no topology placed take, by node and resource.
         held: What is held, by workload.
     """
 
@@ -37,11 +38,11 @@ class Nodes:
         """Start without nodes; see whether flavors of the same nodes know of each other's usage."""
         self.trees: dict[str, TopologyTree] = {}
         self.counts: dict[str, CountCache] = {}
+        self.taken: dict[str, dict[str, int]] = {}
         self.held: dict[str, tuple[Holding, ...]] = {}
         self._overlapping = overlapping
         self._offers: dict[str, Offer] = {}
         self._pods: dict[str, Pod] = {}
-        self._taken: dict[str, dict[str, int]] = {}
         self._ledgers: dict[tuple[str, bool], Ledger] = {}
         self._log: dict[str, tuple[Holding, ...]] | None = None
 
@@ -51,7 +52,7 @@ class Nodes:
         if before is not None and before.node == node:
             return
         amounts = dict(node.allocatable)
-        for resource, amount in self._taken.get(node.name, {}).items():
+        for resource, amount in self.taken.get(node.name, {}).items():
             amounts[resource] = amounts.get(resource, 0) - amount
         offer = self._offers[node.name] = Offer(node, amounts)
         for tree in self.trees.values():
@@ -84,10 +85,6 @@ class Nodes:
             return ""
         self._take(pod, -1)
         return pod.node
-
-    def taken(self, node: str) -> dict[str, int]:
-        """Return what pods that no topology placed take of a node."""
-        return {name: amount for name, amount in self._taken.get(node, {}).items() if amount}
 
     def put_flavor(self, flavor: FlavorSpec, levels: Sequence[str]) -> None:
         """Add a flavor with a topology of `levels`, the coarsest first, or change it."""
@@ -184,14 +181,14 @@ class Nodes:
         return found
 
     def _take(self, pod: Pod, sign: int) -> None:
-        taken = self._taken.setdefault(pod.node, {})
+        taken = self.taken.setdefault(pod.node, {})
         offer = self._offers.get(pod.node)
         for resource, amount in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + sign * amount
             if offer is not None:
                 offer.amounts[resource] = offer.amounts.get(resource, 0) - sign * amount
         if not taken[PODS]:
-            del self._taken[pod.node]
+            del self.taken[pod.node]
         for tree in self.trees.values():
             tree.offer_more(pod.node, pod.requests, -sign)
 
