@@ -163,6 +163,33 @@ ADAPTERS: tuple[Adapter, ...] = (
         "*util-tas__TestV1Beta2FromInternal*",
         "kueue_topology_encoding:run_encoding",
     ),
+    Adapter(
+        "kueue-topology", "*__TestCompareDomainLevel*", "kueue_topology_parts:run_order_of_values"
+    ),
+    Adapter("kueue-topology", "*__TestCountPodsInAssignment", "kueue_topology_parts:run_count"),
+    Adapter("kueue-topology", "*__TestFindBestDomains*", "kueue_topology_parts:run_balance"),
+    Adapter("kueue-topology", "*__TestFindTopologyAssignments*", "kueue_topology:run_assignments"),
+    Adapter("kueue-topology", "*__TestFreeCapacityPerDomain", "kueue_topology_parts:run_closures"),
+    Adapter("kueue-topology", "*__TestHasLevel", "kueue_topology_parts:run_levels"),
+    Adapter("kueue-topology", "*__TestIsTopologyAssignmentStale", "kueue_topology_parts:run_stale"),
+    Adapter("kueue-topology", "*__TestMergeTopologyAssign*", "kueue_topology_parts:run_merge"),
+    Adapter("kueue-topology", "*__TestNonTasUsageCache*", "kueue_topology_parts:run_pods"),
+    Adapter(
+        "kueue-topology",
+        "*DomainsBalancedStableTieBreak",
+        "kueue_topology_parts:run_shares_of_equals",
+    ),
+    Adapter("kueue-topology", "*__TestPlaceSlicesOnDomains*", "kueue_topology_parts:run_shares"),
+    Adapter(
+        "kueue-topology", "*SetToFitStableTieBreak", "kueue_topology_parts:run_fewest_of_equals"
+    ),
+    Adapter("kueue-topology", "*__TestSelectOptimalDomain*", "kueue_topology_parts:run_fewest"),
+    Adapter("kueue-topology", "*__TestSortedDomains", "kueue_topology_parts:run_order"),
+    Adapter(
+        "kueue-topology", "*__TestSortedDomainsWithLeader", "kueue_topology_parts:run_leading_order"
+    ),
+    Adapter("kueue-topology", "*__TestTASFlavorCache*", "kueue_topology_parts:run_usage"),
+    Adapter("kueue-topology", "*__TestTruncateAssignment", "kueue_topology_parts:run_truncation"),
     Adapter("kueue-topology", "*controller-tas__TestNodeF*", "kueue_topology_pods:run_failures"),
     Adapter("kueue-topology", "*controller-tas__TestGetW*", "kueue_topology_pods:run_failures"),
     Adapter("kueue-topology", "*controller-tas__TestReconcile", "kueue_topology_pods:run_ungating"),
