@@ -155,7 +155,7 @@ class _Cycle:
 
     def _awaits_pods(self) -> bool:
         started = any(isinstance(action, Admit) for action in self.actions)
-        return started or self._state.awaits_pods()
+        return started or self._state.register.awaits_pods()
 
     def _preempt_if_it_helps(self, entry: Entry) -> None:
         assignment = entry.assignment

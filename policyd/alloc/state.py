@@ -7,7 +7,6 @@ parked workloads of the whole tree.
 
 from collections.abc import Iterator, Mapping
 
-from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.hierarchy import Node, descendants
@@ -17,10 +16,11 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
+from policyd.alloc.register import Register
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
-from policyd.alloc.usage_ledger import UsageLedger, nanos
-from policyd.alloc.workload import Admission, Workload
+from policyd.alloc.usage_ledger import UsageLedger
+from policyd.alloc.workload import Workload
 
 
 class State:
@@ -29,6 +29,7 @@ class State:
     Attributes:
         settings: What the administrator set for all queues.
         tree: Quota and usage.
+        register: Who waits and who holds quota, by ClusterQueue.
         flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
         opted: Those that want something beyond Kueue's rules.
@@ -44,16 +45,16 @@ class State:
         self.settings = settings
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
-        self.queues: dict[str, ClusterQueue] = {}
         self.opted: dict[str, ClusterQueue] = {}
-        self.reserved: Mapping[str, str] = {}
         sharing = settings.admission_fair_sharing
         self.ledger = None if sharing is None else UsageLedger(sharing)
         self.local_usage = {} if self.ledger is None else self.ledger.usage
         self.now = 0.0
         self.revision = 0
         self.cycle = 0
-        self._queue_of: dict[str, str] = {}
+        self.register = Register(self.tree, self.ledger, self._left)
+        self.reserved: Mapping[str, str] = {}
+        self.queues = self.register.queues
         self._outdated: dict[str, ClusterQueue] = {}
         self._stirred: dict[int, Node] = {}
 
@@ -87,7 +88,7 @@ class State:
 
     def put_queue(self, spec: QueueSpec) -> None:
         """Add or change a ClusterQueue."""
-        queue = self._queue(spec.name)
+        queue = self.register.queue(spec.name)
         if queue.spec == spec:
             return
         self._stir(queue.node)
@@ -101,7 +102,7 @@ class State:
         self._outdated[queue.name] = queue
         if missing:
             for holding in queue.holdings.values():
-                self._charge(node, holding)
+                self.register.charge(node, holding)
 
     def remove_queue(self, name: str) -> None:
         """Remove a ClusterQueue. Its workloads stay, and wait for it to come back."""
@@ -114,7 +115,7 @@ class State:
         self._opt_in(queue, NO_OPT_INS)
         for holding in queue.holdings.values():
             holding.charges = {}
-        self._drop_if_idle(queue)
+        self.register.drop_if_idle(queue)
 
     def put_workload(self, workload: Workload) -> None:
         """Add a workload, or take notice of its change.
@@ -124,15 +125,15 @@ class State:
         """
         self.revision += 1
         if workload.admission is None:
-            self._put_pending(workload)
+            self.register.put_pending(workload)
         else:
-            self._put_holding(workload, workload.admission)
+            self.register.put_holding(workload, workload.admission, now=self.now)
 
     def remove_workload(self, key: str) -> None:
         """Forget a workload: it is gone, finished, or not to be queued."""
-        if key in self._queue_of:
+        if key in self.register:
             self.revision += 1
-            self._leave(key)
+            self.register.leave(key)
 
     def retract(self, key: str) -> None:
         """Take back an admission that could not be written down; the workload is pending again.
@@ -151,28 +152,11 @@ class State:
 
     def holding(self, key: str) -> Holding | None:
         """Return the quota a workload holds; None if it holds none."""
-        name = self._queue_of.get(key)
-        return None if name is None else self.queues[name].holdings.get(key)
+        return self.register.holding(key)
 
     def using(self, flavor: str) -> list[ClusterQueue]:
         """Return the queues that have quota for a flavor."""
         return [q for q in self.queues.values() if q.spec is not None and flavor in q.spec.flavors]
-
-    def awaits_pods(self) -> bool:
-        """Tell whether somebody holds quota whose pods are not ready."""
-        return any(not holding.workload.ready for holding in self._holdings())
-
-    def _holdings(self) -> Iterator[Holding]:
-        return (each for queue in self.queues.values() for each in queue.holdings.values())
-
-    def usage_of(self, local_queue: str) -> dict[str, int]:
-        """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
-        used = (
-            holding.admission.totals()
-            for holding in self._holdings()
-            if holding.workload.local_queue == local_queue and holding.workload.admitted
-        )
-        return nanos(total_of(*used))
 
     # What is decided.
 
@@ -197,7 +181,7 @@ class State:
         for action in plan.actions:
             match action:
                 case Admit():
-                    self._assume(action)
+                    self.register.assume(action, now=self.now)
                 case Preempt() | Evict():
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
@@ -241,87 +225,6 @@ class State:
         strict = queue.spec is not None and queue.spec.strict
         queue.pending.requeue(action, strict=strict, equivalents=equivalents)
 
-    def _assume(self, action: Admit) -> None:
-        workload = action.workload
-        queue = self.queues[workload.cluster_queue]
-        queue.pending.remove(workload.key)
-        holding = Holding(workload, action.admission, assumed=True)
-        queue.holdings[workload.key] = holding
-        if self.ledger is not None and queue.spec is not None and queue.spec.by_usage:
-            used = nanos(action.admission.totals())
-            self.ledger.push(workload.local_queue, workload.key, used, self.now)
-        if workload.replaces and self.holding(workload.replaces) and queue.node is not None:
-            self._leave(workload.replaces)
-            self._charge(queue.node, holding)
-            return
-        holding.charges = action.charges
-        self.tree.charge(action.charges)
-
-    def _put_pending(self, workload: Workload) -> None:
-        key, name = workload.key, workload.cluster_queue
-        known = self._queue_of.get(key)
-        if known is not None:
-            holding = self.queues[known].holdings.get(key)
-            if holding is not None and holding.assumed:
-                return
-            if holding is not None or known != name:
-                self._leave(key)
-        self._queue_of[key] = name
-        self._queue(name).pending.put(workload)
-
-    def _put_holding(self, workload: Workload, admission: Admission) -> None:
-        key, name = workload.key, admission.cluster_queue
-        known = self._queue_of.get(key)
-        if known is not None:
-            old = self.queues[known].holdings.get(key)
-            if old is not None and old.admission == admission:
-                old.workload, old.assumed, old.preempted = workload, False, False
-                self.tree.touch(self.tree.hierarchy.queues.get(name))
-                self._settle_usage(workload)
-                return
-            self._leave(key)
-        queue = self._queue(name)
-        self._queue_of[key] = name
-        holding = queue.holdings[key] = Holding(workload, admission, assumed=False)
-        if queue.node is not None:
-            self._charge(queue.node, holding)
-
-    def _settle_usage(self, workload: Workload) -> None:
-        ledger, local_queue = self.ledger, workload.local_queue
-        if ledger is not None and workload.admitted and ledger.awaits(local_queue, workload.key):
-            ledger.settle(local_queue, workload.key, self.usage_of(local_queue), self.now)
-
-    def _leave(self, key: str) -> None:
-        queue = self.queues[self._queue_of.pop(key)]
-        queue.pending.remove(key)
-        if key in self.reserved:
-            self._stir(queue.node)
-        holding = queue.holdings.pop(key, None)
-        if holding is not None and self.ledger is not None:
-            self.ledger.drop(holding.workload.local_queue, key)
-        if holding is not None and queue.node is not None:
-            self.tree.refresh()
-            self.tree.release(holding.charges)
-            queue.node.generation += 1
-            self._stir(queue.node)
-        self._drop_if_idle(queue)
-
-    def _charge(self, node: Node, holding: Holding) -> None:
-        tree, usage = self.tree, holding.admission.usage()
-        tree.refresh()
-        holding.charges = {tree.cell(node, names): amount for names, amount in usage.items()}
-        tree.charge(holding.charges)
-
-    def _queue(self, name: str) -> ClusterQueue:
-        queue = self.queues.get(name)
-        if queue is None:
-            queue = self.queues[name] = ClusterQueue(name)
-        return queue
-
-    def _drop_if_idle(self, queue: ClusterQueue) -> None:
-        if queue.spec is None and not queue.pending and not queue.holdings:
-            del self.queues[queue.name]
-
     def _opt_in(self, queue: ClusterQueue, wants: OptIns) -> None:
         queue.pending.keep_first(wanted=wants.reserve_seconds is not None)
         if wants is NO_OPT_INS:
@@ -334,6 +237,10 @@ class State:
         for queue in self.using(name):
             self._outdated[queue.name] = queue
             self._stir(queue.node)
+
+    def _left(self, key: str, node: Node | None, freed: bool) -> None:  # noqa: FBT001 - a callback
+        if freed or key in self.reserved:
+            self._stir(node)
 
     def _stir(self, node: Node | None) -> None:
         self.revision += 1

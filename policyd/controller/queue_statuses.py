@@ -89,7 +89,7 @@ class QueueStatuses:
         for queue in self._cache.mirrors.local_queues:
             if state.ledger is not None and self._by_usage(queue):
                 key = queue.metadata.key
-                state.ledger.sample(key, state.usage_of(key), now)
+                state.ledger.sample(key, state.register.usage_of(key), now)
                 self.note(key)
                 self._cache.ears.schedule()
 

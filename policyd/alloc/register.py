@@ -1,0 +1,148 @@
+"""Who waits in which ClusterQueue, and who holds its quota."""
+
+from collections.abc import Callable, Iterator
+
+from policyd.alloc.amount import total_of
+from policyd.alloc.cluster_queue import ClusterQueue, Holding
+from policyd.alloc.hierarchy import Node
+from policyd.alloc.plan import Admit
+from policyd.alloc.quota import QuotaTree
+from policyd.alloc.usage_ledger import UsageLedger, nanos
+from policyd.alloc.workload import Admission, Workload
+
+
+class Register:
+    """Workloads by ClusterQueue; what they hold is charged to the tree.
+
+    Attributes:
+        queues: ClusterQueues by name, those included that only workloads know of.
+    """
+
+    def __init__(
+        self,
+        tree: QuotaTree,
+        ledger: UsageLedger | None,
+        left: Callable[[str, Node | None, bool], None],
+    ) -> None:
+        """Begin with no workloads.
+
+        Args:
+            tree: Where quota is charged.
+            ledger: What LocalQueues used in the past; None where that orders nobody.
+            left: Told of who leaves a queue: the key, the queue, and whether quota became free.
+        """
+        self.queues: dict[str, ClusterQueue] = {}
+        self._tree = tree
+        self._ledger = ledger
+        self._left = left
+        self._queue_of: dict[str, str] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._queue_of
+
+    def holding(self, key: str) -> Holding | None:
+        """Return the quota a workload holds; None if it holds none."""
+        name = self._queue_of.get(key)
+        return None if name is None else self.queues[name].holdings.get(key)
+
+    def queue(self, name: str) -> ClusterQueue:
+        """Return a ClusterQueue; one that nobody knew of is made."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = ClusterQueue(name)
+        return queue
+
+    def drop_if_idle(self, queue: ClusterQueue) -> None:
+        """Forget a ClusterQueue that is no more, and of which no workload knows."""
+        if queue.spec is None and not queue.pending and not queue.holdings:
+            del self.queues[queue.name]
+
+    def assume(self, action: Admit, *, now: float) -> None:
+        """Let a workload that waited hold what a plan gives it."""
+        workload = action.workload
+        queue = self.queues[workload.cluster_queue]
+        queue.pending.remove(workload.key)
+        holding = Holding(workload, action.admission, assumed=True)
+        queue.holdings[workload.key] = holding
+        if self._ledger is not None and queue.spec is not None and queue.spec.by_usage:
+            used = nanos(action.admission.totals())
+            self._ledger.push(workload.local_queue, workload.key, used, now)
+        if workload.replaces and self.holding(workload.replaces) and queue.node is not None:
+            self.leave(workload.replaces)
+            self.charge(queue.node, holding)
+            return
+        holding.charges = action.charges
+        self._tree.charge(action.charges)
+
+    def put_pending(self, workload: Workload) -> None:
+        """Let a workload wait, unless what it holds is only assumed, and this an older view."""
+        key, name = workload.key, workload.cluster_queue
+        known = self._queue_of.get(key)
+        if known is not None:
+            holding = self.queues[known].holdings.get(key)
+            if holding is not None and holding.assumed:
+                return
+            if holding is not None or known != name:
+                self.leave(key)
+        self._queue_of[key] = name
+        self.queue(name).pending.put(workload)
+
+    def put_holding(self, workload: Workload, admission: Admission, *, now: float) -> None:
+        """Let a workload hold quota."""
+        key, name = workload.key, admission.cluster_queue
+        known = self._queue_of.get(key)
+        if known is not None:
+            old = self.queues[known].holdings.get(key)
+            if old is not None and old.admission == admission:
+                old.workload, old.assumed, old.preempted = workload, False, False
+                self._tree.touch(self._tree.hierarchy.queues.get(name))
+                self._settle_usage(workload, now)
+                return
+            self.leave(key)
+        queue = self.queue(name)
+        self._queue_of[key] = name
+        holding = queue.holdings[key] = Holding(workload, admission, assumed=False)
+        if queue.node is not None:
+            self.charge(queue.node, holding)
+
+    def leave(self, key: str) -> None:
+        """Forget a workload that is known."""
+        queue = self.queues[self._queue_of.pop(key)]
+        queue.pending.remove(key)
+        holding, node = queue.holdings.pop(key, None), queue.node
+        if holding is not None and self._ledger is not None:
+            self._ledger.drop(holding.workload.local_queue, key)
+        if holding is not None and node is not None:
+            self._tree.refresh()
+            self._tree.release(holding.charges)
+            node.generation += 1
+        self._left(key, node, holding is not None)
+        self.drop_if_idle(queue)
+
+    def charge(self, node: Node, holding: Holding) -> None:
+        """Charge to a queue's node what somebody holds there."""
+        tree, usage = self._tree, holding.admission.usage()
+        tree.refresh()
+        holding.charges = {tree.cell(node, names): amount for names, amount in usage.items()}
+        tree.charge(holding.charges)
+
+    def awaits_pods(self) -> bool:
+        """Tell whether somebody holds quota whose pods are not ready."""
+        return any(not holding.workload.ready for holding in self._holdings())
+
+    def usage_of(self, local_queue: str) -> dict[str, int]:
+        """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
+        used = (
+            holding.admission.totals()
+            for holding in self._holdings()
+            if holding.workload.local_queue == local_queue and holding.workload.admitted
+        )
+        return nanos(total_of(*used))
+
+    def _settle_usage(self, workload: Workload, now: float) -> None:
+        ledger, local_queue = self._ledger, workload.local_queue
+        if ledger is not None and workload.admitted and ledger.awaits(local_queue, workload.key):
+            ledger.settle(local_queue, workload.key, self.usage_of(local_queue), now)
+
+    def _holdings(self) -> Iterator[Holding]:
+        return (each for queue in self.queues.values() for each in queue.holdings.values())
