@@ -11,9 +11,10 @@ from typing import Any, Literal
 import click
 
 from policyd.cli.configuring import CONFIG, configured
+from policyd.cli.scanning import scan_what_exists
 from policyd.config import environment
 from policyd.controller.health import serve_health
-from policyd.controller.run import ControllerSettings, Health, run_controller
+from policyd.controller.run import Controller, ControllerSettings, Health
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
@@ -33,6 +34,8 @@ class Options:
     workers: int
     health_host: str
     health_port: int | None
+    reports: bool
+    policies: tuple[str, ...]
 
 
 @click.command("controller")
@@ -51,6 +54,17 @@ class Options:
 @click.option("--workers", default=16, show_default=True, help="Objects reconciled at a time.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for probes.")
 @click.option("--health-port", type=int, help="Port of /livez, /readyz and /metrics.  [not served]")
+@click.option(
+    "--reports",
+    is_flag=True,
+    help="Scan what exists, and write PolicyReports of what policies say.",
+)
+@click.option(
+    "--policies",
+    multiple=True,
+    metavar="PATH",
+    help="Policies to scan with, beside those of the API server; may be repeated.",
+)
 @click.option(
     "--log-format", type=click.Choice(["json", "lines"]), default="json", show_default=True
 )
@@ -83,9 +97,20 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
             await stack.enter_async_context(served)
         async with asyncio.TaskGroup() as group:
             settings = controller_settings(options, connection, queueing)
-            controller = group.create_task(run_controller(client, settings, health=health))
+            controller = Controller(client, settings, health=health)
+            tasks = [group.create_task(controller.run())]
+            if options.reports:
+                scans = scan_what_exists(
+                    client,
+                    policies=options.policies,
+                    namespace=settings.namespace,
+                    leading=controller.leading,
+                    registry=health.metrics.registry,
+                )
+                tasks.append(group.create_task(scans))
             await stop.wait()
-            controller.cancel()
+            for task in tasks:
+                task.cancel()
 
 
 def controller_settings(

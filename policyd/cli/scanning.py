@@ -1,0 +1,52 @@
+"""Background scans beside the controller, with the policies that the webhooks have."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+from prometheus_client import CollectorRegistry
+
+from policyd.config import Settings
+from policyd.controller.reports import Reports
+from policyd.controller.scanning import ScanMetrics, Scanner, ScanSettings
+from policyd.kube.client import Client
+from webhooks.registration import EXEMPT_NAMESPACES
+from webhooks.shared import Door
+from webhooks.sources import read_policies
+
+
+async def scan_what_exists(
+    client: Client,
+    *,
+    policies: tuple[str, ...],
+    namespace: str,
+    leading: Callable[[], bool],
+    registry: CollectorRegistry,
+) -> NoReturn:
+    """Scan until cancelled, while this process leads.
+
+    Args:
+        client: The API server.
+        policies: Files and folders of policies, beside those of the API server.
+        namespace: Our own, which is left out.
+        leading: Tells whether this process may write.
+        registry: Where scans are counted.
+    """
+    door = Door(settings=Settings(policies=policies, from_cluster=True), client=client)
+    async with asyncio.TaskGroup() as group:
+
+        def start(work: Coroutine[Any, Any, NoReturn]) -> None:
+            group.create_task(work)
+
+        known = await read_policies(door, start)
+        scanner = Scanner(
+            client,
+            Reports(client),
+            policies=lambda: known.in_force,
+            leading=leading,
+            metrics=ScanMetrics(registry),
+            settings=ScanSettings(exempt=frozenset({*EXEMPT_NAMESPACES, namespace})),
+        )
+        scanner.changed = door.policies_changed
+        group.create_task(scanner.run())
+    raise AssertionError("scans end only when they are cancelled")
