@@ -1,5 +1,6 @@
 """Which domains pods go to: the level, the domains of it, and then down to the lowest level."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -112,17 +113,26 @@ def in_order(room: Room, domains: Iterable[int]) -> list[int]:
 
 
 def _single(room: Room, domains: list[int]) -> int | None:
+    """Return the domain that holds everything, of domains in their order, if one is chosen."""
     goal, units = room.goal, room.slices_beside
-    searched = domains if goal.ascending or room.score is not None else domains[:1]
-    for place, domain in enumerate(searched):
-        if units[domain] >= goal.slices and room.hosts(domain, goal.leaders):
+    if goal.ascending or (room.score is not None and goal.mode == "Required"):
+        searched = range(_first_with(room, domains, goal.slices), len(domains))
+    else:
+        searched = range(1)
+    for place in searched:
+        if units[domains[place]] >= goal.slices and room.hosts(domains[place], goal.leaders):
             if goal.ascending:
-                return domain
-            if place and goal.mode != "Required":
-                return None
+                return domains[place]
             rest = domains[place:]
             return room.best_fit(rest, goal.slices, leaders=goal.leaders, units=units)
     return None
+
+
+def _first_with(room: Room, domains: list[int], units: int) -> int:
+    """Return a place in domains in their order, before which all have less room than `units`."""
+    if not room.goal.ascending or room.score is not None or room.leaders is not None:
+        return 0
+    return bisect_left(domains, units, key=room.slices.__getitem__)
 
 
 def _several(room: Room, level: int, domains: list[int]) -> Fit | Short:
@@ -137,13 +147,14 @@ def _several(room: Room, level: int, domains: list[int]) -> Fit | Short:
         left -= room.slices_beside[domain]
     if leaders:
         return Short(level, goal.leaders - leaders)
-    rest = room.plain_order(in_order(room, domains[len(chosen) :]))
-    for place, first in enumerate(rest):
+    rest = room.plain_order(in_order(room, domains[len(chosen) :])) if goal.leaders else domains
+    for place in range(_first_with(room, rest, 1), len(rest)):
         if left <= 0:
             break
-        if room.slices[first]:
-            enough = room.slices[first] >= left
-            domain = _last_or_first(room, rest[place:], left, leaders=0) if enough else first
+        domain = rest[place]
+        if room.slices[domain] >= left:
+            domain = _last_or_first(room, rest[place:], left, leaders=0)
+        if room.slices[domain]:
             chosen.append(domain)
             left -= room.slices[domain]
     return Short(level, goal.slices - left) if left > 0 else Fit(level, chosen)

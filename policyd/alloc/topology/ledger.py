@@ -1,21 +1,7 @@
 """What placed workloads use of each domain, whether or not its nodes are there just now."""
 
-from collections.abc import Mapping
-from typing import Protocol
-
+from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import PODS, DomainValues, Holding
-
-
-class Charged(Protocol):
-    """Who is told what is used: a topology with the domains that the ledger names."""
-
-    def charge(self, domain: DomainValues, amounts: Mapping[str, int], sign: int) -> None:
-        """Change what is used in a domain."""
-        ...
-
-    def assume(self, domain: DomainValues, amounts: Mapping[str, int], sign: int) -> None:
-        """Change what is taken from a domain for good."""
-        ...
 
 
 class Ledger:
@@ -30,7 +16,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.used: dict[DomainValues, dict[str, int]] = {}
-        self.trees: list[Charged] = []
+        self.trees: list[TopologyTree] = []
 
     def charge(self, holding: Holding, sign: int) -> None:
         """Use more, or with a `sign` of -1 less, by what is held."""
@@ -50,11 +36,6 @@ class Ledger:
 
 def _amounts(holding: Holding) -> list[tuple[DomainValues, dict[str, int]]]:
     each = {**holding.requests, PODS: 1}
-    by_count: dict[int, dict[str, int]] = {}
-    found = []
-    for domain, count in holding.assignment.domains:
-        amounts = by_count.get(count)
-        if amounts is None:
-            amounts = by_count[count] = {name: n * count for name, n in each.items()}
-        found.append((domain, amounts))
-    return found
+    counts = {count for _, count in holding.assignment.domains}
+    by_count = {count: {name: n * count for name, n in each.items()} for count in counts}
+    return [(domain, by_count[count]) for domain, count in holding.assignment.domains]

@@ -92,7 +92,7 @@ class Nodes:
         if not levels:
             return
         ledger = self._ledger(flavor.name, levels[-1] == HOSTNAME)
-        tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), ledger)
+        tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), ledger.used)
         ledger.trees.append(tree)
         self.counts[flavor.name] = CountCache(tree)
         for offer in self._offers.values():

@@ -1,17 +1,17 @@
 """Where the pods of a workload go: the entry point."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.assignments import assignment_of, merged
 from policyd.alloc.topology.balanced import balance
 from policyd.alloc.topology.elastic import Kept, kept_places
-from policyd.alloc.topology.fitting import Short, choose, distribute
+from policyd.alloc.topology.fitting import Share, Short, choose, distribute
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.refusal import Refusal, Unusable
-from policyd.alloc.topology.repair import Repair, repair_of
+from policyd.alloc.topology.refusal import NoRoom, Refusal, Unusable
+from policyd.alloc.topology.repair import repair_of
 from policyd.alloc.topology.survey import Circumstances, Survey
 from policyd.alloc.topology.values import Holding, TopologyAssignment, TopologyRequest
 
@@ -19,11 +19,13 @@ Outcome = TopologyAssignment | Refusal
 """What becomes of a pod set."""
 
 Outcomes = dict[str, Outcome]
+Assignments = dict[str, TopologyAssignment]
 
 
 class Group(NamedTuple):
     """Pod sets that are placed together: workers, and the pod that leads them if there is one."""
 
+    flavor: str
     workers: TopologyRequest
     leader: TopologyRequest | None = None
 
@@ -58,11 +60,15 @@ def place(
         By pod set, its assignment or why it has none; pod sets after one with a refusal are
         missing. Pod sets of a group that cannot be placed have the same refusal.
     """
-    search = _Search(nodes, gates, empty=empty, failed_node=failed_node)
     outcomes: Outcomes = {}
-    with nodes.assuming() as search.assumed:
+    with nodes.assuming() as assumed:
+        search = _Search(nodes, gates, assumed, empty=empty)
         for flavor in sorted(requests):
-            for found in search.flavor(flavor, requests[flavor]):
+            for members in _grouped(requests[flavor]):
+                if failed_node:
+                    found = search.repaired(flavor, members, failed_node)
+                else:
+                    found = search.placed(flavor, members)
                 outcomes |= found
                 if any(not isinstance(each, TopologyAssignment) for each in found.values()):
                     return outcomes
@@ -70,119 +76,121 @@ def place(
 
 
 class _Search:
-    """One workload's search for places."""
+    """One workload's search for places; what was found is taken when something else is sought."""
 
-    def __init__(self, nodes: Nodes, gates: Gates, *, empty: bool, failed_node: str) -> None:
-        self.assumed: list[Holding] = []
+    def __init__(self, nodes: Nodes, gates: Gates, assumed: list[Holding], *, empty: bool) -> None:
         self._nodes = nodes
         self._gates = gates
-        self._circumstances = Circumstances(
-            empty=empty, scored=gates.tas_respect_node_affinity_preferred
-        )
-        self._failed_node = failed_node
+        self._assumed = assumed
+        self._found: list[Holding] = []
+        scored = gates.tas_respect_node_affinity_preferred
+        self._circumstances = Circumstances(empty=empty, scored=scored)
 
-    def flavor(self, flavor: str, requests: Sequence[TopologyRequest]) -> Iterator[Outcomes]:
-        """Yield what becomes of each group of a flavor."""
-        if flavor not in self._nodes.trees:
-            yield _all(requests, Unusable(kind="TopologyMissing", names=(flavor,)))
-            return
-        for members in _grouped(requests):
-            if self._failed_node:
-                for request in members:
-                    yield self._repaired(flavor, request)
-            else:
-                yield self._group(flavor, members)
-
-    def _group(self, flavor: str, members: list[TopologyRequest]) -> Outcomes:
-        group = _group_of(members)
+    def placed(self, flavor: str, members: Sequence[TopologyRequest]) -> Outcomes:
+        """Place pod sets of the same group; those of elastic workloads beside what they hold."""
+        group = _group_of(flavor, members)
         if isinstance(group, Unusable):
             return _all(members, group)
-        kept = self._kept(flavor, group)
+        kept = self._kept(group)
         if kept is None:
-            return self._fresh(flavor, group)
-        self._assume_all(flavor, group, kept.assignments)
-        if kept.more is None:
-            return dict(kept.assignments)
-        leads = None if group.leader is None or group.leader.pod_set in kept.assignments else True
-        more = Group(kept.more, group.leader if leads else None)
-        found = self._fresh(flavor, more)
-        grown = found[group.workers.pod_set]
-        if not isinstance(grown, TopologyAssignment):
-            return found
-        tree = self._nodes.trees[flavor]
-        workers = merged(tree, grown, kept.assignments[group.workers.pod_set])
-        return {**kept.assignments, **found, group.workers.pod_set: workers}
+            found = self._placed(group, self._circumstances)
+            return dict(found) if isinstance(found, dict) else _all(group.members, found)
+        self._note(group, kept.assignments)
+        return self._grown(group, kept) if kept.more else dict(kept.assignments)
 
-    def _kept(self, flavor: str, group: Group) -> Kept | None:
+    def repaired(self, flavor: str, members: Sequence[TopologyRequest], host: str) -> Outcomes:
+        """Find another place for what pod sets lost with a node, each by itself."""
+        outcomes: Outcomes = {}
+        for member in members:
+            if member.held is not None:
+                outcomes[member.pod_set] = self._repaired(Group(flavor, member), host)
+        return outcomes
+
+    def _kept(self, group: Group) -> Kept | None:
         if not self._gates.elastic_jobs_via_workload_slices_with_tas:
             return None
         held = [member.held for member in group.members if member.held is not None]
-        if any(self._nodes.stale_domain(flavor, each) for each in held):
+        if any(self._nodes.stale_domain(group.flavor, each) for each in held):
             return None
         return kept_places(group.workers, group.leader)
 
-    def _fresh(self, flavor: str, group: Group) -> Outcomes:
-        found = self._placed(flavor, group, self._circumstances)
+    def _grown(self, group: Group, kept: Kept) -> Outcomes:
+        assert kept.more is not None, "only what grows has more to place"
+        name, leader = group.workers.pod_set, group.leader
+        if leader is not None and leader.pod_set in kept.assignments:
+            leader = None
+        found = self._placed(Group(group.flavor, kept.more, leader), self._circumstances)
         if not isinstance(found, dict):
-            return _all(group.members, found)
-        self._assume_all(flavor, group, found)
-        return dict(found)
+            return {name: found}
+        tree = self._nodes.trees[group.flavor]
+        workers = merged(tree, found[name], kept.assignments[name])
+        return {**kept.assignments, **found, name: workers}
 
-    def _repaired(self, flavor: str, request: TopologyRequest) -> Outcomes:
-        if request.held is None:
-            return {}
-        pinned = request.pinned and self._gates.skip_reassignment_for_pod_owned_workloads
-        repair = repair_of(self._nodes.trees[flavor], request, self._failed_node)
-        if pinned or repair is None:
-            return {request.pod_set: request.held}
-        stale = self._nodes.stale_domain(flavor, repair.kept)
+    def _repaired(self, group: Group, host: str) -> Outcome:
+        request = group.workers
+        tree = self._nodes.trees.get(group.flavor)
+        assert request.held is not None, "only what is held can be repaired"
+        if request.pinned and self._gates.skip_reassignment_for_pod_owned_workloads:
+            return request.held
+        if tree is None:
+            return Unusable(kind="TopologyMissing", names=(group.flavor,))
+        repair = repair_of(tree, request, request.held, host)
+        if repair is None:
+            return request.held
+        stale = self._nodes.stale_domain(group.flavor, repair.kept)
         if stale:
-            return {request.pod_set: Unusable(kind="AssignmentStale", names=(stale,))}
-        return {request.pod_set: self._replaced(flavor, repair)}
-
-    def _replaced(self, flavor: str, repair: Repair) -> Outcome:
-        group = Group(repair.request)
+            return Unusable(kind="AssignmentStale", names=(stale,))
         within = self._circumstances._replace(within=repair.within)
-        found = self._placed(flavor, group, within)
-        if not isinstance(found, dict):
-            return found
-        self._assume_all(flavor, group, found)
-        return merged(self._nodes.trees[flavor], found[repair.request.pod_set], repair.kept)
+        found = self._placed(Group(group.flavor, repair.request), within)
+        return (
+            merged(tree, found[request.pod_set], repair.kept) if isinstance(found, dict) else found
+        )
 
-    def _placed(
-        self, flavor: str, group: Group, circumstances: Circumstances
-    ) -> dict[str, TopologyAssignment] | Refusal:
-        cache, (workers, leader) = self._nodes.counts[flavor], group
-        tree = cache.tree
-        goal = goal_of(tree, workers, leaders=0 if leader is None else 1, gates=self._gates)
+    def _placed(self, group: Group, circumstances: Circumstances) -> Assignments | Refusal:
+        cache = self._nodes.counts.get(group.flavor)
+        if cache is None:
+            return Unusable(kind="TopologyMissing", names=(group.flavor,))
+        workers, leader = group.workers, group.leader
+        goal = goal_of(cache.tree, workers, leaders=len(group.members) - 1, gates=self._gates)
         if isinstance(goal, Unusable):
             return goal
-        if not tree.leaves:
-            return Unusable(kind="NoDomains", names=(tree.levels[goal.level],))
-        survey = Survey(cache, goal, workers, leader, circumstances)
-        room, balanced = survey.room, None
-        if self._gates.tas_balanced_placement and goal.mode == "Preferred":
-            balanced = balance(room)
-        fit, room = balanced or (choose(room), room)
-        if isinstance(fit, Short):
-            return survey.no_room(fit.level, fit.fitting)
-        shares = distribute(room, fit, balanced=balanced is not None)
-        if sum([share.pods for share in shares]) < goal.count:
-            return survey.no_room(fit.level, 0)
-        found = {workers.pod_set: assignment_of(tree, {s.domain: s.pods for s in shares if s.pods})}
+        if not cache.tree.leaves:
+            return Unusable(kind="NoDomains", names=(cache.tree.levels[goal.level],))
+        for holding in self._found:
+            self._nodes.assume(holding, self._assumed)
+        self._found.clear()
+        shares = self._shares(Survey(cache, goal, workers, leader, circumstances))
+        if isinstance(shares, NoRoom):
+            return shares
+        pods = {share.domain: share.pods for share in shares if share.pods}
+        found = {workers.pod_set: assignment_of(cache.tree, pods)}
         if leader is not None:
             leaders = {share.domain: share.leaders for share in shares if share.leaders}
-            found[leader.pod_set] = assignment_of(tree, leaders)
+            found[leader.pod_set] = assignment_of(cache.tree, leaders)
+        self._note(group, found)
         return found
 
-    def _assume_all(
-        self, flavor: str, group: Group, found: Mapping[str, TopologyAssignment]
-    ) -> None:
+    def _shares(self, survey: Survey) -> list[Share] | NoRoom:
+        room, goal = survey.room, survey.room.goal
+        if self._gates.tas_balanced_placement and goal.mode == "Preferred":
+            balanced = balance(room)
+            if balanced is not None:
+                fit, even = balanced
+                return distribute(even, fit, balanced=True)
+        found = choose(room)
+        if isinstance(found, Short):
+            return survey.no_room(found.level, found.fitting)
+        shares = distribute(room, found)
+        placed = sum([share.pods for share in shares])
+        return shares if placed == goal.count else survey.no_room(found.level, 0)
+
+    def _note(self, group: Group, found: Assignments) -> None:
         for member in group.members:
             assignment = found.get(member.pod_set)
             if assignment is not None:
-                holding = Holding(flavor=flavor, assignment=assignment, requests=member.requests)
-                self._nodes.assume(holding, self.assumed)
+                self._found.append(
+                    Holding(flavor=group.flavor, assignment=assignment, requests=member.requests)
+                )
 
 
 def _grouped(requests: Sequence[TopologyRequest]) -> list[list[TopologyRequest]]:
@@ -192,16 +200,16 @@ def _grouped(requests: Sequence[TopologyRequest]) -> list[list[TopologyRequest]]
     return list(groups.values())
 
 
-def _group_of(members: list[TopologyRequest]) -> Group | Unusable:
+def _group_of(flavor: str, members: Sequence[TopologyRequest]) -> Group | Unusable:
     workers, *others = members
     if not others:
-        return Group(workers)
+        return Group(flavor, workers)
     leader = others[0]
     if leader.count > workers.count:
         workers, leader = leader, workers
     if len(others) > 1 or leader.count != 1:
         return Unusable(kind="LeaderNotSingle", names=(workers.group,))
-    return Group(workers, leader)
+    return Group(flavor, workers, leader)
 
 
 def _all(members: Sequence[TopologyRequest], refusal: Refusal) -> Outcomes:

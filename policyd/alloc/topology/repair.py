@@ -25,10 +25,11 @@ class Repair(NamedTuple):
     within: int | None
 
 
-def repair_of(tree: TopologyTree, request: TopologyRequest, host: str) -> Repair | None:
-    """Find out what a pod set lost with a node; None if nothing."""
-    assert request.held is not None, "only what is held can be lost"
-    kept, lost = without_node(request.held, host)
+def repair_of(
+    tree: TopologyTree, request: TopologyRequest, held: TopologyAssignment, host: str
+) -> Repair | None:
+    """Find out what a pod set lost of what it held with a node; None if nothing."""
+    kept, lost = without_node(held, host)
     if not lost:
         return None
     broken = [layer for layer in request.slices if layer.size > 0 and lost % layer.size]

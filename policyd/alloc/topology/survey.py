@@ -73,7 +73,7 @@ class Survey:
             fitting: How many slices there was room for.
         """
         tree, goal, room = self._tree, self.room.goal, self.room
-        best = max(tree.at[level], key=lambda d: (room.slices[d], -tree.rank[d]))
+        best = max(tree.at[level], key=room.slices.__getitem__)
         return NoRoom(
             topology=tree.flavor.topology,
             unit="pod(s)" if goal.slice_size == 1 else "slice(s)",

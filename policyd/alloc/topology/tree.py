@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.changes import ChangeLog
-from policyd.alloc.topology.ledger import Ledger
 from policyd.alloc.topology.values import HOSTNAME, DomainValues, NodeSpec
 
 NOWHERE = -1
 """In the place of a domain that is not there, such as the parent of one of the highest level."""
 
+Amounts = Mapping[str, int]
 Column = list[int]
 
 
@@ -53,7 +53,10 @@ class TopologyTree:
             is used.
     """
 
-    def __init__(self, flavor: FlavorSpec, levels: tuple[str, ...], ledger: Ledger) -> None:
+    def __init__(
+        self, flavor: FlavorSpec, levels: tuple[str, ...], used: Mapping[DomainValues, Amounts]
+    ) -> None:
+        """Start without nodes, but with what is used of them should they come."""
         self.flavor = flavor
         self.levels = levels
         self.to_nodes = bool(levels) and levels[-1] == HOSTNAME
@@ -76,7 +79,7 @@ class TopologyTree:
         self._node: list[NodeSpec | None] = []
         self._unused: Column = []
         self._settled = 0
-        self._ledger = ledger
+        self._used = used
 
     def settle(self) -> None:
         """Put the lists by level in order. Costs nothing unless domains came or went."""
@@ -150,7 +153,7 @@ class TopologyTree:
         if twins:
             self._attach(domain, self._offers[twins[0]])
 
-    def offer_more(self, name: str, amounts: Mapping[str, int], sign: int) -> None:
+    def offer_more(self, name: str, amounts: Amounts, sign: int) -> None:
         """Change what a node has, by amounts; it may be one that the flavor does not use."""
         offer = self._offers.get(name)
         if offer is None:
@@ -160,13 +163,13 @@ class TopologyTree:
         if self._shown(domain, name):
             self._shift(self.leaves[domain], amounts, sign, self.free, self.offered)
 
-    def charge(self, domain: DomainValues, amounts: Mapping[str, int], sign: int) -> None:
+    def charge(self, domain: DomainValues, amounts: Amounts, sign: int) -> None:
         """Change what is used in a leaf; one that is not there uses nothing."""
         leaf = self.leaves.get(domain)
         if leaf is not None:
             self._shift(leaf, amounts, -sign, self.free)
 
-    def assume(self, domain: DomainValues, amounts: Mapping[str, int], sign: int) -> None:
+    def assume(self, domain: DomainValues, amounts: Amounts, sign: int) -> None:
         """Take from a leaf what has to be left even if workloads held nothing."""
         leaf = self.leaves.get(domain)
         if leaf is not None:
@@ -189,9 +192,13 @@ class TopologyTree:
     def _update(self, before: Offer, after: Offer, leaf: int) -> None:
         if not self._shown(self.names[leaf], after.node.name):
             return
-        self._shift(leaf, before.amounts, -1, self.free, self.offered)
-        self._shift(leaf, after.amounts, 1, self.free, self.offered)
-        self._show(leaf, after)
+        old, new = before.amounts, after.amounts
+        more = {name: amount - old.get(name, 0) for name, amount in new.items()}
+        more |= {name: -amount for name, amount in old.items() if name not in new}
+        changed = {name: amount for name, amount in more.items() if amount}
+        self._shift(leaf, changed, 1, self.free, self.offered)
+        if self.to_nodes and not _alike(before.node, after.node):
+            self._show(leaf, after)
 
     def _add(self, domain: DomainValues, name: str) -> None:
         if self.to_nodes and (domain in self.leaves):
@@ -206,15 +213,15 @@ class TopologyTree:
         leaf = self.leaves.get(domain)
         if leaf is None:
             leaf = self.leaves[domain] = self._number(self._values(offer.node), domain)
-            self._shift(leaf, self._ledger.used.get(domain, {}), -1, self.free)
+            self._shift(leaf, self._used.get(domain, {}), -1, self.free)
         self._below[leaf] += 1
         self._shift(leaf, offer.amounts, 1, self.free, self.offered)
-        self._show(leaf, offer)
+        if self.to_nodes:
+            self._show(leaf, offer)
 
     def _show(self, leaf: int, offer: Offer) -> None:
-        if self.to_nodes:
-            self._node[leaf] = offer.node
-            self.changed_nodes.add(leaf)
+        self._node[leaf] = offer.node
+        self.changed_nodes.add(leaf)
 
     def _detach(self, domain: DomainValues, offer: Offer) -> None:
         leaf = self.leaves[domain]
@@ -261,9 +268,7 @@ class TopologyTree:
             column.append(0)
         return len(self.values) - 1
 
-    def _shift(
-        self, leaf: int, amounts: Mapping[str, int], sign: int, *tables: dict[str, Column]
-    ) -> None:
+    def _shift(self, leaf: int, amounts: Amounts, sign: int, *tables: dict[str, Column]) -> None:
         for table in tables:
             for resource, amount in amounts.items():
                 column = table.get(resource)
@@ -271,3 +276,8 @@ class TopologyTree:
                     column = table[resource] = [0] * len(self.values)
                 column[leaf] += sign * amount
         self.changed.add(leaf)
+
+
+def _alike(one: NodeSpec, other: NodeSpec) -> bool:
+    """Tell whether pods may run on both nodes alike, apart from amounts."""
+    return one.labels == other.labels and one.taints == other.taints
