@@ -1,0 +1,79 @@
+"""Says what became of workloads: events, metrics and the log."""
+
+import structlog
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import ADMITTED, EVICTED, QUOTA_RESERVED
+from policyd.api.meta import condition_true, find_condition
+from policyd.controller.metrics import Metrics
+from policyd.controller.transitions import holding_queue, is_admitted, queued_since
+from policyd.controller.writes import Writes
+from policyd.kube.resources import WORKLOADS
+
+log = structlog.get_logger()
+
+
+class Announcements:
+    """Tells of workloads whose status was written."""
+
+    def __init__(self, writes: Writes, metrics: Metrics) -> None:
+        self._writes = writes
+        self._metrics = metrics
+
+    def reserved(
+        self, before: Workload, workload: Workload, *, now: float, considered: str
+    ) -> None:
+        """Tell that a workload got quota.
+
+        Args:
+            before: As it was while it waited.
+            workload: As it is.
+            now: When, in seconds since the epoch.
+            considered: Flavors that did not simply fit; "" for none.
+        """
+        admission = workload.status.admission
+        if admission is None:
+            return
+        waited, queue = max(0, int(now - queued_since(before))), admission.cluster_queue
+        self._metrics.quota_reserved(queue, waited=waited)
+        log.info("quota_reserved", workload=workload.metadata.key, cluster_queue=queue)
+        message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
+        if considered:
+            message += f"; Flavors considered: {considered}"
+        self._writes.tell(WORKLOADS, workload.metadata, "QuotaReserved", message)
+        if is_admitted(workload):
+            self._admitted(workload)
+
+    def changes(self, before: Workload, after: Workload) -> None:
+        """Tell that a workload was admitted or evicted, if it was."""
+        if is_admitted(after) and not is_admitted(before):
+            self._admitted(after)
+        eviction = find_condition(after.status.conditions, EVICTED)
+        if eviction is None or eviction.status != "True":
+            return
+        if not condition_true(before.status.conditions, EVICTED):
+            self._evicted(after, eviction.reason, eviction.message)
+
+    def _admitted(self, workload: Workload) -> None:
+        admission = workload.status.admission
+        reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+        admitted = find_condition(workload.status.conditions, ADMITTED)
+        if admission is None or reserved is None or admitted is None:
+            return
+        queue, waited = admission.cluster_queue, 0
+        if reserved.last_transition_time and admitted.last_transition_time:
+            passed = admitted.last_transition_time - reserved.last_transition_time
+            waited = max(0, int(passed.total_seconds()))
+        self._metrics.admitted(queue)
+        log.info("workload_admitted", workload=workload.metadata.key, cluster_queue=queue)
+        self._writes.tell(
+            WORKLOADS,
+            workload.metadata,
+            "Admitted",
+            f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s",
+        )
+
+    def _evicted(self, workload: Workload, reason: str, message: str) -> None:
+        self._metrics.evicted(holding_queue(workload), reason)
+        log.info("workload_evicted", workload=workload.metadata.key, reason=reason)
+        self._writes.tell(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
