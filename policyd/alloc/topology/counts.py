@@ -6,6 +6,7 @@ on only leaves that changed, and what changed goes up to the domains around them
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 
 from policyd.alloc.topology.changes import UNREAD, Mark
 from policyd.alloc.topology.matching import NodeNeeds, Obstacles
@@ -96,7 +97,7 @@ class Counts:
     def _count_all(self) -> None:
         table, beside = self._table, dict(self._kind.beside)
         pods: Column | None = None
-        for resource, amount in self._kind.requests:
+        for resource, amount in sorted(self._kind.requests, key=itemgetter(1)):
             column = table.get(resource)
             if column is None:
                 pods = [0] * len(self._tree.values)

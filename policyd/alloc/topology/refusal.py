@@ -19,6 +19,10 @@ UnusableKind = Literal[
     "LeaderNotSingle",
     "AssignmentStale",
     "TopologyMissing",
+    "NoTopology",
+    "FlavorMissing",
+    "FlavorsSeveral",
+    "ElasticNotFree",
 ]
 
 _UNUSABLE: Mapping[UnusableKind, str] = {
@@ -35,6 +39,10 @@ _UNUSABLE: Mapping[UnusableKind, str] = {
     "AssignmentStale": "Cannot replace the node, because the existing topologyAssignment is"
     " invalid, as it contains the stale domain {0}",
     "TopologyMissing": "no topology for flavor {0}",
+    "NoTopology": "workload requires Topology, but there is no TAS cache information",
+    "FlavorMissing": "no TAS flavor assigned",
+    "FlavorsSeveral": "more than one TAS flavor assigned: {0}",
+    "ElasticNotFree": "{0} topology is not supported with ElasticJobsViaWorkloadSlices",
 }
 
 
