@@ -1,9 +1,10 @@
-"""Says in the status of each Policy object whether it is in force, and if not, why and where."""
+"""Says in the status of each Policy and PolicyBinding whether it counts, and if not, why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NoReturn
 
+import msgspec
 import structlog
 
 from policyd.api.meta import (
@@ -17,14 +18,16 @@ from policyd.api.meta import (
 )
 from policyd.api.policy import API_VERSION, PolicyStatus
 from policyd.controller.patches import merge_patch
+from policyd.engine.bindings import needs_binding
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.load import load_document
+from policyd.errors import did_you_mean
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
-from policyd.kube.resources import POLICIES
+from policyd.kube.resources import POLICIES, POLICY_BINDINGS
 from policyd.kube.workqueue import WorkQueue
 
 READY = "Ready"
@@ -37,10 +40,17 @@ that generation's number."""
 LONGEST_MESSAGE = 32768
 """What the API server allows a condition's message to have."""
 
+BINDINGS_SECONDS = 30.0
+"""How long the kind PolicyBinding is waited for, which may be missing."""
+
 STAND_BY_SECONDS = 2.0
 """How often a stand-by looks whether it leads now."""
 
 log = structlog.get_logger(__name__)
+
+
+_Key = tuple[str, str]
+"""Kind and name."""
 
 
 class PolicyObject(Wire, frozen=True):
@@ -61,11 +71,18 @@ class BindingObject(Wire, frozen=True):
 
     metadata: ObjectMeta
     spec: Json = None
+    status: PolicyStatus | None = None
 
     @property
     def document(self) -> Document:
         """The object as the engine loads it; in findings it goes by its name."""
         return _document("PolicyBinding", self.metadata.name, self.spec)
+
+    @property
+    def policy_name(self) -> str:
+        """The policy it is for; empty if it does not say."""
+        named = self.spec.get("policyName") if isinstance(self.spec, dict) else None
+        return named if isinstance(named, str) else ""
 
 
 def _document(kind: str, name: str, spec: Json) -> Document:
@@ -73,21 +90,59 @@ def _document(kind: str, name: str, spec: Json) -> Document:
     return Document(value, name)
 
 
-def policy_status(policy: PolicyObject, *, now: float) -> PolicyStatus:
+def policy_status(policy: PolicyObject, *, now: float, bound: bool = False) -> PolicyStatus:
     """Return the status that a policy should have.
 
     Args:
         policy: The object, with the status it has.
         now: Seconds since the epoch, for a condition that changes.
+        bound: Whether a binding names it.
     """
-    findings = load_document(policy.document).findings
+    loaded = load_document(policy.document)
     generation = policy.metadata.generation
-    ready = _ready(findings, generation, timestamp(now))
+    ready = _ready(loaded.findings, generation, timestamp(now))
+    for compiled in loaded.policies if ready.status == "True" else ():
+        if needs_binding(compiled) and not bound and not compiled.shadow_of:
+            ready = msgspec.structs.replace(
+                ready,
+                status="False",
+                reason="Unbound",
+                message=f"does nothing until a PolicyBinding has `policyName: {compiled.name}`",
+            )
+        elif compiled.shadow_of:
+            message = f"has no say: how it differs from `{compiled.shadow_of}` is reported"
+            ready = msgspec.structs.replace(ready, reason="Shadow", message=message)
     old = policy.status.conditions if policy.status else ()
-    earlier = None if ready.status == "True" else _earlier(old, ready)
+    earlier = _earlier(old, ready) if ready.reason == "Invalid" else None
     kept = tuple(c for c in with_condition(old, ready) if c.type != IN_FORCE)
     conditions = kept if earlier is None else (*kept, earlier)
     return PolicyStatus(observed_generation=generation, conditions=conditions)
+
+
+def binding_status(binding: BindingObject, policies: Iterable[str], *, now: float) -> PolicyStatus:
+    """Return the status that a binding should have.
+
+    Args:
+        binding: The object, with the status it has.
+        policies: The names of the Policy objects there are.
+        now: Seconds since the epoch, for a condition that changes.
+    """
+    generation, name = binding.metadata.generation, binding.policy_name
+    ready = _ready(load_document(binding.document).findings, generation, timestamp(now))
+    known = sorted(policies)
+    if ready.status == "True" and name in known:
+        ready = msgspec.structs.replace(ready, reason="Bound")
+    elif ready.status == "True":
+        near = did_you_mean(name, known)
+        message = (
+            f"there is no Policy object `{name}`, so that this does nothing unless the webhooks"
+            f" have that policy from a file{f' ({near})' if near else ''}"
+        )
+        ready = msgspec.structs.replace(
+            ready, status="Unknown", reason="PolicyNotFound", message=message
+        )
+    old = binding.status.conditions if binding.status else ()
+    return PolicyStatus(observed_generation=generation, conditions=with_condition(old, ready))
 
 
 def _earlier(old: tuple[Condition, ...], ready: Condition) -> Condition | None:
@@ -144,54 +199,81 @@ class PolicyStatuses:
         self._client = client
         self._leading = leading
         self._pace = pace
-        self._queue: WorkQueue[str] = WorkQueue(pace=pace)
-        self.informer = Informer(
-            client, POLICIES, into=PolicyObject, on_change=self._changed, pace=pace
+        self._queue: WorkQueue[_Key] = WorkQueue(pace=pace)
+        self.policies = Informer(
+            client, POLICIES, into=PolicyObject, on_change=self._policy_changed, pace=pace
         )
-        """To be run beside `run`."""
+        """To be run beside `run`, as `bindings` is."""
+        self.bindings = Informer(
+            client, POLICY_BINDINGS, into=BindingObject, on_change=self._binding_changed, pace=pace
+        )
 
     async def run(self) -> NoReturn:
         """Write statuses until cancelled."""
+        await self.policies.synced.wait()
+        await self._pace.wait(self.bindings.synced, BINDINGS_SECONDS)
         while True:
             while not self._leading():
                 await self._pace.sleep(STAND_BY_SECONDS)
-            name = await self._queue.get()
+            key = await self._queue.get()
             try:
-                await self.reconcile(name)
+                await self.reconcile(key)
             except ApiError as error:
-                wait = self._queue.requeue(name)
-                log.warning("policy_status_late", policy=name, seconds=wait, reason=str(error))
+                wait = self._queue.requeue(key)
+                log.warning("policy_status_late", object=key, seconds=wait, reason=str(error))
             else:
-                self._queue.forget(name)
+                self._queue.forget(key)
             finally:
-                self._queue.done(name)
+                self._queue.done(key)
 
-    async def reconcile(self, name: str) -> None:
-        """Write the status of one policy if it is not what it should be.
+    async def reconcile(self, key: _Key) -> None:
+        """Write the status of one object if it is not what it should be.
 
         Raises:
-            ApiError: If it cannot be written; a policy that is gone is no error.
+            ApiError: If it cannot be written; an object that is gone is no error.
         """
-        policy = self.informer.store.get(name)
-        if policy is None:
+        kind, name = key
+        given = (self.policies if kind == "Policy" else self.bindings).store.get(name)
+        if given is None:
             return
         if not self._leading():
-            self._queue.add(name)  # for when this process leads again
+            self._queue.add(key)  # for when this process leads again
             return
-        status = policy_status(policy, now=self._pace.clock.now())
-        if status == policy.status:
+        status = self._status(given)
+        if status == given.status:
             return
-        patch = merge_patch(policy.metadata, status=status)
+        patch = merge_patch(given.metadata, status=status)
+        resource = POLICIES if kind == "Policy" else POLICY_BINDINGS
         try:
             await self._client.patch(
-                POLICIES, name, patch, subresource="status", into=PartialObject
+                resource, name, patch, subresource="status", into=PartialObject
             )
         except NotFoundError:
             return
         condition = find_condition(status.conditions, READY)
-        assert condition is not None, "a policy's status says whether it is ready"
-        log.info("policy_judged", policy=name, ready=condition.status, message=condition.message)
+        assert condition is not None, "a status says whether its object is ready"
+        said = {"ready": condition.status, "reason": condition.reason, "message": condition.message}
+        log.info("policy_judged", object=f"{kind} {name}", **said)
 
-    def _changed(self, _old: PolicyObject | None, new: PolicyObject | None) -> None:
-        if new is not None:
-            self._queue.add(new.metadata.name)
+    def _status(self, given: PolicyObject | BindingObject) -> PolicyStatus:
+        now = self._pace.clock.now()
+        if isinstance(given, BindingObject):
+            return binding_status(given, self.policies.store, now=now)
+        name = given.metadata.name
+        bound = any(binding.policy_name == name for binding in self.bindings.store.values())
+        return policy_status(given, now=now, bound=bound)
+
+    def _policy_changed(self, old: PolicyObject | None, new: PolicyObject | None) -> None:
+        given = new or old
+        assert given is not None, "a change has an object before or after it"
+        name = given.metadata.name
+        self._queue.add(("Policy", name))
+        if old is None or new is None:
+            for binding in self.bindings.store.values():
+                self._queue.add(("PolicyBinding", binding.metadata.name))
+
+    def _binding_changed(self, old: BindingObject | None, new: BindingObject | None) -> None:
+        for given in (old, new):
+            if given is not None:
+                self._queue.add(("PolicyBinding", given.metadata.name))
+                self._queue.add(("Policy", given.policy_name))

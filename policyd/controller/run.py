@@ -219,7 +219,8 @@ class Controller:
             await self.pace.sleep(POLICY_SECONDS)
         statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
         async with asyncio.TaskGroup() as group:
-            group.create_task(statuses.informer.run())
+            group.create_task(statuses.policies.run())
+            group.create_task(statuses.bindings.run())
             group.create_task(statuses.run())
 
     def _note_missing(self, missing: tuple[str, ...]) -> None:

@@ -8,12 +8,14 @@ from policyd.api.meta import Condition, ObjectMeta, find_condition, timestamp
 from policyd.api.policy import PolicyStatus
 from policyd.controller.policies import (
     STAND_BY_SECONDS,
+    BindingObject,
     PolicyObject,
     PolicyStatuses,
+    binding_status,
     policy_status,
 )
 from policyd.kube.errors import UnavailableError
-from policyd.kube.resources import POLICIES
+from policyd.kube.resources import POLICIES, POLICY_BINDINGS
 from policyd.testing import FakeClient, FakeClock
 
 NOW = 1_800_000_000.0
@@ -116,6 +118,88 @@ def test_what_was_never_good_has_nothing_in_force():
     assert [c.type for c in again.conditions] == ["Ready"]
 
 
+@pytest.mark.parametrize(
+    ("given", "bound", "expected"),
+    [
+        pytest.param(spec(requiresBinding=True), True, ("True", "Compiled", ""), id="bound"),
+        pytest.param(
+            spec(requiresBinding=True),
+            False,
+            ("False", "Unbound", "does nothing until a PolicyBinding has `policyName: p`"),
+            id="not-bound",
+        ),
+        pytest.param(
+            spec(shadowOf="old"),
+            False,
+            ("True", "Shadow", "has no say: how it differs from `old` is reported"),
+            id="shadow",
+        ),
+    ],
+)
+def test_a_policy_that_has_no_say_says_why(given, bound, expected):
+    [condition] = policy_status(policy(given), now=NOW, bound=bound).conditions
+
+    assert (condition.status, condition.reason, condition.message) == expected
+
+
+def binding(given, *, status=None):
+    metadata = ObjectMeta(name="b", generation=2)
+    return BindingObject(metadata=metadata, spec=given, status=status)
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "reason", "message"),
+    [
+        pytest.param({"policyName": "p"}, "True", "Bound", "", id="good"),
+        pytest.param(
+            {"policyName": "q"},
+            "Unknown",
+            "PolicyNotFound",
+            "there is no Policy object `q`, so that this does nothing unless the webhooks have that"
+            " policy from a file",
+            id="for-nobody",
+        ),
+        pytest.param(
+            {"policyName": "polcy"},
+            "Unknown",
+            "PolicyNotFound",
+            "there is no Policy object `polcy`, so that this does nothing unless the webhooks have"
+            " that policy from a file (did you mean `policy`?)",
+            id="for-nobody-by-a-slip",
+        ),
+        pytest.param(
+            {"policyName": "p", "enforcement": "Maybe"},
+            "False",
+            "Invalid",
+            "spec.enforcement: `Maybe` is not one of `Audit`, `Deny`, `Warn`",
+            id="wrong-word",
+        ),
+        pytest.param(
+            {"policyName": "p", "paramRef": {}},
+            "False",
+            "Invalid",
+            "spec.paramRef: `paramRef` takes one of `name` and `selector`",
+            id="params-of-no-name",
+        ),
+        pytest.param(None, "False", "Invalid", "field `spec` is missing", id="none"),
+    ],
+)
+def test_a_binding_says_whether_it_counts(given, status, reason, message):
+    found = binding_status(binding(given), ["p", "policy"], now=NOW)
+
+    [condition] = found.conditions
+    assert (condition.status, condition.reason, condition.message) == (status, reason, message)
+    assert (found.observed_generation, condition.observed_generation) == (2, 2)
+
+
+def test_a_binding_that_stays_as_it_is_keeps_its_moment():
+    first = binding_status(binding({"policyName": "p"}), ["p"], now=NOW)
+
+    again = binding_status(binding({"policyName": "p"}, status=first), ["p"], now=NOW + 60)
+
+    assert again == first
+
+
 def test_conditions_of_others_stay():
     other = Condition(type="Audited", status="True", reason="Seen")
 
@@ -136,7 +220,8 @@ class Cluster:
         self._tasks = []
 
     async def __aenter__(self):
-        for work in (self.statuses.informer.run(), self.statuses.run()):
+        informers = (self.statuses.policies, self.statuses.bindings)
+        for work in (*(informer.run() for informer in informers), self.statuses.run()):
             self._tasks.append(asyncio.create_task(work))
         return self
 
@@ -149,8 +234,12 @@ class Cluster:
         body = {"metadata": {"name": name}, "spec": given}
         await self.client.create(POLICIES, body, into=dict)
 
-    async def ready(self, name):
-        stored = await self.client.get(POLICIES, name, into=PolicyObject)
+    async def bind(self, name, to):
+        body = {"metadata": {"name": name}, "spec": {"policyName": to}}
+        await self.client.create(POLICY_BINDINGS, body, into=dict)
+
+    async def ready(self, name, resource=POLICIES):
+        stored = await self.client.get(resource, name, into=PolicyObject)
         condition = find_condition(stored.status.conditions, "Ready") if stored.status else None
         return condition.status if condition else None
 
@@ -216,3 +305,42 @@ async def test_a_policy_that_is_gone_before_its_turn_is_no_error():
         await cluster.create("q", spec())
         await cluster.clock.advance(1)
         assert await cluster.ready("q") == "True"
+
+
+@pytest.mark.anyio
+async def test_a_binding_waits_for_its_policy_and_the_policy_for_it():
+    async with Cluster() as cluster:
+        await cluster.bind("b", "p")
+        await cluster.clock.advance(1)
+        assert await cluster.ready("b", POLICY_BINDINGS) == "Unknown"
+
+        await cluster.create("p", spec(requiresBinding=True))
+        await cluster.clock.advance(1)
+        assert await cluster.ready("b", POLICY_BINDINGS) == "True"
+        assert await cluster.ready("p") == "True"
+
+        await cluster.client.delete(POLICY_BINDINGS, "b")
+        await cluster.clock.advance(1)
+        assert await cluster.ready("p") == "False"
+
+
+@pytest.mark.anyio
+async def test_a_policy_that_goes_leaves_its_binding_for_nobody():
+    async with Cluster() as cluster:
+        await cluster.create("p", spec())
+        await cluster.bind("b", "p")
+        await cluster.clock.advance(1)
+        await cluster.client.delete(POLICIES, "p")
+        await cluster.clock.advance(1)
+
+        assert await cluster.ready("b", POLICY_BINDINGS) == "Unknown"
+
+
+@pytest.mark.anyio
+async def test_statuses_are_written_once():
+    async with Cluster() as cluster:
+        await cluster.create("p", spec())
+        await cluster.bind("b", "p")
+        await cluster.clock.advance(600)
+
+        assert sorted(cluster.patches) == ["b", "p"]
