@@ -86,8 +86,8 @@ class Budget:
         if self.work > WORK_LIMIT:
             exceed()
 
-    def weigh(self, values: list[Any]) -> Weight:
-        """Return the weight of a list, which is looked at once in an evaluation."""
+    def weigh(self, values: object) -> Weight:
+        """Return the weight of a value, which is looked at once in an evaluation."""
         known = self.weights.get(id(values))
         if known is None:
             if len(self.weights) >= _REMEMBERED:
@@ -189,14 +189,14 @@ def visit(value: object, *_rest: object) -> int:
     return weigh(value).cost
 
 
-def visit_list(values: list[Any], _wanted: object, budget: Budget | None = None) -> int:
-    """Cost of looking at a list deep down; the work it is gets charged.
+def visit_list(values: object, _wanted: object, budget: Budget | None = None) -> int:
+    """Cost of looking at a list, or any value, deep down; the work it is gets charged.
 
     Raises:
         CelCostError: If the expression has done more work than allowed.
     """
-    if budget is None:
-        return weigh(values).cost
+    if budget is None or type(values) is str:
+        return visit(values)
     weight = budget.weigh(values)
     budget.charge_work(weight.elements)
     return weight.cost

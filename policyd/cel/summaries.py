@@ -62,7 +62,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
         "sum": "The sum of the elements; 0 of none.",
         "min": "The least element; an error if there is none.",
         "max": "The greatest element; an error if there is none.",
-        "includes": "Whether a list has an element, as `in` tells.",
+        "includes": "Whether a list has an element, or a single value is it.",
         "slice": "The elements from a place up to another.",
         "flatten": "The elements, those of lists among them in their place, one level deep or n.",
         "distinct": "The elements without repetitions, in the order they first come in.",

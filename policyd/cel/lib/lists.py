@@ -22,9 +22,9 @@ from policyd.cel.types import (
     list_of,
     optional_of,
 )
-from policyd.cel.values import NONE, Optional, no_such_overload
+from policyd.cel.values import NONE, Duration, Optional, Timestamp, UInt, no_such_overload
 
-_ADDABLE: Final = (INT, UINT, DOUBLE, DURATION)
+_ZEROS: Final = {INT: 0, UINT: UInt(0), DOUBLE: 0.0, DURATION: Duration(0)}
 _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)
 # Deeper lists cannot be made within the limits of an expression.
 _DEEPEST: Final = 16
@@ -32,43 +32,59 @@ _DEEPEST: Final = 16
 
 # Where Python's own order is that of CEL; not so with doubles that are no numbers.
 _PLAIN: Final = ({int}, {str})
+_SUMMABLE: Final = frozenset((int, UInt, float, Duration))
+_COMPARABLE: Final = _SUMMABLE | {bool, str, bytes, Timestamp}
 
 
-def _sum(numbers: list[Any]) -> object:
-    if not numbers:
-        return 0
-    total = numbers[0]
-    for number in numbers[1:]:
-        total = arithmetic.add(total, number)
-    if isinstance(total, str | bytes | list):
-        raise no_such_overload("sum", numbers)
-    return total
+def _sum_from(zero: object) -> Callable[[list[Any]], object]:
+    """Return what adds numbers up; without any they are `zero`."""
+
+    def add_up(numbers: list[Any]) -> object:
+        total = zero
+        for place, number in enumerate(numbers):
+            if type(number) not in _SUMMABLE:
+                raise no_such_overload("sum", numbers)
+            total = arithmetic.add(total, number) if place else number
+        return total
+
+    return add_up
 
 
 def _minimum(values: list[Any]) -> object:
-    if not values:
-        raise CelError("min called on empty list")
-    if set(map(type, values)) in _PLAIN:
-        return min(values)
-    least = values[0]
-    for value in values[1:]:
-        least = value if comparison.less(value, least) else least
-    return least
+    return min(values) if set(map(type, values)) in _PLAIN else _extreme("min", values, _is_less)
 
 
 def _maximum(values: list[Any]) -> object:
+    return max(values) if set(map(type, values)) in _PLAIN else _extreme("max", values, _is_more)
+
+
+def _extreme(name: str, values: list[Any], better: Callable[[Any, Any], bool]) -> object:
     if not values:
-        raise CelError("max called on empty list")
-    if set(map(type, values)) in _PLAIN:
-        return max(values)
-    most = values[0]
+        raise CelError(f"{name} called on empty list")
+    if type(values[0]) not in _COMPARABLE:
+        raise no_such_overload(name, values)
+    best = values[0]
     for value in values[1:]:
-        most = value if comparison.greater(value, most) else most
-    return most
+        best = value if better(value, best) else best
+    return best
+
+
+def _is_less(a: object, b: object) -> bool:
+    return _is_more(b, a)
+
+
+def _is_more(a: object, b: object) -> bool:
+    """Tell whether `a` is greater: what has no order with the other is not, as in Kubernetes."""
+    try:
+        return comparison.greater(a, b)
+    except CelError:
+        return False
 
 
 def _is_sorted(values: list[Any]) -> bool:
-    return not any(map(comparison.greater, values, values[1:]))
+    if values and type(values[0]) not in _COMPARABLE:
+        raise no_such_overload("isSorted", values)
+    return not any(map(_is_more, values, values[1:]))
 
 
 def _index_of(values: list[Any], wanted: object, budget: Budget | None = None) -> int:
@@ -80,8 +96,10 @@ def _last_index_of(values: list[Any], wanted: object) -> int:
     return next((i for i in places if comparison.equal(values[i], wanted)), -1)
 
 
-def _includes(values: list[Any], wanted: object, budget: Budget | None = None) -> bool:
-    return comparison.contains(wanted, values, budget)
+def _includes(target: object, wanted: object, budget: Budget | None = None) -> bool:
+    if type(target) is list:
+        return comparison.place_of(wanted, target, budget) >= 0
+    return comparison.equal(target, wanted)
 
 
 def _slice(values: list[Any], start: int, end: int) -> list[Any]:
@@ -200,12 +218,16 @@ def _of_each(
 
 LISTS: tuple[Overload, ...] = (
     *_of_each("isSorted", _is_sorted, _ORDERED, BOOL),
-    *_of_each("sum", _sum, _ADDABLE, None),
+    *(
+        method("sum", list_of(kind), returns=kind, run=_sum_from(zero), size=_EACH)
+        for kind, zero in _ZEROS.items()
+    ),
     *_of_each("min", _minimum, _ORDERED, None),
     *_of_each("max", _maximum, _ORDERED, None),
     method("indexOf", _LIST, A, returns=INT, run=_index_of, size=_FIND),
     method("lastIndexOf", _LIST, A, returns=INT, run=_last_index_of, size=_EACH),
-    method("includes", _LIST, A, returns=BOOL, run=_includes, size=_FIND, since=(1, 37)),
+    # A single value counts as a list of it.
+    method("includes", DYN, DYN, returns=BOOL, run=_includes, size=_FIND, since=(1, 37)),
 )
 LISTS_EXTENSION: tuple[Overload, ...] = (
     method(
