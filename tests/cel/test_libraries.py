@@ -46,7 +46,7 @@ def evaluate(source):
         ("[1, 2, 3].sum() + [1, 2].max() + [3, 2].min()", 10),
         ("[1, 2, 2].isSorted()", True),
         ("[1.5].filter(x, x > 2.0).sum() + 1.5", 1.5),
-        ("[2u].filter(x, x > 2u).sum() + 1u", 1),
+        ("[2u].filter(x, x > 2u).sum() + 1u == 1u", True),
         ("[duration('1s')].filter(x, false).sum() == duration('0s')", True),
         ("[dyn(1), dyn('a'), dyn(0)].max()", 1),
         ("[dyn('a'), dyn(1)].isSorted()", True),
