@@ -142,19 +142,30 @@ def test_the_order_of_the_policies_makes_no_difference():
     assert door_rules(policies, queue=True) == door_rules(policies[::-1], queue=True)
 
 
+def jobs(operations):
+    """The rules for all kinds of jobs."""
+    trained = "jaxjobs+paddlejobs+pytorchjobs+tfjobs+xgboostjobs"
+    return [
+        f"batch/v1 Namespaced {operations} jobs",
+        f"jobset.x-k8s.io/v1alpha2 Namespaced {operations} jobsets",
+        f"kubeflow.org/v1 Namespaced {operations} {trained}",
+        f"kubeflow.org/v2beta1 Namespaced {operations} mpijobs",
+    ]
+
+
 @pytest.mark.parametrize(
     ("policies", "mutate", "validate"),
     [
         pytest.param(
             [],
-            ["/v1 Namespaced CREATE pods", "batch/v1 Namespaced CREATE jobs"],
-            ["/v1 Namespaced CREATE+UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
+            ["/v1 Namespaced CREATE pods", *jobs("CREATE")],
+            ["/v1 Namespaced CREATE+UPDATE pods", *jobs("CREATE+UPDATE")],
             id="jobs-and-pods",
         ),
         pytest.param(
             [policy(rule(), inject=True, validations=True)],
-            ["batch/v1 Namespaced CREATE jobs"],
-            ["/v1 Namespaced UPDATE pods", "batch/v1 Namespaced CREATE+UPDATE jobs"],
+            jobs("CREATE"),
+            ["/v1 Namespaced UPDATE pods", *jobs("CREATE+UPDATE")],
             id="what-policies-see-already-is-not-sent-again",
         ),
         pytest.param(
