@@ -1,7 +1,9 @@
 """What a workload would get: flavors for all its pod sets, and how they would be had."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.attempt import GroupResult, SearchResult, missing_quota
@@ -15,10 +17,12 @@ from policyd.alloc.reasons import (
     Obstacle,
     PodSetRefusal,
     Refusal,
+    Unplaced,
     most_severe,
 )
+from policyd.alloc.topology.values import Holding as Placement
 from policyd.alloc.value import Value
-from policyd.alloc.workload import Admission
+from policyd.alloc.workload import Admission, Delay, PodSetAssignment
 
 
 class Progress(Value, frozen=True):
@@ -54,6 +58,11 @@ class Assignment:
         level: How far up the tree it borrows, 0 without borrowing.
         hindered: Whether something that was tried did not simply fit.
         unfinished: Whether there are flavors that have not been tried.
+        placements: Where pods go, by pod set.
+        delayed: Pod sets that get their place once there is quota.
+        unplaced: Why pods cannot be placed, by pod set.
+        crowded: Cells of flavors on whose nodes others must make room.
+        held: What the workload has already, if it has quota and only needs places.
     """
 
     groups: list[GroupResult] = field(default_factory=list)
@@ -62,8 +71,13 @@ class Assignment:
     level: int = 0
     hindered: bool = False
     unfinished: bool = False
-    _refusal: Refusal | None = None
-    _admission: Admission | None = None
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    delayed: frozenset[str] = frozenset()
+    unplaced: Mapping[str, tuple[Unplaced, ...]] = field(default_factory=dict)
+    crowded: frozenset[int] = frozenset()
+    held: Admission | None = None
+    _refusal: Refusal | None = field(default=None, init=False)
+    _admission: Admission | None = field(default=None, init=False)
 
     def add(self, result: GroupResult) -> None:
         """Take in the result for the next group; one that does not fit charges nothing."""
@@ -98,7 +112,8 @@ class Assignment:
     def short(self) -> frozenset[int]:
         """The cells that must become free."""
         attempts = (search.attempt for group in self.groups for search in group.searches)
-        return frozenset(cell for attempt in attempts if attempt for cell in attempt.short)
+        short = (cell for attempt in attempts if attempt for cell in attempt.short)
+        return self.crowded.union(short)
 
     @property
     def tried(self) -> tuple[tuple[int, ...], ...]:
@@ -116,15 +131,30 @@ class Assignment:
     def admission(self, cluster_queue: str) -> Admission:
         """Return what the workload gets; only if it fits."""
         if self._admission is None:
-            pod_sets = tuple(
-                [
-                    pod_set.assignment(group.offers)
-                    for group in self.groups
-                    for pod_set in group.requests.pod_sets
-                ]
+            given = (
+                pod_set.assignment(group.offers)
+                for group in self.groups
+                for pod_set in group.requests.pod_sets
             )
+            pod_sets = tuple(given) if self.held is None else self.held.pod_sets
+            if self.placements or self.delayed:
+                pod_sets = tuple([self._with_place(each) for each in pod_sets])
             self._admission = Admission(cluster_queue=cluster_queue, pod_sets=pod_sets)
         return self._admission
+
+    def _with_place(self, pod_set: PodSetAssignment) -> PodSetAssignment:
+        if pod_set.name in self.delayed:
+            return replace(pod_set, delay="Pending")
+        placement = self.placements.get(pod_set.name)
+        if placement is None:
+            return pod_set
+        delay: Delay = "Ready" if pod_set.delay else ""
+        return replace(
+            pod_set,
+            placement=placement.assignment,
+            pod_requests=placement.requests,
+            delay=delay,
+        )
 
     def shortfall(self, tree: QuotaTree) -> tuple[PodSetRefusal, ...]:
         """Say what is missing now, though it was there when the flavors were chosen."""
@@ -144,12 +174,20 @@ class Assignment:
         """Say in one word why the workload does not fit."""
         if self.mode is not Mode.NO_FIT:
             return "WaitingForQuota"
+        if self.unplaced:
+            return "TopologyPlacementFailed"
         return most_severe([r.reason() for r in self.groups if r.mode is Mode.NO_FIT])
 
     def refusals(self) -> tuple[PodSetRefusal, ...]:
         """Say what stands in the way of which pod set."""
         hindered = [group for group in self.groups if group.mode is not Mode.FIT]
-        return tuple([each for group in hindered for each in _refusals(group, group.obstacles())])
+        found = {
+            each.name: each for group in hindered for each in _refusals(group, group.obstacles())
+        }
+        for name, obstacles in self.unplaced.items():
+            before = found[name].obstacles if name in found else ()
+            found[name] = PodSetRefusal(name=name, obstacles=(*before, *obstacles))
+        return tuple(found.values())
 
     def considered(self) -> tuple[Considered, ...]:
         """Return which flavors did not simply fit, pod set by pod set."""

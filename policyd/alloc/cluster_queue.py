@@ -9,6 +9,7 @@ from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import PendingQueue
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import QueueSpec
+from policyd.alloc.topology.values import Holding as Placement
 from policyd.alloc.workload import Admission, Workload
 
 
@@ -20,6 +21,7 @@ class Holding:
         workload: Who holds it.
         admission: What it is.
         charges: How much, by cell; empty while its queue is not there.
+        placements: Where its pods are, as far as topologies placed them.
         assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
         preempted: Whether a plan took it, and nobody has yet reported what became of that.
     """
@@ -27,6 +29,7 @@ class Holding:
     workload: Workload
     admission: Admission
     charges: Mapping[int, int] = field(default_factory=dict)
+    placements: tuple[Placement, ...] = ()
     assumed: bool = field(kw_only=True)
     preempted: bool = False
 

@@ -15,6 +15,7 @@ class FlavorSpec(Value, frozen=True):
         taints: Of its nodes.
         tolerations: What pods sent there tolerate in addition.
         topology: By which topology pods are placed there; "" for none.
+        levels: That topology's, the widest first; none if there is no such topology.
     """
 
     name: str
@@ -22,6 +23,7 @@ class FlavorSpec(Value, frozen=True):
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+    levels: tuple[str, ...] = ()
 
 
 def untolerated_taint(flavor: FlavorSpec, tolerations: Iterable[Toleration]) -> Taint | None:

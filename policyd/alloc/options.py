@@ -35,6 +35,9 @@ class QueueOptions:
         missing: Flavors it names that do not exist.
         open: Whether nothing of its own keeps it from giving out quota.
         preempts: Whether its workloads may preempt anybody.
+        topologies: Levels of the topologies by which its flavors place pods, by flavor.
+        places_all: Whether all its flavors do.
+        adrift: Flavors whose topology does not exist.
     """
 
     def __init__(
@@ -51,7 +54,11 @@ class QueueOptions:
         self.search = search
         self.missing = tuple(name for name in spec.flavors if name not in flavors)
         blocked = spec.stopped or spec.missing_checks or spec.inactive_checks or spec.clashes
-        self.open = not blocked and not self.missing
+        self.topologies = {n: flavors[n].levels for n in spec.flavors if _places(flavors.get(n))}
+        self.places_all = all(_places(flavors.get(name)) for name in spec.flavors)
+        known = self.topologies.items()
+        self.adrift = () if spec.elsewhere else tuple(n for n, levels in known if not levels)
+        self.open = not (blocked or self.missing or self.adrift)
         policy = spec.preemption
         self.preempts = policy.within_cluster_queue != "Never" or (
             bool(spec.cohort) and policy.reclaim_within_cohort != "Never"
@@ -60,7 +67,6 @@ class QueueOptions:
             settings.ignores_undeclared and settings.gates.quota_check_strategy
         )
         self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
-        self._places = all(f.topology for f in self._flavors.values())
         self._cells = node.cells
         # Where a resource is in two groups, which the API forbids, the first counts.
         self._group_of = {r: group for group in reversed(spec.groups) for r in group.resources}
@@ -157,8 +163,8 @@ class QueueOptions:
         if flavor is None:
             return Unsuitable(kind="NotFound", name=name)
         for pod_set in pod_sets:
-            if pod_set.placed != bool(flavor.topology) and (pod_set.placed or not self._places):
-                kind: UnsuitableKind = "TopologyOnly" if flavor.topology else "TopologyMissing"
+            kind = self._misplaced(flavor, pod_set)
+            if kind is not None:
                 return Unsuitable(kind=kind, name=name)
             taint = untolerated_taint(flavor, pod_set.tolerations)
             if taint is not None:
@@ -167,6 +173,33 @@ class QueueOptions:
             if not matches_affinity(flavor, pod_set.node_selector, pod_set.affinity):
                 return Unsuitable(kind="AffinityMismatch", name=name)
         return None
+
+    def _misplaced(self, flavor: FlavorSpec, pod_set: PodSet) -> UnsuitableKind | None:
+        """Tell whether a flavor places pods where it should not, or does not where it should."""
+        if not pod_set.placed:
+            only = _places(flavor) and not self.places_all
+            return "TopologyOnly" if only else None
+        if not _places(flavor):
+            # What is counted as quota alone, pods do not have on their node: it has no place.
+            group = next(g for g in self.spec.groups if flavor.name in [f.name for f in g.flavors])
+            asked = {} if pod_set.place is None else pod_set.place.requests
+            beside = pod_set.place is not None and asked.keys().isdisjoint(group.resources)
+            return None if beside else "TopologyMissing"
+        wanted = _levels(pod_set)
+        return None if wanted <= set(flavor.levels) or not flavor.levels else "LevelMissing"
+
+
+def _places(flavor: FlavorSpec | None) -> bool:
+    return flavor is not None and bool(flavor.topology)
+
+
+def _levels(pod_set: PodSet) -> set[str]:
+    """Return the levels that a pod set names."""
+    asked = pod_set.place
+    if asked is None:
+        return set()
+    named = {asked.level, *(layer.level for layer in asked.slices)}
+    return named - {""}
 
 
 class Demand:
@@ -180,7 +213,8 @@ def demand_of(workload: Workload, counts: Sequence[int] = ()) -> object:
 
 def _asked_by(p: PodSet) -> tuple[object, ...]:
     plain = p.name, p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
-    return *plain, *sorted(p.requests.items()), *sorted(p.node_selector.items())
+    place = () if p.place is None else (p.place.mode, p.place.level, p.place.slices)
+    return *plain, *place, *sorted(p.requests.items()), *sorted(p.node_selector.items())
 
 
 def replacing(requests: Requests, admission: Admission) -> Requests:

@@ -51,7 +51,7 @@ def possible(
     """
     search = Search(state, Claim(workload, {cell: amount}, (cell,), removed))
     victims = _victims(search)
-    with state.tree.trial():
+    with state.ground.trial():
         for victim in victims:
             search.remove(victim.holding)
         level, _ = state.tree.borrowing_level(cell, amount)

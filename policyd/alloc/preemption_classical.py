@@ -49,7 +49,7 @@ def classical_victims(search: Search) -> list[Victim]:
     ]
     options.sort(key=_order)
     for borrowing in _attempts(search, [kind for _, kind in others]):
-        with search.tree.trial():
+        with search.state.ground.trial():
             victims = _attempt(search, options, borrowing=borrowing)
         if victims:
             return victims

@@ -26,7 +26,7 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
     candidates = in_order(_candidates(search), search.state.local_usage)
     if not candidates:
         return []
-    with search.tree.trial():
+    with search.state.ground.trial():
         search.tree.charge(search.charges)
         fair = FairSearch(search)
         if fair.first(candidates, strategies[0]) or (

@@ -124,11 +124,11 @@ class Search:
 
     def remove(self, holding: Holding) -> None:
         """Take away what somebody holds."""
-        self.tree.release(holding.charges)
+        self.state.ground.release(holding)
 
     def restore(self, holding: Holding) -> None:
         """Give it back: the reverse of `remove`."""
-        self.tree.charge(holding.charges)
+        self.state.ground.restore(holding)
 
     def fill_back(
         self, victims: list[Victim], fits: Callable[[], bool], *, charged: bool = False

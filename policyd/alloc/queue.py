@@ -92,6 +92,8 @@ class QueueSpec(Value, frozen=True):
         missing_checks: Names of admission checks that do not exist.
         inactive_checks: Names of admission checks that nobody carries out.
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
+        elsewhere: Whether its jobs run in other clusters, which place their pods.
+        delayed: Flavors whose nodes are made once there is quota: pods are placed after that.
         opt_ins: What it wants beyond Kueue's rules.
     """
 
@@ -108,6 +110,8 @@ class QueueSpec(Value, frozen=True):
     missing_checks: tuple[str, ...] = ()
     inactive_checks: tuple[str, ...] = ()
     clashes: tuple[tuple[ClashReason, str], ...] = ()
+    elsewhere: bool = False
+    delayed: tuple[str, ...] = ()
     opt_ins: OptIns = NO_OPT_INS
 
     @property

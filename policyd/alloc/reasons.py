@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import ClassVar, Literal
 
+from policyd.alloc.topology.refusal import Refusal as Misplacement
 from policyd.alloc.value import Value
 from policyd.alloc.workload import ConditionReason
 
@@ -39,12 +40,15 @@ UnsuitableKind = Literal[
     "AffinityMismatch",
     "TopologyMissing",
     "TopologyOnly",
+    "LevelMissing",
     "NotAllowed",
     "NotNominated",
     "OtherFlavor",
 ]
 
-NoFitReason = Literal["NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota"]
+NoFitReason = Literal[
+    "NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota", "TopologyPlacementFailed"
+]
 """What a condition says of an obstacle."""
 
 
@@ -94,7 +98,14 @@ class Held(Value, frozen=True):
     own: bool
 
 
-Obstacle = MissingQuota | OverCapacity | Unsuitable | Held
+class Unplaced(Value, frozen=True):
+    """There is quota, and no place for the pods."""
+
+    reason: ClassVar[NoFitReason] = "TopologyPlacementFailed"
+    why: Misplacement
+
+
+Obstacle = MissingQuota | OverCapacity | Unsuitable | Held | Unplaced
 
 
 class Try(Value, frozen=True):
@@ -179,7 +190,12 @@ class Refusal:
         )
 
 
-_SEVERITY: tuple[NoFitReason, ...] = ("WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
+_SEVERITY: tuple[NoFitReason, ...] = (
+    "TopologyPlacementFailed",
+    "WaitingForQuota",
+    "ExceedsMaxQuota",
+    "NoMatchingFlavor",
+)
 
 
 def least_severe(reasons: list[NoFitReason]) -> NoFitReason:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
+from policyd.alloc.ground import Ground
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import Admit
-from policyd.alloc.quota import QuotaTree
 from policyd.alloc.usage_ledger import UsageLedger, nanos
 from policyd.alloc.workload import Admission, Workload
 
@@ -20,19 +20,20 @@ class Register:
 
     def __init__(
         self,
-        tree: QuotaTree,
+        ground: Ground,
         ledger: UsageLedger | None,
         left: Callable[[str, Node | None, bool], None],
     ) -> None:
         """Begin with no workloads.
 
         Args:
-            tree: Where quota is charged.
+            ground: Where quota and places are charged.
             ledger: What LocalQueues used in the past; None where that orders nobody.
             left: Told of who leaves a queue: the key, the queue, and whether quota became free.
         """
         self.queues: dict[str, ClusterQueue] = {}
-        self._tree = tree
+        self._ground = ground
+        self._tree = ground.tree
         self._ledger = ledger
         self._left = left
         self._queue_of: dict[str, str] = {}
@@ -62,8 +63,13 @@ class Register:
         workload = action.workload
         queue = self.queues[workload.cluster_queue]
         queue.pending.remove(workload.key)
+        before = queue.holdings.get(workload.key)
         holding = Holding(workload, action.admission, assumed=True)
         queue.holdings[workload.key] = holding
+        self._ground.occupy(holding)
+        if before is not None:  # it has got places for the quota that it had
+            holding.charges = before.charges
+            return
         if self._ledger is not None and queue.spec is not None and queue.spec.by_usage:
             used = nanos(action.admission.totals())
             self._ledger.push(workload.local_queue, workload.key, used, now)
@@ -102,6 +108,7 @@ class Register:
         queue = self.queue(name)
         self._queue_of[key] = name
         holding = queue.holdings[key] = Holding(workload, admission, assumed=False)
+        self._ground.occupy(holding)
         if queue.node is not None:
             self.charge(queue.node, holding)
 
@@ -110,6 +117,7 @@ class Register:
         queue = self.queues[self._queue_of.pop(key)]
         queue.pending.remove(key)
         holding, node = queue.holdings.pop(key, None), queue.node
+        self._ground.vacate(key)
         if holding is not None and self._ledger is not None:
             self._ledger.drop(holding.workload.local_queue, key)
         if holding is not None and node is not None:
@@ -125,6 +133,12 @@ class Register:
         tree.refresh()
         holding.charges = {tree.cell(node, names): amount for names, amount in usage.items()}
         tree.charge(holding.charges)
+
+    def settle_flavor(self, name: str) -> None:
+        """Take notice that a flavor may place pods now by another topology, or by none."""
+        for holding in self._holdings():
+            if any(name in each.flavors.values() for each in holding.admission.pod_sets):
+                self._ground.occupy(holding)
 
     def awaits_pods(self) -> bool:
         """Tell whether somebody holds quota whose pods are not ready."""

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.ground import Ground
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
-from policyd.alloc.options import QueueOptions
+from policyd.alloc.options import Demand, QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
@@ -29,6 +30,8 @@ class State:
     Attributes:
         settings: What the administrator set for all queues.
         tree: Quota and usage.
+        ground: Quota, and nodes with what workloads hold of them.
+        again: Keys of workloads that have quota and are to be placed in the next cycle.
         register: Who waits and who holds quota, by ClusterQueue.
         flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
@@ -52,7 +55,10 @@ class State:
         self.now = 0.0
         self.revision = 0
         self.cycle = 0
-        self.register = Register(self.tree, self.ledger, self._left)
+        overlapping = settings.gates.tas_handle_overlapping_flavors
+        self.ground = Ground(self.tree, self.flavors, overlapping=overlapping)
+        self.again: tuple[str, ...] = ()
+        self.register = Register(self.ground, self.ledger, self._left)
         self.reserved: Mapping[str, str] = {}
         self.queues = self.register.queues
         self._outdated: dict[str, ClusterQueue] = {}
@@ -64,11 +70,13 @@ class State:
         """Add or change a ResourceFlavor."""
         if self.flavors.get(flavor.name) != flavor:
             self.flavors[flavor.name] = flavor
+            self.ground.nodes.put_flavor(flavor, flavor.levels)
             self._flavor_changed(flavor.name)
 
     def remove_flavor(self, name: str) -> None:
         """Remove a ResourceFlavor. Queues that name it become inactive."""
         if self.flavors.pop(name, None) is not None:
+            self.ground.nodes.remove_flavor(name)
             self._flavor_changed(name)
 
     def put_cohort(self, spec: CohortSpec) -> None:
@@ -150,6 +158,12 @@ class State:
         if name in self.queues:
             self._stir(self.queues[name].node)
 
+    def wake_placed(self) -> None:
+        """Let workloads be tried again that nodes with more room might help."""
+        for queue in self.queues.values():
+            if queue.options is not None and queue.options.topologies:
+                self._stir(queue.node)
+
     def holding(self, key: str) -> Holding | None:
         """Return the quota a workload holds; None if it holds none."""
         return self.register.holding(key)
@@ -163,10 +177,19 @@ class State:
     def heads(self) -> Iterator[tuple[QueueOptions, Ticket]]:
         """Yield the next workload of every active queue that has one, with the queue's options."""
         self.settle()
+        yield from self._to_be_placed()
         for queue in self.queues.values():
             ticket, options = queue.pending.head(), queue.options
             if ticket is not None and options is not None and queue.active(options):
                 yield options, ticket
+
+    def _to_be_placed(self) -> Iterator[tuple[QueueOptions, Ticket]]:
+        """Yield who has quota and is to be placed, or placed anew."""
+        for key in self.again:
+            holding = self.holding(key)
+            queue = None if holding is None else self.queues[holding.admission.cluster_queue]
+            if holding is not None and queue is not None and queue.options is not None:
+                yield queue.options, Ticket(holding.workload, Demand())
 
     def commit(self, plan: Plan) -> None:
         """Carry out a plan in this state: admissions are assumed, workloads parked.
@@ -178,6 +201,7 @@ class State:
             raise ValueError("the plan was made for another revision of the state")
         self.revision += 1
         self.cycle += 1
+        self.again = ()
         for action in plan.actions:
             match action:
                 case Admit():
@@ -220,6 +244,8 @@ class State:
             holding.preempted = preempted
 
     def _requeue(self, action: Requeue) -> None:
+        if self.holding(action.workload.key) is not None:
+            return  # it has its quota, and waits for a place elsewhere
         queue = self.queues[action.workload.cluster_queue]
         equivalents = self.settings.gates.scheduling_equivalence_hashing
         strict = queue.spec is not None and queue.spec.strict
@@ -234,6 +260,7 @@ class State:
 
     def _flavor_changed(self, name: str) -> None:
         self.revision += 1
+        self.register.settle_flavor(name)
         for queue in self.using(name):
             self._outdated[queue.name] = queue
             self._stir(queue.node)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from policyd.alloc.amount import request_amount, total_of
+from policyd.alloc.topology.values import TopologyAssignment, TopologyRequest
 from policyd.alloc.value import Value
 from policyd.node_rules import Term, Toleration
 
@@ -11,6 +12,7 @@ ConditionReason = Literal[
     "NoMatchingFlavor",
     "ExceedsMaxQuota",
     "WaitingForQuota",
+    "TopologyPlacementFailed",
     "WaitingForPreemptedWorkloads",
     "WaitingForPodsReady",
     "Misconfigured",
@@ -33,6 +35,8 @@ class PodSet(Value, frozen=True):
         minimum: With how few pods it can run, None for no fewer.
         group: Pod sets of the same group get the same flavors; "" for none.
         placed: Whether it asks to be placed by a topology.
+        place: What it asks of one, or would if it got a flavor with a topology; None if that is
+            not known.
     """
 
     name: str
@@ -44,19 +48,37 @@ class PodSet(Value, frozen=True):
     minimum: int | None = None
     group: str = ""
     placed: bool = False
+    place: TopologyRequest | None = None
 
     def totals(self) -> dict[str, int]:
         """Return what all pods of the set need together."""
         return {name: request_amount(n * self.count) for name, n in self.requests.items()}
 
 
+Delay = Literal["", "Pending", "Ready"]
+"""Whether pods get their place after the quota: not; not yet; they have."""
+
+
 class PodSetAssignment(Value, frozen=True):
-    """What a pod set got: a flavor for each resource, and how much of it for all its pods."""
+    """What a pod set got: a flavor for each resource, and how much of it for all its pods.
+
+    Attributes:
+        name: The pod set.
+        count: How many pods.
+        flavors: By resource.
+        usage: What all pods use, by resource.
+        placement: Where they go; None if no topology says so, or none does yet.
+        pod_requests: What one pod takes where it goes.
+        delay: Whether they get their place after the quota.
+    """
 
     name: str
     count: int
     flavors: Mapping[str, str]
     usage: Mapping[str, int]
+    placement: TopologyAssignment | None = None
+    pod_requests: Mapping[str, int] = {}
+    delay: Delay = ""
 
 
 class Admission(Value, frozen=True):
@@ -120,6 +142,8 @@ class Workload(Value, frozen=True):
         allowed_flavors: The only flavors it may get; None for all.
         ready: Whether its pods are.
         given_back: How many of its pods need their quota no longer; they are not in its pod sets.
+        elastic: Whether it may be replaced by a bigger or smaller slice of the same job.
+        failed_node: A node it was sent to and that failed, while its pods there need another place.
         short_since: Since when fewer of its pods run than it needs; None if enough do.
         run_seconds: How long it holds its quota at most, in seconds; None if that is not known.
     """
@@ -143,5 +167,7 @@ class Workload(Value, frozen=True):
     allowed_flavors: tuple[str, ...] | None = None
     ready: bool = False
     given_back: int = 0
+    elastic: bool = False
+    failed_node: str = ""
     short_since: float | None = None
     run_seconds: float | None = None

@@ -14,6 +14,7 @@ from policyd.alloc.reasons import (
     PodSetRefusal,
     Refusal,
     Try,
+    Unplaced,
     Unsuitable,
     UnsuitableKind,
 )
@@ -35,6 +36,7 @@ _UNSUITABLE: Mapping[UnsuitableKind, str] = {
     "AffinityMismatch": "flavor {0} doesn't match node affinity",
     "TopologyMissing": 'Flavor "{0}" does not support TopologyAwareScheduling',
     "TopologyOnly": 'Flavor "{0}" supports only TopologyAwareScheduling',
+    "LevelMissing": 'Flavor "{0}" does not contain the requested level',
     "NotAllowed": "skipping flavor {0} due to WorkloadAllowedResourceFlavorAnnotation annotation",
     "NotNominated": "skipping flavor {0} as it is not found in the nomination mapping for resource"
     " {1}",
@@ -75,6 +77,8 @@ def obstacle_text(obstacle: Obstacle) -> str:
             return _UNSUITABLE[obstacle.kind].format(obstacle.name, obstacle.detail)
         case Held():
             return _held_text(obstacle)
+        case Unplaced():
+            return obstacle.why.text
 
 
 def considered_text(considered: Iterable[Considered]) -> str:

@@ -313,7 +313,10 @@ def test_a_bigger_slice_stays_on_the_flavor_of_the_smaller_one():
     ],
 )
 def test_flavors_with_a_topology_are_for_those_who_ask_for_it(topologies, placed, expected):
-    flavors = [FlavorSpec(name=n, topology=t) for n, t in zip("ab", topologies, strict=True)]
+    flavors = [
+        FlavorSpec(name=n, topology=t, levels=("rack",))
+        for n, t in zip("ab", topologies, strict=True)
+    ]
     of = made(queue("q", groups=(group(a={"gpu": 4}, b={"gpu": 4}),)),
               workload("w", "q", PodSet(name="main", requests={"gpu": 1}, placed=placed)),
               flavors=flavors)  # fmt: skip

@@ -1,0 +1,78 @@
+"""Nodes, and what workloads hold of them, beside quota."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.quota import QuotaTree
+from policyd.alloc.topology.nodes import Nodes
+from policyd.alloc.topology.values import Holding as Placement
+from policyd.alloc.workload import Admission
+
+
+class Ground:
+    """What workloads hold: quota in the tree, and places on nodes.
+
+    Attributes:
+        tree: Quota and usage.
+        nodes: Nodes and topologies; none where no flavor has one.
+    """
+
+    def __init__(
+        self, tree: QuotaTree, flavors: Mapping[str, FlavorSpec], *, overlapping: bool = True
+    ) -> None:
+        """Begin without nodes; `flavors` are looked at when somebody holds places."""
+        self.tree = tree
+        self.nodes = Nodes(overlapping=overlapping)
+        self._flavors = flavors
+
+    def placements(self, admission: Admission) -> tuple[Placement, ...]:
+        """Return where an admission sends pods."""
+        return tuple(
+            Placement(
+                flavor=self._flavor(each.flavors),
+                assignment=each.placement,
+                requests=each.pod_requests,
+            )
+            for each in admission.pod_sets
+            if each.placement is not None
+        )
+
+    def occupy(self, holding: Holding) -> None:
+        """Let a workload have the places that its admission names."""
+        holding.placements = self.placements(holding.admission)
+        self.nodes.hold(holding.workload.key, holding.placements)
+
+    def vacate(self, key: str) -> None:
+        """Let a workload have no places any more."""
+        if key in self.nodes.held:
+            self.nodes.drop(key)
+
+    def release(self, holding: Holding) -> None:
+        """Take away, for a trial, all that somebody holds."""
+        self.tree.release(holding.charges)
+        if holding.placements:
+            self.nodes.drop(holding.workload.key)
+
+    def restore(self, holding: Holding) -> None:
+        """Give it back: the reverse of `release`."""
+        self.tree.charge(holding.charges)
+        if holding.placements:
+            self.nodes.hold(holding.workload.key, holding.placements)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Take back, at the end of the block, whatever is taken and given in it."""
+        with self.tree.trial():
+            if self.nodes.trees:
+                with self.nodes.trial():
+                    yield
+            else:
+                yield
+
+    def _flavor(self, flavors: Mapping[str, str]) -> str:
+        """Return the flavor by whose topology a pod set is placed."""
+        names = list(dict.fromkeys(flavors.values()))
+        known = (name for name in names if name in self._flavors)
+        return next((n for n in known if self._flavors[n].topology), names[0] if names else "")
