@@ -4,7 +4,7 @@ from policyd.cel import ast
 from policyd.cel.check_names import Checker
 from policyd.cel.checked import FunctionReference
 from policyd.cel.functions import Overload
-from policyd.cel.macros import USAGES
+from policyd.cel.macros import USAGES, has_two_variables
 from policyd.cel.types import BOOL, DYN, Type
 from policyd.cel.validators import invalid_literal
 
@@ -33,7 +33,11 @@ def _misused_macro(checker: Checker, node: ast.Call) -> Type:
     message = f"undeclared reference to '{node.function}' "
     message += f"(in container '{checker.environment.container}')"
     checker.checked.unknown[node] = message
-    return checker.issue(node, message, f"it is written `{USAGES[node.function]}`")
+    hint = f"it is written `{USAGES[node.function]}`"
+    since = checker.environment.unavailable.get("transformList")
+    if since is not None and has_two_variables(node):
+        hint = f"`{node.function}` with two variables needs Kubernetes {since[0]}.{since[1]}"
+    return checker.issue(node, message, hint)
 
 
 def _function_name(checker: Checker, node: ast.Call) -> tuple[str | None, bool]:

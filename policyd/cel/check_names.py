@@ -151,7 +151,9 @@ class Checker:
 
     def hint(self, name: str) -> str | None:
         """Say what may have been meant, or which version has it."""
-        since = self.environment.unavailable.get(name)
+        unavailable = self.environment.unavailable
+        inside = (since for other, since in unavailable.items() if other.startswith(f"{name}."))
+        since = unavailable.get(name) or next(inside, None)
         if since is not None:
             return f"`{name}` needs Kubernetes {since[0]}.{since[1]}"
         if name in ELSEWHERE:

@@ -55,6 +55,18 @@ _KINDS: Final[dict[str, MacroKind]] = {
 }
 
 
+def is_macro(call: ast.Call, macros: frozenset[str]) -> bool:
+    """Tell whether a call is one of `macros`, by its name."""
+    return call.function in macros and (
+        not has_two_variables(call) or TWO_VARIABLE_MACROS <= macros
+    )
+
+
+def has_two_variables(call: ast.Call) -> bool:
+    """Tell whether a macro that may have one variable or two has two."""
+    return call.function in ("all", "exists", "existsOne") and len(call.arguments) == 3
+
+
 def expand(call: ast.Call) -> ast.Node:
     """Return the node of the macro `call` is; `call` itself if it only has a macro's name.
 

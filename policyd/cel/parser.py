@@ -11,7 +11,7 @@ from policyd.cel import ast
 from policyd.cel.brackets import Brackets
 from policyd.cel.errors import CelCompileError
 from policyd.cel.lexer import KEYWORDS, RESERVED, Token
-from policyd.cel.macros import ALL_MACROS, MacroError, expand
+from policyd.cel.macros import ALL_MACROS, MacroError, expand, is_macro
 from policyd.cel.nesting import MAX_DEPTH, Chain, Nesting, TooDeepError, is_too_deep
 from policyd.cel.precedence import LEVELS, fold
 from policyd.cel.recursion import deep_recursion
@@ -200,7 +200,7 @@ class _Parser:
         arguments = tuple(self.brackets.elements(")", self.expression, trailing=False))
         call = ast.Call(opening, function, target, arguments)
         # Of arguments with a mistake, nothing more needs to be said.
-        if function not in self.macros or len(self.tokens.issues) > mistakes:
+        if not is_macro(call, self.macros) or len(self.tokens.issues) > mistakes:
             return call
         try:
             return expand(call)

@@ -168,6 +168,8 @@ def test_hints_name_what_was_meant(source, hint):
         pytest.param("semver('1.2.3').major()", (1, 32), "1.33", id="semver"),
         pytest.param("[1].first()", (1, 33), "1.34", id="lists"),
         pytest.param("[1].includes(1)", (1, 36), "1.37", id="includes"),
+        pytest.param("[1].all(i, v, true)", (1, 31), "1.32", id="all-with-two-variables"),
+        pytest.param("lists.range(2) == []", (1, 33), "1.34", id="lists"),
     ],
 )
 def test_functions_are_there_from_their_version_on(source, version, since):
