@@ -58,7 +58,7 @@ _KINDS: Final[dict[str, MacroKind]] = {
 def is_macro(call: ast.Call, macros: frozenset[str]) -> bool:
     """Tell whether a call is one of `macros`, by its name."""
     return call.function in macros and (
-        not has_two_variables(call) or TWO_VARIABLE_MACROS <= macros
+        not has_two_variables(call) or macros >= TWO_VARIABLE_MACROS
     )
 
 
