@@ -100,6 +100,10 @@ class Settings:
     reload_seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     """How often files are looked at for changes, in seconds. A kubelet takes a minute anyway."""
 
+    reports: bool = False
+    """Whether to count what is let through with a warning or a note into the PolicyReports of its
+    namespace, which `policyd controller --reports` keeps. It takes the right to write them."""
+
     log_format: Literal["json", "lines", "auto"] = "auto"
     """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
 

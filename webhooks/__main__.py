@@ -38,6 +38,7 @@ from webhooks.door import Door, run_door
 @click.option("--namespace", help="Our own namespace, which is left out.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
 @click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
+@click.option("--reports", is_flag=True, default=None, help="Count objections into reports.")
 @click.option("--timeout-seconds", type=int, help="How long the API server waits.  [5]")
 @click.option("--drain-seconds", type=float, help="From failing readiness to closing.  [5]")
 @click.option("--log-format", help="json, lines, or auto.  [auto]")

@@ -15,7 +15,8 @@ SERVICE_NAME = "policyd-webhooks"
 
 def needs_cluster(settings: Settings) -> bool:
     """Tell whether anything that is asked for needs an API server."""
-    return settings.from_cluster or settings.register or bool(settings.secret or settings.reads)
+    asked = settings.from_cluster or settings.register or settings.reports
+    return asked or bool(settings.secret or settings.reads)
 
 
 def certificate_files(settings: Settings) -> CertificateFiles | None:

@@ -30,6 +30,9 @@ Validator = Callable[[AdmissionRequest, Decision], Decision]
 Prepare = Callable[[AdmissionRequest], Awaitable[None]]
 """Waits for what is needed to decide on a request."""
 
+Observe = Callable[[AdmissionRequest, Decision], None]
+"""Takes note of what was decided on a request; the answer waits for it."""
+
 Inquire = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
 """Decides on a request, having waited for what deciding on it asks."""
 
@@ -110,18 +113,20 @@ def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
             audit_annotations=dict(pair for pairs in annotations for pair in pairs),
             matched=tuple(name for d in decisions for name in d.matched),
             failures=tuple(failure for d in decisions for failure in d.failures),
+            objections=tuple(objection for d in decisions for objection in d.objections),
         )
 
     return decide
 
 
-def answer_with(
+def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     decide: Decide,
     metrics: DoorMetrics,
     path: str,
     *,
     prepare: Prepare | None = None,
     inquire: Inquire | None = None,
+    observe: Observe | None = None,
 ) -> Answer:
     """Answer reviews with what `decide` says; count the verdicts, and log what is refused.
 
@@ -131,6 +136,7 @@ def answer_with(
         path: Under which path.
         prepare: Waited for before.
         inquire: Calls `decide` in its place, as often as there are answers to wait for.
+        observe: Told of each request that is not dry, and of what was decided.
     """
     verdicts = {
         True: metrics.reviews.labels(path, "allowed"),
@@ -148,6 +154,8 @@ def answer_with(
         verdicts[decision.allowed].inc()
         if decision.failures or not decision.allowed:
             _note(request, decision, metrics)
+        if observe is not None and not request.dry_run:
+            observe(request, decision)
         return answer_review(request, decision)
 
     return answer

@@ -22,6 +22,7 @@ from webhooks.choices import certificate_files, endpoint, names_to_serve, secret
 from webhooks.decisions import answer_with, except_for, mutate_in_turn, validate_together
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
+from webhooks.observing import observers
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
@@ -85,7 +86,7 @@ async def _run(
         host, port, *_ = listener.getsockname()
         policies = preparation.result()
         log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
-        app = _application(door, policies)
+        app = _application(door, policies, start)
         await serve(app, listener, context=door.context, stop=drained)
     for task in tasks:
         task.cancel()
@@ -98,7 +99,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
     return policies
 
 
-def _application(door: Door, policies: Policies) -> ASGIApp:
+def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     queue = door.settings.queue
     mutate = mutate_in_turn(policies.mutate, [JOB_DEFAULTS, QUEUE_DEFAULTS] if queue else [])
     validate = validate_together(
@@ -108,9 +109,12 @@ def _application(door: Door, policies: Policies) -> ASGIApp:
     inquire = door.permissions.decide if door.permissions else None
     answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
     exempt = exempt_groups(door.settings.namespace)
+    observe = observers(door, policies, inquire, start)
     return create_app(
-        mutate=answer(except_for(exempt, mutate), path="/mutate"),
-        validate=answer(except_for(exempt, validate), path="/validate"),
+        mutate=answer(except_for(exempt, mutate), path="/mutate", observe=observe["mutate"]),
+        validate=answer(
+            except_for(exempt, validate), path="/validate", observe=observe["validate"]
+        ),
         readiness=door.readiness,
         metrics=door.metrics,
         clock=door.pace.clock,

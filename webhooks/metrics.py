@@ -38,6 +38,12 @@ class DoorMetrics:
             ["outcome"],
             registry=registry,
         )
+        self.shadow_reviews = Counter(
+            "policyd_shadow_reviews_total",
+            "Reviews that shadows of policies were asked about afterwards, by how they differ.",
+            ["phase", "outcome"],
+            registry=registry,
+        )
         self.policies = Gauge("policyd_policies_count", "Policies in force.", registry=registry)
         self.policy_mistakes = Gauge(
             "policyd_policy_mistakes_count",

@@ -100,8 +100,8 @@ class Policies:
 
     @property
     def loaded(self) -> tuple[CompiledPolicy, ...]:
-        """The policies in force."""
-        return self.in_force.policies
+        """The policies in force, and their shadows."""
+        return self.in_force.known
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed."""

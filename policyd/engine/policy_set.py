@@ -90,6 +90,8 @@ class PolicySet:
             policy for policy in known if shadows and policy.shadow_of
         )
         """Policies that may replace others, and have no say yet."""
+        self.known = (*self.policies, *self.shadows)
+        """All of them."""
         self.surroundings = surroundings
         self._staged = any(policy.staged for policy in by_name)
         self._mutating = _Index(

@@ -1,0 +1,44 @@
+"""Who takes note of what was decided: shadows of policies, and the counts in reports."""
+
+from policyd.api.admission import AdmissionRequest
+from policyd.controller.reports import Reports
+from policyd.engine.decision import Decision
+from policyd.engine.shadows import Phase, ShadowDifference
+from webhooks.decisions import Inquire, Observe
+from webhooks.policies import Policies
+from webhooks.registration import exempt_groups
+from webhooks.shadowing import Shadows
+from webhooks.shared import Door, Start
+from webhooks.tallying import Tally
+
+
+def observers(
+    door: Door, policies: Policies, inquire: Inquire | None, start: Start
+) -> dict[Phase, Observe]:
+    """Return who takes note of decisions on changes, and of those on demands."""
+    tally = Tally(Reports(door.api_server), pace=door.pace) if door.settings.reports else None
+    shadows = Shadows(
+        lambda: policies.in_force,
+        metrics=door.metrics,
+        clock=door.pace.clock,
+        inquire=inquire,
+        tell=_untold if tally is None else tally.take_difference,
+        exempt=exempt_groups(door.settings.namespace),
+    )
+    start(shadows.run())
+    if tally is not None:
+        start(tally.run())
+
+    def changed(request: AdmissionRequest, _decision: Decision) -> None:
+        shadows.offer("mutate", request)
+
+    def checked(request: AdmissionRequest, decision: Decision) -> None:
+        shadows.offer("validate", request)
+        if tally is not None and decision.objections:
+            tally.take(request, decision)
+
+    return {"mutate": changed, "validate": checked}
+
+
+def _untold(_request: AdmissionRequest, _difference: ShadowDifference) -> None:
+    """Do nothing: there are no reports."""
