@@ -104,7 +104,8 @@ def _parts_work(parts: list[str], _separator: str = "") -> int:
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
-    end = len(text) if end is None else end
+    if end is None:
+        return text[_in_range(start, text) :]
     if start > end:
         raise CelError(f"invalid substring range. start: {start}, end: {end}")
     return text[_in_range(start, text) : _in_range(end, text)]

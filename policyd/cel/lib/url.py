@@ -1,7 +1,7 @@
-"""URLs: `url('https://host:80/path').getHost()`."""
+"""URLs: `url('https://host:80/path').getHost()`, read as Go's `net/url` reads them."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import Final, NoReturn
 
 from policyd.cel.caches import cache_short
 from policyd.cel.cost import steps, traverse
@@ -10,52 +10,111 @@ from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import BOOL, STRING, Type, list_of, map_of
 
-if TYPE_CHECKING:
-    from urllib.parse import SplitResult
-
 URL = Type("kubernetes.URL")
-_CONTROL = lazy_pattern(r"[\x00-\x20\x7f]")
-_SCHEME = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
-_ESCAPES = lazy_pattern(r"%(?![0-9A-Fa-f]{2})")
-# What Go leaves as it is in a path.
-_PATH_SAFE = "/$&+,:;=@-_.~!*'()"
+_CONTROL = lazy_pattern(r"[\x00-\x1f\x7f]")
+_SCHEME = lazy_pattern(r"([A-Za-z][A-Za-z0-9+.-]*)?:")
+_BAD_ESCAPE = lazy_pattern(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+_PORT = lazy_pattern(r"(:[0-9]*)?")
+_BAD_IN_USER = lazy_pattern(r"[^A-Za-z0-9._:~!$&'()*+,;=%@-]")
+# A host may only escape what is not ASCII, and the percent sign.
+_BAD_IN_HOST = lazy_pattern(r"%(?!25)[0-7].|[ \\^`{|}]")
+# A path of these is left as it is written; else it is read, and escaped anew.
+_PLAIN_PATH = lazy_pattern(r"[A-Za-z0-9._~!$&'()*+,;=:@/%\[\]-]*")
+_UNESCAPED_IN_PATH: Final = "/$&+,:;=@-_.~"
 
 
 class Url:
     """An absolute URL, or an absolute path."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("host", "path", "query", "scheme", "text")
     cel_type_name = URL.name
 
-    def __init__(self, parts: "SplitResult") -> None:
-        self.parts = parts
+    def __init__(self, text: str) -> None:
+        if _CONTROL.search(text):
+            raise CelError("net/url: invalid control character in URL")
+        if not text:
+            raise CelError("empty url")
+        self.text = text
+        whole, _, fragment = text.partition("#")
+        _need_escapes(fragment)
+        self.scheme, rest = _split_scheme(whole)
+        rest, _, self.query = rest.partition("?")
+        self.host = self.path = ""
+        if not rest.startswith("/"):
+            if self.scheme or rest == "*":
+                return
+            raise CelError("invalid URI for request")
+        if rest.startswith("//") and (self.scheme or not rest.startswith("///")):
+            authority, slash, path = rest[2:].partition("/")
+            self.host = _host_of(authority)
+            rest = slash + path
+        _need_escapes(rest)
+        self.path = rest
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Url and other.parts == self.parts
+        return type(other) is Url and other._parts() == self._parts()
 
     def __hash__(self) -> int:
-        return hash(self.parts)
+        return hash(self._parts())
+
+    def _parts(self) -> tuple[str, ...]:
+        after = self.text.partition(":")[2] if self.scheme else self.text
+        return self.scheme, after.replace(self.path, _escaped_path(self), 1)
+
+
+def _split_scheme(text: str) -> tuple[str, str]:
+    found = _SCHEME.match(text)
+    if not found:
+        return "", text
+    if not found[1]:
+        raise CelError("missing protocol scheme")
+    return found[1].lower(), text[found.end() :]
+
+
+def _need_escapes(text: str) -> None:
+    wrong = _BAD_ESCAPE.search(text)
+    if wrong:
+        _bad_escape(wrong[0])
+
+
+def _bad_escape(text: str) -> NoReturn:
+    raise CelError(f'invalid URL escape "{text}"')
+
+
+def _host_of(authority: str) -> str:
+    user, _, host = authority.rpartition("@")
+    literal = host.startswith("[")
+    if literal and "]" not in host:
+        raise CelError("missing ']' in host")
+    name, colon, port = host.rpartition("]" if literal else ":")
+    shown = port if literal else colon + port
+    if colon and not _PORT.fullmatch(shown):
+        raise CelError(f'invalid port "{shown}" after host')
+    _need_escapes(host)
+    wrong = _BAD_IN_HOST.search(name.partition("%25")[0] if literal else host)
+    if wrong and wrong[0].startswith("%"):
+        _bad_escape(wrong[0])
+    if wrong:
+        raise CelError(f'invalid character "{wrong[0]}" in host name')
+    if _BAD_IN_USER.search(user):
+        raise CelError("net/url: invalid userinfo")
+    _need_escapes(user)
+    return _unescaped(host)
+
+
+def _unescaped(text: str) -> str:
+    from urllib.parse import unquote  # noqa: PLC0415 - few policies look at URLs
+
+    return unquote(text)
 
 
 @cache_short(2_048)
 def _parse(text: str) -> Url:
-    wrong = f'URL parse error during conversion from string: parse "{text[:200]}": '
-    if not text:
-        raise CelError(f"{wrong}empty url")
-    if _CONTROL.search(text):
-        raise CelError(f"{wrong}net/url: invalid control character in URL")
-    if not text.startswith("/") and not _SCHEME.match(text):
-        raise CelError(f"{wrong}invalid URI for request")
-    if _ESCAPES.search(text.partition("?")[0]):
-        raise CelError(f"{wrong}invalid URL escape")
-    from urllib.parse import urlsplit  # noqa: PLC0415 - few policies look at URLs
-
     try:
-        parts = urlsplit(text, allow_fragments=False)
-        _ = parts.port
-    except ValueError as error:
-        raise CelError(f"{wrong}{error}") from None
-    return Url(parts)
+        return Url(text)
+    except CelError as error:
+        wrong = f'URL parse error during conversion from string: parse "{text[:200]}": '
+        raise CelError(wrong + error.message) from None
 
 
 def _url(text: str) -> Url:
@@ -72,47 +131,50 @@ def is_url(text: str) -> bool:
 
 
 def _scheme(url: Url) -> str:
-    return url.parts.scheme
+    return url.scheme
 
 
 def _host(url: Url) -> str:
-    return url.parts.netloc.rpartition("@")[2]
+    return url.host
 
 
 def _hostname(url: Url) -> str:
-    host = _host(url)
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    if url.host.startswith("["):
+        return url.host[1:].partition("]")[0]
+    return url.host.rpartition(":")[0] if ":" in url.host else url.host
 
 
 def _port(url: Url) -> str:
-    host = _host(url).rpartition("]")[2]
-    return host.partition(":")[2]
+    return url.host.rpartition("]")[2].rpartition(":")[2] if _has_port(url.host) else ""
+
+
+def _has_port(host: str) -> bool:
+    return ":" in host.rpartition("]")[2]
 
 
 def _escaped_path(url: Url) -> str:
+    if _PLAIN_PATH.fullmatch(url.path):
+        return url.path
     from urllib.parse import quote, unquote_to_bytes  # noqa: PLC0415 - few policies look at URLs
 
-    # Go escapes again what it read, unless what was written is a valid escape already.
-    path = url.parts.path
-    if quote(path, safe=f"{_PATH_SAFE}%[]") == path:
-        return path
-    return quote(unquote_to_bytes(path), safe=_PATH_SAFE)
+    return quote(unquote_to_bytes(url.path), safe=_UNESCAPED_IN_PATH)
 
 
 def _query(url: Url) -> dict[str, list[str]]:
-    from urllib.parse import parse_qs  # noqa: PLC0415 - few policies look at URLs
+    from urllib.parse import unquote_plus  # noqa: PLC0415 - few policies look at URLs
 
-    try:
-        return parse_qs(url.parts.query, keep_blank_values=True)
-    except ValueError:
-        return {}
+    found: dict[str, list[str]] = {}
+    for pair in url.query.split("&"):
+        # As in Go, a pair that cannot be read is left out.
+        if pair and ";" not in pair and not _BAD_ESCAPE.search(pair):
+            key, _, value = pair.partition("=")
+            found.setdefault(unquote_plus(key), []).append(unquote_plus(value))
+    return found
 
 
 def _text_work(url: Url) -> int:
     """Return the work of reading escapes, which takes longer than other texts; pairs most."""
-    return 1 + len(url.parts.path) // 2 + len(url.parts.query)
+    return 1 + len(url.path) // 2 + len(url.query)
 
 
 # Not being one takes longer.
