@@ -17,6 +17,7 @@ def _gate(field: str) -> str:
 class Gates(Value, frozen=True, rename=_gate):
     """Kueue's feature gates that change a decision of the core, with Kueue's defaults."""
 
+    assign_queue_labels_for_pods: bool = True
     concurrent_admission: bool = False
     elastic_jobs_via_workload_slices: bool = True
     elastic_jobs_via_workload_slices_with_tas: bool = False
@@ -42,6 +43,7 @@ class Gates(Value, frozen=True, rename=_gate):
     tas_profile_mixed: bool = True
     tas_recompute_assignment_within_scheduling_cycle: bool = True
     tas_respect_node_affinity_preferred: bool = False
+    topology_aware_scheduling: bool = True
     unadmitted_workloads_observability: bool = True
 
     @classmethod

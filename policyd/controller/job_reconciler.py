@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
+from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
 from policyd.api.meta import Json, OwnerReference
 from policyd.controller.cache import Cache
@@ -15,9 +17,9 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.base import JobKind, JobObject, queue_name
+from policyd.jobs.base import JobKind, JobObject, controller_of, queue_name
 from policyd.jobs.injection import FlavorMissingError, StartError, inject, injections, restore
-from policyd.jobs.kinds import KINDS
+from policyd.jobs.kinds import KINDS, kind_of_owner
 from policyd.jobs.lifecycle import (
     ChangePriority,
     CreateWorkload,
@@ -33,7 +35,7 @@ from policyd.jobs.lifecycle import (
     UpdateWorkload,
     next_step,
 )
-from policyd.jobs.workload import body_of, equivalent, new_workload
+from policyd.jobs.workload import admitted_counts, body_of, equivalent, new_workload
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
 
@@ -59,6 +61,10 @@ class JobReconciler:
         self._resource = job_resource(kind)
 
     @property
+    def _gates(self) -> Gates:
+        return self._cache.state.settings.gates
+
+    @property
     def _mirror(self) -> Mirror[JobObject]:
         return self._cache.mirrors.jobs[self._kind.kind]
 
@@ -73,6 +79,10 @@ class JobReconciler:
             return None
         if job.metadata.deletion_timestamp is not None:
             return None  # its workload finds out by itself
+        parent = self._parent(job)
+        if parent is not None:
+            await self._follow(job, parent)
+            return None
         view = self._view(job)
         if view is None:
             return FLAVOR_SECONDS
@@ -80,9 +90,31 @@ class JobReconciler:
         step = next_step(view, workload, others)
         return None if step is None else await self._take(job, view, step)
 
+    def _parent(self, job: JobObject) -> JobObject | None:
+        """Return the job in a queue that this one belongs to, if it belongs to one."""
+        owner = controller_of(job.metadata)
+        kind = None if owner is None else kind_of_owner(owner)
+        if owner is None or kind is None:
+            return None
+        found = self._cache.mirrors.jobs[kind.kind].get(f"{job.metadata.namespace}/{owner.name}")
+        return found if found is not None and found.metadata.uid == owner.uid else None
+
+    async def _follow(self, job: JobObject, parent: JobObject) -> None:
+        """Suspend a job until the one that it belongs to is admitted: it has no quota itself."""
+        workloads = self._cache.workloads_of(parent.metadata.uid)
+        if self._kind.suspended(job) or any(is_admitted(each) for each in workloads):
+            return
+        draft = draft_of(job)
+        self._kind.suspend(draft)
+        await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
+        message = "Kueue managed child job suspended"
+        self._writes.tell(self._resource, job.metadata, "Suspended", message)
+
     def _view(self, job: JobObject) -> JobView | None:
         kind = self._kind
         pod_sets = kind.pod_sets(job)
+        if not self._gates.topology_aware_scheduling:
+            pod_sets = tuple(replace(each, topology_request=None) for each in pod_sets)
         priority = self._steps.priority(
             self._resource, job.metadata, pod_sets, named=kind.priority_class(job)
         )
@@ -106,7 +138,8 @@ class JobReconciler:
         others = []
         for workload in self._cache.workloads_of(job.metadata.uid):
             admitted = is_admitted(workload)
-            if found is None and equivalent(view.pod_sets, workload, admitted=admitted):
+            fits = equivalent(view.pod_sets, workload, admitted=admitted, running=not view.held)
+            if found is None and fits:
                 found = workload
             else:
                 others.append(workload)
@@ -166,7 +199,8 @@ class JobReconciler:
     async def _start(self, job: JobObject, workload: Workload) -> float | None:
         draft = draft_of(job)
         try:
-            given = injections(workload, flavors_by_name(self._cache.mirrors.flavors))
+            flavors = flavors_by_name(self._cache.mirrors.flavors)
+            given = injections(workload, flavors, self._gates)
             for path, injection in zip(self._kind.templates(job), given, strict=True):
                 inject(draft, path, injection)
         except FlavorMissingError as error:
@@ -175,6 +209,8 @@ class JobReconciler:
         except StartError as error:
             await self._steps.fail_to_start(workload, str(error))
             return None
+        for count in list(admitted_counts(workload).values())[:1]:
+            self._kind.resize(draft, count)
         self._kind.resume(draft)
         if STOPPING in job.metadata.annotations:
             draft.remove(("metadata", "annotations", STOPPING))
@@ -217,6 +253,8 @@ class JobReconciler:
         original = workload.spec.pod_sets if workload is not None else ()
         for path, pod_set in zip(self._kind.templates(job), original, strict=False):
             restore(draft, path, pod_set)
+        for pod_set in original[:1]:
+            self._kind.resize(draft, pod_set.count)
 
 
 async def take_workload_step(
@@ -236,7 +274,7 @@ async def take_workload_step(
         case Finish(workload=workload, outcome=outcome):
             await steps.finish(resource, job, workload, outcome)
         case DropFinalizer(workload=workload):
-            await steps.drop_finalizer(workload)
+            await steps.drop_finalizer(resource, job, workload)
         case CreateWorkload() | UpdateWorkload() | Start() | Stop():
             raise AssertionError("these are different for every kind")
 

@@ -13,6 +13,7 @@ from policyd.controller.transitions import after_eviction, finish, holding_queue
 from policyd.controller.workload_reconciler import drop_finalizer
 from policyd.controller.writes import Writes
 from policyd.jobs.base import Outcome
+from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.workload import Priority, within_sizes
 from policyd.kube.errors import AlreadyExistsError
 from policyd.kube.resources import Resource
@@ -100,6 +101,9 @@ class WorkloadSteps:
         status = finish(workload, reason=reason, message=outcome.message, now=self._writes.now)
         await self._writes.status(self._mirror, workload, status)
         log.info("workload_finished", workload=workload.metadata.key, reason=reason)
+        self._tell_finished(resource, job, workload)
+
+    def _tell_finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         message = f"Workload '{workload.metadata.key}' is declared finished"
         self._writes.tell(resource, job, "FinishedWorkload", message)
 
@@ -126,6 +130,8 @@ class WorkloadSteps:
         patch = merge_patch(workload.metadata, status={"reclaimablePods": listed})
         await self._writes.patch(self._mirror, workload, patch, subresource="status")
 
-    async def drop_finalizer(self, workload: Workload) -> None:
+    async def drop_finalizer(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Let a workload vanish when it is deleted."""
+        if is_finished(workload):
+            self._tell_finished(resource, job, workload)
         await drop_finalizer(self._writes, self._mirror, workload)

@@ -55,6 +55,7 @@ class JobKind(Generic[J]):
         outcome: How the job ended; None while it has not.
         ready: Whether all its pods run or have succeeded.
         reclaimable: Pods that no longer need their quota; those of no pod set are left out.
+        resize: Has another number of pods run at a time, where a kind can be admitted in part.
         reset: Merge patch of the status that must follow a suspension before the templates may
             change back; None if nothing must.
     """
@@ -75,6 +76,7 @@ class JobKind(Generic[J]):
     suspend_path: Path = ("spec", "suspend")
     fixed_while_active: bool = False
     priority_class: Callable[[J], str] = lambda _job: ""
+    resize: Callable[[Draft, int], None] = lambda _draft, _count: None
     reset: Callable[[J], Json] = lambda _job: None
 
     def suspend(self, draft: Draft) -> None:

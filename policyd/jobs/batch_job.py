@@ -8,8 +8,10 @@ from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
 from policyd.jobs.topology import topology_request
+from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
+COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelism"
 POD_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
@@ -80,6 +82,16 @@ def _least_pods(job: BatchJob) -> int | None:
 def templates(_job: BatchJob) -> tuple[Path, ...]:
     """Return where the pod template is."""
     return (("spec", "template"),)
+
+
+def resize(draft: Draft, count: int) -> None:
+    """Have `count` pods run at a time, if the job says that fewer are enough."""
+    annotations = draft.get(("metadata", "annotations")) or {}
+    if MIN_PARALLELISM not in annotations:
+        return
+    draft.set(("spec", "parallelism"), count)
+    if annotations.get(COMPLETIONS_EQUAL_PARALLELISM) == "true":
+        draft.set(("spec", "completions"), count)
 
 
 def active(job: BatchJob) -> bool:
@@ -159,5 +171,6 @@ BATCH_JOB = JobKind(
     ready=ready,
     reclaimable=reclaimable,
     fixed_while_active=True,
+    resize=resize,
     reset=reset,
 )

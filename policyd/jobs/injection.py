@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.api.kueue import (
+    Admission,
     AdmissionCheckState,
     PodSet,
     PodSetAssignment,
@@ -55,8 +57,15 @@ class Injection:
     gates: list[str] = field(default_factory=list)
 
 
-def injections(workload: Workload, flavors: Mapping[str, ResourceFlavor]) -> tuple[Injection, ...]:
+def injections(
+    workload: Workload, flavors: Mapping[str, ResourceFlavor], gates: Gates = DEFAULTS.gates
+) -> tuple[Injection, ...]:
     """Return what the pods of each pod set get, in the order of the pod sets.
+
+    Args:
+        workload: The workload, with quota.
+        flavors: Those that there are, by name.
+        gates: Whether pods are told their queues, and their workload.
 
     Raises:
         FlavorMissingError: If an assigned flavor is not among `flavors`.
@@ -65,21 +74,27 @@ def injections(workload: Workload, flavors: Mapping[str, ResourceFlavor]) -> tup
     admission = workload.status.admission
     assert admission is not None, "a job is started when its workload is admitted"
     assigned = {each.name: each for each in admission.pod_set_assignments}
+    names = {WORKLOAD: workload.metadata.name} if gates.topology_aware_scheduling else {}
+    queues = _queues(workload, admission) if gates.assign_queue_labels_for_pods else {}
     return tuple(
-        _injection(workload, pod_set, assigned.get(pod_set.name, PodSetAssignment()), flavors)
+        _filled(
+            Injection(labels={POD_SET: pod_set.name, **queues}, annotations=dict(names)),
+            workload,
+            pod_set,
+            assigned.get(pod_set.name, PodSetAssignment()),
+            flavors,
+        )
         for pod_set in workload.spec.pod_sets
     )
 
 
-def _injection(
+def _filled(
+    injection: Injection,
     workload: Workload,
     pod_set: PodSet,
     assigned: PodSetAssignment,
     flavors: Mapping[str, ResourceFlavor],
 ) -> Injection:
-    injection = Injection(
-        labels=_labels(workload, pod_set), annotations={WORKLOAD: workload.metadata.name}
-    )
     if assigned.topology_assignment is not None:
         _hold_for_place(injection, pod_set)
     for name in dict.fromkeys(assigned.flavors.values()):
@@ -102,10 +117,9 @@ def _hold_for_place(injection: Injection, pod_set: PodSet) -> None:
         injection.annotations[PODSET_UNCONSTRAINED_TOPOLOGY] = "true"
 
 
-def _labels(workload: Workload, pod_set: PodSet) -> dict[str, str]:
-    labels = {POD_SET: pod_set.name, LOCAL_QUEUE_LABEL: workload.spec.queue_name}
-    admission = workload.status.admission
-    if admission is not None and _is_label(admission.cluster_queue):
+def _queues(workload: Workload, admission: Admission) -> dict[str, str]:
+    labels = {LOCAL_QUEUE_LABEL: workload.spec.queue_name}
+    if _is_label(admission.cluster_queue):
         labels[CLUSTER_QUEUE_LABEL] = admission.cluster_queue
     return labels
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
+import msgspec
+
 from policyd.api.kueue import (
     PodSet,
     PriorityClassReference,
@@ -106,17 +108,43 @@ def maximum_execution_time(job: ObjectMeta) -> int | None:
     return int(text) if text.isdecimal() and int(text) else None
 
 
-def equivalent(demanded: Sequence[PodSet], workload: Workload, *, admitted: bool) -> bool:
+def equivalent(
+    demanded: Sequence[PodSet], workload: Workload, *, admitted: bool, running: bool = False
+) -> bool:
     """Tell whether a workload still says what its job demands.
 
-    The tolerations of a job that is admitted are those of its flavors too, so then they do not
-    count.
+    A job that was let go with fewer pods than it asked for demands these from then on, until it
+    is put back. The tolerations of a job that is admitted are those of its flavors too, so then
+    they do not count.
     """
     held = workload.spec.pod_sets
-    return len(held) == len(demanded) and all(
-        _same_pods(ours, theirs, admitted=admitted)
-        for ours, theirs in zip(demanded, held, strict=True)
+    forms = [_as_started(workload)] if running else [held, _as_started(workload)]
+    return any(
+        len(form) == len(demanded)
+        and all(
+            _same_pods(ours, theirs, admitted=admitted)
+            for ours, theirs in zip(demanded, form, strict=True)
+        )
+        for form in forms
     )
+
+
+def _as_started(workload: Workload) -> tuple[PodSet, ...]:
+    """Return the pod sets with as many pods as there is quota for, where fewer are enough."""
+    counts = admitted_counts(workload)
+    return tuple(
+        each
+        if each.min_count is None
+        else msgspec.structs.replace(each, count=counts.get(each.name, each.count))
+        for each in workload.spec.pod_sets
+    )
+
+
+def admitted_counts(workload: Workload) -> dict[str, int]:
+    """Return how many pods of each pod set have quota, by its name; nothing without quota."""
+    admission = workload.status.admission
+    assigned = () if admission is None else admission.pod_set_assignments
+    return {each.name: each.count for each in assigned if each.count}
 
 
 def _same_pods(left: PodSet, right: PodSet, *, admitted: bool) -> bool:
