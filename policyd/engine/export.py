@@ -23,6 +23,7 @@ from policyd.engine.export_rules import Target, changing, needs_of, targets_of
 from policyd.engine.export_target import Exporter, Problem
 from policyd.engine.findings import Finding
 from policyd.engine.native import FORMS, GROUP, is_binding, read_binding, read_policy
+from policyd.engine.refused import refused
 from policyd.patch.operations import Path
 
 POLICY_LABEL = "policyd.io/policy"
@@ -183,9 +184,11 @@ def _unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
 
 def _read(document: Document) -> list[Finding]:
     """Read what was made as the API server does, which estimates no costs of it."""
+    wrong = list(refused(document))
     if is_binding(document.value):
-        return read_binding(document)[1]
+        return [*read_binding(document)[1], *wrong]
     policy, findings = read_policy(document)
+    findings += wrong
     if policy is None:
         return findings
     compiled = compile_policy(policy, document, FORMS[document.value["kind"]])

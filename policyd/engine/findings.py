@@ -17,11 +17,21 @@ RULES: Final[Mapping[str, str]] = {
     "null-unsafe": "a match condition that fails where an optional field is missing",
     "failure-policy": "a policy that does not say what becomes of what it cannot evaluate",
     "dialect": "an expression that another version of Kubernetes takes otherwise",
+    "refused": "a policy or binding that the API server does not take",
+    "cost": "a policy that costs too much for large objects",
     "case": "a case that went otherwise than it says",
     "coverage": "a validation that no case violates",
     "warning": "what a policy warns of, and lets pass",
 }
 """What findings are about, by the name that CI knows them by; others are called as policies."""
+
+
+class Doubt(NamedTuple):
+    """What may be wrong with a policy: what is said, what to do, and which of RULES it is."""
+
+    message: str
+    hint: str | None = None
+    rule: str = "policy"
 
 
 class Position(NamedTuple):

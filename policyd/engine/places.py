@@ -1,5 +1,8 @@
 """The environments of a compiled policy's expressions, its variables with their types."""
 
+from collections.abc import Iterator
+
+from policyd.cel import Environment, Program
 from policyd.engine.compiled import MUTATING, OWN, VALIDATING, CompiledPolicy
 from policyd.engine.dialects import (
     DEFAULT_DIALECT,
@@ -19,3 +22,16 @@ def places_for(policy: CompiledPolicy, dialect: Dialect = DEFAULT_DIALECT) -> Pl
     places = make(dialect, policy.policy.spec.param_kind is not None)
     types = {name: program.result_type for name, program in policy.variables.items()}
     return places.with_variables(types)
+
+
+def expressions_of(policy: CompiledPolicy) -> Iterator[tuple[str, Program, Environment]]:
+    """Yield the expressions of a policy, by name or by where they stand, and their environments."""
+    places = places_for(policy)
+    for name, program in policy.conditions:
+        yield name, program, places.conditions
+    for name, program in policy.variables.items():
+        yield name, program, places.expressions
+    for validation in policy.validations:
+        yield validation.place, validation.program, places.expressions
+    for mutation in policy.mutations:
+        yield mutation.place, mutation.program, places.mutations

@@ -1,0 +1,29 @@
+"""What the API server does not take of its own kinds is an error of `policyd check`."""
+
+import pytest
+
+from policyd.engine.documents import Document
+from policyd.engine.lint import lint, lint_document
+from policyd.engine.load import load_document
+from tests.live.refused import REFUSED, TAKEN
+
+
+def said(obj):
+    document = Document(obj, "p.yaml")
+    findings = [*lint_document(document)]
+    for policy in load_document(document).policies:
+        findings += lint(policy)
+    assert all(finding.severity == "error" for finding in findings)
+    return [finding.message for finding in findings]
+
+
+@pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in REFUSED.items()])
+def test_what_the_api_server_refuses_is_said(obj):
+    (message,) = said(obj)
+
+    assert message.startswith("the API server refuses it: ")
+
+
+@pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
+def test_what_it_takes_is_fine(obj):
+    assert said(obj) == []

@@ -1,0 +1,116 @@
+"""Policies and bindings that the API server refuses, each by one thing, and some that it takes."""
+
+import yaml
+
+_VALIDATING = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations: [{expression: "true"}]
+"""
+_MUTATING = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  mutations:
+  - {patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/a', value: 'b'}]"}}
+"""
+_BINDING = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: p, validationActions: [Deny]}
+"""
+
+
+def _changed(text, **spec):
+    """Return an object with other fields in its specification; None takes one away."""
+    obj = yaml.safe_load(text)
+    kept = {**obj["spec"], **spec}
+    return {**obj, "spec": {name: value for name, value in kept.items() if value is not None}}
+
+
+def validating(**spec):
+    return _changed(_VALIDATING, **spec)
+
+
+def _mutating(**spec):
+    return _changed(_MUTATING, **spec)
+
+
+def _binding(**spec):
+    return _changed(_BINDING, **spec)
+
+
+def _condition(name):
+    return validating(matchConditions=[{"name": name, "expression": "true"}])
+
+
+def _variable(name):
+    return validating(variables=[{"name": name, "expression": "1"}])
+
+
+def _validation(**fields):
+    return validating(validations=[{"expression": "true", **fields}])
+
+
+def _annotations(*keys, value="'a'"):
+    return validating(auditAnnotations=[{"key": key, "valueExpression": value} for key in keys])
+
+
+_RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+_BOTH = {
+    "patchType": "JSONPatch",
+    "jsonPatch": {"expression": "[JSONPatch{op: 'test', path: '/a'}]"},
+    "applyConfiguration": {"expression": "Object{}"},
+}
+_REF = {"name": "a", "parameterNotFoundAction": "Deny"}
+
+REFUSED = {
+    "name-in-capitals": {**validating(), "metadata": {"name": "P"}},
+    "condition-with-a-space": _condition("a b"),
+    "condition-without-a-name": _condition(""),
+    "condition-with-a-long-name": _condition("a" * 64),
+    "condition-with-a-wrong-prefix": _condition("A_b/c"),
+    "variable-with-a-dash": _variable("a-b"),
+    "variable-with-a-reserved-name": _variable("in"),
+    "message-of-two-lines": _validation(message="a\nb"),
+    "message-of-blanks": _validation(message="  "),
+    "reason-that-is-none": _validation(reason="Unauthorized"),
+    "annotation-with-a-space": _annotations("a b"),
+    "annotation-that-is-there-twice": _annotations("a", "a"),
+    "annotation-that-is-no-text": _annotations("a", value="1"),
+    "nothing-to-validate": validating(validations=[]),
+    "no-reinvocation-policy": _mutating(reinvocationPolicy=None),
+    "change-of-what-is-deleted": _mutating(
+        matchConstraints={"resourceRules": [{**_RULE, "operations": ["DELETE"]}]}
+    ),
+    "mutation-in-two-ways": _mutating(mutations=[_BOTH]),
+    "deny-and-warn": _binding(validationActions=["Deny", "Warn"]),
+    "deny-twice": _binding(validationActions=["Deny", "Deny"]),
+    "params-that-may-be-missing": _binding(paramRef={"name": "a"}),
+}
+
+TAKEN = {
+    "condition-with-a-prefix": _condition("example.com/A_b"),
+    "message-that-ends-with-a-line": _validation(message="a\n"),
+    "expression-of-two-lines": validating(validations=[{"expression": "true &&\ntrue"}]),
+    "annotation-that-may-be-null": _annotations("a", value="null"),
+    "nothing-but-annotations": {**_annotations("a"), "metadata": {"name": "p"}},
+    "change-of-anything": _mutating(
+        matchConstraints={"resourceRules": [{**_RULE, "operations": ["*"]}]}
+    ),
+    "binding-with-params": _binding(paramRef=_REF),
+    "warn-and-audit": _binding(validationActions=["Warn", "Audit"]),
+}
