@@ -12,9 +12,10 @@
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from policyd.alloc.cluster_queue import Holding, Victim
+from policyd.alloc.consolidation import consolidate
 from policyd.alloc.entry import Entry, in_tournament, in_turn, reserved_charges
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.options import QueueOptions
@@ -22,13 +23,14 @@ from policyd.alloc.pending import Ticket, waits_aside
 from policyd.alloc.plan import (
     Action,
     Admit,
+    Move,
     Plan,
     Preempt,
     Recomputation,
     Requeue,
     RequeueReason,
 )
-from policyd.alloc.reasons import Mode, Refusal
+from policyd.alloc.reasons import Mode, PodSetRefusal, Refusal
 from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
@@ -56,6 +58,7 @@ def plan_cycle(state: State) -> Plan:
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
         reserved={} if cycle.reserved is None else cycle.reserved.holders,
+        moves=tuple(cycle.moves),
     )
 
 
@@ -66,7 +69,8 @@ class _Cycle:
         actions: What was decided so far.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
-        reserved: What is held for those that waited for long; None if no queue wants that.
+        reserved: What is held for some; None if no queue wants anything of that kind.
+        moves: Places to hold for those that are moved.
     """
 
     def __init__(self, state: State) -> None:
@@ -74,6 +78,7 @@ class _Cycle:
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
         self.reserved: Reservations | None = None
+        self.moves: list[Move] = []
         self._state = state
         self._tree = state.tree
         self._gates = state.settings.gates
@@ -110,6 +115,8 @@ class _Cycle:
     def process(self, entry: Entry) -> None:
         """Decide about one of the nominated."""
         deferred = False
+        if self.reserved is not None and self._consolidate(entry, self.reserved):
+            return
         if entry.targets and self._overlaps(entry):
             gates = self._gates
             recomputes = gates.recompute_assignment_upon_preemption_targets_overlap
@@ -132,6 +139,21 @@ class _Cycle:
         if refusal is not None:
             self._requeue(entry, "Generic", refusal, goes_on=False)
         return refusal is not None
+
+    def _consolidate(self, entry: Entry, reserved: Reservations) -> bool:
+        """Move others out of the way of a workload that does not fit, if its queue wants that."""
+        wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not _FIT
+        if not wants or self._victims or reserved.of(entry) is not None:
+            return False
+        found = consolidate(self._state, entry)
+        if found is None:
+            return False
+        missing = entry.assignment.refusals
+        entry.assignment, entry.targets, moves = found
+        self.moves.extend(moves)
+        self._preempt(entry, missing)
+        reserved.hold(moves[1:])
+        return True
 
     def _admit_if_it_fits(self, entry: Entry) -> None:
         if not self._fits(entry):
@@ -171,7 +193,7 @@ class _Cycle:
             self.skipped.append(entry.queue)
             self._lose(entry)
         else:
-            self._preempt(entry)
+            self._preempt(entry, assignment.refusals)
 
     def _overlaps(self, entry: Entry) -> bool:
         return any(target.workload.key in self._victims for target in entry.targets)
@@ -218,13 +240,13 @@ class _Cycle:
         refusal = Refusal("WaitingForQuota", cause="NoLongerFits", explain=lambda: missing)
         self._skip(entry, refusal)
 
-    def _preempt(self, entry: Entry) -> None:
+    def _preempt(self, entry: Entry, missing: Callable[[], tuple[PodSetRefusal, ...]]) -> None:
         self._keep(entry)
         self._victims |= _holdings(entry.targets)
         self.actions.extend(self._preemptions(entry))
         refusal = Refusal(
             "WaitingForPreemptedWorkloads",
-            explain=entry.assignment.refusals,
+            explain=missing,
             pending=len(entry.targets),
         )
         self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
@@ -247,7 +269,8 @@ class _Cycle:
         # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
         # to those that come later in the cycle.
         waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
-        if self.reserved is not None and self.reserved.holds_for(entry):
+        held = None if self.reserved is None else self.reserved.of(entry)
+        if held is not None and held.name == entry.ticket.workload.key:
             return
         if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
             self._tree.charge(reserved_charges(self._tree, entry.assignment))
@@ -269,7 +292,8 @@ class _Cycle:
         progress, strict = None, options.spec.strict
         if self.reserved is not None:
             refusal = self.reserved.told(entry, refusal)
-            strict = strict and not self.reserved.passes(options.node)
+            held = self.reserved.of(entry)
+            strict = strict and (held is None or held.node is not options.node)
         if goes_on and entry.assignment.unfinished:
             tried = entry.assignment.tried
             progress = self._nominator.progress(tried, ticket, options, requests)

@@ -110,11 +110,12 @@ class Nominator:
         self._preserves = state.settings.gates.flavor_fungibility_preserve_scan_progress
         self._fits = state.tree.fits
         self._reach = Reach(state)
+        self._moving = state.moving
 
     def entry(self, ticket: Ticket, options: QueueOptions) -> Entry:
         """Choose for a workload as if it were alone."""
         requests = ticket.requests(options)
-        if ticket.plain and ticket.progress is None:
+        if ticket.plain and ticket.progress is None and ticket.workload.key not in self._moving:
             known = requests.known(options.node.root.version)
             if known is not None:
                 if not self._preempts(options, ticket):
@@ -144,10 +145,14 @@ class Nominator:
         return Entry(ticket, options, choice.requests, choice.assignment, choice.targets)
 
     def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
+        if ticket.workload.key in self._moving:
+            return False
         return options.preempts and self._reach.anybody(options, ticket.workload)
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
-        progress = ticket.progress
+        progress, move = ticket.progress, self._moving.get(ticket.workload.key)
+        if move is not None and move.until > self._state.now:
+            return Scan(pins=move.pins)
         if progress is None:
             return EVERYWHERE
         now = self.progress((), ticket, options, requests)

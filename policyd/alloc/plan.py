@@ -21,7 +21,11 @@ RequeueReason = Literal[
 """How an attempt failed: it decides whether the workload is tried again at once."""
 
 PreemptionReason = Literal[
-    "InClusterQueue", "InCohortReclamation", "InCohortFairSharing", "InCohortReclaimWhileBorrowing"
+    "InClusterQueue",
+    "InCohortReclamation",
+    "InCohortFairSharing",
+    "InCohortReclaimWhileBorrowing",
+    "Consolidation",
 ]
 """By which right a workload is preempted: the reason of its condition `Preempted`."""
 
@@ -60,6 +64,22 @@ class Preempt(Value, frozen=True):
     preemptor: Workload
     path: str
     preemptor_path: str
+
+
+class Move(Value, frozen=True):
+    """A place that is held for a workload that others make room for, or that makes room itself.
+
+    Attributes:
+        key: Who.
+        admission: What it will get.
+        pins: The flavors of that, by group of pod sets and of resources.
+        until: How long it is held at most, in seconds since the epoch.
+    """
+
+    key: str
+    admission: Admission
+    pins: tuple[tuple[str, ...], ...]
+    until: float
 
 
 class Evict(Value, frozen=True):
@@ -111,6 +131,7 @@ class Plan(Value, frozen=True):
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
         reserved: For whom quota is held: keys of workloads, and their ClusterQueues.
+        moves: Places that are to be held from now on.
     """
 
     actions: tuple[Action, ...]
@@ -118,6 +139,7 @@ class Plan(Value, frozen=True):
     skipped: tuple[str, ...] = ()
     recomputed: tuple[tuple[str, Recomputation], ...] = ()
     reserved: Mapping[str, str] = {}
+    moves: tuple[Move, ...] = ()
 
     @property
     def goes_on(self) -> bool:

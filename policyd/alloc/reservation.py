@@ -1,183 +1,184 @@
 """Reservation and backfill: what the first in a queue has waited for long is held for it.
 
 Theory (EASY backfilling; Lifka 1995). Whoever holds quota and says how long it runs ends at a known
-time. The first of a queue, once it has waited long enough, has the earliest time reserved at which
-it fits then. Others may go before it if that does not make it later: they end by that time, or
-there is room for both. If somebody must end of whom it is not known when, nobody may take any
-of what is reserved.
+time. The first of a queue that has waited long enough has the earliest time reserved at which it
+fits then. Others may go before it if that does not delay it: they end by that time, or there is
+room for both. If somebody must end of whom nobody knows when, none may take what is reserved.
 
 One reservation stands in a tree of cohorts at a time, worked out anew in every cycle: that of the
 most important, then the oldest. It binds nobody who is before the first in its own queue, and no
-other queue in what that one has of its own.
+other queue in what that one has of its own. Those being moved come before: their new places are
+held against everybody, for a short while.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from math import inf
 from operator import itemgetter
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.entry import Entry
 from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.line import Rank
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
+from policyd.alloc.plan import Move
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import State
 
 End = tuple[float, Mapping[int, int]]
 """When something ends at the latest, and what it gives back, by cell."""
 
-_WHEN = itemgetter(0)
 
-
-@dataclass(slots=True, eq=False)
 class Reservation:
-    """What is held for the first of a queue.
+    """What is held.
 
     Attributes:
-        ticket: Whose it is.
-        node: Its queue.
+        claims: What is taken then, by cell, by whom; the first gives it its name.
+        node: The queue of the first.
+        rank: Who is behind this in that queue is bound by it; empty to bind everybody.
         start: From when on it will fit, in seconds since the epoch; infinite if nobody knows.
-        charges: What it takes then, by cell.
         ends: Who ends when, those included that this cycle lets begin.
     """
 
-    ticket: Ticket
-    node: Node
-    start: float
-    charges: Mapping[int, int]
-    ends: list[End] = field(default_factory=list)
+    def __init__(self, node: Node, rank: Rank | tuple[()], start: float) -> None:
+        """Hold nothing yet."""
+        self.node, self.rank, self.start = node, rank, start
+        self.claims: dict[str, Mapping[int, int]] = {}
+        self.ends: list[End] = []
 
-    def held(self, *, own: bool) -> Held:
-        """Return the reservation as it stands in the way of others, or of whom it is for."""
-        start = None if self.start == inf else self.start
-        return Held(workload=self.ticket.workload.key, start=start, own=own)
+    @property
+    def name(self) -> str:
+        """For whom it is before all."""
+        return next(iter(self.claims))
 
     def binds(self, entry: Entry) -> bool:
         """Tell whether it concerns a nominated workload at all."""
+        if entry.ticket.workload.key in self.claims:
+            return False
         if entry.options.node is self.node:
-            return entry.ticket.rank > self.ticket.rank
-        return bool(entry.assignment.level)
+            return entry.ticket.rank > self.rank
+        return not self.rank or bool(entry.assignment.level)
 
     def delayed_by(self, entry: Entry, state: State) -> bool:
         """Tell whether it could start later if a nominated workload got its assignment now."""
-        tree, charges, runs = (
-            state.tree,
-            entry.assignment.charges,
-            entry.ticket.workload.run_seconds,
-        )
+        tree, wanted, runs = state.tree, entry.assignment.charges, entry.ticket.workload.run_seconds
+        claimed = total_of(*self.claims.values())
         if self.start == inf:
-            taken = {tree.names[cell] for cell, amount in self.charges.items() if amount}
-            return any(amount and tree.names[cell] in taken for cell, amount in charges.items())
+            taken = {tree.names[cell] for cell, amount in claimed.items() if amount}
+            return any(amount and tree.names[cell] in taken for cell, amount in wanted.items())
         if runs is not None and state.now + runs <= self.start:
             return False
+        victims = (target.holding for target in entry.targets)
+        later = (each.charges for each in victims if end_of(each, state.now) > self.start)
         with tree.trial():
-            for end, given_back in self.ends:
-                if end <= self.start:
-                    tree.release(given_back)
-            for victim in entry.targets:
-                if end_of(victim.holding, state.now) > self.start:
-                    tree.release(victim.holding.charges)
-            tree.charge(self.charges)
-            return not tree.fits(charges)
+            for charges in (*(given for end, given in self.ends if end <= self.start), *later):
+                tree.release(charges)
+            tree.charge(claimed)
+            return not tree.fits(wanted)
 
 
 class Reservations:
-    """The reservations that stand in a cycle, by the root of the tree.
-
-    They are worked out from the state, and change with what the cycle decides.
-    """
+    """The reservations that stand in a cycle, by the root of the tree."""
 
     def __init__(self, state: State) -> None:
-        """Find who is first in each tree and has waited for long, and reserve for them."""
+        """Reserve for those that are moved, and for the first of queues that has waited long."""
         self._state = state
+        self._by_root: dict[Node, Reservation] = {}
         first: dict[Node, tuple[Ticket, QueueOptions]] = {}
         for queue in state.opted.values():
             ticket, options = queue.pending.first(), queue.options
             if ticket is None or options is None or not queue.active(options):
                 continue
-            root, due = options.node.root, ticket.workload.queued_at + reserve_after(options)
+            root, after = options.node.root, options.spec.opt_ins.reserve_seconds
+            due = ticket.workload.queued_at + (inf if after is None else after)
             if due <= state.now and (root not in first or ticket.rank < first[root][0].rank):
                 first[root] = ticket, options
-        found = {root: _reserve(state, *each) for root, each in first.items()}
-        self._by_root = {root: each for root, each in found.items() if each is not None}
+        for root, each in first.items():
+            found = _reserve(state, *each)
+            if found is not None:
+                self._by_root[root] = found
+        self.hold(state.moving.values())
 
     @property
     def holders(self) -> dict[str, str]:
         """Whose they are: keys of workloads, and the names of their ClusterQueues."""
-        return {r.ticket.workload.key: r.node.name for r in self._by_root.values()}
+        return {each.name: each.node.name for each in self._by_root.values()}
+
+    def of(self, entry: Entry) -> Reservation | None:
+        """Return the reservation in the tree of a nominated workload."""
+        return self._by_root.get(entry.options.node.root)
 
     def refusal(self, entry: Entry) -> Refusal | None:
         """Return why somebody who fits must not start now; None if it may."""
-        found = self._by_root.get(entry.options.node.root)
+        found = self.of(entry)
         if found is None or not found.binds(entry) or not found.delayed_by(entry, self._state):
             return None
-        return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, found.held(own=False)))
+        return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, found))
 
     def told(self, entry: Entry, refusal: Refusal) -> Refusal:
         """Return a refusal that also says what is reserved, if it is for the one it is for."""
-        found = self._by_root.get(entry.options.node.root)
-        if found is None or found.ticket is not entry.ticket:
+        found = self.of(entry)
+        if found is None or found.name != entry.ticket.workload.key:
             return refusal
-        held = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
+        held = partial(_obstacles, entry, found, refusal.pod_sets)
         return Refusal(refusal.reason, cause=refusal.cause, explain=held, pending=refusal.pending)
-
-    def passes(self, node: Node) -> bool:
-        """Tell whether others of a queue may go before its first: one that has a reservation."""
-        found = self._by_root.get(node.root)
-        return found is not None and found.node is node
-
-    def holds_for(self, entry: Entry) -> bool:
-        """Tell whether there is one for a workload."""
-        found = self._by_root.get(entry.options.node.root)
-        return found is not None and found.ticket is entry.ticket
 
     def note(self, entry: Entry) -> None:
         """Take notice that a workload was given its assignment, or that it is kept for it."""
-        root = entry.options.node.root
-        if self.holds_for(entry):
-            del self._by_root[root]
-        elif root in self._by_root:
+        key, found = entry.ticket.workload.key, self.of(entry)
+        if found is not None and found.claims.pop(key, None) is None:
             runs = entry.ticket.workload.run_seconds
             end = inf if runs is None else self._state.now + runs
-            self._by_root[root].ends.append((end, entry.assignment.charges))
+            found.ends.append((end, entry.assignment.charges))
+        elif found is not None and not found.claims:
+            del self._by_root[entry.options.node.root]
+
+    def hold(self, moves: Iterable[Move]) -> None:
+        """Hold the places of those that are moved, instead of what was reserved in their tree."""
+        for move in moves:
+            node = self._state.tree.hierarchy.queues.get(move.admission.cluster_queue)
+            if node is not None and move.until > self._state.now:
+                found = self._by_root.get(node.root)
+                if found is None or found.rank:
+                    found = self._by_root[node.root] = Reservation(node, (), self._state.now)
+                usage = move.admission.usage().items()
+                found.claims[move.key] = {node.cells[names]: amount for names, amount in usage}
 
 
 def _obstacles(
-    entry: Entry, held: Held, found: Iterable[PodSetRefusal] = ()
+    entry: Entry, found: Reservation, others: Iterable[PodSetRefusal] = ()
 ) -> tuple[PodSetRefusal, ...]:
-    known = {each.name: each.obstacles for each in found}
+    start = None if found.start == inf else found.start
+    own = entry.ticket.workload.key == found.name
+    held = Held(workload=found.name, start=start, own=own)
+    known = {each.name: each.obstacles for each in others}
     names = [pod_set.name for pod_set in entry.ticket.workload.pod_sets]
     return tuple(PodSetRefusal(name=n, obstacles=(*known.get(n, ()), held)) for n in names)
 
 
-def reserve_after(options: QueueOptions) -> float:
-    """Return how long the first of a queue waits for a reservation; for ever if it gets none."""
-    seconds = options.spec.opt_ins.reserve_seconds
-    return inf if seconds is None else seconds
-
-
 def _reserve(state: State, ticket: Ticket, options: QueueOptions) -> Reservation | None:
     """Reserve the earliest time; None if there is none, whoever ends."""
-    tree, requests = state.tree, ticket.requests(options)
-    ends = sorted(_ends(state, options.node.root), key=_WHEN)
+    tree, requests, when = state.tree, ticket.requests(options), itemgetter(0)
+    ends = sorted(_ends(state, options.node.root), key=when)
     with tree.trial():
-        for end, group in groupby([(state.now, {}), *ends], key=_WHEN):
+        for end, group in groupby([(state.now, {}), *ends], key=when):
             for _, given_back in group:
                 tree.release(given_back)
             assignment = options.search.assign(requests)
             if assignment.mode is Mode.FIT:
-                return Reservation(ticket, options.node, end, assignment.charges, ends)
+                found = Reservation(options.node, ticket.rank, end)
+                found.claims[ticket.workload.key], found.ends = assignment.charges, ends
+                return found
     return None
 
 
 def _ends(state: State, root: Node) -> Iterable[End]:
     for node in descendants(root):
-        if node.queue:
-            for holding in state.queues[node.name].holdings.values():
-                yield max(state.now, end_of(holding, state.now)), holding.charges
+        for holding in state.queues[node.name].holdings.values() if node.queue else ():
+            yield max(state.now, end_of(holding, state.now)), holding.charges
 
 
 def end_of(holding: Holding, now: float) -> float:

@@ -14,7 +14,7 @@ from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
 from policyd.alloc.options import Demand, QueueOptions
 from policyd.alloc.pending import Ticket
-from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
+from policyd.alloc.plan import Admit, Evict, Move, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.register import Register
@@ -37,6 +37,7 @@ class State:
         queues: ClusterQueues by name, those included that only workloads know of.
         opted: Those that want something beyond Kueue's rules.
         reserved: For whom quota was held in the last cycle: keys, and ClusterQueues.
+        moving: Places that are held for those that are moved, and for whom they are, by key.
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
@@ -60,6 +61,7 @@ class State:
         self.again: tuple[str, ...] = ()
         self.register = Register(self.ground, self.ledger, self._left)
         self.reserved: Mapping[str, str] = {}
+        self.moving: dict[str, Move] = {}
         self.queues = self.register.queues
         self._outdated: dict[str, ClusterQueue] = {}
         self._stirred: dict[int, Node] = {}
@@ -141,6 +143,7 @@ class State:
         """Forget a workload: it is gone, finished, or not to be queued."""
         if key in self.register:
             self.revision += 1
+            self.moving.pop(key, None)
             self.register.leave(key)
 
     def retract(self, key: str) -> None:
@@ -205,11 +208,13 @@ class State:
         for action in plan.actions:
             match action:
                 case Admit():
+                    self.moving.pop(action.workload.key, None)
                     self.register.assume(action, now=self.now)
                 case Preempt() | Evict():
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
                     self._requeue(action)
+        self.moving |= {move.key: move for move in plan.moves}
         if self.reserved != plan.reserved:
             for _, name in self.reserved.items() ^ plan.reserved.items():
                 self.wake(name)

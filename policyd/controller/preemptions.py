@@ -24,6 +24,7 @@ _RIGHTS: Final[dict[PreemptionReason, str]] = {
     "InCohortReclamation": "reclamation within the cohort",
     "InCohortFairSharing": "Fair Sharing within the cohort",
     "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+    "Consolidation": "consolidation: what it had fits elsewhere",
 }
 _UNKNOWN: Final = "UNKNOWN"
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,()]+),")

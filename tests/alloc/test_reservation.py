@@ -189,7 +189,7 @@ def scenarios(draw):
 def promised(of):
     """When those that have a reservation start at the latest."""
     of.settle()
-    return {r.ticket.workload.key: r.start for r in Reservations(of)._by_root.values()}
+    return {r.name: r.start for r in Reservations(of)._by_root.values()}
 
 
 @settings(deadline=None)
