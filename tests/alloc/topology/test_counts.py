@@ -1,0 +1,208 @@
+"""What is counted along the way, against counting everything again."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.topology.counts import PodKind, requests_of
+from policyd.alloc.topology.matching import NodeNeeds
+from policyd.alloc.topology.nodes import Nodes
+from policyd.alloc.topology.values import HOSTNAME, Holding, TopologyAssignment
+from policyd.node_rules import Taint, Toleration
+from tests.alloc.topology.builders import node
+
+RATE = settings(deadline=None)
+TAINT = Taint(key="broken")
+FLAVORS = {
+    "hosts": (FlavorSpec(name="hosts"), ("block", "rack", HOSTNAME)),
+    "fast": (FlavorSpec(name="fast", labels={"speed": "fast"}), ("rack", HOSTNAME)),
+    "racks": (FlavorSpec(name="racks"), ("block", "rack")),
+}
+KINDS = [
+    PodKind(requests=requests_of({"gpu": 2}), empty=empty, needs=needs, beside=beside)
+    for empty in (False, True)
+    for beside in ((), requests_of({"gpu": 3}))
+    for needs in (
+        NodeNeeds(),
+        NodeNeeds(selector=(("speed", "fast"),), tolerations=(Toleration(operator="Exists"),)),
+    )
+]
+HOSTS = ("x1", "x2", "x3", "x4")
+
+NODES = st.builds(
+    lambda name, path, host, labels, taints, gpu, ready: node(
+        f"{path}/{host}", name=name, labels=labels, taints=taints, gpu=gpu, pods=9, ready=ready
+    ),
+    st.sampled_from(["n1", "n2", "n3", "n4", "n5"]),
+    st.sampled_from(["b1/r1", "b1/r2", "b2/r1"]),
+    st.sampled_from(HOSTS),
+    st.sampled_from([{}, {"speed": "fast"}]),
+    st.sampled_from([(), (TAINT,)]),
+    st.integers(0, 20),
+    st.sampled_from([True, True, True, False]),
+)
+
+
+def places(flavor):
+    if flavor == "racks":
+        return st.sampled_from([("b1", "r1"), ("b1", "r2"), ("b2", "r1"), ("b9", "r9")])
+    return st.sampled_from([(host,) for host in HOSTS])
+
+
+@st.composite
+def holdings(draw):
+    flavor = draw(st.sampled_from(sorted(FLAVORS)))
+    levels = FLAVORS[flavor][1] if flavor == "racks" else (HOSTNAME,)
+    there = draw(st.dictionaries(places(flavor), st.integers(1, 3), max_size=3))
+    assignment = TopologyAssignment(levels=levels, domains=tuple(sorted(there.items())))
+    return Holding(flavor=flavor, assignment=assignment, requests={"gpu": draw(st.integers(0, 4))})
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("node"), NODES),
+    st.tuples(st.just("gone"), st.sampled_from(["n1", "n2", "n3", "n4", "n5"])),
+    st.tuples(
+        st.just("pod"), st.sampled_from("pqr"), st.sampled_from(["n1", "n2", "n3"]),
+        st.integers(0, 5),
+    ),
+    st.tuples(st.just("pod gone"), st.sampled_from("pqr")),
+    st.tuples(st.just("hold"), st.sampled_from("uvw"), st.lists(holdings(), max_size=2)),
+    st.tuples(st.just("flavor"), st.sampled_from(sorted(FLAVORS))),
+    st.tuples(st.just("no flavor"), st.sampled_from(sorted(FLAVORS))),
+    st.tuples(st.just("look")),
+)  # fmt: skip
+
+
+def apply(nodes, step):
+    kind, *facts = step
+    change = {
+        "node": nodes.put,
+        "gone": nodes.remove,
+        "pod": lambda key, name, gpu: nodes.put_pod(key, name, {"gpu": gpu}),
+        "pod gone": nodes.remove_pod,
+        "hold": nodes.hold,
+        "flavor": lambda name: nodes.put_flavor(*FLAVORS[name]),
+        "no flavor": nodes.remove_flavor,
+        "look": lambda: counted(nodes),
+    }
+    change[kind](*facts)
+
+
+def counted(nodes):
+    """Return how many pods of each kind go into each domain, by its values, as it is kept."""
+    return {
+        flavor: [
+            {tree.values[domain]: counts[domain] for level in tree.at for domain in level}
+            for kind in KINDS
+            for counts in [nodes.counts[flavor].counts(kind).pods]
+            for _ in [tree.settle()]
+        ]
+        for flavor, tree in nodes.trees.items()
+    }
+
+
+class Facts:
+    """All there is at the end, and everything counted from it."""
+
+    def __init__(self, steps):
+        self.nodes, self.pods, self.held, self.flavors = {}, {}, {}, {}
+        for step in steps:
+            self._note(step)
+
+    def _note(self, step):
+        match step:
+            case ("node", spec):
+                self.nodes[spec.name] = spec
+            case ("gone", name):
+                self.nodes.pop(name, None)
+            case ("pod", key, name, gpu):
+                self.pods[key] = (name, gpu)
+            case ("pod gone", key):
+                self.pods.pop(key, None)
+            case ("hold", workload, held):
+                self.held[workload] = held
+            case ("flavor", name):
+                self.flavors[name] = FLAVORS[name]
+            case ("no flavor", name):
+                self.flavors.pop(name, None)
+
+    def counted(self):
+        return {
+            name: [self._counts(flavor, levels, kind) for kind in KINDS]
+            for name, (flavor, levels) in self.flavors.items()
+        }
+
+    def _counts(self, flavor, levels, kind):
+        counts = {}
+        for path, members in self._leaves(flavor, levels).items():
+            pods = self._pods(flavor, levels, path, members, kind)
+            for depth in range(1, len(path) + 1):
+                counts[path[:depth]] = counts.get(path[:depth], 0) + pods
+        return counts
+
+    def _leaves(self, flavor, levels):
+        leaves, seen = {}, set()
+        for spec in sorted(self.nodes.values(), key=lambda spec: spec.name):
+            wanted = flavor.labels.items() <= spec.labels.items()
+            name = spec.labels[HOSTNAME] if levels[-1] == HOSTNAME else spec.name
+            if spec.usable and wanted and name not in seen:
+                seen.add(name)
+                path = tuple(spec.labels[level] for level in levels)
+                leaves.setdefault(path, []).append(spec)
+        return leaves
+
+    def _pods(self, flavor, levels, path, members, kind):
+        to_nodes = levels[-1] == HOSTNAME
+        if to_nodes and kind.needs.obstacle(members[0]):
+            return 0
+        free = {}
+        for spec in members:
+            for name, amount in spec.allocatable.items():
+                free[name] = free.get(name, 0) + amount
+            for where, gpu in self.pods.values():
+                if where == spec.name:
+                    free["gpu"] -= gpu
+                    free["pods"] -= 1
+        if not kind.empty:
+            self._use(free, flavor, path, to_nodes=to_nodes)
+        for name, amount in kind.beside:
+            free[name] -= amount
+        return max(0, min(free[name] // amount for name, amount in kind.requests))
+
+    def _use(self, free, flavor, path, *, to_nodes):
+        name = path[-1:] if to_nodes else path
+        for held in (each for holdings in self.held.values() for each in holdings):
+            shared = held.assignment.levels == (HOSTNAME,)
+            if shared == to_nodes and (shared or held.flavor == flavor.name):
+                for where, count in held.assignment.domains:
+                    if where == name:
+                        free["gpu"] -= held.requests["gpu"] * count
+                        free["pods"] -= count
+
+
+@given(st.lists(STEPS, max_size=25))
+@RATE
+def test_counts_kept_up_to_date_are_those_of_a_recount(steps):
+    nodes = Nodes()
+    for step in steps:
+        apply(nodes, step)
+
+    assert counted(nodes) == Facts(steps).counted()
+
+
+@given(st.lists(STEPS, max_size=15), st.lists(STEPS.filter(lambda s: s[0] == "hold"), max_size=6))
+@RATE
+def test_what_is_tried_is_taken_back(steps, tried):
+    nodes = Nodes()
+    for step in steps:
+        apply(nodes, step)
+    before, held = counted(nodes), dict(nodes.held)
+
+    with nodes.trial():
+        for step in tried:
+            apply(nodes, step)
+        during = counted(nodes)
+
+    assert during == Facts([*steps, *tried]).counted()
+    assert counted(nodes) == before
+    assert nodes.held == held

@@ -1,0 +1,174 @@
+"""What is placed and what is not, against every placement there is."""
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from policyd.alloc.settings import Gates
+from policyd.alloc.topology.placement import place
+from policyd.alloc.topology.values import HOSTNAME, SliceLayer, TopologyAssignment
+from tests.alloc.topology.builders import FLAVOR, cluster, node, request
+from tests.alloc.topology.oracle import Exhaustive, host_of
+
+RATE = settings(deadline=None)
+LEVELS = ("zone", "block", "rack", HOSTNAME)
+
+
+@st.composite
+def fleets(draw):
+    """Up to six nodes in a topology of up to four levels, with what is left of each."""
+    depth = draw(st.integers(1, 4))
+    inner = [
+        draw(st.lists(st.sampled_from("ab"), min_size=6, max_size=6)) for _ in range(depth - 1)
+    ]
+    nodes = [
+        node(
+            "/".join([*(column[number] for column in inner), f"x{number}"]),
+            levels=LEVELS[-depth:],
+            gpu=draw(st.integers(0, 5)),
+            cpu=draw(st.integers(0, 6)),
+            pods=draw(st.sampled_from([1, 3, 9])),
+        )
+        for number in range(draw(st.integers(1, 6)))
+    ]
+    return LEVELS[-depth:], nodes
+
+
+@st.composite
+def layers(draw, levels, at_least):
+    """Slices of up to three layers, each of a finer level and of a size that divides the last."""
+    sizes = draw(st.sampled_from([(), (), (2,), (3,), (4, 2), (6, 3), (8, 4, 2)]))
+    below = sorted(draw(st.sets(st.integers(at_least, len(levels) - 1), max_size=len(sizes))))
+    return tuple(
+        SliceLayer(level=levels[level], size=size)
+        for level, size in zip(below, sizes, strict=False)
+    )
+
+
+@st.composite
+def gangs(draw, levels):
+    level = draw(st.integers(0, len(levels) - 1))
+    slices = draw(layers(levels, level))
+    size = slices[0].size if slices else 1
+    asked = request(
+        size * draw(st.integers(1, 8 // size if size < 8 else 1)),
+        draw(st.sampled_from(["Required", "Preferred", "Unconstrained"])),
+        levels[level],
+        gpu=draw(st.integers(0, 2)),
+        cpu=draw(st.integers(0, 2)),
+    )
+    leader = request(1, asked.mode, asked.level, pod_set="leader", gpu=draw(st.integers(0, 3)))
+    return asked, slices, draw(st.none() | st.just(leader))
+
+
+@st.composite
+def questions(draw):
+    levels, nodes = draw(fleets())
+    asked, slices, leader = draw(gangs(levels))
+    group = "g" if leader is not None else ""
+    asked, *others = [_grouped(each, slices, group) for each in (asked, leader) if each is not None]
+    return levels, nodes, asked, others[0] if others else None
+
+
+def _grouped(asked, slices, group):
+    return request(
+        asked.count, asked.mode, asked.level, pod_set=asked.pod_set, group=group,
+        slices=[(layer.level, layer.size) for layer in slices], **asked.requests,
+    )  # fmt: skip
+
+
+def ask(question, gates=None):
+    """Return the places of workers and leader by path, None for what is not placed; and all."""
+    levels, nodes, asked, leader = question
+    there = cluster(*nodes, levels=levels)
+    pod_sets = [asked] if leader is None else [asked, leader]
+    found = place(there, {FLAVOR: pod_sets}, gates=gates or Gates())
+    ways = Exhaustive(nodes, levels, lambda node: node.allocatable, asked, leader)
+    paths = {host_of(node): tuple(node.labels[level] for level in levels) for node in nodes}
+    outcomes = [found[each.pod_set] for each in pod_sets]
+    if not all(isinstance(outcome, TopologyAssignment) for outcome in outcomes):
+        return None, None, ways
+    workers, *led = [{paths[v[0]]: n for v, n in outcome.domains} for outcome in outcomes]
+    return workers, led[0] if led else {}, ways
+
+
+def expected_level(ways, level, mode):
+    """Return at which level a single domain holds everything; -1 if only all together do."""
+    tried = range(level, -1, -1) if mode == "Preferred" else [level]
+    for each in tried:
+        if ways.holding(each):
+            return each
+    return -1 if mode != "Required" and ways.holds(ways.everywhere()) else None
+
+
+@given(questions())
+@RATE
+def test_it_is_placed_exactly_where_the_level_asked_for_has_a_placement(question):
+    levels, _, asked, leader = question
+    level = levels.index(asked.level)
+
+    workers, led, ways = ask(question)
+
+    at = expected_level(ways, level, asked.mode)
+    assert (workers is None) == (at is None)
+    if workers is None:
+        return
+    assert sum(workers.values()) == asked.count
+    assert sum(led.values()) == (leader is not None)
+    if at >= 0:
+        assert len({path[: at + 1] for path in (*workers, *led)}) == 1
+    for depth in range(1, len(levels) + 1):
+        for path, known in ways.domains[depth - 1].items():
+            there = [
+                sum(n for p, n in each.items() if p[:depth] == path) for each in (workers, led)
+            ]
+            assert tuple(there) in known
+
+
+@given(questions())
+@RATE
+def test_of_domains_that_hold_everything_one_with_the_least_room_is_taken(question):
+    levels, _, asked, _leader = question
+    level = levels.index(asked.level)
+    workers, _led, ways = ask(question)
+    at = expected_level(ways, level, asked.mode)
+    assume(workers is not None and at >= 0)
+
+    taken = next(iter(workers))[: at + 1]
+
+    rooms = {path: ways.most(at, path) for path in ways.holding(at)}
+    whole = {path: _whole_room(question, ways, at, path) for path in rooms}
+    assert whole[taken] == min(whole.values())
+
+
+def _whole_room(question, ways, level, path):
+    """Return how many slices go into a domain if more are asked for than there could be."""
+    levels, nodes, asked, leader = question
+    size = asked.slices[0].size if asked.slices else 1
+    many = request(
+        size * (40 // size), asked.mode, asked.level, pod_set=asked.pod_set,
+        slices=[(layer.level, layer.size) for layer in asked.slices], **asked.requests,
+    )  # fmt: skip
+    inside = [n for n in nodes if tuple(n.labels[each] for each in levels)[: level + 1] == path]
+    return Exhaustive(inside, levels, lambda node: node.allocatable, many, leader).most(level, path)
+
+
+@given(questions())
+@RATE
+def test_below_the_chosen_domain_no_fewer_domains_would_do(question):
+    levels, _, asked, leader = question
+    level = levels.index(asked.level)
+    slice_level = levels.index(asked.slices[0].level) if asked.slices else len(levels) - 1
+    assume(asked.mode != "Unconstrained" and leader is None)
+    workers, _, ways = ask(question)
+    at = expected_level(ways, level, asked.mode)
+    assume(workers is not None and at + 1 <= slice_level)
+
+    used = {path[: at + 2] for path in workers}
+
+    inside = next(iter(workers))[: at + 1]
+    rooms = [ways.most(at + 1, path) for path in ways.domains[at + 1] if path[: at + 1] == inside]
+    left, fewest = asked.count // (asked.slices[0].size if asked.slices else 1), 0
+    for room in sorted(rooms, reverse=True):
+        if left > 0:
+            left, fewest = left - room, fewest + 1
+    assert len(used) == fewest
