@@ -6,7 +6,7 @@ places becomes one for each place. What has no exact counterpart is said, and no
 policy is exported.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,9 +18,11 @@ from policyd.engine.compile import compile_policy
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.documents import Document
 from policyd.engine.export_expressions import NotExportableError, methods_of
+from policyd.engine.export_mutations import MutationExporter
 from policyd.engine.export_patch import as_json
 from policyd.engine.export_rules import Target, changing, needs_of, targets_of
-from policyd.engine.export_target import Exporter, Problem
+from policyd.engine.export_target import Problem
+from policyd.engine.export_validations import ValidationExporter
 from policyd.engine.findings import Finding
 from policyd.engine.native import FORMS, GROUP, is_binding, read_binding, read_policy
 from policyd.engine.refused import refused
@@ -80,26 +82,37 @@ def export_policy(
         checked: Whether to compile what comes out, as the API server will.
     """
     problems = list(_without_counterpart(policy.policy.spec))
-    objects: list[Json] = []
-    try:
-        targets = _targets(policy)
-    except NotExportableError as error:
-        problems.append(Problem(("spec", "matchConstraints", "resourceRules"), str(error)))
-        targets = []
-    for target in targets:
-        exporter = Exporter(policy, target)
-        try:
-            objects += _native(exporter, target, bindings or policy.bindings, version)
-        except NotExportableError as error:
-            problems.append(Problem(("spec", "matchConditions"), str(error)))
-        problems += exporter.problems
+    objects = list(_objects(policy, bindings or policy.bindings, problems))
+    made = [{"apiVersion": f"{GROUP}/{version}", **obj} for obj in objects]
     if not problems and checked:
-        problems = list(_unreadable(objects))
+        problems = list(_unreadable(made))
     once = {problem.message: problem for problem in reversed(problems)}
     findings = [_finding(document, policy, problem) for problem in reversed(once.values())]
     if findings:
         return Exported((), tuple(findings))
-    return Exported(tuple(objects), tuple(_doubts(policy, document)))
+    return Exported(tuple(made), tuple(_doubts(policy, document)))
+
+
+def _objects(
+    policy: CompiledPolicy, bindings: Sequence[CompiledBinding], problems: list[Problem]
+) -> Iterator[dict[str, Json]]:
+    """Yield the policies of each target, each with its bindings; note what cannot be written."""
+    try:
+        targets = _targets(policy)
+    except NotExportableError as error:
+        problems.append(Problem(("spec", "matchConstraints", "resourceRules"), str(error)))
+        return
+    for target in targets:
+        try:
+            specs = [*_specs(policy, target, problems)]
+        except NotExportableError as error:
+            problems.append(Problem(("spec", "matchConditions"), str(error)))
+            continue
+        for kind, spec in specs:
+            if spec:
+                metadata = _metadata(_named(policy.name, target), policy)
+                yield {"kind": kind, "metadata": metadata, "spec": spec}
+                yield from _bindings_for(kind, policy, target, bindings)
 
 
 def _targets(policy: CompiledPolicy) -> list[Target]:
@@ -114,36 +127,31 @@ def _without_counterpart(spec: PolicySpec) -> Iterable[Problem]:
             yield Problem(("spec", field.encode_name), f"`{field.encode_name}` needs policyd")
 
 
-def _native(
-    exporter: Exporter, target: Target, bindings: Sequence[CompiledBinding], version: str
-) -> list[Json]:
-    """Return the policies of one target, each with its bindings."""
-    objects: list[Json] = []
-    for kind, spec in (
-        (VALIDATING, exporter.validating()),
-        (MUTATING, _mutating(exporter, target)),
-    ):
-        if not spec:
-            continue
-        name = _named(exporter.policy.name, target)
-        common = {"apiVersion": f"{GROUP}/{version}", "kind": kind}
-        objects.append({**common, "metadata": _metadata(name, exporter.policy), "spec": spec})
-        for binding in bindings:
-            own = _named(binding.name, target) if binding.name else name
-            objects.append(
-                {
-                    "apiVersion": f"{GROUP}/{version}",
-                    "kind": f"{kind}Binding",
-                    "metadata": _metadata(own, exporter.policy),
-                    "spec": _binding(kind, name, binding),
-                }
-            )
-    return objects
-
-
-def _mutating(exporter: Exporter, target: Target) -> dict[str, Json]:
+def _specs(
+    policy: CompiledPolicy, target: Target, problems: list[Problem]
+) -> Iterator[tuple[str, dict[str, Json]]]:
+    """Yield the specifications of one target, by kind; empty if there is nothing to do."""
+    yield VALIDATING, ValidationExporter(policy, target, problems).spec()
     mutable = changing(target)
-    return replace(exporter, target=mutable).mutating() if mutable else {}
+    if mutable is not None:
+        yield MUTATING, MutationExporter(policy, mutable, problems).spec()
+
+
+def _bindings_for(
+    kind: str,
+    policy: CompiledPolicy,
+    target: Target,
+    bindings: Sequence[CompiledBinding],
+) -> Iterator[dict[str, Json]]:
+    """Yield the bindings of a policy of one target."""
+    name = _named(policy.name, target)
+    for binding in bindings:
+        own = _named(binding.name, target) if binding.name else name
+        yield {
+            "kind": f"{kind}Binding",
+            "metadata": _metadata(own, policy),
+            "spec": _binding(kind, name, binding),
+        }
 
 
 def _named(name: str, target: Target) -> str:

@@ -9,14 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from policyd.api.kueue.names import (
-    MIN_PARALLELISM,
-    POD_GROUP_NAME,
-    POD_GROUP_TOTAL_COUNT,
-    PRIORITY_CLASS,
-    QUEUE_NAME,
-)
-from policyd.api.policy import Expression, Inject
+from policyd.api.kueue.names import PRIORITY_CLASS, QUEUE_NAME
+from policyd.api.policy import Expression
 from policyd.cel.types import Type, is_dyn
 from policyd.engine.export_expressions import NotExportableError, Scope
 from policyd.engine.export_patch import PatchText, as_json, at, literal, quoted
@@ -96,15 +90,6 @@ def _as_text(value: str, type_: Type) -> str:
 
 
 Write = Callable[[Injection, PatchText, Any], None]
-
-
-def write_field(name: str, injection: Injection, patch: PatchText, inject: Inject) -> None:
-    """Add to a patch what a field of `inject` sets.
-
-    Raises:
-        NotExportableError: If that cannot be said in a JSON patch.
-    """
-    WRITERS[name](injection, patch, set_fields(inject)[name])
 
 
 def _labels(injection: Injection, patch: PatchText, labels: Mapping[str, object]) -> None:
@@ -251,35 +236,6 @@ def _topology(injection: Injection, patch: PatchText, topology: msgspec.Struct) 
             if injection.override and key != TOPOLOGY[how]:
                 patch.remove(*annotations, key, when=when)
         patch.put(computed.value, *annotations, TOPOLOGY[how], when=when, absent=absent)
-
-
-def gang_of_pods(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
-    """Make a plain pod a member of a group; without a name, only if it is in one already."""
-    injection.refuse_override()
-    fields = set_fields(gang)
-    label = ("metadata", "labels", POD_GROUP_NAME)
-    annotations = ("metadata", "annotations")
-    names = (at(patch.base, *label), at(patch.base, *annotations, POD_GROUP_NAME))
-    given = " || ".join(f"{name}.orValue('') != ''" for name in names)
-    named = ""
-    if "name" in fields:
-        name = injection.certain(fields["name"])
-        when = both(injection.when, f"{name} != ''", f"{names[1]}.orValue('') == ''")
-        patch.put(name, *label, when=when, absent=f"{names[0]}.orValue('') == ''")
-        named = f"{name} != '' || "
-    size = f"string({injection.certain(fields['minMember'])})"
-    absent = injection.missing(patch, *annotations, POD_GROUP_TOTAL_COUNT)
-    when = both(injection.when, f"{named}{given}")
-    patch.put(size, *annotations, POD_GROUP_TOTAL_COUNT, when=when, absent=absent)
-
-
-def gang_of_job(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
-    """Let a Job start with fewer pods than it wants, but no fewer than the gang."""
-    size = injection.certain(set_fields(gang)["minMember"])
-    fewer = f"int({size}) < {at(patch.base, 'spec', 'parallelism')}.orValue(0)"
-    steps = ("metadata", "annotations", MIN_PARALLELISM)
-    absent = injection.missing(patch, *steps)
-    patch.put(f"string({size})", *steps, when=both(injection.when, fewer), absent=absent)
 
 
 def _refuse_computed(value: object) -> None:
