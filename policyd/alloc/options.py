@@ -88,6 +88,7 @@ class QueueOptions:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
             requests = Requests(self._groups(workload, counts), demand_of(workload, counts))
+            requests.plain = None if self.spec.opt_ins.packs else requests.plain
             self._requests[key] = requests
         return requests
 

@@ -62,12 +62,13 @@ EVERYWHERE = Scan()
 class FlavorSearch:
     """The search by the rules of one queue."""
 
-    __slots__ = ("_by_mode_only", "_fungibility", "_preempts_borrowing", "tree")
+    __slots__ = ("_by_mode_only", "_fungibility", "_packs", "_preempts_borrowing", "tree")
 
     def __init__(self, tree: QuotaTree, queue: QueueSpec, settings: Settings) -> None:
         policy = queue.preemption
         self.tree = tree
         self._fungibility = queue.fungibility
+        self._packs = queue.opt_ins.packs
         self._by_mode_only = not settings.gates.flavor_fungibility
         self._preempts_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
@@ -123,6 +124,7 @@ class FlavorSearch:
     ) -> SearchResult:
         """Find the best flavor for a group of resources."""
         result = SearchResult()
+        offers = self._packed(offers) if self._packs else offers
         place = -1
         for place in range(start, len(offers)):
             offer = offers[place]
@@ -139,8 +141,21 @@ class FlavorSearch:
                 result.mode, result.level = found
             if stop:
                 break
-        result.tried = -1 if place == len(offers) - 1 else place
+        result.tried = -1 if place == len(offers) - 1 or self._packs else place
         return result
+
+    def _packed(self, offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+        """Put the flavor first that would be fullest, by the weights of resources."""
+        tree, packs = self.tree, self._packs
+
+        def room(offer: Offer) -> float:
+            parts = zip(offer.resources, offer.charges.items(), strict=True)
+            return sum(
+                packs.get(resource, 0.0) * (tree.available(cell) - n) / (tree.potential[cell] or 1)
+                for resource, (cell, n) in parts
+            )
+
+        return tuple(sorted(offers, key=room))
 
     def _try(
         self, offer: Offer, assumed: Mapping[int, int], oracle: Oracle | None

@@ -11,6 +11,7 @@ from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.ground import Ground
 from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.local_order import local_shares
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
 from policyd.alloc.options import Demand, QueueOptions
 from policyd.alloc.pending import Ticket
@@ -38,6 +39,7 @@ class State:
         opted: Those that want something beyond Kueue's rules.
         reserved: For whom quota was held in the last cycle: keys, and ClusterQueues.
         moving: Places that are held for those that are moved, and for whom they are, by key.
+        local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
@@ -62,6 +64,7 @@ class State:
         self.register = Register(self.ground, self.ledger, self._left)
         self.reserved: Mapping[str, str] = {}
         self.moving: dict[str, Move] = {}
+        self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
         self._outdated: dict[str, ClusterQueue] = {}
         self._stirred: dict[int, Node] = {}
@@ -234,6 +237,9 @@ class State:
                     queue.spec, queue.node, self.flavors, search, settings=self.settings
                 )
         self._outdated.clear()
+        for queue in self.opted.values():
+            if queue.spec is not None and queue.spec.opt_ins.order != "Priority":
+                queue.pending.order_by(local_shares(queue, self.local_weights))
         roots = {id(node.root): node.root for node in self._stirred.values()}
         self._stirred.clear()
         for root in roots.values():

@@ -22,7 +22,7 @@ from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
 from policyd.cli.files import content
 from policyd.cli.report import count
-from policyd.controller.conversion import cohort_spec, flavor_spec, queue_spec
+from policyd.controller.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
 from policyd.controller.queue_settings import queue_settings
 from policyd.controller.workload_values import Circumstances, workload_value
 from policyd.errors import PolicydError
@@ -146,6 +146,8 @@ def _state(objects: list[dict[str, Json]]) -> State:
         state.put_cohort(cohort)
     for queue in queues:
         state.put_queue(queue)
+    for each in _read(objects, kueue.LocalQueue, "LocalQueue"):
+        state.local_weights[each.metadata.key] = weight_of(each.spec.fair_sharing)
     return state
 
 

@@ -149,10 +149,12 @@ class Cache:
     def _value(self, workload: Workload, cluster_queue: str) -> Value:
         reserved = has_quota(workload)
         objection = None if reserved else self._objection(workload, cluster_queue)
+        opted = self.state.opted.get(cluster_queue)
         circumstances = Circumstances(
             now=self._pace.clock.now(),
             settings=self.state.settings,
             rules=self._rules.of(workload.metadata.namespace),
+            movable=bool(opted and opted.spec and opted.spec.opt_ins.moves),
         )
         value = workload_value(
             workload, circumstances, cluster_queue=cluster_queue, objection=objection

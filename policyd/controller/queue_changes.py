@@ -59,7 +59,7 @@ class QueueChanges:
     def _cluster_queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         name = _name(old, new)
         self._put_queue(name)
-        if old is None or new is None or old.spec != new.spec or _deleted(old) != _deleted(new):
+        if old is None or new is None or _meant(old) != _meant(new):
             self._touch_queue(name)
         if new is not None:
             self._cache.ears.report(name)
@@ -94,7 +94,8 @@ class QueueChanges:
 
     def _weigh(self, key: str, queue: LocalQueue | None) -> None:
         """Tell the ledger how much a LocalQueue weighs, and what it used before this process."""
-        ledger = self._cache.state.ledger
+        weights, ledger = self._cache.state.local_weights, self._cache.state.ledger
+        weights[key] = 1.0 if queue is None else weight_of(queue.spec.fair_sharing)
         if ledger is None:
             return
         if queue is None:
@@ -181,6 +182,10 @@ class QueueChanges:
         self._cache.ears.schedule()
         for queue in self._mirrors.cluster_queues:
             self._cache.ears.report(queue.metadata.name)
+
+
+def _meant(queue: ClusterQueue) -> tuple[object, ...]:
+    return queue.spec, queue.metadata.annotations, _deleted(queue)
 
 
 def _deleted(obj: Described) -> bool:

@@ -56,6 +56,8 @@ class Circumstances:
     """What the administrator set."""
     rules: RequestRules = NO_RULES
     """What its namespace, its runtime and the administrator make of its requests."""
+    movable: bool = False
+    """Whether it may be moved, so that what it asks for counts while it holds quota too."""
 
 
 def workload_value(
@@ -78,7 +80,7 @@ def workload_value(
     admission = _admission(workload, given_back)
     pod_sets: tuple[PodSet, ...] = ()
     invalid: Objection | None = None
-    if admission is None:
+    if admission is None or circumstances.movable:
         pod_sets, invalid = _pod_sets(workload, given_back, circumstances.rules)
     return Workload(
         key=metadata.key,
