@@ -39,6 +39,9 @@ def choose(room: Room) -> Fit | Short:
     """
     level = room.goal.level
     while True:
+        short = _short(room, level)
+        if short is not None and (room.goal.mode != "Preferred" or level == 0):
+            return short
         domains = room.leading_order(room.tree.at[level])
         single = _single(room, domains)
         if single is not None:
@@ -110,6 +113,16 @@ def take(
 def in_order(room: Room, domains: Iterable[int]) -> list[int]:
     """Return domains of one level in the order of their values."""
     return sorted(domains, key=room.tree.rank.__getitem__)
+
+
+def _short(room: Room, level: int) -> Short | None:
+    """Say without putting domains in order that they have too little room, if that is plain."""
+    goal = room.goal
+    if room.leaders is not None or room.score is not None:
+        return None
+    rooms = [room.slices[domain] for domain in room.tree.at[level]]
+    most = max(rooms) if goal.mode == "Required" else sum(rooms)
+    return Short(level, most) if most < goal.slices else None
 
 
 def _single(room: Room, domains: list[int]) -> int | None:

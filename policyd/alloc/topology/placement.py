@@ -7,7 +7,7 @@ from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.assignments import assignment_of, merged
 from policyd.alloc.topology.balanced import balance
 from policyd.alloc.topology.elastic import Kept, kept_places
-from policyd.alloc.topology.fitting import Share, Short, choose, distribute
+from policyd.alloc.topology.fitting import Fit, Share, Short, choose, distribute
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.refusal import NoRoom, Refusal, Unusable
@@ -63,16 +63,35 @@ def place(
     outcomes: Outcomes = {}
     with nodes.assuming() as assumed:
         search = _Search(nodes, gates, assumed, empty=empty)
-        for flavor in sorted(requests):
-            for members in _grouped(requests[flavor]):
-                if failed_node:
-                    found = search.repaired(flavor, members, failed_node)
-                else:
-                    found = search.placed(flavor, members)
-                outcomes |= found
-                if any(not isinstance(each, TopologyAssignment) for each in found.values()):
-                    return outcomes
+        for flavor, members in _grouped(requests):
+            if failed_node:
+                found = search.repaired(flavor, members, failed_node)
+            else:
+                found = search.placed(flavor, members)
+            outcomes |= found
+            if _refused(found):
+                break
     return outcomes
+
+
+def fits(
+    nodes: Nodes,
+    requests: Mapping[str, Sequence[TopologyRequest]],
+    *,
+    gates: Gates = DEFAULTS.gates,
+    empty: bool = False,
+) -> bool:
+    """Tell whether `place` would find places, sooner than it finds them.
+
+    What is asked again and again while workloads are dropped in a trial costs what was dropped, and
+    a look at the domains of the levels that are asked for.
+    """
+    groups = _grouped(requests)
+    with nodes.assuming() as assumed:
+        search = _Search(nodes, gates, assumed, empty=empty)
+        if any(_refused(search.placed(*group)) for group in groups[:-1]):
+            return False
+        return all(search.fits(*group) for group in groups[-1:])
 
 
 class _Search:
@@ -97,6 +116,16 @@ class _Search:
             return dict(found) if isinstance(found, dict) else _all(group.members, found)
         self._note(group, kept.assignments)
         return self._grown(group, kept) if kept.more else dict(kept.assignments)
+
+    def fits(self, flavor: str, members: Sequence[TopologyRequest]) -> bool:
+        """Tell whether `placed` would find places."""
+        group = _group_of(flavor, members)
+        if isinstance(group, Unusable):
+            return False
+        if any(member.held is not None for member in members):
+            return not _refused(self.placed(flavor, members))
+        survey = self._survey(group, self._circumstances)
+        return isinstance(survey, Survey) and isinstance(choose(survey.room), Fit)
 
     def repaired(self, flavor: str, members: Sequence[TopologyRequest], host: str) -> Outcomes:
         """Find another place for what pod sets lost with a node, each by itself."""
@@ -146,12 +175,12 @@ class _Search:
             merged(tree, found[request.pod_set], repair.kept) if isinstance(found, dict) else found
         )
 
-    def _placed(self, group: Group, circumstances: Circumstances) -> Assignments | Refusal:
+    def _survey(self, group: Group, circumstances: Circumstances) -> Survey | Unusable:
         cache = self._nodes.counts.get(group.flavor)
         if cache is None:
             return Unusable(kind="TopologyMissing", names=(group.flavor,))
-        workers, leader = group.workers, group.leader
-        goal = goal_of(cache.tree, workers, leaders=len(group.members) - 1, gates=self._gates)
+        leaders = len(group.members) - 1
+        goal = goal_of(cache.tree, group.workers, leaders=leaders, gates=self._gates)
         if isinstance(goal, Unusable):
             return goal
         if not cache.tree.leaves:
@@ -159,14 +188,19 @@ class _Search:
         for holding in self._found:
             self._nodes.assume(holding, self._assumed)
         self._found.clear()
-        shares = self._shares(Survey(cache, goal, workers, leader, circumstances))
-        if isinstance(shares, NoRoom):
+        return Survey(cache, goal, group.workers, group.leader, circumstances)
+
+    def _placed(self, group: Group, circumstances: Circumstances) -> Assignments | Refusal:
+        survey = self._survey(group, circumstances)
+        shares = self._shares(survey) if isinstance(survey, Survey) else survey
+        if not isinstance(shares, list):
             return shares
+        tree = self._nodes.trees[group.flavor]
         pods = {share.domain: share.pods for share in shares if share.pods}
-        found = {workers.pod_set: assignment_of(cache.tree, pods)}
-        if leader is not None:
+        found = {group.workers.pod_set: assignment_of(tree, pods)}
+        if group.leader is not None:
             leaders = {share.domain: share.leaders for share in shares if share.leaders}
-            found[leader.pod_set] = assignment_of(cache.tree, leaders)
+            found[group.leader.pod_set] = assignment_of(tree, leaders)
         self._note(group, found)
         return found
 
@@ -193,11 +227,20 @@ class _Search:
                 )
 
 
-def _grouped(requests: Sequence[TopologyRequest]) -> list[list[TopologyRequest]]:
-    groups: dict[object, list[TopologyRequest]] = {}
-    for place, request in enumerate(requests):
-        groups.setdefault(request.group or place, []).append(request)
-    return list(groups.values())
+def _grouped(
+    requests: Mapping[str, Sequence[TopologyRequest]],
+) -> list[tuple[str, list[TopologyRequest]]]:
+    found: list[tuple[str, list[TopologyRequest]]] = []
+    for flavor in sorted(requests):
+        groups: dict[object, list[TopologyRequest]] = {}
+        for place, request in enumerate(requests[flavor]):
+            groups.setdefault(request.group or place, []).append(request)
+        found += [(flavor, members) for members in groups.values()]
+    return found
+
+
+def _refused(outcomes: Outcomes) -> bool:
+    return any(not isinstance(outcome, TopologyAssignment) for outcome in outcomes.values())
 
 
 def _group_of(flavor: str, members: Sequence[TopologyRequest]) -> Group | Unusable:

@@ -3,8 +3,7 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from policyd.alloc.settings import Gates
-from policyd.alloc.topology.placement import place
+from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import HOSTNAME, SliceLayer, TopologyAssignment
 from tests.alloc.topology.builders import FLAVOR, cluster, node, request
 from tests.alloc.topology.oracle import Exhaustive, host_of
@@ -76,12 +75,14 @@ def _grouped(asked, slices, group):
     )  # fmt: skip
 
 
-def ask(question, gates=None):
+def ask(question):
     """Return the places of workers and leader by path, None for what is not placed; and all."""
     levels, nodes, asked, leader = question
     there = cluster(*nodes, levels=levels)
     pod_sets = [asked] if leader is None else [asked, leader]
-    found = place(there, {FLAVOR: pod_sets}, gates=gates or Gates())
+    may = fits(there, {FLAVOR: pod_sets})
+    found = place(there, {FLAVOR: pod_sets})
+    assert may == all(isinstance(outcome, TopologyAssignment) for outcome in found.values())
     ways = Exhaustive(nodes, levels, lambda node: node.allocatable, asked, leader)
     paths = {host_of(node): tuple(node.labels[level] for level in levels) for node in nodes}
     outcomes = [found[each.pod_set] for each in pod_sets]
