@@ -20,9 +20,11 @@ from policyd.alloc.entry import Entry, in_tournament, in_turn, reserved_charges
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket, waits_aside
+from policyd.alloc.placing import room_for
 from policyd.alloc.plan import (
     Action,
     Admit,
+    Evict,
     Move,
     Plan,
     Preempt,
@@ -35,6 +37,7 @@ from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
 from policyd.alloc.timing import stale_gangs
+from policyd.alloc.topology.values import Holding as Placement
 from policyd.alloc.workload import Objection
 
 # Python 3.11 calls a function for each member of an enum that is named.
@@ -49,7 +52,7 @@ def plan_cycle(state: State) -> Plan:
     """
     cycle = _Cycle(state)
     cycle.nominate()
-    with state.tree.trial():
+    with state.ground.trial():
         for entry in cycle.ordered():
             cycle.process(entry)
     return Plan(
@@ -80,6 +83,7 @@ class _Cycle:
         self.reserved: Reservations | None = None
         self.moves: list[Move] = []
         self._state = state
+        self._ground = state.ground
         self._tree = state.tree
         self._gates = state.settings.gates
         self._blocks = state.settings.blocks_until_ready
@@ -105,23 +109,25 @@ class _Cycle:
 
     def ordered(self) -> Iterator[Entry]:
         """Yield the nominated in the order of their turns, which processing may still change."""
-        if self._state.settings.fair_sharing is None:
-            yield from in_turn(self._entries, self._gates)
+        state = self._state
+        again = [each for each in self._entries if each.assignment.held is not None]
+        first = [each for each in self._entries if each.assignment.held is None]
+        yield from again
+        if state.settings.fair_sharing is None:
+            yield from in_turn(first, self._gates)
             return
-        yield from in_tournament(self._entries, self._tree, self._gates)
+        yield from in_tournament(first, self._tree, self._gates)
 
     # Process.
 
     def process(self, entry: Entry) -> None:
         """Decide about one of the nominated."""
-        deferred = False
         if self.reserved is not None and self._consolidate(entry, self.reserved):
             return
-        if entry.targets and self._overlaps(entry):
-            gates = self._gates
-            recomputes = gates.recompute_assignment_upon_preemption_targets_overlap
-            deferred = recomputes and self._choose_again(entry)
+        deferred = self._mend(entry)
         mode = entry.assignment.mode
+        if mode is not _FIT and entry.assignment.held is not None and self._gives_up(entry):
+            return
         if mode is _NO_FIT:
             self._requeue(entry, "NoFit", entry.assignment.refusal)
         elif deferred:
@@ -132,6 +138,16 @@ class _Cycle:
             self._admit_if_it_fits(entry)
         else:
             self._preempt_if_it_helps(entry)
+
+    def _mend(self, entry: Entry) -> bool:
+        """Choose again what others took; tell whether it fits once their victims are gone."""
+        if entry.targets and self._overlaps(entry):
+            gates = self._gates
+            recomputes = gates.recompute_assignment_upon_preemption_targets_overlap
+            return recomputes and self._choose_again(entry)
+        if entry.assignment.placements and self._lost_places(entry):
+            self._choose(entry)
+        return False
 
     def _yields(self, entry: Entry, reserved: Reservations) -> bool:
         """Let a workload wait that fits, but would delay one for which quota is held."""
@@ -201,25 +217,65 @@ class _Cycle:
     def _fits(self, entry: Entry) -> bool:
         """Tell whether there is room, those that are or would be preempted being gone."""
         tree, charges = self._tree, entry.assignment.charges
-        if not self._victims and not entry.targets:
+        if not (self._victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
         gone = self._victims | _holdings(entry.targets)
-        with tree.trial():
+        with self._ground.trial():
             for holding in gone.values():
-                tree.release(holding.charges)
-            return tree.fits(charges)
+                self._ground.release(holding)
+            return tree.fits(charges) and self._has_places(entry)
+
+    def _has_places(self, entry: Entry) -> bool:
+        """Tell whether there is still room just where the pods are to go."""
+        if not entry.assignment.placements:
+            return True
+        self._ground.vacate(entry.ticket.workload.key)
+        return room_for(self._ground.nodes, self._places_of(entry))
+
+    def _places_of(self, entry: Entry) -> tuple[Placement, ...]:
+        return self._ground.placements(entry.assignment.admission(entry.queue))
+
+    def _lost_places(self, entry: Entry) -> bool:
+        """Tell whether others took the places of a workload in this cycle, and only these."""
+        if not self._gates.tas_recompute_assignment_within_scheduling_cycle:
+            return False
+        gone = self._victims | _holdings(entry.targets)
+        with self._ground.trial():
+            for holding in gone.values():
+                self._ground.release(holding)
+            return self._tree.fits(entry.assignment.charges) and not self._has_places(entry)
+
+    def _choose(self, entry: Entry, removed: tuple[str, ...] = ()) -> None:
+        """Choose again, of the same flavors, with what there is now."""
+        options, ticket = entry.options, entry.ticket
+        requests = ticket.requests(options)
+        chooser = Chooser(self._state, options, ticket.workload, requests, options.preempts)
+        holding = self._state.holding(ticket.workload.key)
+        if holding is not None:
+            choice = chooser.place_again(holding, removed)
+        else:
+            choice = chooser.choose(Scan(pins=entry.assignment.flavors), removed)
+        entry.requests, entry.assignment, entry.targets = choice
+
+    def _gives_up(self, entry: Entry) -> bool:
+        """Let a workload start over for which a failed node cannot be replaced, if that is wanted.
+
+        Who waits longer for its place is told so.
+        """
+        workload, refusal = entry.ticket.workload, entry.assignment.refusal
+        if workload.failed_node and self._gates.tas_failed_node_replacement_fail_fast:
+            self.actions.append(Evict(workload=workload, reason="NodeFailures", refusal=refusal))
+            return True
+        if not entry.targets:
+            self._requeue(entry, "SecondPassFailed", refusal, goes_on=False)
+        return not entry.targets
 
     def _choose_again(self, entry: Entry) -> bool:
         """Choose as if this cycle's victims were gone; tell whether it fits once they are."""
-        with self._tree.trial():
+        with self._ground.trial():
             for holding in self._victims.values():
-                self._tree.release(holding.charges)
-            pins = Scan(pins=entry.assignment.flavors)
-            options, ticket = entry.options, entry.ticket
-            requests = ticket.requests(options)
-            chooser = Chooser(self._state, options, ticket.workload, requests, options.preempts)
-            choice = chooser.choose(pins, tuple(self._victims))
-        entry.requests, entry.assignment, entry.targets = choice
+                self._ground.release(holding)
+            self._choose(entry, tuple(self._victims))
         deferred = entry.assignment.mode is _FIT
         result: Recomputation = "new_targets" if entry.targets else "skipped"
         self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
@@ -274,12 +330,18 @@ class _Cycle:
             return
         if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
             self._tree.charge(reserved_charges(self._tree, entry.assignment))
+            self._occupy(entry)
 
     def _keep(self, entry: Entry) -> None:
         """Keep quota for somebody, who may not get it yet, from those that come later."""
         self._tree.charge(entry.assignment.charges)
+        self._occupy(entry)
         if self.reserved is not None:
             self.reserved.note(entry)
+
+    def _occupy(self, entry: Entry) -> None:
+        if entry.assignment.placements:
+            self._ground.nodes.hold(entry.ticket.workload.key, self._places_of(entry))
 
     def _skip(self, entry: Entry, refusal: Refusal) -> None:
         goes_on = self._gates.flavor_fungibility_preserve_scan_progress

@@ -10,10 +10,11 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from policyd.alloc.assignment import Assignment, Progress
-from policyd.alloc.cluster_queue import Victim
+from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
+from policyd.alloc.placing import Placer
 from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.reach import Reach
 from policyd.alloc.reasons import Mode
@@ -87,10 +88,34 @@ class Chooser:
         if self._preempts:
             oracle = partial(possible, self._state, self.workload, removed=removed)
         assignment = self.options.search.assign(requests, oracle, scan)
+        if self.options.topologies:
+            return self._place(requests, assignment, removed)
         if not self._preempts or not assignment.preempts:
             return Choice(requests, assignment)
         claim = Claim(self.workload, assignment.charges, assignment.short, removed)
         return Choice(requests, assignment, find_targets(self._state, claim))
+
+    def _place(
+        self, requests: Requests, assignment: Assignment, removed: Collection[str] = ()
+    ) -> Choice:
+        placer = Placer(self._state, self.options, self.workload, assignment)
+        assignment = placer.placed()
+        if not self._preempts or not assignment.preempts or self.workload.failed_node:
+            return Choice(requests, assignment)
+        claim = Claim(
+            self.workload, assignment.charges, assignment.short, removed, places=placer.fits
+        )
+        targets = find_targets(self._state, claim)
+        if targets:
+            assignment = placer.after(assignment, targets)
+        return Choice(requests, assignment, targets)
+
+    def place_again(self, holding: Holding, removed: Collection[str] = ()) -> Choice:
+        """Choose places, and victims that have them, for a workload that has its quota.
+
+        `removed` as in `choose`.
+        """
+        return self._place(self._requests, Assignment(held=holding.admission), removed)
 
     def _beyond_replaced(self, requests: Requests) -> Requests:
         if not self.workload.replaces:
@@ -115,6 +140,11 @@ class Nominator:
     def entry(self, ticket: Ticket, options: QueueOptions) -> Entry:
         """Choose for a workload as if it were alone."""
         requests = ticket.requests(options)
+        holding = self._state.holding(ticket.workload.key)
+        if holding is not None:
+            return self._again(ticket, options, requests, holding)
+        if options.topologies:
+            return self._search(ticket, options, requests)
         if ticket.plain and ticket.progress is None and ticket.workload.key not in self._moving:
             known = requests.known(options.node.root.version)
             if known is not None:
@@ -123,6 +153,14 @@ class Nominator:
             elif (plain := requests.plain) and self._fits(plain.charges, borrowing=False):
                 return Entry(ticket, options, requests, plain)
         return self._search(ticket, options, requests)
+
+    def _again(
+        self, ticket: Ticket, options: QueueOptions, requests: Requests, holding: Holding
+    ) -> Entry:
+        preempts = self._preempts(options, ticket)
+        chooser = Chooser(self._state, options, ticket.workload, requests, preempts)
+        choice = chooser.place_again(holding)
+        return Entry(ticket, options, choice.requests, choice.assignment, choice.targets)
 
     def progress(
         self,
@@ -140,7 +178,8 @@ class Nominator:
         scan = self._resume(ticket, options, requests)
         choice = Chooser(self._state, options, ticket.workload, requests, preempts).choose(scan)
         # What depends on nothing but the tree and the requests holds for the next one too.
-        if scan is EVERYWHERE and not preempts and choice.requests is requests:
+        known = scan is EVERYWHERE and not preempts and choice.requests is requests
+        if known and not options.topologies:
             requests.learn(options.node.root.version, choice.assignment)
         return Entry(ticket, options, choice.requests, choice.assignment, choice.targets)
 

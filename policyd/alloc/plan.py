@@ -17,6 +17,7 @@ RequeueReason = Literal[
     "PreemptionFailed",
     "FailedAfterNomination",
     "NamespaceMismatch",
+    "SecondPassFailed",
 ]
 """How an attempt failed: it decides whether the workload is tried again at once."""
 
@@ -87,13 +88,15 @@ class Evict(Value, frozen=True):
 
     Attributes:
         workload: Who.
-        reason: Why: a gang runs with fewer pods than it needs.
+        reason: Why: a gang runs with fewer pods than it needs; a node failed.
         since: Since when that is so, in seconds since the epoch.
+        refusal: Why there is no other place for pods of a node that failed.
     """
 
     workload: Workload
-    reason: Literal["StaleGang"]
-    since: float
+    reason: Literal["StaleGang", "NodeFailures"]
+    since: float = 0.0
+    refusal: Refusal | None = None
 
 
 class Requeue(Value, frozen=True):

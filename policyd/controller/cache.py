@@ -21,7 +21,13 @@ from policyd.controller.index import Index, local_queue_key
 from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
 from policyd.controller.request_rules import RulesByNamespace
-from policyd.controller.workload_values import NAMESPACE_MISMATCH, Circumstances, workload_value
+from policyd.controller.second_pass import SecondPass
+from policyd.controller.workload_values import (
+    NAMESPACE_MISMATCH,
+    Circumstances,
+    needs_second_pass,
+    workload_value,
+)
 from policyd.jobs.base import JobObject
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import Pod
@@ -61,6 +67,7 @@ class Cache:
         self._pace = pace
         self.index = Index()
         self._held_back: set[str] = set()
+        self.second_pass = SecondPass()
         mirrors.workloads.listen(self._workload_changed)
         mirrors.pods.listen(self._pod_changed)
         for kind, jobs in mirrors.jobs.items():
@@ -139,6 +146,10 @@ class Cache:
         name = "" if local_queue is None else local_queue.spec.cluster_queue
         reserved = has_quota(workload)
         self.state.now = self._pace.clock.now()
+        if needs_second_pass(workload):
+            self.second_pass.put(workload.metadata.key, now=self.state.now)
+        else:
+            self.second_pass.remove(workload.metadata.key)
         if not self._counts(workload) or not (reserved or self._queues(workload, local_queue)):
             self.state.remove_workload(workload.metadata.key)
         else:
@@ -204,6 +215,7 @@ class Cache:
         if new is None:
             assert old is not None, "a change has an object before or after"
             keys = owner_keys(old)
+            self.second_pass.remove(old.metadata.key)
             self.state.remove_workload(old.metadata.key)
             self.ears.schedule()
         else:

@@ -6,6 +6,8 @@ And back again, for what the allocator decided.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from policyd.alloc.amount import quota_amount
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.queue import (
@@ -18,11 +20,11 @@ from policyd.alloc.queue import (
     Quota,
     ResourceGroup,
 )
-from policyd.alloc.workload import (
-    Admission,
-)
+from policyd.alloc.topology.values import TopologyAssignment
+from policyd.alloc.workload import Admission
 from policyd.api import kueue
 from policyd.api.kueue.names import ACTIVE, MULTI_KUEUE, PROVISIONING
+from policyd.api.kueue.topology_assignment import DomainPods, encode_topology
 from policyd.api.meta import condition_true
 from policyd.api.pod_requests import amount
 from policyd.api.pods import Toleration as ApiToleration
@@ -40,8 +42,8 @@ NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selec
 FAILED_CHECKS: Final = "The workload has failed admission checks"
 
 
-def flavor_spec(flavor: kueue.ResourceFlavor) -> FlavorSpec:
-    """Convert a ResourceFlavor."""
+def flavor_spec(flavor: kueue.ResourceFlavor, topology: kueue.Topology | None = None) -> FlavorSpec:
+    """Convert a ResourceFlavor; `topology` is the one that it names, if there is such a one."""
     spec = flavor.spec
     return FlavorSpec(
         name=flavor.metadata.name,
@@ -49,6 +51,7 @@ def flavor_spec(flavor: kueue.ResourceFlavor) -> FlavorSpec:
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in spec.node_taints),
         tolerations=tolerations(spec.tolerations),
         topology=spec.topology_name,
+        levels=() if topology is None else tuple(each.node_label for each in topology.spec.levels),
     )
 
 
@@ -89,8 +92,33 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
             if name in checks and not condition_true(checks[name].status.conditions, ACTIVE)
         ),
         clashes=tuple(_clashes(queue, checks)),
+        elsewhere=any(_carries_out(checks, rule.name, MULTI_KUEUE) for rule in _rules(queue)),
+        delayed=tuple(_delayed(queue, checks)),
         opt_ins=opt_ins_of(queue.metadata.annotations),
     )
+
+
+def _rules(queue: kueue.ClusterQueue) -> tuple[kueue.AdmissionCheckRule, ...]:
+    strategy = queue.spec.admission_checks_strategy
+    return () if strategy is None else strategy.admission_checks
+
+
+def _carries_out(checks: Mapping[str, kueue.AdmissionCheck], name: str, controller: str) -> bool:
+    return name in checks and checks[name].spec.controller_name == controller
+
+
+def _delayed(
+    queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCheck]
+) -> Iterator[str]:
+    """Yield the flavors of a queue whose nodes are made for a workload that has quota."""
+    for group in queue.spec.resource_groups:
+        for flavor in group.flavors:
+            if any(
+                _carries_out(checks, rule.name, PROVISIONING)
+                and (not rule.on_flavors or flavor.name in rule.on_flavors)
+                for rule in _rules(queue)
+            ):
+                yield flavor.name
 
 
 def _clashes(
@@ -100,8 +128,7 @@ def _clashes(
 
     Another cluster runs the whole job, whatever flavor it has here, and brings its own nodes.
     """
-    strategy = queue.spec.admission_checks_strategy
-    rules = () if strategy is None else strategy.admission_checks
+    rules = _rules(queue)
     by = {
         rule.name: checks[rule.name].spec.controller_name for rule in rules if rule.name in checks
     }
@@ -129,8 +156,7 @@ def _clashes(
 
 def check_names(queue: kueue.ClusterQueue) -> tuple[str, ...]:
     """Return the names of the admission checks of a ClusterQueue, in its order."""
-    strategy = queue.spec.admission_checks_strategy
-    return () if strategy is None else tuple(rule.name for rule in strategy.admission_checks)
+    return tuple(rule.name for rule in _rules(queue))
 
 
 def _fungibility(policy: kueue.FlavorFungibility) -> Fungibility:
@@ -207,7 +233,33 @@ def admission_object(admission: Admission) -> kueue.Admission:
                     if resource in each.usage
                 },
                 count=each.count,
+                topology_assignment=_topology(each.placement),
+                delayed_topology_request=each.delay or None,
             )
             for each in admission.pod_sets
+        ),
+    )
+
+
+def _topology(placement: TopologyAssignment | None) -> kueue.TopologyAssignment | None:
+    if placement is None:
+        return None
+    return encode_topology(placement.levels, [DomainPods(*each) for each in placement.domains])
+
+
+def placed_again(before: kueue.Admission, admission: Admission) -> kueue.Admission:
+    """Return an admission in which pods have the places that the allocator found for them."""
+    found = {each.name: each for each in admission_object(admission).pod_set_assignments}
+    return replace(
+        before,
+        pod_set_assignments=tuple(
+            replace(
+                each,
+                topology_assignment=found[each.name].topology_assignment,
+                delayed_topology_request=found[each.name].delayed_topology_request,
+            )
+            if each.name in found
+            else each
+            for each in before.pod_set_assignments
         ),
     )

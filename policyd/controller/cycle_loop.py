@@ -5,11 +5,11 @@ reconciler of the workload, so that nobody else writes to it meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
+from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.timing import next_due
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
@@ -62,15 +62,28 @@ class CycleLoop:
             if self.cycle():
                 await self._pace.sleep(self._pause())
             else:
-                due = next_due(self._cache.state)
+                due = min((at for at in self._moments() if at is not None), default=None)
                 wait = None if due is None else max(0.0, due - self._pace.clock.now())
                 await self._pace.wait(self._changed, wait)
+
+    def _await_again(self, keys: Iterable[str], plan: Plan) -> None:
+        """Let those wait for another attempt that nothing was decided about."""
+        decided = {action.workload.key for action in plan.actions}
+        for key in keys:
+            if key not in decided:
+                self._cache.second_pass.put(key, now=self._pace.clock.now())
+
+    def _moments(self) -> tuple[float | None, float | None]:
+        """Return when time alone may let a cycle decide otherwise."""
+        return next_due(self._cache.state), self._cache.second_pass.next_at
 
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
         state = self._cache.state
         state.now = self._pace.clock.now()
+        state.again = tuple(self._cache.second_pass.take_ready(state.now))
         plan = plan_cycle(state)
+        self._await_again(state.again, plan)
         reserves = plan.reserved != state.reserved
         if not plan.actions and not reserves:
             return False

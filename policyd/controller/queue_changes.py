@@ -10,6 +10,7 @@ from policyd.api.kueue import (
     Cohort,
     LocalQueue,
     ResourceFlavor,
+    Topology,
     WorkloadPriorityClass,
 )
 from policyd.api.limit_ranges import LimitRange
@@ -50,6 +51,7 @@ class QueueChanges:
         mirrors.local_queues.listen(self._local_queue_changed)
         mirrors.cohorts.listen(self._cohort_changed)
         mirrors.flavors.listen(self._flavor_changed)
+        mirrors.topologies.listen(self._topology_changed)
         mirrors.checks.listen(self._check_changed)
         mirrors.namespaces.listen(self._namespace_changed)
         mirrors.priorities.listen(self._priority_changed)
@@ -124,8 +126,19 @@ class QueueChanges:
         if new is None:
             self._cache.state.remove_flavor(_name(old, new))
         else:
-            self._cache.state.put_flavor(flavor_spec(new))
+            self._put_flavor(new)
             self._retry_starts(new.metadata.name)
+        self._report_all()
+
+    def _put_flavor(self, flavor: ResourceFlavor) -> None:
+        name = flavor.spec.topology_name
+        topology = self._mirrors.topologies.get(name) if name else None
+        self._cache.state.put_flavor(flavor_spec(flavor, topology))
+
+    def _topology_changed(self, old: Topology | None, new: Topology | None) -> None:
+        for flavor in self._mirrors.flavors:
+            if flavor.spec.topology_name == _name(old, new):
+                self._put_flavor(flavor)
         self._report_all()
 
     def _retry_starts(self, flavor: str) -> None:

@@ -27,6 +27,7 @@ from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.owners import Owners
 from policyd.controller.patches import merge_patch
+from policyd.controller.placing_again import PlacingAgain, no_replacement_message
 from policyd.controller.preemptions import (
     preempt,
     preempted_message,
@@ -75,6 +76,9 @@ class WorkloadReconciler:
         self._gangs = Gangs(cache)
         self._announcements = Announcements(writes, metrics)
         self._waiting = Waiting(cache, writes)
+        self._placing = PlacingAgain(
+            self._mirror, writes, changed=self._announcements.changes, try_again=cache.put
+        )
         self._unanswered: set[str] = set()
 
     @property
@@ -122,10 +126,16 @@ class WorkloadReconciler:
             case Evict():
                 await self._evict(workload, action)
                 return None
+            case Requeue(reason="SecondPassFailed"):
+                self._placing.refused(workload, action.refusal)
+                return None
             case Requeue():
                 return await self._waiting.tell(workload, action)
 
     async def _admit(self, workload: Workload, action: Admit) -> None:
+        if has_quota(workload) and action.workload.admission is not None:
+            await self._place(workload, action)
+            return
         now, admission = self._writes.now, admission_object(action.admission)
         queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
         pending = workload
@@ -148,6 +158,13 @@ class WorkloadReconciler:
         stored = self._mirror.get(workload.metadata.key) or workload
         considered = considered_text(action.considered)
         self._announcements.reserved(workload, stored, now=now, considered=considered)
+
+    async def _place(self, workload: Workload, action: Admit) -> None:
+        try:
+            await self._placing.place(workload, action, detailed=self._detailed)
+        except BaseException:
+            self._cache.retract(workload.metadata.key)
+            raise
 
     async def _replace(self, workload: Workload, key: str) -> None:
         """Finish the slice of a job that a bigger one replaces, before that one gets its quota."""
@@ -186,11 +203,13 @@ class WorkloadReconciler:
         if not has_quota(workload) or condition_true(workload.status.conditions, EVICTED):
             return
         now = self._writes.now
-        message = stale_message(now - action.since)
+        stale = action.reason == "StaleGang"
+        message = stale_message(now - action.since) if stale else no_replacement_message(workload)
         status = evict(workload, reason=action.reason, message=message, now=now)
         try:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:  # as for a preemption
+            self._placing.refused(workload, action.refusal)
             self._cache.state.spare(workload.metadata.key)
             self._cache.ears.schedule()
             raise

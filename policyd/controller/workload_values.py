@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from policyd.alloc.settings import DEFAULTS, Settings
-from policyd.alloc.workload import Admission, Objection, PodSet, PodSetAssignment, Workload
+from policyd.alloc.workload import Admission, Objection, PodSet, Workload
 from policyd.api import kueue
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.kueue.names import (
     ADMITTED,
     ALLOWED_FLAVORS,
+    ELASTIC_JOB,
     EVICTED,
     FINISHED,
     PODS_READY,
@@ -22,22 +23,11 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.kueue.topology_assignment import assigned_nodes
 from policyd.api.meta import Condition, condition_true, find_condition
-from policyd.api.pod_requests import amount
-from policyd.api.pods import PodSpec
-from policyd.api.quantity import QuantityError
-from policyd.controller.conversion import tolerations
+from policyd.controller.pod_set_values import assignment_value, pod_set_values
 from policyd.controller.preemptions import preemptor_of
 from policyd.controller.priorities import effective_priority
-from policyd.jobs.requests import (
-    NO_RULES,
-    InvalidRequestsError,
-    RequestRules,
-    check_requests,
-    prepared,
-    requests_of,
-)
+from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.jobs.workload import EXPECTED_RUN_TIME
-from policyd.node_rules import LabelRequirement, Term
 
 NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
 FAILED_CHECKS: Final = "The workload has failed admission checks"
@@ -77,11 +67,11 @@ def workload_value(
     """
     metadata, settings = workload.metadata, circumstances.settings
     given_back = _given_back(workload, settings)
-    admission = _admission(workload, given_back)
+    admission = _admission(workload, given_back, circumstances.rules)
     pod_sets: tuple[PodSet, ...] = ()
     invalid: Objection | None = None
-    if admission is None or circumstances.movable:
-        pod_sets, invalid = _pod_sets(workload, given_back, circumstances.rules)
+    if admission is None or circumstances.movable or needs_second_pass(workload):
+        pod_sets, invalid = pod_set_values(workload, given_back, circumstances.rules)
     return Workload(
         key=metadata.key,
         uid=metadata.uid,
@@ -104,7 +94,20 @@ def workload_value(
         short_since=_short_since(workload),
         run_seconds=_run_seconds(workload),
         allowed_flavors=_allowed_flavors(workload, settings),
+        elastic=_elastic(workload, settings),
+        failed_node=_failed_node(workload),
     )
+
+
+def _elastic(workload: kueue.Workload, settings: Settings) -> bool:
+    said = workload.metadata.annotations.get(ELASTIC_JOB) == "true"
+    return said and settings.gates.elastic_jobs_via_workload_slices
+
+
+def _failed_node(workload: kueue.Workload) -> str:
+    """Return the node whose pods need another place; only the first is replaced."""
+    nodes = workload.status.unhealthy_nodes
+    return nodes[0].name if nodes and needs_second_pass(workload) else ""
 
 
 def _short_since(workload: kueue.Workload) -> float | None:
@@ -237,84 +240,23 @@ def _given_back(workload: kueue.Workload, settings: Settings) -> dict[str, int]:
     return {each.name: each.count for each in workload.status.reclaimable_pods}
 
 
-def _pod_sets(
+def _admission(
     workload: kueue.Workload, given_back: Mapping[str, int], rules: RequestRules
-) -> tuple[tuple[PodSet, ...], Objection | None]:
-    pod_sets = []
-    objection = None
-    try:
-        check_requests(workload, rules)
-    except InvalidRequestsError as error:
-        objection = Objection(reason="Misconfigured", message=str(error))
-    for pod_set in workload.spec.pod_sets:
-        requests: dict[str, int] = {}
-        try:
-            requests = requests_of(prepared(pod_set.template.spec, rules), rules)
-        except InvalidRequestsError as error:
-            objection = objection or Objection(reason="Misconfigured", message=str(error))
-        count = max(0, pod_set.count - given_back.get(pod_set.name, 0))
-        pod_sets.append(_pod_set(pod_set, count, requests))
-    return tuple(pod_sets), objection
-
-
-def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> PodSet:
-    spec, asked = pod_set.template.spec, pod_set.topology_request
-    return PodSet(
-        name=pod_set.name,
-        count=count,
-        requests=requests,
-        tolerations=tolerations(spec.tolerations),
-        node_selector=spec.node_selector,
-        affinity=_terms(spec),
-        minimum=pod_set.min_count,
-        group="" if asked is None else asked.pod_set_group_name,
-        placed=asked is not None and _is_placed(asked),
-    )
-
-
-def _is_placed(asked: kueue.TopologyRequest) -> bool:
-    slices = asked.pod_set_slice_required_topology
-    return bool(asked.required or asked.preferred or asked.unconstrained or slices)
-
-
-def _terms(spec: PodSpec) -> tuple[Term, ...]:
-    node = spec.affinity.node_affinity if spec.affinity else None
-    required = node.required_during_scheduling_ignored_during_execution if node else None
-    if required is None:
-        return ()
-    return tuple(
-        tuple(
-            LabelRequirement(key=r.key, operator=r.operator, values=r.values)
-            for r in term.match_expressions
-        )
-        for term in required.node_selector_terms
-    )
-
-
-def _admission(workload: kueue.Workload, given_back: Mapping[str, int]) -> Admission | None:
+) -> Admission | None:
     admission = workload.status.admission
     if admission is None or not condition_true(workload.status.conditions, QUOTA_RESERVED):
         return None
     counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    specs = {pod_set.name: pod_set.template.spec for pod_set in workload.spec.pod_sets}
     return Admission(
         cluster_queue=admission.cluster_queue,
         pod_sets=tuple(
-            _assignment(each, max(0, counts.get(each.name, 0) - given_back.get(each.name, 0)))
+            assignment_value(
+                each,
+                left=max(0, counts.get(each.name, 0) - given_back.get(each.name, 0)),
+                spec=specs.get(each.name),
+                rules=rules,
+            )
             for each in admission.pod_set_assignments
         ),
-    )
-
-
-def _assignment(assignment: kueue.PodSetAssignment, left: int) -> PodSetAssignment:
-    """Convert an assignment; quota is held only for the pods that are left of it."""
-    count = assignment.count or 0
-    usage = {}
-    for resource, quantity in assignment.resource_usage.items():
-        try:
-            total = amount(resource, str(quantity))
-        except QuantityError:
-            total = 0
-        usage[resource] = total // count * left if left < count else total
-    return PodSetAssignment(
-        name=assignment.name, count=min(left, count), flavors=assignment.flavors, usage=usage
     )

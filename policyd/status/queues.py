@@ -16,6 +16,7 @@ ActiveReason = (
         "FlavorNotFound",
         "AdmissionCheckNotFound",
         "AdmissionCheckInactive",
+        "TopologyNotFound",
         "CohortCycle",
         "NotFound",
     ]
@@ -86,7 +87,7 @@ def queue_status(state: State, name: str) -> QueueStatus:
     queue = state.queues.get(name)
     if queue is None or queue.spec is None:
         return QueueStatus(active=False, reason="NotFound", message="ClusterQueue not found")
-    troubles = list(_troubles(queue))
+    troubles = list(_troubles(state, queue))
     if not troubles:
         return QueueStatus(active=True, reason="Ready", message=READY)
     texts = ", ".join(text for _, text in troubles)
@@ -113,7 +114,7 @@ def queue_figures(state: State, name: str, *, local_queue: str | None = None) ->
     )
 
 
-def _troubles(queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
+def _troubles(state: State, queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
     spec, options, node = queue.spec, queue.options, queue.node
     assert spec is not None, "who has no specification does not exist"
     assert options is not None, "options are there after a settle"
@@ -129,6 +130,9 @@ def _troubles(queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
         names = ",".join(spec.inactive_checks)
         yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {names}"
     yield from spec.clashes
+    for name in options.adrift:
+        topology = state.flavors[name].topology
+        yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
     if node is not None and node.cyclic:
         yield "CohortCycle", f"cohort {spec.cohort} leads back to itself"
 

@@ -190,6 +190,11 @@ ADAPTERS: tuple[Adapter, ...] = (
     ),
     Adapter("kueue-topology", "*__TestTASFlavorCache*", "kueue_topology_parts:run_usage"),
     Adapter("kueue-topology", "*__TestTruncateAssignment", "kueue_topology_parts:run_truncation"),
+    Adapter(
+        "kueue-topology",
+        "pkg-scheduler__TestScheduleForTAS*",
+        "kueue_topology_scheduler:run_schedule",
+    ),
     Adapter("kueue-topology", "*controller-tas__TestNodeF*", "kueue_topology_pods:run_failures"),
     Adapter("kueue-topology", "*controller-tas__TestGetW*", "kueue_topology_pods:run_failures"),
     Adapter("kueue-topology", "*controller-tas__TestReconcile", "kueue_topology_pods:run_ungating"),

@@ -39,3 +39,17 @@ def test_who_waits_keeps_its_time():
     waiting.put("a", attempts=5, now=0.5)
 
     assert waiting.take_ready(1) == ["a"]
+
+
+def test_every_attempt_counts_until_it_is_placed():
+    waiting = SecondPass()
+    waiting.put("a", now=0)
+
+    assert waiting.next_at == 1
+    assert waiting.take_ready(1) == ["a"]
+    waiting.put("a", now=1)
+    assert waiting.next_at == 3
+    waiting.remove("a")
+    assert waiting.next_at is None
+    waiting.put("a", now=3)
+    assert waiting.next_at == 4

@@ -1,0 +1,81 @@
+"""Workloads that have quota and get their places later: after a check, or after a node failed."""
+
+from collections.abc import Callable
+
+import structlog
+from msgspec.structs import replace
+
+from policyd.alloc.plan import Admit
+from policyd.alloc.reasons import Refusal
+from policyd.api.kueue import Admission, Workload, WorkloadStatus
+from policyd.controller.conversion import placed_again
+from policyd.controller.mirror import Mirror
+from policyd.controller.transitions import sync_admitted, with_status
+from policyd.controller.writes import Writes
+from policyd.jobs.lifecycle import has_quota
+from policyd.kube.resources import WORKLOADS
+from policyd.status.words import message_of
+
+log = structlog.get_logger()
+
+FAILED_AGAIN = "SecondPassFailed"
+
+
+def placed_status(
+    workload: Workload, admission: Admission, *, now: float, detailed: bool
+) -> WorkloadStatus:
+    """Return the status of a workload whose pods got places; all of its nodes are healthy then."""
+    status = replace(workload.status, admission=admission, unhealthy_nodes=())
+    return sync_admitted(with_status(workload, status), now=now, detailed=detailed)
+
+
+def no_replacement_message(workload: Workload) -> str:
+    """Say why a workload is evicted for which a failed node cannot be replaced."""
+    names = ", ".join(node.name for node in workload.status.unhealthy_nodes)
+    return f"Workload was evicted as there was no replacement for unhealthy node(s): {names}"
+
+
+class PlacingAgain:
+    """Writes down places that were found for workloads with quota, or that none were."""
+
+    def __init__(
+        self,
+        mirror: Mirror[Workload],
+        writes: Writes,
+        *,
+        changed: Callable[[Workload, Workload], None],
+        try_again: Callable[[Workload], None],
+    ) -> None:
+        """Work for a reconciler.
+
+        Args:
+            mirror: The workloads.
+            writes: How they are written.
+            changed: Told of a workload before and after a write.
+            try_again: Told of a workload that found no place.
+        """
+        self._mirror = mirror
+        self._writes = writes
+        self._changed = changed
+        self._try_again = try_again
+
+    async def place(self, workload: Workload, action: Admit, *, detailed: bool) -> None:
+        """Write the places of a workload.
+
+        Raises:
+            ApiError: If that did not succeed.
+        """
+        before = workload.status.admission
+        assert before is not None, "who is placed again has its quota"
+        admission = placed_again(before, action.admission)
+        status = placed_status(workload, admission, now=self._writes.now, detailed=detailed)
+        stored = await self._writes.status(self._mirror, workload, status)
+        log.info("workload_placed", workload=workload.metadata.key)
+        self._changed(workload, stored)
+
+    def refused(self, workload: Workload, refusal: Refusal | None) -> None:
+        """Say that a workload with quota has no place, and have it tried again later."""
+        if refusal is not None and has_quota(workload):
+            message = message_of(refusal)
+            self._writes.tell(WORKLOADS, workload.metadata, FAILED_AGAIN, message, bad=True)
+            self._try_again(workload)
