@@ -19,6 +19,8 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+from policyd.api.configuration.gates import DEFAULTS
+from policyd.api.configuration.left_out import LEFT_OUT
 from policyd.api.meta import ObjectMeta
 from policyd.api.policy import Expression, Policy
 from policyd.cli import COMMANDS, main
@@ -42,6 +44,7 @@ def documents() -> dict[str, str]:
         "policy.md": policy_page(),
         "cli.md": cli_page(),
         "settings.md": settings_page(),
+        "feature-gates.md": gates_page(),
         "metrics.md": metrics_page(),
         "cel-functions.md": functions_page(table),
         "policy-library.md": library_page(table),
@@ -245,6 +248,30 @@ def settings_rows() -> Iterator[tuple[str, ...]]:
         shown = f"`{max(flag.opts, key=len)}`" if flag else "—"
         default = default_text(field.default)
         yield shown, f"`{PREFIX}{field.name.upper()}`", default, notes[field.name]
+
+
+# feature-gates.md
+
+
+def gates_page() -> str:
+    return f"""\
+# Feature gates
+
+Kueue's feature gates have their names, defaults and meaning here, where they decide anything.
+Those below are left out: policyd does the same whatever they say, and warns of a Configuration, or
+of `--feature-gates`, that sets one to something else.
+
+{table("Gate | Default in Kueue | Here | Why", left_out_rows())}
+
+All others do what they do in Kueue:
+{", ".join(f"`{name}`" for name in DEFAULTS if name not in LEFT_OUT)}.
+"""
+
+
+def left_out_rows() -> Iterator[tuple[str, ...]]:
+    words = {True: "on", False: "off"}
+    for name, left_out in LEFT_OUT.items():
+        yield f"`{name}`", words[DEFAULTS[name]], words[left_out.on], left_out.reason
 
 
 # metrics.md

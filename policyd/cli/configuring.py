@@ -5,6 +5,7 @@ from dataclasses import replace
 import click
 import structlog
 
+from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queue_settings import queue_settings, unheeded
 from policyd.controller.run import ControllerSettings
@@ -32,6 +33,8 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
     """
     configuration = load_configuration(path) if path else parse_configuration(b"")
     queueing = queue_settings(configuration, gates=gates)
+    for sentence in gates_in_vain(gates, configuration.feature_gates):
+        log.warning("feature_gate_left_out", why=sentence)
     if fields := unheeded(configuration):
         log.warning("configuration_not_heeded", fields=fields)
     return replace(settings, queueing=queueing, resources=configuration.resources)

@@ -17,6 +17,7 @@ from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
+from policyd.api.configuration.left_out import gates_in_vain
 from policyd.api.meta import Json
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
@@ -86,6 +87,7 @@ def command(**options: Unpack[_Options]) -> None:
 
 def _simulate(**options: Unpack[_Options]) -> None:
     objects = list(_objects(options["file"]))
+    _warn(objects)
     until = _seconds(options["until"]) if options["until"] else float("inf")
     simulation = Simulation(_state(objects), list(_arrivals(objects)))
     steps = simulation.steps(until=until)
@@ -156,6 +158,14 @@ def _settings(objects: Iterable[Mapping[str, Json]]) -> Settings:
         if each["kind"] == "Configuration":
             return queue_settings(decode_configuration(each))
     return DEFAULTS
+
+
+def _warn(objects: Iterable[Mapping[str, Json]]) -> None:
+    """Say which feature gates a Configuration sets in vain."""
+    for each in objects:
+        if each["kind"] == "Configuration":
+            for sentence in gates_in_vain("", decode_configuration(each).feature_gates):
+                click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 
 def _arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:

@@ -1,0 +1,113 @@
+"""Feature gates of Kueue's that policyd leaves out: what it does whatever they say, and why."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from policyd.api.configuration.gates import validate_gates
+
+
+class LeftOut(NamedTuple):
+    """What policyd does whatever a gate says.
+
+    Attributes:
+        on: Whether that is what Kueue does with the gate on.
+        reason: Why nobody can choose.
+    """
+
+    on: bool
+    reason: str
+
+
+_CACHES = LeftOut(
+    on=True, reason="it makes Kueue faster and changes nothing; what is known is kept"
+)
+_DEVICES = LeftOut(on=False, reason="resource claims are not counted: devices are plain resources")
+_CLUSTERS = LeftOut(on=False, reason="jobs are not sent to other clusters")
+_ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
+_OWN_METRICS = LeftOut(on=False, reason="metrics are policyd's own, with labels from closed sets")
+_DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules whoever asks")
+
+LEFT_OUT: Final[Mapping[str, LeftOut]] = {
+    "AdmissionGatedBy": LeftOut(on=True, reason="the annotation means what it says"),
+    "AssignQueueLabelsForPods": LeftOut(on=True, reason="pods always get their queues' labels"),
+    "CleanupProvisioningRequestsOnEviction": LeftOut(
+        on=False, reason="ProvisioningRequests are not made: a check of that name is another's"
+    ),
+    "CustomMetricLabels": _OWN_METRICS,
+    "DeferRayServiceFinalizationForRedisCleanup": _ABSENT_KINDS,
+    "FailureRecoveryPolicy": LeftOut(
+        on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
+    ),
+    "FastQuotaReleaseInPodIntegration": LeftOut(
+        on=False, reason="quota is free when pods have ended, not when they are asked to"
+    ),
+    "FinishOrphanedWorkloads": LeftOut(
+        on=True, reason="a workload whose owner is gone would hold quota for ever"
+    ),
+    "KueueDRAIntegration": _DEVICES,
+    "KueueDRAIntegrationConsumableCapacity": _DEVICES,
+    "KueueDRAIntegrationExtendedResource": _DEVICES,
+    "KueueDRAIntegrationPartitionableDevices": _DEVICES,
+    "KueueDRARejectWorkloadsWhenDRADisabled": _DEVICES,
+    "LWSImmutableGroupSize": _ABSENT_KINDS,
+    "LocalQueueMetrics": _OWN_METRICS,
+    "MetricForWorkloadCreationLatency": _OWN_METRICS,
+    "MetricsForCohorts": _OWN_METRICS,
+    "MultiKueue": _CLUSTERS,
+    "MultiKueueAdaptersForCustomJobs": _CLUSTERS,
+    "MultiKueueClusterProfile": _CLUSTERS,
+    "MultiKueueIncrementalDispatcherConfig": _CLUSTERS,
+    "MultiKueueIncrementalDispatcherRespectConfigOrder": _CLUSTERS,
+    "MultiKueueKubeConfigPathValidation": _CLUSTERS,
+    "MultiKueueManagerQuotaAutomation": _CLUSTERS,
+    "MultiKueueRemoteSpecSync": _CLUSTERS,
+    "PodIntegrationValidateGroupOwner": _DOOR,
+    "RejectUpdatesToCQWithInvalidOnFlavors": LeftOut(on=False, reason=_DOOR.reason),
+    "RemoveFinalizersWithStrictPatch": LeftOut(
+        on=True, reason="a finalizer is only taken from the version that was read"
+    ),
+    "SchedulerLibraryIntegration": LeftOut(
+        on=False, reason="pods are placed by policyd's own search; the scheduler binds them"
+    ),
+    "ShortWorkloadNames": LeftOut(on=False, reason="names stay as they are in a cluster that runs"),
+    "SkipAncestorCheckForDeletedWorkloads": LeftOut(
+        on=True, reason="nothing is looked up for a workload that is gone"
+    ),
+    "SparkApplicationIntegration": _ABSENT_KINDS,
+    "TASCacheNodeMatchResults": _CACHES,
+    "TASCacheTopologyTree": _CACHES,
+    "TASCachingRemainingResources": _CACHES,
+    "UnadmittedWorkloadsExplicitStatus": LeftOut(
+        on=False, reason="a status is written once there is something to say: writes are dear"
+    ),
+    "ValidateRayAndSparkJobUpdates": _ABSENT_KINDS,
+    "VectorizedResourceRequests": _CACHES,
+    "VisibilityOnDemand": LeftOut(
+        on=False, reason="there is no API server of its own: `policyd` and the statuses show it"
+    ),
+    "WorkloadIdentifierAnnotations": LeftOut(
+        on=True, reason="annotations are read first, labels where there are none"
+    ),
+    "WorkloadPriorityClassDefaulting": LeftOut(
+        on=False, reason="a policy gives workloads their priority class"
+    ),
+    "WorkloadRequestUseMergePatch": LeftOut(on=True, reason="every status is a merge patch"),
+    "WorkloadValidateResourcesAreNonNegative": _DOOR,
+    "WorkloadValidationForPodSetMetadata": _DOOR,
+}
+"""By gate. All others do what Kueue's do, or are locked by Kueue."""
+
+
+def gates_in_vain(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
+    """Yield a sentence for each gate that is set to what policyd leaves out.
+
+    Args:
+        text: Gates from the command line: `A=true,B=false`.
+        given: Gates from the Configuration; None if it says none.
+    """
+    gates, _ = validate_gates(text, given)
+    for name, on in sorted(gates.items()):
+        left_out = LEFT_OUT.get(name)
+        if left_out is not None and left_out.on is not on:
+            told, stays = ("true", "off") if on else ("false", "on")
+            yield f"feature gate `{name}` is set to {told}, but stays {stays}: {left_out.reason}"
