@@ -364,7 +364,7 @@ class _Cycle:
                 workload=ticket.workload,
                 reason=reason,
                 refusal=refusal,
-                requests=requests.totals,
+                requests=ticket.requests(options).totals,
                 parked=waits_aside(reason, progress, strict=strict),
                 progress=progress,
             )
