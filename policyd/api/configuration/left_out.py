@@ -29,7 +29,6 @@ _DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules who
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "AdmissionGatedBy": LeftOut(on=True, reason="the annotation means what it says"),
-    "AssignQueueLabelsForPods": LeftOut(on=True, reason="pods always get their queues' labels"),
     "CleanupProvisioningRequestsOnEviction": LeftOut(
         on=False, reason="ProvisioningRequests are not made: a check of that name is another's"
     ),
