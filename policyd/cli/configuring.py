@@ -7,7 +7,7 @@ import structlog
 
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
-from policyd.controller.queue_settings import queue_settings, unheeded
+from policyd.controller.queue_settings import queue_settings, ready_rules, unheeded
 from policyd.controller.run import ControllerSettings
 
 log = structlog.get_logger()
@@ -37,4 +37,9 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         log.warning("feature_gate_left_out", why=sentence)
     if fields := unheeded(configuration):
         log.warning("configuration_not_heeded", fields=fields)
-    return replace(settings, queueing=queueing, resources=configuration.resources)
+    return replace(
+        settings,
+        queueing=queueing,
+        ready_rules=ready_rules(configuration, gates=gates),
+        resources=configuration.resources,
+    )

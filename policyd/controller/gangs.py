@@ -29,10 +29,16 @@ _READY: Final = {kind.kind: kind.ready for kind in KINDS}
 
 
 class Gangs:
-    """Watches over the pods of workloads whose queues want that."""
+    """Watches over the pods of workloads whose queues want that, or of all.
 
-    def __init__(self, cache: Cache) -> None:
+    Args:
+        cache: What there is.
+        every: Whether the pods of all workloads are waited for (waitForPodsReady).
+    """
+
+    def __init__(self, cache: Cache, *, every: bool = False) -> None:
         self._cache = cache
+        self._every = every
         cache.mirrors.pods.listen(self._pod_changed)
         for jobs in cache.mirrors.jobs.values():
             jobs.listen(self._job_changed)
@@ -51,7 +57,15 @@ class Gangs:
         ran = known is not None and known.reason != STARTING.reason
         return set_condition(workload, RECOVERING, now=now) if ran else status
 
+    def begun(self, workload: Workload, *, now: float) -> WorkloadStatus:
+        """Return the status of a workload that has quota now, and whose pods are waited for."""
+        known = find_condition(workload.status.conditions, PODS_READY)
+        begins = self._every and known is None
+        return set_condition(workload, STARTING, now=now) if begins else workload.status
+
     def _watches(self, workload: Workload) -> bool:
+        if self._every:
+            return True
         local_queue = self._cache.local_queue_of(workload)
         name = holding_queue(workload) or (local_queue and local_queue.spec.cluster_queue) or ""
         queue = self._cache.state.opted.get(name)
@@ -67,13 +81,14 @@ class Gangs:
 
     def _job_changed(self, old: JobObject | None, new: JobObject | None) -> None:
         job = new or old
-        if job is not None and self._cache.state.opted:
+        if job is not None and (self._every or self._cache.state.opted):
             for workload in self._cache.workloads_of(job.metadata.uid):
                 self._cache.ears.reconcile(workload_key(workload))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
-        if pod is not None and self._cache.state.opted and group_name(pod.metadata):
+        watched = self._every or bool(self._cache.state.opted)
+        if pod is not None and watched and group_name(pod.metadata):
             name = group_name(pod.metadata)
             self._cache.ears.reconcile(Key("Workload", pod.metadata.namespace, name))
 

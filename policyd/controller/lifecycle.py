@@ -22,6 +22,16 @@ from policyd.api.kueue.names import (
     REQUEUED,
 )
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
+from policyd.controller.time_limits import (
+    ReadyRules,
+    after_checks,
+    backoff_left,
+    end_execution,
+    execution_left,
+    give_up_waiting,
+    ready_time_left,
+    without_backoff,
+)
 from policyd.controller.transitions import (
     evict,
     holding_queue,
@@ -30,6 +40,7 @@ from policyd.controller.transitions import (
     requeue,
     set_condition,
     sync_admitted,
+    with_status,
     without_deactivation,
 )
 from policyd.jobs.lifecycle import has_quota, is_finished
@@ -58,12 +69,16 @@ class Surroundings:
         cluster_queue: The one behind it; None if there is none.
         inactive: Whether the ClusterQueue gives out no quota.
         objection: Why the workload cannot be considered.
+        ready_rules: How long its pods may take to get ready; None if nobody waits for them.
+        chance: From 0 to 1, another each time.
     """
 
     local_queue: LocalQueue | None
     cluster_queue: ClusterQueue | None
     inactive: bool = False
     objection: Objection | None = None
+    ready_rules: ReadyRules | None = None
+    chance: float = 0.0
 
 
 def next_status(workload: Workload, around: Surroundings, *, now: float) -> WorkloadStatus:
@@ -102,6 +117,7 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
 
 
 def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[WorkloadStatus]:
+    yield after_checks(workload, now=now)
     yield _requeued(workload, around, now)
     yield _with_checks(workload, around, now)
     if has_quota(workload):
@@ -114,8 +130,14 @@ def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[W
 def _requeued(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
     """Let a workload queue again if what it was kept back for is over."""
     requeued = find_condition(workload.status.conditions, REQUEUED)
-    if requeued is None or requeued.status != "False" or not workload.spec.active:
+    if (backoff_left(workload, now=now) or 0.0) > 0 or not workload.spec.active:
         return workload.status
+    if requeued is None or requeued.status != "False":
+        return workload.status if has_quota(workload) else without_backoff(workload.status)
+    if requeued.reason in {"PodsReadyTimeout", "AdmissionCheck"}:
+        waited = with_status(workload, without_backoff(workload.status))
+        message = "The workload backoff was finished"
+        return requeue(waited, reason="BackoffFinished", message=message, now=now)
     if requeued.reason.startswith("Deactivated"):
         message = "The workload was reactivated"
         return requeue(workload, reason="Reactivated", message=message, now=now)
@@ -192,7 +214,29 @@ def _reserved(workload: Workload, around: Surroundings, now: float) -> WorkloadS
         named = ", ".join(f'"{check.name}"' for check in retried)
         message = f"Evicted due to AdmissionCheck in Retry state: {named}"
         return evict(workload, reason="AdmissionCheck", message=message, now=now)
-    return _under_stop_policy(workload, around, now)
+    stopped = _under_stop_policy(workload, around, now)
+    return stopped if stopped != workload.status else _overdue(workload, around, now)
+
+
+def _overdue(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    rules = around.ready_rules
+    waited = None if rules is None else ready_time_left(workload, rules, now=now)
+    if rules is not None and waited is not None and waited[1] <= 0:
+        return give_up_waiting(workload, rules, waited[0], now=now, chance=around.chance)
+    left = execution_left(workload, now=now)
+    return workload.status if left is None or left > 0 else end_execution(workload, now=now)
+
+
+def time_left(workload: Workload, around: Surroundings, *, now: float) -> float | None:
+    """Return the seconds until time alone changes a workload's status; None if it does not."""
+    rules = around.ready_rules
+    waited = None if rules is None else ready_time_left(workload, rules, now=now)
+    ends = (
+        None if waited is None else waited[1],
+        execution_left(workload, now=now),
+        backoff_left(workload, now=now),
+    )
+    return min((left for left in ends if left is not None and left > 0), default=None)
 
 
 def _in_state(workload: Workload, state: str) -> list[AdmissionCheckState]:

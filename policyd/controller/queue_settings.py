@@ -16,6 +16,8 @@ from policyd.api.configuration import (
     duration_seconds,
     pods_ready_awaited,
 )
+from policyd.api.configuration.kinds import RequeuingStrategy
+from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
 
 _HEEDED = {
@@ -25,6 +27,7 @@ _HEEDED = {
     "fair_sharing",
     "admission_fair_sharing",
     "resources",
+    "wait_for_pods_ready",
 }
 
 
@@ -68,6 +71,31 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings
         and ready is not None
         and bool(ready.block_admission),
         requeues_by_creation=requeuing is not None and requeuing.timestamp == "Creation",
+    )
+
+
+def ready_rules(configuration: Configuration, *, gates: str = "") -> ReadyRules | None:
+    """Return how long pods may take to get ready; None if nobody waits for them.
+
+    Args:
+        configuration: With defaults, and nothing wrong in it.
+        gates: Feature gates from the command line.
+    """
+    chosen, _ = check_configuration(configuration, gates=gates)
+    ready = configuration.wait_for_pods_ready
+    if ready is None or not pods_ready_awaited(configuration, chosen):
+        return None
+    timeout = duration_seconds(ready.timeout)
+    strategy = ready.requeuing_strategy or RequeuingStrategy()
+    recovery = ready.recovery_timeout
+    return ReadyRules(
+        timeout=timeout,
+        recovery=timeout if recovery is None else duration_seconds(recovery),
+        retries=strategy.backoff_limit_count,
+        first_wait=60.0 if strategy.backoff_base_seconds is None else strategy.backoff_base_seconds,
+        longest_wait=3600.0
+        if strategy.backoff_max_seconds is None
+        else strategy.backoff_max_seconds,
     )
 
 

@@ -27,6 +27,7 @@ from policyd.controller.policies import PolicyStatuses
 from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
+from policyd.controller.time_limits import ReadyRules
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
@@ -68,6 +69,9 @@ class ControllerSettings:
 
     queueing: QueueingSettings = DEFAULTS
     """How all queues decide."""
+
+    ready_rules: ReadyRules | None = None
+    """How long pods may take to get ready; None if nobody waits for them."""
 
     resources: Resources | None = None
     """Which requests count against quota, and as what; None for all, as they are."""
@@ -178,7 +182,11 @@ class Controller:
     def _reconcilers(self) -> dict[str, Reconcile]:
         steps = WorkloadSteps(self.cache, self.writes)
         workloads = WorkloadReconciler(
-            self.cache, self.writes, take=self.cycles.take, metrics=self.health.metrics
+            self.cache,
+            self.writes,
+            take=self.cycles.take,
+            metrics=self.health.metrics,
+            ready_rules=self.settings.ready_rules,
         )
         pods = PodReconciler(self.cache, self.writes, steps)
         jobs = job_reconcilers(self.cache, self.writes, steps)

@@ -176,8 +176,11 @@ def _admitted(workload: Workload, *, reserved: bool) -> tuple[Status, str, str]:
 def evict(
     workload: Workload, *, reason: str, message: str, now: float, cause: str = ""
 ) -> WorkloadStatus:
-    """Begin to stop a workload; it keeps its quota until its job has stopped."""
-    said = f"{reason}DueTo{cause}" if cause else reason
+    """Begin to stop a workload; it keeps its quota until its job has stopped.
+
+    What led to a deactivation is said in the reason; any other cause is only counted.
+    """
+    said = f"{reason}DueTo{cause}" if cause and reason == "Deactivated" else reason
     status = set_condition(workload, Condition(EVICTED, "True", said, message), now=now)
     if condition_true(status.conditions, BLOCKED_ON_GATES):
         opened = Condition(BLOCKED_ON_GATES, "False", said, message)

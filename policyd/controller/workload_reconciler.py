@@ -21,6 +21,7 @@ from policyd.controller.lifecycle import (
     next_status,
     required_checks,
     sync_checks,
+    time_left,
     to_be_deactivated,
 )
 from policyd.controller.metrics import Metrics
@@ -35,6 +36,7 @@ from policyd.controller.preemptions import (
     tell_preempted,
 )
 from policyd.controller.protection_timer import ProtectionTimer
+from policyd.controller.time_limits import ReadyRules
 from policyd.controller.transitions import (
     evict,
     finish,
@@ -67,13 +69,15 @@ class WorkloadReconciler:
         *,
         take: Callable[[str], Action | None],
         metrics: Metrics,
+        ready_rules: ReadyRules | None = None,
     ) -> None:
         self._cache = cache
         self._writes = writes
         self._take = take
         self._metrics = metrics
         self._protection = ProtectionTimer(cache)
-        self._gangs = Gangs(cache)
+        self._ready_rules = ready_rules
+        self._gangs = Gangs(cache, every=ready_rules is not None)
         self._announcements = Announcements(writes, metrics)
         self._waiting = Waiting(cache, writes)
         self._placing = PlacingAgain(
@@ -146,6 +150,7 @@ class WorkloadReconciler:
             names = sorted(had.union(required_checks(probe, queue)))
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
         status = reserve(pending, admission, now=now, detailed=self._detailed)
+        status = self._gangs.begun(with_status(workload, status), now=now)
         try:
             await self._replace(workload, action.workload.replaces)
             await self._writes.status(self._mirror, workload, status)
@@ -242,12 +247,14 @@ class WorkloadReconciler:
             await self._writes.patch(self._mirror, workload, patch)
             return None
         now = self._writes.now
-        status = next_status(workload, self._surroundings(workload), now=now)
+        around = self._surroundings(workload)
+        status = next_status(workload, around, now=now)
         status = self._gangs.watched_status(workload, status, now=now)
         if status != workload.status:
             stored = await self._writes.status(self._mirror, workload, status)
             self._announcements.changes(workload, stored)
-        left = (self._backoff_left(workload, now), self._protection.left(workload, now))
+            workload = stored
+        left = (time_left(workload, around, now=now), self._protection.left(workload, now))
         return min((seconds for seconds in left if seconds is not None), default=None)
 
     def _surroundings(self, workload: Workload) -> Surroundings:
@@ -260,17 +267,9 @@ class WorkloadReconciler:
             cluster_queue=cluster_queue,
             inactive=inactive,
             objection=self._cache.objection(workload),
+            ready_rules=self._ready_rules,
+            chance=self._writes.chance,
         )
-
-    def _backoff_left(self, workload: Workload, now: float) -> float | None:
-        state = workload.status.requeue_state
-        if state is None or state.requeue_at is None:
-            return None
-        left = state.requeue_at.timestamp() - now
-        if left <= 0:
-            self._cache.put(workload)
-            return None
-        return left
 
     async def _let_go(self, workload: Workload) -> None:
         if workload.metadata.deletion_timestamp is None and not is_finished(workload):

@@ -44,6 +44,11 @@ class Writes:
         """Seconds since the epoch."""
         return self._pace.clock.now()
 
+    @property
+    def chance(self) -> float:
+        """From 0 to 1, another each time."""
+        return self._pace.chance()
+
     async def patch(
         self, mirror: Mirror[T], obj: T, patch: object, **options: Unpack[PatchOptions]
     ) -> T:
