@@ -24,6 +24,7 @@ NO_CALLS = (
     "Cohort",
     "WaitForPodsReady",
     "Create",
+    "Snapshot",
 )
 DEVICES = "feature KueueDRAIntegration: which queues a device class concerns"
 
@@ -88,6 +89,7 @@ class Replay:
     _do_new_cluster_queue = _put
     _do_add_local_queue = _put
     _do_add_or_update_cohort = _put
+    _do_add_or_update_topology = _put
     _do_add_or_update_workload_without_lock = _put
 
     def _do_add_or_update_workload(self, args, result):

@@ -163,6 +163,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         "*util-tas__TestV1Beta2FromInternal*",
         "kueue_topology_encoding:run_encoding",
     ),
+    Adapter("kueue-topology", "*__TestClusterQueueReadinessWithTAS", "kueue_cache:run_calls"),
     Adapter(
         "kueue-topology", "*__TestCompareDomainLevel*", "kueue_topology_parts:run_order_of_values"
     ),
