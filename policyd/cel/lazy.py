@@ -29,7 +29,8 @@ class LazyVariables(dict[str, Any]):
         """
         super().__init__()
         self._programs = programs
-        self._activation = {**activation, "variables": self}
+        # Without itself: a cycle would keep the object until the garbage is collected.
+        self._activation = dict(activation)
         self._budget = budget
         self._failed: dict[str, str] = {}
 
@@ -40,7 +41,7 @@ class LazyVariables(dict[str, Any]):
         if name in self._failed:
             raise CelError(self._failed[name])
         try:
-            value = program.evaluate(self._activation, self._budget)
+            value = program.evaluate({**self._activation, "variables": self}, self._budget)
         except (CelCostError, CelInternalError):
             raise
         except CelError as error:

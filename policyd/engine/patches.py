@@ -7,7 +7,8 @@ the API server's own type, which drops what it has no place for.
 
 import base64
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, get_args
 
 import msgspec
@@ -154,19 +155,38 @@ def _check_types(value: object, expected: str) -> None:
 def to_json(value: object) -> Json:
     """Turn a value of CEL into JSON, as the API server does for patches.
 
+    What is JSON already is shared, so that a comparison later sees by identity that it is the same.
+
     Raises:
         MutationError: If JSON has no such values.
     """
     kind = type(value)
     if kind in _CONVERSIONS:
         return _CONVERSIONS[kind](value)
+    if isinstance(value, list):
+        if _all_plain(value):
+            return value
+        items = [to_json(item) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+    if _all_plain((value,)):
+        return value
     if isinstance(value, Mapping):
         return dict(_fields(value))
-    if isinstance(value, list):
-        return [to_json(item) for item in value]
     raise MutationError(
         f"JSONPath valueExpression evaluated to a type that could not marshal to JSON: "
         f"{type_name(value)}"
+    )
+
+
+def _all_plain(values: Sequence[Any]) -> bool:
+    """Tell whether values are objects that are JSON already, with nothing but texts and switches.
+
+    Most that policies handle are. Nothing here runs for each field in Python.
+    """
+    return (
+        {*map(type, values)} == _OBJECTS
+        and _NAMES.issuperset(map(type, chain.from_iterable(values)))
+        and _SAME.issuperset(map(type, chain.from_iterable(map(dict.values, values))))
     )
 
 
@@ -190,6 +210,11 @@ def _real(value: float) -> Json:
         raise MutationError(f"JSON has no number {value}")
     return int(value) if value.is_integer() and abs(value) <= _SAFE else value
 
+
+_OBJECTS: Final = frozenset((dict,))
+_NAMES: Final = frozenset((str,))
+_SAME: Final = frozenset((str, bool, type(None)))
+"""Values of CEL that are the same in JSON, whatever they are."""
 
 _CONVERSIONS: Final[dict[type, Any]] = {
     str: lambda value: value,

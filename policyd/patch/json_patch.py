@@ -6,7 +6,7 @@ What it refuses is refused here in its words, so that an answer offline is the a
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -281,14 +281,20 @@ def _differ_in_fields(
     )
 
 
+def _alike(pairs: Iterable[tuple[Json, Json]]) -> int:
+    """Count the pairs of one value until the first that is not."""
+    number = 0
+    for one, other in pairs:
+        if one is not other and not same_json(one, other):
+            break
+        number += 1
+    return number
+
+
 def _differ_in_items(old: list[Json], new: list[Json], path: Path, found: list[Operation]) -> None:
     shorter = min(len(old), len(new))
-    start = 0
-    while start < shorter and same_json(old[start], new[start]):
-        start += 1
-    end = 0
-    while end < shorter - start and same_json(old[-1 - end], new[-1 - end]):
-        end += 1
+    start = _alike(zip(old, new, strict=False))
+    end = min(_alike(zip(reversed(old), reversed(new), strict=False)), shorter - start)
     both = shorter - start - end
     for index in range(start, start + both):
         _differ(old[index], new[index], (*path, index), found)

@@ -1,5 +1,7 @@
 """Expressions evaluate on decoded JSON as it is, and say where they fail."""
 
+import weakref
+
 import pytest
 
 from policyd.cel import (
@@ -249,6 +251,21 @@ def test_errors_of_variables_are_absorbed_where_they_are_used():
     value = evaluate("variables.a == 1 || true", {"variables": variables}, None, environment)
 
     assert value is True
+
+
+def test_variables_keep_nothing_once_nobody_uses_them():
+    class Seen(dict):
+        pass
+
+    seen = Seen(b=1)
+    watched = weakref.ref(seen)
+    given = {"object": {"a": seen}}
+    given["variables"] = lazy({"a": "object.a", "b": "variables.a.b"}, given, Budget())
+    assert given["variables"]["b"] == 1
+
+    del seen, given
+
+    assert watched() is None
 
 
 def test_variables_are_charged_to_the_policys_budget():
