@@ -135,11 +135,6 @@ def deep_size(value: object) -> int:
     return count
 
 
-def steps(number: int) -> Cost:
-    """Return the constant work of a function that takes longer than an operator."""
-    return lambda *_arguments: number
-
-
 def traversal(size: int) -> int:
     """Return the cost of reading so many characters or bytes."""
     return (size + 9) // 10

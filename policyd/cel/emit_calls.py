@@ -9,6 +9,7 @@ from policyd.cel.emit_operators import OPERATORS
 from policyd.cel.errors import CelError
 from policyd.cel.functions import (
     Overload,
+    amount,
     call_dynamically,
     cost_dynamically,
     work_dynamically,
@@ -125,8 +126,7 @@ def _emit_guards(
 def _fold(generator: Generator, overload: Overload, atoms: list[Atom]) -> Atom | None:
     """Call a function of constants now; None if that fails or costs much."""
     values = [atom.value[0] for atom in atoms if atom.value]
-    cost = overload.cost if isinstance(overload.cost, int) else overload.cost(*values)
-    work = overload.work(*values) if overload.work else 0
+    cost, work = (amount(size, tuple(values)) for size in (overload.cost, overload.work))
     if not overload.constant or max(cost, work) > _FOLDED_COST:
         return None
     try:
@@ -166,7 +166,10 @@ def _emit_cost(
         price = first if sure else cost_dynamically(fitting)
         generator.line(f"c += {generator.constant(price)}({codes})", position)
         generator.line("if c > m: R_exceed()")
-    if any(overload.work for overload in fitting):
+    works = [overload.work for overload in fitting if overload.work]
+    if not any(map(callable, works)):
+        generator.charge(0, work=max([work for work in works if isinstance(work, int)], default=0))
+    else:
         work = fitting[0].work if sure else work_dynamically(fitting)
         generator.line(f"B.charge_work({generator.constant(work)}({codes}))", position)
 

@@ -178,8 +178,10 @@ def _emit_in_literal(generator: Generator, element: Atom, texts: list[object]) -
     """Write `x in ['a', 'b']`; the API server makes a set of the list and charges nothing."""
     if not generator.environment.free_constants:
         generator.charge(10 + len(texts))
-    # Comparing with `==` in a tuple takes any value; a set would refuse lists and maps.
-    return generator.assign(f"{element.code} in {generator.constant(tuple(texts))}", "bool")
+    element = generator.named(element)
+    known = "" if element.kind == "string" else f"type({element.code}) is str and "
+    among = generator.constant(frozenset(texts))
+    return generator.assign(f"{known}{element.code} in {among}", "bool")
 
 
 OPERATORS: Final[dict[str, Callable[[Generator, ast.Call], Atom]]] = {

@@ -47,7 +47,7 @@ class Overload:
     run: Code
     member: bool = False
     cost: int | Cost = 1
-    work: Cost | None = None
+    work: int | Cost | None = None
     estimate: Estimator | None = None
     since: Version = OLDEST
     constant: bool = True
@@ -86,7 +86,7 @@ class Size:
     """
 
     cost: int | Cost = 1
-    work: Cost | None = None
+    work: int | Cost | None = None
     estimate: Estimator | None = None
     counted: bool = False
 
@@ -190,15 +190,18 @@ def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
     return call
 
 
+def amount(size: int | Cost | None, arguments: tuple[object, ...]) -> int:
+    """Return the cost or the work of a call."""
+    return size(*arguments) if callable(size) else size or 0
+
+
 def cost_dynamically(overloads: tuple[Overload, ...]) -> Cost:
     """Return a function that computes the cost of the overload for the types of its arguments."""
     choose = dispatch(overloads)
 
     def cost(*given: object) -> int:
         overload = choose(*given)
-        if isinstance(overload.cost, int):
-            return overload.cost
-        return overload.cost(*overload.taken(given))
+        return amount(overload.cost, overload.taken(given))
 
     return cost
 
@@ -209,7 +212,7 @@ def work_dynamically(overloads: tuple[Overload, ...]) -> Cost:
 
     def work(*given: object) -> int:
         overload = choose(*given)
-        return overload.work(*overload.taken(given)) if overload.work else 0
+        return amount(overload.work, overload.taken(given))
 
     return work
 

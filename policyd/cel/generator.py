@@ -23,6 +23,8 @@ from policyd.cel.values import type_name
 # CPython nests 20 loops and try blocks, and 100 indents; deeper parts become functions beside.
 _BLOCKS_INLINE = 12
 _INDENTS_INLINE = 40
+# Lines that take no longer than what costs 1.
+_LINES = 8
 
 
 class Atom(NamedTuple):
@@ -86,6 +88,7 @@ class Generator:
         self._indent = 2
         self._nesting = 0
         self._blocks: list[Block] = []
+        self._charged = 0
 
     def generate(self) -> Generated:
         """Write the whole function."""
@@ -171,6 +174,7 @@ class Generator:
 
     def charge(self, cost: int, *, work: int = 0) -> None:
         """Add constant cost, and work, to the block being written."""
+        self._charged += cost
         self._blocks[-1].cost += cost
         self._blocks[-1].work += work
 
@@ -202,8 +206,12 @@ class Generator:
     def loop(self, header: str) -> Iterator[None]:
         """Write a loop."""
         self._nesting += 1
+        lines, charged = len(self.lines), self._charged
         with self.block(header, check=True):
             yield
+            # What costs nothing, such as logic, takes time as well.
+            free = (len(self.lines) - lines) // _LINES - (self._charged - charged)
+            self.charge(0, work=max(free, 0))
         self._nesting -= 1
 
     @contextmanager

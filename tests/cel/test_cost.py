@@ -168,6 +168,12 @@ ATTACKS = {
     "finding-in-shared-parts": "[l]" + ".map(x, [x,x,x,x,x,x,x,x])" * 12 + ".indexOf([l])",
     "finding-texts-in-shared-parts": "[[s]]" + ".map(x, [x,x])" * 40 + ".indexOf([s])",
     "finding-in-many-lists": "l.all(x, l.map(y, [s, y]).indexOf([s, x]) >= 0)",
+    "free-logic": f"l.all(x, l.all(y, {' && '.join(['true'] * 1_000)}))",
+    "free-membership": "l.all(x, l.all(y, !(string(x) in ['" + "','".join("a" * 1_000) + "'])))",
+    "durations": "l.all(x, l.all(y, duration(string(x * y) + 's') >= duration('0s')))",
+    "quantities": "l.all(x, l.all(y, isQuantity(string(x * y))))",
+    "urls": "l.all(x, l.all(y, isURL('https://a/' + string(x * y))))",
+    "finding-patterns": "l.all(x, l.all(y, string(x * y).find('[0-9]') != ''))",
     "deep-values": "[l]" + ".map(x, [[[[x]]]])" * 60 + ".all(x, l.all(y, x == [x][0]))",
 }
 

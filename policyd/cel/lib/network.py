@@ -5,7 +5,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from policyd.cel import estimates
-from policyd.cel.cost import steps, traversal, traverse, traverse_twice
+from policyd.cel.cost import traversal, traverse, traverse_twice
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.addresses import Address, AddressError, parse_address
@@ -160,10 +160,10 @@ def _parsing_cost(other: str | Ip | Cidr) -> int:
     return traversal(len(other)) if type(other) is str else 0
 
 
-_READ = Size(cost=traverse, work=steps(_PARSING))
-_TWICE = Size(cost=traverse_twice, work=steps(_PARSING))
-_WRITE = Size(work=steps(_WRITING))
-_MASK = Size(work=steps(_MASKING))
+_READ = Size(cost=traverse, work=_PARSING)
+_TWICE = Size(cost=traverse_twice, work=_PARSING)
+_WRITE = Size(work=_WRITING)
+_MASK = Size(work=_MASKING)
 _ADDRESS_INSIDE = Size(cost=_address_cost, work=_MASK.work, estimate=estimates.contains_address)
 _NETWORK_INSIDE = Size(cost=_network_cost, work=_MASK.work, estimate=estimates.contains_network)
 

@@ -19,6 +19,7 @@ _CACHED_COMPUTED = 64
 # matches, to compile anything, to compile an instruction, to find a pattern too large.
 _CALL_WORK = 5
 _MATCH_WORK = 20
+_FIND_WORK = 8
 _COMPILE_WORK = 250
 _INSTRUCTION_WORK = 4
 _REFUSAL_WORK = 50_000
@@ -203,12 +204,17 @@ def _find_all_work(text: str, pattern: str, limit: int = -1) -> int:
     return matched + pattern_work(text, pattern)
 
 
+def _find_work(text: str, pattern: str) -> int:
+    """Return the work of one match that says where it is, by the wrapper."""
+    return pattern_work(text, pattern) + _FIND_WORK
+
+
 def _match_work(text: str, pattern: str) -> int:
     return search_pattern(text, pattern) + pattern_work(text, pattern)
 
 
 _SEARCH = Size(cost=search_pattern, work=pattern_work)
-_FIND = Size(cost=search_pattern, work=pattern_work, estimate=estimates.find)
+_FIND = Size(cost=search_pattern, work=_find_work, estimate=estimates.find)
 _FIND_ALL = Size(cost=search_pattern, work=_find_all_work, estimate=estimates.find)
 # The API server takes 1 for the function, and computes the cost of the method.
 _MATCH = Size(work=_match_work)

@@ -4,7 +4,7 @@ import re
 from typing import Final, NoReturn
 
 from policyd.cel.caches import cache_short
-from policyd.cel.cost import steps, traverse
+from policyd.cel.cost import traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.patterns import lazy_pattern
@@ -177,8 +177,7 @@ def _text_work(url: Url) -> int:
     return 1 + len(url.path) // 2 + len(url.query)
 
 
-# Not being one takes longer.
-_READ = Size(cost=traverse, work=steps(2))
+_READ = Size(cost=traverse, work=10)
 _UNESCAPE = Size(work=_text_work)
 
 URLS: tuple[Overload, ...] = (
