@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from policyd.engine.report import APIS
 from policyd.local import demo
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
 from tests.charts.rights import audit_flags
 from tests.controlplane.programs import API_SERVER, COMPONENTS, ETCD, KWOK, free_ports
 from tests.controlplane.server import ControlPlane
+from tests.report_kinds import definitions
 from tests.scenarios.api import Api, eventually
 from tests.scenarios.clusters import Process, created, door_is_open
 
@@ -67,11 +69,15 @@ def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str,
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": NAMESPACE, "labels": labels}
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    for definition in definitions(APIS[1]):
+        api.create(definition)
     ports = free_ports(["webhooks", "health"])
     values: dict[str, object] = {
         "policies.enabled": True,
         "webhooks.authorizer": True,
         "webhooks.paramKinds": [{"apiGroup": "", "resource": "configmaps"}],
+        "reports.enabled": True,
+        "reports.apiGroups": [APIS[1].group],
         "webhooks.port": ports["webhooks"],
         "webhooks.service.port": ports["webhooks"],
         "webhooks.drainSeconds": 0,

@@ -55,12 +55,13 @@ def test_what_the_kubelet_asks_is_answered(whole, name):
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     asked = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
 
-    answers = [
-        probe(Program(name=name, command=(), health=address(get, ports[get["port"]])))
-        for get in asked
-    ]
+    def answers():
+        programs = [
+            Program(name=name, command=(), health=address(get, ports[get["port"]])) for get in asked
+        ]
+        return [probe(program) for program in programs]
 
-    assert answers == ["ok"] * 3
+    eventually(lambda: answers() == ["ok"] * 3, what="all probes are answered")
 
 
 def address(get, port):
@@ -145,7 +146,7 @@ def limited(whole):
 
 
 @pytest.mark.parametrize("account", [WEBHOOKS, CONTROLLER])
-def test_every_right_is_needed_and_none_is_lacking(whole, deeds, limited, account):
+def test_every_right_is_needed_and_none_is_lacking(whole, deeds, limited, reported, account):
     given = rights.given(whole.control_plane, account)
     used = rights.used(whole.folder, account)
     # It takes the API server half a minute to learn of a new kind that owns something.
@@ -160,6 +161,10 @@ def test_every_right_is_needed_and_none_is_lacking(whole, deeds, limited, accoun
 SELDOM = {
     WEBHOOKS: {
         Right("", "namespaces", "get"): "if the first pod is faster than the watch of namespaces",
+        **{
+            Right("wgpolicyk8s.io", "clusterpolicyreports", verb): "for what is in no namespace"
+            for verb in ("get", "create", "update")
+        },
     },
     CONTROLLER: {
         Right("kueue.x-k8s.io", "workloads", "get"): "after a conflict",
@@ -173,9 +178,62 @@ SELDOM = {
             for kind, (group, _) in foreign.GROUPS.items()
         },
         Right("", "pods/finalizers", "update"): "checked where owners of workloads are",
+        Right("wgpolicyk8s.io", "clusterpolicyreports", "update"): "when it is something else",
+        Right("wgpolicyk8s.io", "clusterpolicyreports", "delete"): "when all is in order",
     },
 }
 """Rights that are needed, though what is done below does not show it, and for what."""
+
+
+@pytest.fixture(scope="session")
+def reported(whole):
+    """Scans have written reports and taken one away, and the door has counted into another."""
+    api = whole.api
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet"}})
+    note_everything(api, "noted")
+    eventually(lambda: report(api, "default"), within=60, what="the service is reported")
+    for number in range(2):
+        api.create(plain(f"pod-{number}"))
+        count = str(number + 1)
+        eventually(lambda count=count: count in admitted_of(api), within=60, what="it is counted")
+    note_everything(api, "noted-again")
+    eventually(lambda: "noted-again" in policies_of(api), within=60, what="the report follows")
+    for name in ("noted", "noted-again"):
+        api.delete("Policy", name, "")
+    eventually(lambda: not report(api, "default"), within=60, what="nothing is to be reported")
+
+
+def note_everything(api, name):
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule | {"resources": ["pods", "services"]}]},
+        "validations": [{"expression": "false"}],
+        "enforcement": "Audit",
+    }
+    meta = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy", "metadata": {"name": name}}
+    api.create(meta | {"spec": spec})
+
+
+def plain(name):
+    container = {"name": "main", "image": "registry.example/train:1"}
+    metadata = {"name": name, "namespace": "quiet"}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata} | {
+        "spec": {"containers": [container]}
+    }
+
+
+def report(api, namespace):
+    """Return the results of a namespace's report; none if there is none."""
+    path = f"apis/wgpolicyk8s.io/v1alpha2/namespaces/{namespace}/policyreports"
+    return [each for found in api.call("GET", path)["items"] for each in found["results"]]
+
+
+def admitted_of(api):
+    return [each["properties"].get("admitted") for each in report(api, "quiet")]
+
+
+def policies_of(api):
+    return [each["policy"] for each in report(api, "default")]
 
 
 @pytest.fixture(scope="session")

@@ -261,6 +261,29 @@ def test_policies_may_ask_the_authorizer_if_that_is_switched_on(tmp_path):
     }
 
 
+def test_reports_take_rights_to_list_and_to_write_them(tmp_path):
+    values = {
+        "reports.enabled": True,
+        "reports.apiGroups": ["openreports.io"],
+        "reports.resources": [{"apiGroup": "apps", "resources": ["deployments"]}],
+    }
+
+    without = rights_of(rendered(tmp_path).values())
+    given = rights_of(rendered(tmp_path, values).values()) - without
+
+    group = "openreports.io"
+    assert {right[1:] for right in given if right[0].endswith("controller")} == {
+        ("apps", "deployments", "list"),
+        *((group, "reports", verb) for verb in ("get", "list", "create", "update", "delete")),
+        *((group, "clusterreports", verb) for verb in ("get", "create", "update", "delete")),
+    }
+    assert {right[1:] for right in given if right[0].endswith("webhooks")} == {
+        (group, resource, verb)
+        for resource in ("reports", "clusterreports")
+        for verb in ("get", "create", "update")
+    }
+
+
 def rights_of(objects):
     """Return every right that roles give, with the role's name."""
     return {

@@ -1,0 +1,196 @@
+"""A policy's way from a note to a refusal on a real control plane, with reports of what exists."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from policyd.engine.report import APIS
+from tests.controlplane.server import ControlPlane
+from tests.report_kinds import definitions
+from tests.scenarios.api import PATHS, Api, Refused, condition, eventually
+from tests.scenarios.clusters import (
+    Process,
+    controller_command,
+    door_is_open,
+    install,
+    webhooks_command,
+)
+from tests.scenarios.objects import pod
+
+pytestmark = pytest.mark.e2e
+
+WORKING_GROUP = APIS[1]
+SOON = 90.0
+"""Seconds within which a scan follows a change: it lets policies settle first."""
+
+META = {"apiVersion": "policyd.io/v1alpha1"}
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory):
+    """A real control plane with policyd's processes, and the Working Group's kinds of reports."""
+    folder = tmp_path_factory.mktemp("rollout")
+    PATHS["PolicyReport"] = "apis/wgpolicyk8s.io/v1alpha2/namespaces/{namespace}/policyreports"
+    with ControlPlane() as control_plane, ExitStack() as stack:
+        found = Api(control_plane.kubeconfig)
+        for definition in definitions(WORKING_GROUP):
+            found.create(definition)
+        install(found)
+        door = Process(
+            [*webhooks_command(control_plane.kubeconfig), "--reports"], folder / "webhooks.log"
+        )
+        controller = Process(
+            [*controller_command(control_plane.kubeconfig), "--reports"], folder / "controller.log"
+        )
+        for process in (door, controller):
+            process.start()
+            stack.callback(process.stop)
+        eventually(lambda: door_is_open(found, (door, controller)), what="the door is open")
+        found.door = door
+        yield found
+
+
+def policy(name, expression, **spec):
+    constraints = {"resourceRules": [PODS]}
+    validations = [{"name": "v", "expression": expression, "message": f"{name} says no"}]
+    body = {"matchConstraints": constraints, "validations": validations, **spec}
+    return META | {"kind": "Policy", "metadata": {"name": name}, "spec": body}
+
+
+def plain(name):
+    return pod(name, gpus=0)
+
+
+def results(api, policy_name, namespace="team-a"):
+    """Return what the report of a namespace says of a policy, by result."""
+    if not api.exists("PolicyReport", "policyd", namespace):
+        return {}
+    report = api.get("PolicyReport", "policyd", namespace)
+    return {
+        each["result"]: each["properties"]
+        for each in report["results"]
+        if each["policy"] == policy_name
+    }
+
+
+def test_what_exists_is_reported_and_a_policy_goes_from_a_note_to_a_refusal(api):
+    api.create(plain("early"))
+    rule = "!object.metadata.name.startsWith('early') && !object.metadata.name.startsWith('late')"
+    api.create(policy("names", rule, enforcement="Audit"))
+
+    found = eventually(
+        lambda: results(api, "names").get("fail"), within=SOON, what="the pod is reported"
+    )
+    assert found["count"] == "1"
+    assert found["enforcement"] == "Audit"
+
+    api.create(plain("late-1"))
+    assert not api.warnings
+
+    warn = [{"enforcement": "Warn", "namespaces": ["team-a"]}]
+    api.patch("Policy", "names", {"spec": {"rollout": warn}})
+    eventually(lambda: warned(api), what="team-a is warned")
+
+    deny = [{"enforcement": "Deny", "percent": 100, "namespaces": ["team-a"]}]
+    api.patch("Policy", "names", {"spec": {"rollout": deny}})
+    eventually(lambda: refused(api, "late-2"), what="team-a is refused")
+    found = eventually(
+        lambda: (
+            results(api, "names").get("fail", {}).get("enforcement") == "Deny"
+            and results(api, "names")["fail"]
+        ),
+        within=SOON,
+        what="the report follows",
+    )
+    assert found["count"] == "2"
+    api.delete("Policy", "names", "")
+
+
+def warned(api):
+    api.create(plain("late-dry"), dry_run=True)
+    return any("names says no" in warning for warning in api.warnings)
+
+
+def refused(api, name):
+    try:
+        api.create(plain(name), dry_run=True)
+    except Refused as refusal:
+        return "names says no" in refusal.message
+    return False
+
+
+def test_what_is_let_through_is_counted_into_the_report(api):
+    api.create(policy("noted", "false", enforcement="Audit"))
+    eventually(
+        lambda: results(api, "noted").get("pass") or results(api, "noted").get("fail"),
+        within=SOON,
+        what="the policy is scanned with",
+    )
+    for number in range(3):
+        api.create(plain(f"counted-{number}"))
+
+    found = eventually(
+        lambda: results(api, "noted").get("fail", {}).get("admitted"),
+        within=SOON,
+        what="what was let through is counted",
+    )
+
+    assert int(found) >= 3
+    api.delete("Policy", "noted", "")
+
+
+def test_a_shadow_is_asked_and_has_no_say(api):
+    api.create(policy("kept", "true"))
+    api.create(policy("kept-2", "false", shadowOf="kept"))
+    ready = eventually(lambda: condition(api.get("Policy", "kept-2", ""), "Ready"))
+    assert ready["reason"] == "Shadow"
+
+    def differs():
+        api.create(plain("in-the-shadow"), dry_run=False)
+        api.delete("Pod", "in-the-shadow", "team-a")
+        eventually(lambda: not api.exists("Pod", "in-the-shadow", "team-a"), what="it is gone")
+        return "shadow_differs" in api.door.log.read_text()
+
+    eventually(differs, what="the difference is logged")
+    assert "kept-2, shadow of kept, would deny" in api.door.log.read_text()
+    found = eventually(
+        lambda: results(api, "kept-2").get("fail"), within=SOON, what="the difference is reported"
+    )
+    assert found["shadowOf"] == "kept"
+    for name in ("kept", "kept-2"):
+        api.delete("Policy", name, "")
+
+
+def test_a_policy_that_must_be_bound_waits_for_its_binding(api):
+    api.create(policy("bound", "object.metadata.name != 'loose'", requiresBinding=True))
+    waits = eventually(lambda: condition(api.get("Policy", "bound", ""), "Ready"))
+    assert (waits["status"], waits["reason"]) == ("False", "Unbound")
+    api.create(plain("loose"), dry_run=True)
+
+    binding = {"kind": "PolicyBinding", "metadata": {"name": "b"}, "spec": {"policyName": "bound"}}
+    api.create(META | binding)
+
+    def is_refused():
+        try:
+            api.create(plain("loose"), dry_run=True)
+        except Refused as refusal:
+            return "bound says no" in refusal.message
+        return False
+
+    eventually(is_refused, what="the binding counts")
+    eventually(
+        lambda: condition(api.get("PolicyBinding", "b", ""), "Ready").get("reason") == "Bound",
+        what="the binding says so",
+    )
+    api.patch("PolicyBinding", "b", {"spec": {"policyName": "bond"}})
+    lost = eventually(
+        lambda: (
+            condition(api.get("PolicyBinding", "b", ""), "Ready").get("reason") == "PolicyNotFound"
+            and condition(api.get("PolicyBinding", "b", ""), "Ready")
+        ),
+        what="the binding is for nobody",
+    )
+    assert "did you mean `bound`?" in lost["message"]
+    api.delete("PolicyBinding", "b", "")
+    api.delete("Policy", "bound", "")
