@@ -42,6 +42,9 @@ class Gates(Value, frozen=True, rename=_gate):
     tas_multi_layer_topology: bool = True
     tas_profile_mixed: bool = True
     tas_recompute_assignment_within_scheduling_cycle: bool = True
+    tas_replace_node_due_to_not_ready_over_fixed_time: bool = False
+    tas_replace_node_on_node_taints: bool = True
+    tas_replace_node_on_pod_termination: bool = True
     tas_respect_node_affinity_preferred: bool = False
     topology_aware_scheduling: bool = True
     unadmitted_workloads_observability: bool = True

@@ -5,6 +5,7 @@ from collections import defaultdict
 import msgspec
 import structlog
 
+from policyd.alloc.settings import Gates
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED
 from policyd.api.kueue.topology_assignment import assigned_nodes
@@ -16,7 +17,6 @@ from policyd.controller.mirrors import Mirrors
 from policyd.controller.node_health import (
     NODE_FAILURES,
     Health,
-    NodeGates,
     acceptance,
     after_failure,
     after_recovery,
@@ -46,7 +46,7 @@ class NodeFailures:
     """Looks at one node at a time, and at the workloads that have pods assigned to it."""
 
     def __init__(
-        self, mirrors: Mirrors, places: PodPlaces, writes: Writes, *, gates: NodeGates
+        self, mirrors: Mirrors, places: PodPlaces, writes: Writes, *, gates: Gates
     ) -> None:
         self._mirrors = mirrors
         self._places = places

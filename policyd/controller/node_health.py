@@ -10,6 +10,7 @@ from enum import Enum
 
 import msgspec
 
+from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, PodSetAssignment, ResourceFlavor, Workload, WorkloadStatus
 from policyd.api.kueue.topology_assignment import HOSTNAME, assigned_nodes, nodes_of
 from policyd.api.kueue.workload import UnhealthyNode
@@ -26,21 +27,6 @@ DELAY_SECONDS = 30.0
 """How long a node may be not ready, where that is a matter of time."""
 
 NODE_FAILURES = "NodeFailures"
-
-
-class NodeGates(msgspec.Struct, frozen=True, rename="pascal"):
-    """Feature gates that say when a node has failed, with Kueue's defaults."""
-
-    tas_failed_node_replacement: bool = msgspec.field(default=True, name="TASFailedNodeReplacement")
-    tas_replace_node_due_to_not_ready_over_fixed_time: bool = msgspec.field(
-        default=False, name="TASReplaceNodeDueToNotReadyOverFixedTime"
-    )
-    tas_replace_node_on_node_taints: bool = msgspec.field(
-        default=True, name="TASReplaceNodeOnNodeTaints"
-    )
-    tas_replace_node_on_pod_termination: bool = msgspec.field(
-        default=True, name="TASReplaceNodeOnPodTermination"
-    )
 
 
 class Health(Enum):
@@ -60,7 +46,7 @@ class Accepts(Enum):
     NEVER = "never"
 
 
-def seconds_left(node: Node | None, gates: NodeGates, *, now: float) -> float:
+def seconds_left(node: Node | None, gates: Gates, *, now: float) -> float:
     """Return for how long a node may still be not ready; 0 if that does not count."""
     by_time = (
         gates.tas_replace_node_due_to_not_ready_over_fixed_time
@@ -73,7 +59,7 @@ def seconds_left(node: Node | None, gates: NodeGates, *, now: float) -> float:
 
 
 def health(
-    node: Node | None, taints: Accepts, pods: Sequence[Pod], gates: NodeGates, *, left: float
+    node: Node | None, taints: Accepts, pods: Sequence[Pod], gates: Gates, *, left: float
 ) -> Health:
     """Tell how a node is to the pods of one workload.
 
@@ -95,7 +81,7 @@ def health(
     return Health.FAILED if gone or at_once else Health.WAITS
 
 
-def _not_ready(gates: NodeGates, *, gone: bool, left: float) -> Health:
+def _not_ready(gates: Gates, *, gone: bool, left: float) -> Health:
     if gone and gates.tas_replace_node_on_pod_termination:
         return Health.FAILED
     by_pods_alone = (

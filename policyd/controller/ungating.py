@@ -52,6 +52,10 @@ class Ungating:
         if leaving:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
 
+    def beside(self, pod: Pod) -> list[Key]:
+        """Return the workload of a pod, whose other pods may get its place."""
+        return [_key(name) for name in sorted(workload_keys(pod))]
+
     async def _let_go(self, departure: Departure) -> None:
         pod = departure.pod
         patch = self._patch(departure)
@@ -77,4 +81,9 @@ def places_keys(pod: Pod) -> list[Key]:
     """Return what to look at for a pod: its workload, if it waits for its place."""
     if not waits_for_place(pod):
         return []
-    return [Key("Places", *name.split("/", 1)) for name in sorted(workload_keys(pod))]
+    return [_key(name) for name in sorted(workload_keys(pod))]
+
+
+def _key(workload: str) -> Key:
+    namespace, _, name = workload.partition("/")
+    return Key("Places", namespace, name)

@@ -4,13 +4,12 @@ import asyncio
 import json
 from collections import Counter
 
-import msgspec
-
+from policyd.alloc.settings import Gates
 from policyd.api.meta import find_condition
 from policyd.controller.keys import Key
 from policyd.controller.mirrors import open_mirrors
 from policyd.controller.node_failures import NodeFailures
-from policyd.controller.node_health import DELAY_SECONDS, NodeGates
+from policyd.controller.node_health import DELAY_SECONDS
 from policyd.controller.pod_places import PodPlaces
 from policyd.controller.ungating import Ungating
 from policyd.controller.writes import Writes
@@ -113,7 +112,7 @@ def run_failures(path):
 
 def _failures(case):
     cluster = PodCluster()
-    gates = msgspec.convert(case.gates, NodeGates)
+    gates = Gates.of(case.gates)
     failures = NodeFailures(cluster.mirrors, cluster.places, cluster.writes, gates=gates)
     for body in case.input["initObjs"]:
         cluster.take(body)

@@ -1,0 +1,206 @@
+"""Jobs whose pods are placed by a topology: started, sent to nodes, moved when a node fails."""
+
+import pytest
+
+from policyd.kube import resources as r
+from tests.controller.world import GPU, World, condition, gates, running
+
+pytestmark = pytest.mark.anyio
+
+RACK, HOST = "rack", "kubernetes.io/hostname"
+P = "kueue.x-k8s.io/"
+
+
+def node(name, rack, gpus=4, *, ready="True"):
+    allocatable = {GPU: str(gpus), "pods": "10"}
+    return {
+        "metadata": {"name": name, "labels": {RACK: rack, HOST: name, "gpu": "h100"}},
+        "status": {
+            "allocatable": allocatable,
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+
+
+def flavor(**spec):
+    return {
+        "metadata": {"name": "h100"},
+        "spec": {"nodeLabels": {"gpu": "h100"}, "topologyName": "racks", **spec},
+    }
+
+
+def racks():
+    levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
+    return {"metadata": {"name": "racks"}, "spec": {"levels": levels}}
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish(gpus=16)
+    made.put(r.RESOURCE_FLAVORS, flavor())
+    made.put(r.TOPOLOGIES, racks())
+    for name, rack in (("a1", "a"), ("b1", "b"), ("b2", "b")):
+        made.put(r.NODES, node(name, rack))
+    async with running(made):
+        yield made
+
+
+def job(world, name="ring", pods=4, gpus=2, **annotations):
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {f"{P}queue-name": "lq-cq"}},
+        "spec": {
+            "suspend": True,
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {
+                    "containers": [{"name": "c", "resources": {"requests": {GPU: str(gpus)}}}]
+                },
+            },
+        },
+    }
+    return world.create(r.JOBS, body)
+
+
+def make_pods(world, name="ring", indexes=range(4)):
+    """Make the pods of a job, as its controller does from its template."""
+    template = world.get(r.JOBS, name)["spec"]["template"]
+    for index in indexes:
+        meta = template["metadata"]
+        labels = {**meta.get("labels", {}), "batch.kubernetes.io/job-completion-index": str(index)}
+        world.create(
+            r.PODS,
+            {
+                "metadata": {**meta, "name": f"{name}-{index}", "labels": labels},
+                "spec": template["spec"],
+            },
+        )
+
+
+def places(world):
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeSelector"].get(HOST) for pod in world.all(r.PODS)
+    }
+
+
+async def start(world, **annotations):
+    job(world, **annotations)
+    await world.pass_time(2)
+    make_pods(world)
+    await world.pass_time(2)
+
+
+async def test_a_gang_goes_into_one_rack_in_the_order_of_its_ranks(world):
+    await start(world, **{f"{P}podset-required-topology": RACK})
+
+    assert places(world) == {"ring-0": "b1", "ring-1": "b1", "ring-2": "b2", "ring-3": "b2"}
+    assert all(gates(pod) == [] for pod in world.all(r.PODS))
+    assigned = world.workload_of("ring")["status"]["admission"]["podSetAssignments"][0]
+    assert assigned["topologyAssignment"]["levels"] == [HOST]
+
+
+async def test_pods_that_ask_for_nothing_are_placed_where_the_flavor_has_a_topology(world):
+    await start(world)
+
+    template = world.get(r.JOBS, "ring")["spec"]["template"]
+    assert template["metadata"]["annotations"][f"{P}podset-unconstrained-topology"] == "true"
+    assert template["spec"]["schedulingGates"] == [{"name": f"{P}topology"}]
+    assert None not in places(world).values()
+
+
+async def test_a_gang_that_fits_no_rack_says_so_and_goes_once_there_is_a_bigger_one(world):
+    job(world, pods=6, **{f"{P}podset-required-topology": RACK})
+    await world.pass_time(2)
+
+    reserved = world.condition("ring", "QuotaReserved")
+    assert reserved["reason"] == "TopologyPlacementFailed"
+    assert 'topology "racks" allows to fit only 4 out of 6 pod(s)' in reserved["message"]
+
+    world.put(r.NODES, node("b3", "b"))
+    await world.pass_time(3)
+
+    assert world.is_true("ring", "Admitted")
+
+
+async def test_other_pods_on_a_node_take_room_until_they_end(world):
+    for name in ("a1", "b1", "b2"):
+        world.put(
+            r.PODS,
+            {
+                "metadata": {"name": f"other-{name}", "namespace": "ns"},
+                "spec": {
+                    "nodeName": name,
+                    "containers": [{"name": "c", "resources": {"requests": {GPU: "3"}}}],
+                },
+            },
+        )
+    await world.pass_time(1)
+    job(world, pods=1, gpus=4)
+    await world.pass_time(2)
+    assert not world.is_true("ring", "Admitted")
+
+    world.delete(r.PODS, "other-a1")
+    await world.pass_time(12)
+
+    assert world.is_true("ring", "Admitted")
+
+
+async def test_pods_of_a_node_that_is_gone_get_another_place_in_the_same_rack(world):
+    world.put(r.NODES, node("b3", "b"))
+    await start(world, **{f"{P}podset-required-topology": RACK})
+    gone = next(iter(sorted(set(places(world).values()))))
+    lost = [name for name, at in places(world).items() if at == gone]
+
+    world.store.delete(r.NODES, world.store.get(r.NODES, "", gone), dry_run=False)
+    for name in lost:
+        world.delete(r.PODS, name)
+    await world.pass_time(3)
+    make_pods(world, indexes=[int(name[-1]) for name in lost])
+    await world.pass_time(3)
+
+    found = places(world)
+    assert gone not in found.values()
+    assert set(found.values()) <= {"b1", "b2", "b3"}
+    assert world.is_true("ring", "Admitted")
+    assert "unhealthyNodes" not in world.workload_of("ring")["status"]
+
+
+async def test_who_finds_no_other_place_starts_over(world):
+    await start(world, **{f"{P}podset-required-topology": RACK})
+
+    world.put(r.NODES, node("b1", "b", ready="False"))
+    for name in ("ring-0", "ring-1"):
+        world.delete(r.PODS, name)
+    await world.pass_time(3)
+
+    workload = world.workload_of("ring")
+    evicted = condition(workload, "Evicted")
+    assert evicted["reason"] == "NodeFailures"
+    assert "b1" in evicted["message"]
+
+
+async def test_a_queue_whose_topology_is_missing_is_inactive_until_it_is_there():
+    world = World()
+    world.furnish()
+    world.put(r.RESOURCE_FLAVORS, flavor())
+    async with running(world):
+        job(world, pods=1)
+        await world.pass_time(3)
+        active = condition(plain_queue(world), "Active")
+        assert (active["status"], active["reason"]) == ("False", "TopologyNotFound")
+
+        world.put(r.TOPOLOGIES, racks())
+        world.put(r.NODES, node("a1", "a"))
+        await world.pass_time(3)
+
+        assert world.is_true("ring", "Admitted")
+
+
+def plain_queue(world):
+    (queue,) = world.all(r.CLUSTER_QUEUES)
+    return queue
