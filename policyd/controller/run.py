@@ -28,6 +28,7 @@ from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.time_limits import ReadyRules
+from policyd.controller.topologies import Topologies
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
@@ -127,6 +128,7 @@ class Controller:
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         self.in_use = InUse(self.cache, self.writes)
+        self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
             reconcile=self._add, schedule=self.cycles.wake, report=self.statuses.note
@@ -138,7 +140,8 @@ class Controller:
 
     def everything(self) -> None:
         """Have everything that there is looked at."""
-        for key in (*self.cache.everything(), *self.in_use.everything()):
+        parts = (self.cache, self.in_use, self.topologies)
+        for key in [key for part in parts for key in part.everything()]:
             self.queue.add(key)
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
@@ -158,6 +161,8 @@ class Controller:
                 group.create_task(self._watch_later(mirror))
             for mirror in present:
                 await mirror.informer.synced.wait()
+            group.create_task(self.topologies.run())
+            await self.topologies.settle()
             self.health.synced.set()
             log.info("mirrors_synced", workloads=len(self.mirrors.workloads))
             group.create_task(self.recorder.run())
@@ -196,6 +201,7 @@ class Controller:
             "PodGroup": pods.reconcile,
             "ClusterQueue": self.in_use.reconcile_queue,
             "ResourceFlavor": self.in_use.reconcile_flavor,
+            **self.topologies.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in jobs.items()},
         }
 
