@@ -26,6 +26,7 @@ from policyd.api.policy import Expression, Policy
 from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
 from policyd.controller.metrics import Metrics
+from policyd.controller.scanning import ScanMetrics
 from policyd.engine.schema import policy_shape
 from policyd.field_notes import field_notes
 from tests.generate_cel import functions_page
@@ -280,6 +281,7 @@ def left_out_rows() -> Iterator[tuple[str, ...]]:
 def metrics_page() -> str:
     door = DoorMetrics(CollectorRegistry())
     controller = Metrics()
+    ScanMetrics(controller.registry)
     return f"""\
 # Metrics
 
@@ -293,7 +295,7 @@ or workload.
 
 ## policyd controller
 
-Served with `--health-port`.
+Served with `--health-port`; those of scans and reports with `--reports`, too.
 
 {table("Metric | Type | Labels | Meaning", metric_rows(controller))}
 """
