@@ -281,7 +281,7 @@ def left_out_rows() -> Iterator[tuple[str, ...]]:
 def metrics_page() -> str:
     door = DoorMetrics(CollectorRegistry())
     controller = Metrics()
-    ScanMetrics(controller.registry)
+    scans = ScanMetrics(CollectorRegistry())
     return f"""\
 # Metrics
 
@@ -297,7 +297,7 @@ or workload.
 
 Served with `--health-port`; those of scans and reports with `--reports`, too.
 
-{table("Metric | Type | Labels | Meaning", metric_rows(controller))}
+{table("Metric | Type | Labels | Meaning", [*metric_rows(controller), *metric_rows(scans)])}
 """
 
 
