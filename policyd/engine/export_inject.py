@@ -13,10 +13,10 @@ from policyd.api.kueue.names import PRIORITY_CLASS, QUEUE_NAME
 from policyd.api.policy import Expression
 from policyd.cel.types import Type, is_dyn
 from policyd.engine.export_expressions import NotExportableError, Scope
-from policyd.engine.export_patch import PatchText, as_json, at, literal, quoted
+from policyd.engine.export_patch import PatchText, Plain, as_json, at, literal, quoted
 from policyd.engine.export_places import both
 from policyd.engine.merging import TOPOLOGY
-from policyd.engine.templates import set_fields
+from policyd.engine.templates import VALUE_KINDS, set_fields
 
 CREATED = "request.operation == 'CREATE'"
 
@@ -190,22 +190,22 @@ def _spread(injection: Injection, patch: PatchText, constraints: object) -> None
     _refuse_computed(constraints)
     seen = set()
     for given in _structs(constraints):
-        value = constant(given)
-        identity = (value["topologyKey"], value["whenUnsatisfiable"])
+        value = spelled(injection, given)
+        identity = (literal(value["topologyKey"]), literal(value["whenUnsatisfiable"]))
         if identity in seen:
             continue
         seen.add(identity)
         same = (
-            f"o.?topologyKey.orValue('') == {quoted(identity[0])} && "
-            f"o.?whenUnsatisfiable.orValue('') == {quoted(identity[1])}"
+            f"o.?topologyKey.orValue('') == {identity[0]} && "
+            f"o.?whenUnsatisfiable.orValue('') == {identity[1]}"
         )
         _append_unless(injection, patch, value, same, "spec", "topologySpreadConstraints")
 
 
 def _gates(injection: Injection, patch: PatchText, gates: Sequence[msgspec.Struct]) -> None:
     for given in gates:
-        value = constant(given)
-        same = f"o.?name.orValue('') == {quoted(value['name'])}"
+        value = spelled(injection, given)
+        same = f"o.?name.orValue('') == {literal(value['name'])}"
         _append_unless(injection, patch, value, same, "spec", "schedulingGates")
 
 
@@ -247,22 +247,37 @@ def _structs(value: object) -> Sequence[msgspec.Struct]:
     return value if isinstance(value, tuple) else ()
 
 
-def constant(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
-    """Return a value as JSON.
+def spelled(injection: Injection, value: msgspec.Struct) -> Any:  # noqa: ANN401 - JSON
+    """Return a value as JSON in which what is computed is written in CEL."""
+    return _spelled(injection, as_json(value), "")
+
+
+def _spelled(injection: Injection, value: Any, name: str) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        if set(value) == {"expression"}:
+            return Plain(_computed(injection, Expression(value["expression"]), name))
+        return {key: _spelled(injection, part, key) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_spelled(injection, part, "") for part in value]
+    return value
+
+
+def _computed(injection: Injection, given: Expression, name: str) -> str:
+    """Return what computes a list of texts, a number, or a text.
 
     Raises:
-        NotExportableError: If anything in it is computed.
+        NotExportableError: If it may be left out, where there must be something.
     """
-    plain = as_json(value)
-    if _computed(plain):
-        raise NotExportableError("a computed value in a list cannot be exported")
-    return plain
-
-
-def _computed(value: Any) -> bool:  # noqa: ANN401 - plain JSON
-    if isinstance(value, dict):
-        return set(value) == {"expression"} or any(map(_computed, value.values()))
-    return isinstance(value, list) and any(map(_computed, value))
+    kind = VALUE_KINDS.get(name, "text")
+    if kind == "text":
+        return injection.certain(given)
+    text, type_ = (
+        f"({injection.scope.rewrite(given.expression)})",
+        injection.type_of(given.expression),
+    )
+    if type_.name == "optional_type":
+        raise NotExportableError("a value that may be left out cannot stand here")
+    return f"{text}.map(v, string(v))" if kind == "texts" else f"int({text})"
 
 
 WRITERS: Final[dict[str, Write]] = {

@@ -5,12 +5,13 @@ from typing import Final
 
 from policyd.api.meta import Json
 from policyd.api.policy import Mutation
+from policyd.engine.export_affinity import affinity
 from policyd.engine.export_expressions import NotExportableError, Scope
 from policyd.engine.export_gangs import gang_of_job, gang_of_pods
 from policyd.engine.export_inject import CREATED, WRITERS, Injection, Write
-from policyd.engine.export_parts import affinity, resources
 from policyd.engine.export_patch import PatchText
 from policyd.engine.export_places import PodPlace
+from policyd.engine.export_resources import resources
 from policyd.engine.export_target import Exporter
 from policyd.engine.inject import Step
 from policyd.engine.templates import set_fields

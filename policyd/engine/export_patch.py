@@ -12,6 +12,12 @@ from policyd.patch.operations import APPEND, pointer
 Steps = tuple[str, ...]
 
 
+class Plain(str):
+    """A value that is written in CEL already, among those that are JSON."""
+
+    __slots__ = ()
+
+
 def as_json(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
     """Return a part of a policy as it is written."""
     return msgspec.json.decode(msgspec.json.encode(value))
@@ -20,6 +26,8 @@ def as_json(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
 def literal(value: Json) -> str:
     """Write a value as CEL; what is in an object or list may be of different types."""
     match value:
+        case Plain():
+            return str(value)
         case str():
             return quoted(value)
         case bool() | None:

@@ -29,7 +29,7 @@ Evaluate = Callable[[Mapping[str, object], Budget], Json]
 ABSENT: Final = object()
 """Stands for a value that is left out."""
 
-_KINDS: Mapping[str, Kind] = {
+VALUE_KINDS: Mapping[str, Kind] = {
     "tolerationSeconds": "number",
     "maxSkew": "number",
     "minDomains": "number",
@@ -145,8 +145,8 @@ def _list(items: list[object], path: Path, compile_: Compile) -> Template:
 def _kind(path: Path) -> Kind:
     """Return what is wanted at a path, by the nearest field with a meaning of its own."""
     names = [step for step in path if isinstance(step, str)]
-    if names[-1] in _KINDS:
-        kind = _KINDS[names[-1]]
+    if names[-1] in VALUE_KINDS:
+        kind = VALUE_KINDS[names[-1]]
         # An item of `values` is one text; the field as a whole is a list of them.
         return "text" if kind == "texts" and isinstance(path[-1], int) else kind
     return "amount" if names[-2] in ("requests", "limits") else "text"

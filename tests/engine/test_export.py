@@ -15,12 +15,7 @@ from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 
 LIBRARY = Path(__file__).parents[2] / "policies"
-NEEDS_POLICYD = {"gpu-model"}
-"""Policies of the library that are not exported: values in a list are computed."""
-
-FOLDERS = sorted(
-    path.parent for path in LIBRARY.rglob("cases.yaml") if path.parent.name not in NEEDS_POLICYD
-)
+FOLDERS = sorted(path.parent for path in LIBRARY.rglob("cases.yaml"))
 
 
 def exported(text, *, checked=True):
@@ -261,3 +256,85 @@ def test_exceptions_lift_the_same(user, said):
     ours, theirs = (policy_set(each, {}).review(request) for each in (loaded, native))
 
     assert messages(ours) == messages(theirs) == said
+
+
+COMPUTED = """
+inject:
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - {key: model, operator: In, values: {expression: "pod.metadata.?annotations[?'m'].orValue('').split(',').filter(x, x != '')"}}
+          - {key: {expression: "'k' + 'ey'"}, operator: In, values: [{expression: object.metadata.name}, b]}
+        - matchExpressions:
+          - {key: other, operator: NotIn, values: {expression: "pod.metadata.?annotations[?'o'].orValue('').split(',').filter(x, x != '')"}}
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 5
+        preference: {matchExpressions: [{key: name, operator: In, values: {expression: "[object.metadata.name]"}}]}
+  topologySpreadConstraints:
+  - {maxSkew: {expression: "1 + 1"}, topologyKey: {expression: "'zo' + 'ne'"}, whenUnsatisfiable: DoNotSchedule}
+"""  # noqa: E501 - as people write it
+NOTHING_BUT_COMPUTED = """
+inject:
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - {key: model, operator: In, values: {expression: "pod.metadata.?annotations[?'m'].orValue('').split(',').filter(x, x != '')"}}
+"""  # noqa: E501 - as people write it
+
+
+def affinity_of(*terms):
+    required = {"nodeSelectorTerms": [{"matchExpressions": list(term)} for term in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def condition(key, *values):
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [pytest.param(COMPUTED, id="some"), pytest.param(NOTHING_BUT_COMPUTED, id="all")],
+)
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"m": "one,two"}, id="one-condition"),
+        pytest.param({"m": "one", "o": "three"}, id="all-conditions"),
+    ],
+)
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        pytest.param(None, id="none-of-its-own"),
+        pytest.param(affinity_of([condition("zone", "a")]), id="one-term"),
+        pytest.param(affinity_of([condition("zone", "a")], [condition("model", "x")]), id="two"),
+        pytest.param(affinity_of([condition("model", "x"), condition("key", "y")]), id="said"),
+    ],
+)
+def test_computed_affinity_joins_what_the_author_wrote_as_it_does_here(body, annotations, affinity):
+    loaded, objects, said = exported(policy(body))
+    assert not said
+    native = gather(load_document(Document(obj, "export")) for obj in objects)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a", "annotations": annotations},
+        "spec": {"containers": [{"name": "c", "image": "b"}]},
+    }
+    if affinity:
+        pod["spec"]["affinity"] = affinity
+    request = request_for(pod, Circumstances())
+
+    ours, theirs = (policy_set(each, {}).review(request) for each in (loaded, native))
+
+    assert not ours.failures
+    assert not theirs.failures
+    changed = [
+        as_the_api_server_reads(apply_json_patch(pod, each.operations)) for each in (ours, theirs)
+    ]
+    assert changed[0] == changed[1]

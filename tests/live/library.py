@@ -10,12 +10,7 @@ from policyd.engine.cases import load_cases
 from tests.live.trial import Trial
 
 LIBRARY = Path(__file__).parents[2] / "policies"
-NEEDS_POLICYD = {"gpu-model"}
-"""Policies of the library that are not exported: values in a list are computed."""
-
-FOLDERS = sorted(
-    path.parent for path in LIBRARY.rglob("cases.yaml") if path.parent.name not in NEEDS_POLICYD
-)
+FOLDERS = sorted(path.parent for path in LIBRARY.rglob("cases.yaml"))
 
 CUSTOM = [
     ("jobset.x-k8s.io", ["v1alpha2"], "JobSet", "jobsets"),
