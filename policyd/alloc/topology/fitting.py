@@ -40,7 +40,7 @@ def choose(room: Room) -> Fit | Short:
     level = room.goal.level
     while True:
         short = _short(room, level)
-        if short is not None and (room.goal.mode != "Preferred" or level == 0):
+        if short is not None:
             return short
         domains = room.leading_order(room.tree.at[level])
         single = _single(room, domains)
@@ -116,13 +116,17 @@ def in_order(room: Room, domains: Iterable[int]) -> list[int]:
 
 
 def _short(room: Room, level: int) -> Short | None:
-    """Say without putting domains in order that they have too little room, if that is plain."""
+    """Say without putting domains in order that there is too little room, if that is plain.
+
+    All domains of a level have as much room as all of another, down to the level of slices.
+    """
     goal = room.goal
     if room.leaders is not None or room.score is not None:
         return None
     rooms = [room.slices[domain] for domain in room.tree.at[level]]
     most = max(rooms) if goal.mode == "Required" else sum(rooms)
-    return Short(level, most) if most < goal.slices else None
+    looked_at = 0 if goal.mode == "Preferred" else level
+    return Short(looked_at, most) if most < goal.slices else None
 
 
 def _single(room: Room, domains: list[int]) -> int | None:

@@ -229,6 +229,7 @@ class TopologyTree:
         self._below[leaf] -= 1
         if not self._below[leaf]:
             del self.leaves[domain]
+            self.changed_nodes.add(leaf)
             self._release(leaf)
 
     def _release(self, domain: int) -> None:

@@ -188,6 +188,16 @@ class TestNodes:
 
         assert only(nodes, request(1)) == {"x2": 1}
 
+    def test_what_kept_pods_from_a_node_that_is_gone_is_not_told(self):
+        nodes = cluster(
+            node("b1/r1/x1", gpu=1, taints=(Taint(key="broken"),)), node("b1/r1/x2", gpu=1)
+        )
+        assert 'Total nodes: 2; excluded: taint "broken:NoSchedule": 1' in only(nodes, request(2))
+
+        nodes.remove("x1")
+
+        assert only(nodes, request(2)) == 'topology "racks" allows to fit only 1 out of 2 pod(s)'
+
     def test_tolerations_of_pods_and_of_the_flavor_let_them_in(self):
         flavor = FlavorSpec(
             name=FLAVOR, topology="racks", tolerations=(Toleration(key="gpu", operator="Exists"),)
