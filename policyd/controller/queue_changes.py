@@ -111,6 +111,8 @@ class QueueChanges:
             ledger.seed(key, consumed, past.last_update.timestamp())
 
     def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
+        if old is not None and new is not None and old.spec == new.spec:
+            return
         try:
             spec = None if new is None else cohort_spec(new)
         except QuantityError as error:

@@ -1,45 +1,42 @@
 """Writes what queues hold into their statuses: gathered, once a second, and only what is new."""
 
 import asyncio
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import msgspec
 import structlog
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.state import State
-from policyd.api.configuration.duration import DurationError
+from policyd.alloc.hierarchy import Node
+from policyd.alloc.ladder import above
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
-    ClusterQueueStatus,
+    Cohort,
     FairSharingStatus,
-    FlavorUsage,
     LocalQueue,
     LocalQueueFairSharingStatus,
-    LocalQueueFlavorUsage,
-    LocalQueueStatus,
-    ResourceUsage,
 )
 from policyd.api.kueue.names import ACTIVE
-from policyd.api.meta import Condition, Json, ObjectMeta, timestamp, with_condition
-from policyd.api.quantity import Quantity, QuantityError
+from policyd.api.meta import Condition, timestamp
+from policyd.api.quantity import Quantity
 from policyd.api.schema import QuantityText
 from policyd.controller.cache import Cache
-from policyd.controller.conversion import queue_spec
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import status_difference
+from policyd.controller.queue_status_values import (
+    cluster_queue_active,
+    cluster_queue_status,
+    local_queue_status,
+    status_patch,
+)
 from policyd.controller.writes import Writes
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
-from policyd.status.quantities import format_amount
-from policyd.status.queues import Figures, Use, queue_figures, queue_status
+from policyd.status.queues import queue_figures, queue_status
 from policyd.status.shares import rounded_share
 
 log = structlog.get_logger()
-
-S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
 IDLE_SECONDS = 3_600.0
 """Between looks at usage that nobody is ordered by."""
@@ -48,7 +45,7 @@ GATHER_SECONDS = 1.0
 
 
 class QueueStatuses:
-    """Keeps the statuses of ClusterQueues and LocalQueues up to date."""
+    """Keeps the statuses of ClusterQueues, LocalQueues and Cohorts up to date."""
 
     def __init__(self, cache: Cache, writes: Writes, *, metrics: Metrics, pace: Pace) -> None:
         self._cache = cache
@@ -56,6 +53,7 @@ class QueueStatuses:
         self._metrics = metrics
         self._pace = pace
         self._due: dict[str, None] = {}
+        self._shared: dict[str, None] = {}
         self._woken = asyncio.Event()
 
     def note(self, name: str) -> None:
@@ -110,6 +108,32 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
 
+        await self._flush_cohorts()
+
+    async def _flush_cohorts(self) -> None:
+        """Write the shares of the cohorts above queues whose figures were written."""
+        due, self._shared = self._shared, {}
+        for name in due:
+            try:
+                await self._write_cohort(name)
+            except NotFoundError:
+                continue
+            except ApiError as error:
+                log.info("cohort_status_late", cohort=name, error=str(error))
+                self._shared[name] = None
+                self._woken.set()
+
+    async def _write_cohort(self, name: str) -> None:
+        mirror: Mirror[Cohort] = self._cache.mirrors.cohorts
+        cohort = mirror.get(name)
+        if cohort is None:
+            return
+        share = self._share(self._cache.state.tree.hierarchy.cohorts.get(name))
+        status = msgspec.structs.replace(cohort.status, fair_sharing=share)
+        patch = status_patch(cohort.status, status, cohort.metadata)
+        if patch is not None:
+            await self._writes.patch(mirror, cohort, patch, subresource="status")
+
     async def _write(self, name: str) -> None:
         if "/" in name:
             await self._write_local_queue(name)
@@ -118,9 +142,11 @@ class QueueStatuses:
 
     async def _write_cluster_queue(self, name: str) -> None:
         mirror: Mirror[ClusterQueue] = self._cache.mirrors.cluster_queues
-        queue = mirror.get(name)
+        queue, node = mirror.get(name), self._cache.state.tree.hierarchy.queues.get(name)
         if queue is None:
             return
+        if node is not None and not node.cyclic:
+            self._shared.update((cohort.name, None) for cohort in above(node))
         figures = queue_figures(self._cache.state, name)
         self._metrics.figures(
             name, pending=figures.pending, reserving=figures.reserving, admitted=figures.admitted
@@ -128,15 +154,14 @@ class QueueStatuses:
         status = cluster_queue_status(
             queue, figures, cluster_queue_active(self._cache.state, queue), now=self._writes.now
         )
-        status = msgspec.structs.replace(status, fair_sharing=self._share(name))
-        patch = _patch(queue.status, status, queue.metadata)
+        status = msgspec.structs.replace(status, fair_sharing=self._share(node))
+        patch = status_patch(queue.status, status, queue.metadata)
         if patch is not None:
             await self._writes.patch(mirror, queue, patch, subresource="status")
 
-    def _share(self, name: str) -> FairSharingStatus | None:
-        """Return the share of a ClusterQueue, where shares decide."""
+    def _share(self, node: Node | None) -> FairSharingStatus | None:
+        """Return the share of a ClusterQueue or a Cohort, where shares decide."""
         state = self._cache.state
-        node = state.tree.hierarchy.queues.get(name)
         if state.settings.fair_sharing is None or node is None:
             return None
         state.settle()
@@ -153,7 +178,7 @@ class QueueStatuses:
         )
         if self._by_usage(queue):
             status = msgspec.structs.replace(status, fair_sharing=self._past(key))
-        patch = _patch(queue.status, status, queue.metadata)
+        patch = status_patch(queue.status, status, queue.metadata)
         if patch is not None:
             await self._writes.patch(mirror, queue, patch, subresource="status")
 
@@ -182,94 +207,3 @@ class QueueStatuses:
         if not queue_status(self._cache.state, name).active:
             return Condition(ACTIVE, "False", "ClusterQueueIsInactive", message)
         return Condition(ACTIVE, "True", "Ready", "Can submit new workloads to localQueue")
-
-
-def cluster_queue_active(state: State, queue: ClusterQueue) -> Condition:
-    """Return the condition `Active` of a ClusterQueue, without its time."""
-    if queue.metadata.deletion_timestamp is not None:
-        message = "Can't admit new workloads; clusterQueue is terminating"
-        return Condition(ACTIVE, "False", "Terminating", message)
-    try:
-        queue_spec(queue, {})
-    except QuantityError as error:  # so the allocator does not know it
-        message = f"Can't admit new workloads: a quota cannot be read: {error}"
-        return Condition(ACTIVE, "False", "Misconfigured", message)
-    except DurationError as error:
-        message = f"Can't admit new workloads: an annotation cannot be read: {error}"
-        return Condition(ACTIVE, "False", "Misconfigured", message)
-    active = queue_status(state, queue.metadata.name)
-    return Condition(ACTIVE, "True" if active.active else "False", active.reason, active.message)
-
-
-def cluster_queue_status(
-    queue: ClusterQueue, figures: Figures, active: Condition, *, now: float
-) -> ClusterQueueStatus:
-    """Return the status that a ClusterQueue should have."""
-    return _filled(
-        queue.status,
-        figures,
-        _stamped(active, queue.metadata, now),
-        flavors_reservation=_usages(figures, admitted=False),
-        flavors_usage=_usages(figures, admitted=True),
-    )
-
-
-def local_queue_status(
-    queue: LocalQueue, figures: Figures, active: Condition, *, now: float
-) -> LocalQueueStatus:
-    """Return the status that a LocalQueue should have."""
-    return _filled(
-        queue.status,
-        figures,
-        _stamped(active, queue.metadata, now),
-        flavors_reservation=_local_usages(figures, admitted=False),
-        flavors_usage=_local_usages(figures, admitted=True),
-    )
-
-
-def _filled(status: S, figures: Figures, active: Condition, **usages: object) -> S:
-    return msgspec.structs.replace(
-        status,
-        conditions=with_condition(status.conditions, active),
-        pending_workloads=figures.pending,
-        reserving_workloads=figures.reserving,
-        admitted_workloads=figures.admitted,
-        **usages,
-    )
-
-
-def _stamped(active: Condition, metadata: ObjectMeta, now: float) -> Condition:
-    return msgspec.structs.replace(
-        active, last_transition_time=timestamp(now), observed_generation=metadata.generation
-    )
-
-
-def _usages(figures: Figures, *, admitted: bool) -> tuple[FlavorUsage, ...]:
-    flavors: dict[str, list[Use]] = {}
-    for use in figures.uses:
-        flavors.setdefault(use.flavor, []).append(use)
-    return tuple(
-        FlavorUsage(name=flavor, resources=tuple(_usage(use, admitted=admitted) for use in uses))
-        for flavor, uses in flavors.items()
-    )
-
-
-def _usage(use: Use, *, admitted: bool) -> ResourceUsage:
-    total = use.admitted if admitted else use.reserved
-    borrowed = use.admitted_borrowed if admitted else use.reserved_borrowed
-    return ResourceUsage(
-        name=use.resource,
-        total=format_amount(use.resource, total),
-        borrowed=format_amount(use.resource, borrowed),
-    )
-
-
-def _local_usages(figures: Figures, *, admitted: bool) -> tuple[LocalQueueFlavorUsage, ...]:
-    """Leave out what is borrowed: that is the ClusterQueue's."""
-    usages = _usages(figures, admitted=admitted)
-    return msgspec.convert(usages, tuple[LocalQueueFlavorUsage, ...], from_attributes=True)
-
-
-def _patch(old: S, new: S, metadata: ObjectMeta) -> Json:
-    """Return the patch from one status to another; None if they are the same."""
-    return status_difference(metadata, msgspec.to_builtins(old), msgspec.to_builtins(new))

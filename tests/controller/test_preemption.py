@@ -196,6 +196,25 @@ async def test_what_is_lent_is_shared_by_weight():
         assert told == {"a": 334, "b": 334, "lender": 0}
 
 
+async def test_a_cohort_tells_its_share_where_shares_decide():
+    world = World(Settings(fair_sharing=FairSharing()))
+    furnish(world)
+    for name, spec in (("all", {}), ("team", {"parentName": "all"})):
+        world.put(r.COHORTS, {"metadata": {"name": name}, "spec": spec})
+    world.queue("lender", cohort="all", gpus=12)
+    world.queue("a", cohort="team", gpus=0)
+    async with running(world):
+        for n in range(2):
+            await start(world, f"a{n}", queue="lq-a", gpus=3)
+        await world.pass_time(5)
+
+        shares = {
+            name: world.store.get(r.COHORTS, "", name)["status"]["fairSharing"]
+            for name in ("all", "team")
+        }
+        assert shares == {"all": {}, "team": {"weightedShare": 500}}  # 0 is left out
+
+
 def holding(world, team):
     jobs = [j["metadata"]["name"] for j in world.all(r.JOBS)]
     return sum(held_gpus(world.workload_of(name)) for name in jobs if name.startswith(team))
