@@ -20,7 +20,7 @@ from policyd.alloc.reasons import (
     Unplaced,
     most_severe,
 )
-from policyd.alloc.topology.values import Holding as Placement
+from policyd.alloc.topology.values import Placement
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Admission, Delay, PodSetAssignment
 

@@ -9,7 +9,7 @@ from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import PendingQueue
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import QueueSpec
-from policyd.alloc.topology.values import Holding as Placement
+from policyd.alloc.topology.values import Placement
 from policyd.alloc.workload import Admission, Workload
 
 

@@ -37,7 +37,7 @@ from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
 from policyd.alloc.timing import stale_gangs
-from policyd.alloc.topology.values import Holding as Placement
+from policyd.alloc.topology.values import Placement
 from policyd.alloc.workload import Objection
 
 # Python 3.11 calls a function for each member of an enum that is named.

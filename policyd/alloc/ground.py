@@ -7,7 +7,7 @@ from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.values import Holding as Placement
+from policyd.alloc.topology.values import Placement
 from policyd.alloc.workload import Admission
 
 

@@ -18,8 +18,7 @@ from policyd.alloc.state import State
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import place
 from policyd.alloc.topology.refusal import Unusable
-from policyd.alloc.topology.values import Holding as Placement
-from policyd.alloc.topology.values import TopologyAssignment, TopologyRequest
+from policyd.alloc.topology.values import Placement, TopologyAssignment, TopologyRequest
 from policyd.alloc.workload import Workload
 
 _Unplaced = dict[str, tuple[Unplaced, ...]]

@@ -16,8 +16,8 @@ from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import (
     HOSTNAME,
-    Holding,
     NodeSpec,
+    Placement,
     TopologyAssignment,
     TopologyRequest,
 )
@@ -59,7 +59,7 @@ def used(nodes, share=0.6):
         if random.random() < share:
             gpus = random.choice([8, 8, 8, 4, 2])
             at = TopologyAssignment(levels=(HOSTNAME,), domains=(((host,), gpus),))
-            nodes.hold(host, [Holding(flavor="gpu", assignment=at, requests=POD)])
+            nodes.hold(host, [Placement(flavor="gpu", assignment=at, requests=POD)])
     return nodes
 
 
@@ -177,7 +177,7 @@ def test_search_for_victims():
     for number in range(700):
         domains = tuple((host, 8) for host in hosts[number * 2 : number * 2 + 2])
         at = TopologyAssignment(levels=(HOSTNAME,), domains=domains)
-        nodes.hold(f"w{number}", [Holding(flavor="gpu", assignment=at, requests=POD)])
+        nodes.hold(f"w{number}", [Placement(flavor="gpu", assignment=at, requests=POD)])
     gang = asked(1_900, "Preferred", "rack")
 
     def search():

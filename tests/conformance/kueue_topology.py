@@ -8,7 +8,7 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import place
-from policyd.alloc.topology.values import Holding, TopologyAssignment
+from policyd.alloc.topology.values import Placement, TopologyAssignment
 from policyd.api import kueue
 from policyd.api.nodes import Node
 from policyd.controller.topology_values import (
@@ -82,7 +82,7 @@ def _holdings(flavor, usage, nodes):
     tree = nodes.trees[flavor]
     levels = tree.levels[-1:] if tree.to_nodes else tree.levels
     return [
-        Holding(
+        Placement(
             flavor=flavor,
             assignment=TopologyAssignment(
                 levels=levels, domains=((tuple(each["Values"]), each["Count"]),)

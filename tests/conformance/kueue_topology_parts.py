@@ -9,8 +9,8 @@ from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.room import Room
 from policyd.alloc.topology.values import (
     HOSTNAME,
-    Holding,
     NodeSpec,
+    Placement,
     TopologyAssignment,
 )
 from policyd.api import kueue
@@ -331,4 +331,4 @@ def _usage(case):
 def _holding(body):
     place = (tuple(body["Values"]), body["Count"])
     assignment = TopologyAssignment(levels=(HOSTNAME,), domains=(place,))
-    return Holding(flavor=FLAVOR, assignment=assignment, requests=body["SinglePodRequests"])
+    return Placement(flavor=FLAVOR, assignment=assignment, requests=body["SinglePodRequests"])

@@ -11,8 +11,8 @@ from policyd.alloc.topology.tree import Offer, TopologyTree
 from policyd.alloc.topology.values import (
     HOSTNAME,
     PODS,
-    Holding,
     NodeSpec,
+    Placement,
     TopologyAssignment,
 )
 
@@ -39,12 +39,12 @@ class Nodes:
         self.trees: dict[str, TopologyTree] = {}
         self.counts: dict[str, CountCache] = {}
         self.taken: dict[str, dict[str, int]] = {}
-        self.held: dict[str, tuple[Holding, ...]] = {}
+        self.held: dict[str, tuple[Placement, ...]] = {}
         self._overlapping = overlapping
         self._offers: dict[str, Offer] = {}
         self._pods: dict[str, Pod] = {}
         self._ledgers: dict[tuple[str, bool], Ledger] = {}
-        self._log: dict[str, tuple[Holding, ...]] | None = None
+        self._log: dict[str, tuple[Placement, ...]] | None = None
 
     def put(self, node: NodeSpec) -> None:
         """Add a node, or change it. Costs what it changes."""
@@ -105,7 +105,7 @@ class Nodes:
             del self.counts[name]
             self._ledger(name, tree.to_nodes).trees.remove(tree)
 
-    def hold(self, workload: str, holdings: Sequence[Holding]) -> None:
+    def hold(self, workload: str, holdings: Sequence[Placement]) -> None:
         """Charge what a workload holds, instead of what it held before."""
         before, after = self.held.get(workload, ()), tuple(holdings)
         if self._log is not None:
@@ -135,7 +135,7 @@ class Nodes:
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Take back, at the end of the block, whatever is held and dropped in it."""
-        log: dict[str, tuple[Holding, ...]] = {}
+        log: dict[str, tuple[Placement, ...]] = {}
         outer, self._log = self._log, log
         try:
             yield
@@ -146,16 +146,16 @@ class Nodes:
             self._log = outer
 
     @contextmanager
-    def assuming(self) -> Iterator[list[Holding]]:
+    def assuming(self) -> Iterator[list[Placement]]:
         """Yield what `assume` adds to; at the end of the block it is given back."""
-        assumed: list[Holding] = []
+        assumed: list[Placement] = []
         try:
             yield assumed
         finally:
             for holding in assumed:
                 self._ledger_of(holding).assume(holding, -1)
 
-    def assume(self, holding: Holding, assumed: list[Holding]) -> None:
+    def assume(self, holding: Placement, assumed: list[Placement]) -> None:
         """Take what is about to be held; it is not there even if workloads held nothing."""
         assumed.append(holding)
         self._ledger_of(holding).assume(holding, 1)
@@ -192,7 +192,7 @@ class Nodes:
         for tree in self.trees.values():
             tree.offer_more(pod.node, pod.requests, -sign)
 
-    def _ledger_of(self, holding: Holding) -> Ledger:
+    def _ledger_of(self, holding: Placement) -> Ledger:
         return self._ledger(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))
 
     def _ledger(self, flavor: str, to_nodes: bool) -> Ledger:  # noqa: FBT001 - half of a key

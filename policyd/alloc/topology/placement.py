@@ -13,7 +13,7 @@ from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.refusal import NoRoom, Refusal, Unusable
 from policyd.alloc.topology.repair import repair_of
 from policyd.alloc.topology.survey import Circumstances, Survey
-from policyd.alloc.topology.values import Holding, TopologyAssignment, TopologyRequest
+from policyd.alloc.topology.values import Placement, TopologyAssignment, TopologyRequest
 
 Outcome = TopologyAssignment | Refusal
 """What becomes of a pod set."""
@@ -97,11 +97,13 @@ def fits(
 class _Search:
     """One workload's search for places; what was found is taken when something else is sought."""
 
-    def __init__(self, nodes: Nodes, gates: Gates, assumed: list[Holding], *, empty: bool) -> None:
+    def __init__(
+        self, nodes: Nodes, gates: Gates, assumed: list[Placement], *, empty: bool
+    ) -> None:
         self._nodes = nodes
         self._gates = gates
         self._assumed = assumed
-        self._found: list[Holding] = []
+        self._found: list[Placement] = []
         scored = gates.tas_respect_node_affinity_preferred
         self._circumstances = Circumstances(empty=empty, scored=scored)
 
@@ -223,7 +225,7 @@ class _Search:
             assignment = found.get(member.pod_set)
             if assignment is not None:
                 self._found.append(
-                    Holding(flavor=group.flavor, assignment=assignment, requests=member.requests)
+                    Placement(flavor=group.flavor, assignment=assignment, requests=member.requests)
                 )
 
 

@@ -109,7 +109,7 @@ class TopologyRequest(Value, frozen=True):
     pinned: bool = False
 
 
-class Holding(Value, frozen=True):
+class Placement(Value, frozen=True):
     """Pods of a workload that are placed: what is charged to the domains of a flavor.
 
     Attributes:

@@ -6,8 +6,8 @@ from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import place
 from policyd.alloc.topology.values import (
     HOSTNAME,
-    Holding,
     NodeSpec,
+    Placement,
     SliceLayer,
     TopologyAssignment,
     TopologyRequest,
@@ -71,4 +71,4 @@ def assignment(levels=(HOSTNAME,), **pods):
 
 
 def holding(flavor=FLAVOR, *, gpu=1, levels=(HOSTNAME,), **pods):
-    return Holding(flavor=flavor, assignment=assignment(levels, **pods), requests={"gpu": gpu})
+    return Placement(flavor=flavor, assignment=assignment(levels, **pods), requests={"gpu": gpu})

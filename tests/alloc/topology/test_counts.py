@@ -7,7 +7,7 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.counts import PodKind, requests_of
 from policyd.alloc.topology.matching import NodeNeeds
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.values import HOSTNAME, Holding, TopologyAssignment
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
 from policyd.node_rules import Taint, Toleration
 from tests.alloc.topology.builders import node
 
@@ -55,7 +55,9 @@ def holdings(draw):
     levels = FLAVORS[flavor][1] if flavor == "racks" else (HOSTNAME,)
     there = draw(st.dictionaries(places(flavor), st.integers(1, 3), max_size=3))
     assignment = TopologyAssignment(levels=levels, domains=tuple(sorted(there.items())))
-    return Holding(flavor=flavor, assignment=assignment, requests={"gpu": draw(st.integers(0, 4))})
+    return Placement(
+        flavor=flavor, assignment=assignment, requests={"gpu": draw(st.integers(0, 4))}
+    )
 
 
 STEPS = st.one_of(
