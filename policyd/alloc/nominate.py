@@ -88,7 +88,7 @@ class Chooser:
         if self._preempts:
             oracle = partial(possible, self._state, self.workload, removed=removed)
         assignment = self.options.search.assign(requests, oracle, scan)
-        if self.options.topologies:
+        if self.options.topologies or any(p.placed for p in self.workload.pod_sets):
             return self._place(requests, assignment, removed)
         if not self._preempts or not assignment.preempts:
             return Choice(requests, assignment)

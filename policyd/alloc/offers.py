@@ -34,23 +34,31 @@ class PodSetRequests:
         name: The pod set.
         count: How many pods it has.
         totals: What they need together, by resource.
+        follows: Flavors it takes of those that its group gets, though it needs nothing of them: its
+            pods are placed beside the others.
     """
 
     name: str
     count: int
     totals: Mapping[str, int]
+    follows: frozenset[str] = frozenset()
     _assignments: dict[tuple[Offer, ...], PodSetAssignment] = field(default_factory=dict)
 
     def assignment(self, offers: tuple[Offer, ...]) -> PodSetAssignment:
         """Return what the pod set gets with one offer of each group; the same value each time."""
         found = self._assignments.get(offers)
         if found is None:
-            taken = {r: offer.name for offer in offers for r in offer.resources if r in self.totals}
+            taken = {
+                r: offer.name
+                for offer in offers
+                for r in offer.resources
+                if r in self.totals or offer.name in self.follows
+            }
             found = self._assignments[offers] = PodSetAssignment(
                 name=self.name,
                 count=self.count,
                 flavors=taken,
-                usage={resource: self.totals[resource] for resource in taken},
+                usage={r: self.totals[r] for r in taken if r in self.totals},
             )
         return found
 

@@ -113,7 +113,8 @@ class QueueOptions:
         totals = {name: request_amount(n * count) for name, n in pod_set.requests.items()}
         if PODS in self._group_of:
             totals[PODS] = count
-        return PodSetRequests(pod_set.name, count, totals)
+        follows = frozenset() if totals else frozenset(self.topologies)
+        return PodSetRequests(pod_set.name, count, totals, follows)
 
     def _group(
         self,

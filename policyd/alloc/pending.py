@@ -37,7 +37,8 @@ class Ticket:
 
     Attributes:
         workload: Who waits.
-        plain: Whether it could be considered like any other: nobody objects, and it replaces none.
+        plain: Whether it could be considered like any other: nobody objects, it replaces none, and
+            asks for no place.
         rank: The lowest is next.
         gone: Whether it is in the queue no more.
         parked: Whether it waits aside.
@@ -56,7 +57,8 @@ class Ticket:
 
     def __post_init__(self) -> None:
         workload = self.workload
-        self.plain = workload.objection is None and not workload.replaces
+        asks = any(pod_set.placed for pod_set in workload.pod_sets)
+        self.plain = not (workload.objection or workload.replaces or asks)
         self.rank = -workload.priority, workload.queued_at, workload.uid, workload.key
         self.parked = workload.backing_off
 

@@ -196,6 +196,19 @@ ADAPTERS: tuple[Adapter, ...] = (
         "pkg-scheduler__TestScheduleForTAS*",
         "kueue_topology_scheduler:run_schedule",
     ),
+    Adapter(
+        "kueue-topology", "*_ErrorBranches", "kueue_topology_flavors:run_errors"
+    ),
+    Adapter(
+        "kueue-topology",
+        "*__TestWorkloadsTopologyRequests_Z*",
+        "kueue_topology_flavors:run_requests",
+    ),
+    Adapter(
+        "kueue-topology", "*_ComputeTASNetUsage", "kueue_topology_flavors:run_net_usage"
+    ),
+    Adapter("kueue-topology", "*_LeaderWorkerSet*", "kueue_topology_flavors:run_groups"),
+    Adapter("kueue-topology", "*_ElasticJobsVal*", "kueue_topology_flavors:run_errors"),
     Adapter("kueue-topology", "*controller-tas__TestNodeF*", "kueue_topology_pods:run_failures"),
     Adapter("kueue-topology", "*controller-tas__TestGetW*", "kueue_topology_pods:run_failures"),
     Adapter("kueue-topology", "*controller-tas__TestReconcile", "kueue_topology_pods:run_ungating"),

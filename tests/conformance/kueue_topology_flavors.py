@@ -1,0 +1,198 @@
+"""Kueue's tables of flavors and topologies together: what is asked of which, and what is wrong."""
+
+from policyd.alloc.assignment import Assignment
+from policyd.alloc.attempt import GroupResult, SearchResult
+from policyd.alloc.nominate import Chooser
+from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
+from policyd.alloc.placing import Placer
+from policyd.alloc.reasons import Mode
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
+from policyd.api.kueue import Admission
+from policyd.controller.node_changes import NodeChanges
+from policyd.controller.topology_values import topology_assignment
+from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of
+
+QUEUE, PLENTY = "test-clusterqueue", 1_000
+
+
+def node(name):
+    allocatable = {"cpu": PLENTY, "memory": f"{PLENTY}Gi", "pods": PLENTY}
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {HOSTNAME: name}},
+        "status": {
+            "allocatable": {k: str(v) for k, v in allocatable.items()},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+class PlacingCluster(Cluster):
+    """A cluster with nodes."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        NodeChanges(self.cache, self.clock.pace())
+
+    def put_node(self, body):
+        self._version += 1
+        self.mirrors.nodes.wrote(decode(body, self.mirrors.nodes.into, version=self._version))
+
+
+def cluster_of(case, flavors):
+    """Return a queue with some flavors, all with a topology of hosts, and two big nodes."""
+    cluster = PlacingCluster(settings_of(case))
+    topology = {"metadata": {"name": "hosts"}, "spec": {"levels": [{"nodeLabel": HOSTNAME}]}}
+    cluster.put({"kind": "Topology", **topology})
+    resources = ("cpu", "memory")
+    groups = [
+        {
+            "coveredResources": list(resources),
+            "flavors": [
+                {
+                    "name": name,
+                    "resources": [{"name": r, "nominalQuota": "100Gi"} for r in resources],
+                }
+                for name in flavors
+            ],
+        }
+    ]
+    for name in flavors:
+        spec = {"nodeLabels": {}, "topologyName": "hosts"}
+        cluster.put({"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec})
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    cluster.put({"kind": "ClusterQueue", "metadata": {"name": QUEUE}, "spec": spec})
+    for name in ("node-a", "node-b"):
+        cluster.put_node(node(name))
+    cluster.state.settle()
+    return cluster
+
+
+def assignment_of(pod_sets):
+    """Return an assignment of flavors as a table gives it."""
+    assignment = Assignment()
+    for each in pod_sets:
+        flavors = {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
+        asked = PodSetRequests(each["Name"], each.get("Count", 0), dict.fromkeys(flavors, 1))
+        result = GroupResult(GroupRequests((asked,), (), ""))
+        result.searches = [
+            SearchResult(offer=Offer(name, (resource,), {}), mode=Mode.FIT)
+            for resource, name in flavors.items()
+        ]
+        assignment.add(result)
+    return assignment
+
+
+def placed(case, cluster, pod_sets, workload):
+    named = {"name": "wl", "namespace": "default", **workload.get("metadata", {})}
+    value = cluster.value({**workload, "metadata": named}, QUEUE)
+    options = cluster.state.queues[QUEUE].options
+    return Placer(cluster.state, options, value, assignment_of(pod_sets)).placed()
+
+
+def told(assignment):
+    """Return what is wrong with each pod set that cannot be placed."""
+    return {
+        name: ", ".join(each.why.text for each in found)
+        for name, found in assignment.unplaced.items()
+    }
+
+
+def run_errors(path):
+    """Ask topologies for what they never give."""
+    return run_table(path, _errors)
+
+
+def _errors(case):
+    cluster = cluster_of(case, case.input["cq"]["TASFlavors"])
+    pod_sets = case.input["assignment"]["PodSets"]
+    found = placed(case, cluster, pod_sets, case.input["workload"]["Obj"])
+    if found.mode is not Mode.NO_FIT:
+        return f"mode {found.mode}"
+    wanted = case.want["wantErr"]["$error"]
+    return "" if wanted in told(found).values() else f"expected {wanted}, got {told(found)}"
+
+
+def run_requests(path):
+    """Tell which pod sets are to be placed at all."""
+    return run_table(path, _requests)
+
+
+def _requests(case):
+    pod_sets = case.input["podSets"]
+    flavors = {f["Name"] for each in pod_sets for f in (each.get("Flavors") or {}).values()}
+    workload = {"spec": {"podSets": case.input["wlPodSets"]}}
+    found = placed(case, cluster_of(case, sorted(flavors)), pod_sets, workload)
+    wanted, got = sorted(case.want["wantTASPodSets"] or ()), sorted(found.placements)
+    return "" if wanted == got else f"expected {wanted}, got {got}"
+
+
+def run_net_usage(path):
+    """Charge a workload's new places instead of those that it had."""
+    return run_table(path, _net_usage)
+
+
+def _net_usage(case):
+    flavors = case.input["cq"]["TASFlavors"]
+    nodes = cluster_of(case, flavors).state.ground.nodes
+    spec = case.input["wl"]["TotalRequests"][0]
+    requests = {r: n // spec["Count"] for r, n in spec["Requests"].items()}
+    (flavor,) = flavors
+    before = decode({**case.input["prevAdmission"], "metadata": {}}, Admission)
+    had = before.pod_set_assignments[0].topology_assignment
+    given = case.input["assignment"]["PodSets"][0]["TopologyAssignment"]
+    domains = tuple((tuple(d["Values"]), d["Count"]) for d in given["Domains"])
+    gets = TopologyAssignment(levels=tuple(given["Levels"]), domains=domains)
+
+    def hold(assignment):
+        placement = Placement(flavor=flavor, assignment=assignment, requests=requests)
+        nodes.hold("wl", [placement])
+        return nodes.usage(flavor)
+
+    old, new = hold(topology_assignment(had)), hold(gets)
+    found = {
+        domain: {r: n - old.get(domain, {}).get(r, 0) for r, n in used.items()}
+        for domain, used in new.items()
+    }
+    found = {domain: used for domain, used in found.items() if any(used.values())}
+    wanted = {
+        ",".join(each["Values"]): {
+            "pods": each["Count"],
+            **{r: requests[r] * each["Count"] for r in requests},
+        }
+        for each in (case.want["want"] or {}).get(flavor, ())
+    }
+    return "" if found == wanted else f"expected {wanted}, got {found}"
+
+
+def run_groups(path):
+    """Choose flavors for pod sets that are to be placed together."""
+    return run_table(path, _groups)
+
+
+def _groups(case):
+    cluster = PlacingCluster(settings_of(case))
+    for kind in ("Topology", "ResourceFlavor", "ClusterQueue"):
+        cluster.put_all(case, kind)
+    for key, body in case.objects.items():
+        if body.get("kind") == "Node" and "#" not in key:
+            cluster.put_node(body)
+    state = cluster.state
+    state.settle()
+    body = {
+        "metadata": {"name": "wl", "namespace": "default"},
+        "spec": {"podSets": case.input["wlPods"]},
+    }
+    name = case.input["clusterQueue"]["metadata"]["name"]
+    workload, options = cluster.value(body, name), state.queues[name].options
+    chooser = Chooser(state, options, workload, options.requests(workload), options.preempts)
+    found = chooser.choose().assignment
+    wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
+    if {k: v for k, v in told(found).items() if k in wrong} != wrong:
+        return f"expected {wrong}, got {told(found)}"
+    got = {each.name: dict(each.flavors) for each in found.admission(name).pod_sets}
+    for pod_set, flavors in case.want["wantPodSetFlavors"].items():
+        wanted = {r: f["Name"] for r, f in flavors.items()}
+        if got[pod_set] != wanted:
+            return f"{pod_set}: expected {wanted}, got {got[pod_set]}"
+    return ""
