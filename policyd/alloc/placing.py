@@ -16,7 +16,7 @@ from policyd.alloc.options import QueueOptions
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import State
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.placement import place
+from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.refusal import Unusable
 from policyd.alloc.topology.values import Placement, TopologyAssignment, TopologyRequest
 from policyd.alloc.workload import Workload
@@ -79,7 +79,9 @@ class Placer:
 
     def fits(self) -> bool:
         """Tell whether there are places now."""
-        return not self._try(empty=False)[1]
+        if self._workload.failed_node or self._workload.replaces:
+            return not self._try(empty=False)[1]
+        return fits(self._nodes, self._asked.requests, gates=self._gates)
 
     def after(self, assignment: Assignment, victims: Collection[Victim]) -> Assignment:
         """Return an assignment with the places that there are once victims are gone."""
