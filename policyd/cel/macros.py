@@ -22,7 +22,11 @@ STANDARD_MACROS: Final = frozenset(
 OPTIONAL_MACROS: Final = frozenset(("optMap", "optFlatMap"))
 TWO_VARIABLE_MACROS: Final = frozenset(("transformList", "transformMap", "transformMapEntry"))
 """With these, `all`, `exists` and `existsOne` take two variables as well."""
-ALL_MACROS: Final = STANDARD_MACROS | OPTIONAL_MACROS | TWO_VARIABLE_MACROS | {"bind", "sortBy"}
+MATH_MACROS: Final = frozenset(("least", "greatest"))
+"""Functions of `math` that look at whether their arguments are written as numbers."""
+ALL_MACROS: Final = (
+    STANDARD_MACROS | OPTIONAL_MACROS | TWO_VARIABLE_MACROS | MATH_MACROS | {"bind", "sortBy"}
+)
 
 USAGES: Final = {
     "has": "has(object.field)",
@@ -39,6 +43,8 @@ USAGES: Final = {
     "optFlatMap": "optional.optFlatMap(x, optional)",
     "bind": "cel.bind(x, value, result)",
     "sortBy": "list.sortBy(x, key)",
+    "least": "math.least(a, b)",
+    "greatest": "math.greatest(a, b)",
 }
 """How each macro is written."""
 
@@ -147,9 +153,45 @@ def _sort_by(call: ast.Call, target: ast.Node) -> ast.Node:
     return ast.SortBy(call.position, target, _variable(name), key)
 
 
+def _math_extreme(call: ast.Call, target: ast.Node) -> ast.Node:
+    if not is_of_math(call):
+        return call
+    name, arguments = f"math.{call.function}()", call.arguments
+    if not arguments:
+        raise MacroError(target.position, f"{name} requires at least one argument")
+    if len(arguments) == 1 and not _are_numbers(arguments[0]):
+        raise MacroError(arguments[0].position, f"{name} invalid single argument value")
+    for argument in arguments[1:] and arguments:
+        if not _may_be_number(argument):
+            wrong = f"{name} simple literal arguments must be numeric"
+            raise MacroError(argument.position, wrong)
+    return call
+
+
+def is_of_math(call: ast.Call) -> bool:
+    """Tell whether a call is `math.least` or `math.greatest`."""
+    if call.function not in MATH_MACROS or call.target is None:
+        return False
+    return ast.qualified_name(call.target) == ("math",)
+
+
+def _may_be_number(node: ast.Node) -> bool:
+    if isinstance(node, ast.Literal):
+        return isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    return not isinstance(node, ast.ListLiteral | ast.MapLiteral | ast.StructLiteral)
+
+
+def _are_numbers(node: ast.Node) -> bool:
+    if isinstance(node, ast.ListLiteral):
+        return bool(node.elements) and all(map(_may_be_number, node.elements))
+    return _may_be_number(node)
+
+
 _OTHERS: Final[dict[str, Callable[[ast.Call, ast.Node], ast.Node]]] = {
     "bind": _bind,
     "optMap": _optional_map,
     "optFlatMap": _optional_map,
     "sortBy": _sort_by,
+    "least": _math_extreme,
+    "greatest": _math_extreme,
 }

@@ -9,6 +9,7 @@ from typing import Final
 
 from policyd.cel import ast
 from policyd.cel.check_names import Checker
+from policyd.cel.macros import is_of_math
 from policyd.cel.types import DYN, Type, is_dyn
 
 _EXEMPT: Final = "format"
@@ -35,6 +36,9 @@ def _alike(node: ast.Node) -> Iterator[Iterable[tuple[ast.Node, bool]]]:
         case ast.MapLiteral(entries=entries):
             yield [(entry.key, False) for entry in entries]
             yield [(entry.value, entry.optional) for entry in entries]
+        case ast.Call(arguments=arguments) if len(arguments) > 2 and is_of_math(node):
+            # Three and more are a list to cel-go.
+            yield [(part, False) for part in arguments]
         case _:
             return
 

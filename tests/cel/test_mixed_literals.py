@@ -3,6 +3,7 @@
 import pytest
 
 from policyd.cel import CelCompileError, admission_environment, compile_expression
+from policyd.cel.environments import environment_named
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,11 @@ def test_parts_of_different_types_are_refused(expression, said):
         compile_expression(expression, admission_environment())
 
     assert said in str(refused.value)
+
+
+def test_more_than_two_numbers_to_choose_from_are_a_list():
+    environment = environment_named("kyverno")
+
+    compile_expression("math.least(1, 2.0) + math.least(3, 2, 1)", environment)
+    with pytest.raises(CelCompileError, match="expected type 'int' but found 'double'"):
+        compile_expression("math.least(1, 2.0, 3)", environment)

@@ -129,6 +129,21 @@ def test_unsigned_literals_have_their_own_type():
         pytest.param("9" * 5_000, [(1, 1, "invalid int literal")], id="endless-integer"),
         pytest.param("has(a)", [(1, 5, "invalid argument to has() macro")], id="has-of-a-name"),
         pytest.param(
+            "math.least()",
+            [(1, 1, "math.least() requires at least one argument")],
+            id="least-of-nothing",
+        ),
+        pytest.param(
+            "math.greatest([1, true])",
+            [(1, 15, "math.greatest() invalid single argument value")],
+            id="greatest-of-no-numbers",
+        ),
+        pytest.param(
+            "math.least(a, 'b', {})",
+            [(1, 15, "math.least() simple literal arguments must be numeric")],
+            id="least-of-a-text",
+        ),
+        pytest.param(
             "l.all(1, true)", [(1, 7, "argument must be a simple name")], id="no-variable"
         ),
         pytest.param(
