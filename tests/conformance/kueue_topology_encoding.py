@@ -5,6 +5,9 @@ from string import ascii_lowercase, digits
 
 import msgspec
 
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.topology.nodes import Nodes
+from policyd.alloc.topology.values import NodeSpec
 from policyd.api.kueue import Admission, PodSetAssignment, TopologyAssignment
 from policyd.api.kueue.topology_assignment import (
     DOMAIN_LIMIT,
@@ -111,6 +114,36 @@ def _node_name(case):
     nodes = nodes_of(PodSetAssignment(topology_assignment=written))
     wanted = {case.want["wantNodeName"]: 1} if case.want["wantOK"] else {}
     return "" if nodes == wanted else f"got {nodes}"
+
+
+def run_belonging(path):
+    """Tell whether a domain is another one, or within it."""
+    return run_table(path, _belongs)
+
+
+def _belongs(case):
+    domain, target = (
+        tuple(filter(None, case.input[column].split(",")))
+        for column in ("domainID", "targetDomain")
+    )
+    levels = [f"level-{number}" for number in range(max(len(domain), len(target)))]
+    nodes = Nodes()
+    nodes.put_flavor(FlavorSpec(name="flavor", topology="topology"), levels)
+    for path in (domain, target):
+        values = (*path, *["below"] * (len(levels) - len(path)))
+        nodes.put(NodeSpec(name=",".join(values), labels=dict(zip(levels, values, strict=True))))
+    tree = nodes.trees["flavor"]
+    number, around = tree.values.index(domain), {()}
+    while number >= 0:
+        around.add(tree.values[number])
+        number = tree.parent[number]
+    found = target in around
+    return "" if found == case.want["want"] else f"is within {around}"
+
+
+def run_library(path):
+    """Leave out what Kueue asks the scheduler's own library, where switched on: an alpha gate."""
+    return run_table(path, lambda _case: "", rule=lambda _case: "the scheduler's library")
 
 
 def run_sizes(path):

@@ -121,6 +121,15 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "*__TestPreciseWeightedShare*", "kueue_fair_sharing:run_texts"),
     Adapter("kueue-core", "*__TestSnapshotAddRemoveW*", "kueue_preemption:run_what_if"),
     Adapter("kueue-core", "*__TestEntryComparerLess", "kueue_fair_sharing:run_comparison"),
+    Adapter(
+        "kueue-controllers", "pkg-controller-core__TestReconcile*", "kueue_workloads:run_reconciler"
+    ),
+    Adapter(
+        "kueue-controllers", "*__TestAdmittedNotReadyWorkload", "kueue_workloads:run_readiness"
+    ),
+    Adapter(
+        "kueue-controllers", "pkg-controller-jobs-job__TestReconciler", "kueue_jobs:run_reconciler"
+    ),
     Adapter("kueue-controllers", "pkg-webhooks__TestValidateCohort", "kueue_webhooks:run_cohorts"),
     Adapter("kueue-controllers", "pkg-webhooks__*ResourceFlavor", "kueue_webhooks:run_flavors"),
     Adapter("kueue-controllers", "pkg-webhooks__*Workload*", "kueue_webhooks:run_workloads"),
@@ -196,17 +205,15 @@ ADAPTERS: tuple[Adapter, ...] = (
         "pkg-scheduler__TestScheduleForTAS*",
         "kueue_topology_scheduler:run_schedule",
     ),
-    Adapter(
-        "kueue-topology", "*_ErrorBranches", "kueue_topology_flavors:run_errors"
-    ),
+    Adapter("kueue-topology", "*_ErrorBranches", "kueue_topology_flavors:run_errors"),
     Adapter(
         "kueue-topology",
         "*__TestWorkloadsTopologyRequests_Z*",
         "kueue_topology_flavors:run_requests",
     ),
-    Adapter(
-        "kueue-topology", "*_ComputeTASNetUsage", "kueue_topology_flavors:run_net_usage"
-    ),
+    Adapter("kueue-topology", "*_ComputeTASNetUsage", "kueue_topology_flavors:run_net_usage"),
+    Adapter("kueue-topology", "*util-tas__TestBelongsTo", "kueue_topology_encoding:run_belonging"),
+    Adapter("kueue-topology", "*-was__*", "kueue_topology_encoding:run_library"),
     Adapter("kueue-topology", "*_LeaderWorkerSet*", "kueue_topology_flavors:run_groups"),
     Adapter("kueue-topology", "*_ElasticJobsVal*", "kueue_topology_flavors:run_errors"),
     Adapter("kueue-topology", "*controller-tas__TestNodeF*", "kueue_topology_pods:run_failures"),
