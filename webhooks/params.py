@@ -1,13 +1,14 @@
 """Params of policies as the API server has them, watched as long as a policy is about their kind.
 
-A kind is looked up when a policy first names it, its objects are watched from then on, and dropped
-with the last policy that names it. Until all of them are known, a policy that needs one cannot be
-evaluated, and its failurePolicy decides.
+A kind is looked up when a policy first names it. The objects that may be meant are watched from
+then on, those of the namespaces that bindings name if they do, and dropped with the last policy
+that names them. Until they are known, a policy that needs one cannot be evaluated, and its
+failurePolicy decides.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import structlog
 
@@ -26,6 +27,15 @@ from webhooks.watched import Watch
 FIRST_LIST_SECONDS = 5.0
 """How long the start waits for params: those that cannot be read must not keep the door shut."""
 
+EVERYWHERE: Final = ""
+"""Stands for all namespaces, where a binding names none."""
+
+MOST_NAMESPACES: Final = 8
+"""Namespaces of one kind that are watched apart; beyond this many, all of them are."""
+
+_Place = tuple[ParamKind, str]
+"""A kind, and the namespace that its objects are in."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -41,7 +51,7 @@ class Params:
         """
         self._reader = reader
         self._pace = pace
-        self._watches: dict[ParamKind, tuple[Watch, asyncio.Task[None]]] = {}
+        self._watches: dict[_Place, tuple[Watch, asyncio.Task[None]]] = {}
         self.files: ParamSource = NO_PARAMS
         """What was read from files. It comes before what the API server has."""
         self._followed = asyncio.Event()
@@ -53,7 +63,7 @@ class Params:
         async with asyncio.TaskGroup() as group:
             while True:
                 self.changed.clear()
-                self._follow(kinds_of(policies()), group)
+                self._follow(places_of(policies()), group)
                 self._followed.set()
                 await self.changed.wait()
 
@@ -64,16 +74,17 @@ class Params:
         try:
             await self._pace.within(FIRST_LIST_SECONDS, asyncio.gather(*waiting))
         except TimeoutError:
-            for kind, (watch, _) in self._watches.items():
+            for (kind, _), (watch, _) in self._watches.items():
                 if watch.trouble:
                     log.warning("params_unknown", kind=kind.kind, reason=watch.trouble)
 
     def namespaced(self, kind: ParamKind) -> bool:
         """Tell whether objects of a kind live in namespaces."""
-        watch = self._watch(kind)
-        resource = watch.resource if watch else None
+        watches = self._watches_of(kind)
+        resource = next((watch.resource for watch in watches if watch.resource), None)
         if resource is not None:
             return resource.namespaced
+        watch = watches[0] if watches else None
         if watch is None or self.files.list(kind, "", LabelSelector()):
             return self.files.namespaced(kind)
         raise _unknown(kind, watch)
@@ -98,20 +109,26 @@ class Params:
         return [picked[name] for name in sorted(picked)]
 
     def _served(self, kind: ParamKind, namespace: str) -> Mapping[str, Json]:
-        watch = self._watch(kind)
-        if watch is None:
+        watches = self._watches_of(kind, namespace)
+        if not watches:
             return {}
-        if watch.trouble is not None:
-            raise _unknown(kind, watch)
+        watch = next((watch for watch in watches if watch.trouble is None), None)
+        if watch is None:
+            raise _unknown(kind, watches[0])
         return watch.of(namespace)
 
-    def _watch(self, kind: ParamKind) -> Watch | None:
+    def _watches_of(self, kind: ParamKind, namespace: str | None = None) -> tuple[Watch, ...]:
+        """Return the watches of a kind, or of a namespace; none if there is no API server."""
         if self._reader is None:
-            return None
-        watch, _ = self._watches.get(kind, (None, None))
-        return watch or self._made(self._reader, kind)
+            return ()
+        found = tuple(
+            watch
+            for (watched, within), (watch, _) in self._watches.items()
+            if watched == kind and (namespace is None or within in {EVERYWHERE, namespace})
+        )
+        return found or (self._made(self._reader, kind, EVERYWHERE),)
 
-    def _made(self, reader: Reader, kind: ParamKind) -> Watch:
+    def _made(self, reader: Reader, kind: ParamKind, namespace: str) -> Watch:
         built_in = _built_in(kind)
         return Watch(
             reader,
@@ -119,26 +136,40 @@ class Params:
             lambda resource: resource.kind == kind.kind,
             resource=built_in,
             pace=self._pace,
+            namespace=namespace,
         )
 
-    def _follow(self, kinds: frozenset[ParamKind], group: asyncio.TaskGroup) -> None:
-        for kind in self._watches.keys() - kinds:
-            _, task = self._watches.pop(kind)
-            task.cancel()
-        if self._reader is None:
-            return
-        for kind in kinds - self._watches.keys():
-            watch = self._made(self._reader, kind)
-            self._watches[kind] = watch, group.create_task(watch.run())
+    def _follow(self, places: frozenset[_Place], group: asyncio.TaskGroup) -> None:
+        if self._reader is not None:
+            for kind, namespace in places - self._watches.keys():
+                watch = self._made(self._reader, kind, namespace)
+                self._watches[kind, namespace] = watch, group.create_task(watch.run())
+        for known in self._watches.keys() - places:
+            if self._are_known(known[0], places):
+                _, task = self._watches.pop(known)
+                task.cancel()
+
+    def _are_known(self, kind: ParamKind, places: frozenset[_Place]) -> bool:
+        """Tell whether all that is to be watched of a kind is known.
+
+        What was watched before is kept until then, or longer: until policies change again.
+        """
+        wanted = (self._watches.get(place) for place in places if place[0] == kind)
+        return all(found is not None and found[0].complete.is_set() for found in wanted)
 
 
-def kinds_of(policies: Iterable[CompiledPolicy]) -> frozenset[ParamKind]:
-    """Return the kinds of the params that policies are bound to."""
+def places_of(policies: Iterable[CompiledPolicy]) -> frozenset[_Place]:
+    """Return kinds and namespaces of the params that policies are bound to."""
+    by_kind: dict[ParamKind, set[str]] = {}
+    for policy in policies:
+        kind = policy.policy.spec.param_kind
+        for ref in (binding.param_ref for binding in policy.bindings):
+            if kind is not None and ref is not None:
+                by_kind.setdefault(kind, set()).add(ref.namespace)
     return frozenset(
-        kind
-        for policy in policies
-        if (kind := policy.policy.spec.param_kind) is not None
-        and any(binding.param_ref is not None for binding in policy.bindings)
+        (kind, namespace)
+        for kind, namespaces in by_kind.items()
+        for namespace in (namespaces if len(namespaces) <= MOST_NAMESPACES else {EVERYWHERE})
     )
 
 

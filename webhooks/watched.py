@@ -81,6 +81,7 @@ class Watch:
         *,
         resource: Resource | None = None,
         pace: Pace,
+        **selection: Unpack[Selection],
     ) -> None:
         """Begin with none.
 
@@ -90,11 +91,13 @@ class Watch:
             is_it: Tells which resource of that version is meant.
             resource: That resource, if it is known without asking.
             pace: Time.
+            selection: Which of its objects are meant; all if left out.
         """
         self._reader = reader
         self._api_version = api_version
         self._is_it = is_it
         self._pace = pace
+        self._selection = selection
         self._informer: Informer[WholeObject] | None = None
         self._error: ApiError | None = None
         self._objects: dict[str, dict[str, Json]] = {}
@@ -130,6 +133,7 @@ class Watch:
             into=WholeObject,
             on_change=self._take,
             pace=self._pace,
+            **self._selection,
         )
         running = asyncio.ensure_future(informer.run())
         try:

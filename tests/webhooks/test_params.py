@@ -17,7 +17,7 @@ from policyd.testing import FakeClient
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.params import Params
+from webhooks.params import MOST_NAMESPACES, Params
 from webhooks.policies import Policies
 
 pytestmark = pytest.mark.anyio
@@ -257,3 +257,57 @@ async def test_the_start_does_not_wait_for_params_for_ever():
         await case.params.first_lists()
 
         assert "configmaps is forbidden" in case.answer
+
+
+class Noting(FakeClient):
+    """Notes which namespaces are listed."""
+
+    listed: tuple = ()
+
+    async def page(self, resource, *, into, **options):
+        self.listed += (options.get("namespace", ""),)
+        return await super().page(resource, into=into, **options)
+
+
+@pytest.mark.parametrize(
+    ("refs", "listed"),
+    [
+        pytest.param([REF], {"rules"}, id="one-namespace"),
+        pytest.param([REF, REF | {"namespace": "more"}], {"more", "rules"}, id="two"),
+        pytest.param([{"name": "word"}], {""}, id="of-the-request"),
+        pytest.param(
+            [REF | {"namespace": f"n{n}"} for n in range(MOST_NAMESPACES + 1)], {""}, id="too-many"
+        ),
+    ],
+)
+async def test_only_the_namespaces_that_bindings_name_are_watched(refs, listed):
+    client = Noting()
+
+    async with running(client) as case:
+        for number, ref in enumerate(refs):
+            case.add(f"p{number}", ref=ref)
+        await case.params.first_lists()
+
+        assert set(client.listed) == listed
+
+
+async def test_what_was_watched_counts_until_more_is_known():
+    client = FakeClient()
+    await create_word(client, "here")
+
+    async with running(client) as case:
+        case.add(ref=None)
+        case.policies.take_binding(None, binding("b"))
+        await case.answers("here")
+        client.fail(UnreachableError("gone"), verb="page", times=50)
+        others = [
+            binding(f"b{n}", ref={"name": "word", "namespace": f"n{n}"}, policy_name="what")
+            for n in range(MOST_NAMESPACES + 1)
+        ]
+        for other in others:
+            case.policies.take_binding(None, other)
+        case.add("what", ref=None)
+        for _ in range(10):
+            await asyncio.sleep(0.002)
+
+        assert case.answer == "here"
