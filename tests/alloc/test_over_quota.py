@@ -1,0 +1,62 @@
+"""Over-quota weights: fair sharing divides what is left over as KAI and Run:ai do."""
+
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.settings import FairSharing, Settings
+from policyd.simulate.scenario import Arrival, Simulation
+from tests.alloc.builders import cohort, queue, state, workload
+
+ANY = PreemptionPolicy(reclaim_within_cohort="Any")
+
+
+def fair_shares(total, queues):
+    """KAI's formula for one resource, of (quota, weight, asked) by name, before it is rounded."""
+    share = {name: Fraction(min(quota, asked)) for name, (quota, _, asked) in queues.items()}
+    while True:
+        left = total - sum(share.values())
+        short = {n: weight for n, (_, weight, asked) in queues.items() if share[n] < asked}
+        if not (left and short):
+            return share
+        for name, weight in short.items():
+            part = left * weight / sum(short.values())
+            share[name] = min(Fraction(queues[name][2]), share[name] + part)
+
+
+@st.composite
+def teams(draw):
+    """Teams whose parts are whole: each borrows its weight so many times over, or has enough."""
+    level, found = draw(st.integers(0, 3)), {}
+    for name in draw(st.lists(st.sampled_from("abcd"), min_size=1, unique=True)):
+        quota, weight = draw(st.integers(0, 3)), draw(st.integers(1, 3))
+        short = draw(st.booleans())
+        most = quota + weight * level
+        asked = most + draw(st.integers(1, 3)) if short else draw(st.integers(quota, most))
+        found[name] = (quota, weight, asked)
+    lent = sum(min(asked - quota, weight * level) for quota, weight, asked in found.values())
+    return found, lent, draw(st.permutations(sorted(found)))
+
+
+@settings(deadline=None)
+@given(teams())
+def test_what_is_left_over_is_divided_by_weight(drawn):
+    found, lent, order = drawn
+    specs = [
+        queue(name, "all", gpu=quota, weight=float(weight), preemption=ANY)
+        for name, (quota, weight, _) in found.items()
+    ]
+    of = state(cohort("all", gpu=lent), *specs, rules=Settings(fair_sharing=FairSharing()))
+    coming = [
+        Arrival(workload=workload(f"{name}{n}", name, gpu=1))
+        for name in order
+        for n in range(found[name][2])
+    ]
+
+    list(Simulation(of, coming).steps())
+
+    used = {name: len(of.queues[name].holdings) for name in found}
+    total = lent + sum(quota for quota, _, _ in found.values())
+    assert used == fair_shares(total, found)
