@@ -252,6 +252,31 @@ def test_the_kinds_of_params_that_are_listed_may_be_read(tmp_path):
     }
 
 
+def test_params_of_one_namespace_may_be_read_there_only(tmp_path):
+    kinds = [{"apiGroup": "", "resource": "configmaps", "namespace": "rules"}]
+
+    values = {"webhooks.paramKinds": kinds, "reports.enabled": True}
+    objects = rendered(tmp_path, values).values()
+
+    reading = [
+        item
+        for item in objects
+        for rule in item.get("rules", [])
+        if "configmaps" in rule["resources"]
+    ]
+    assert {(item["kind"], item["metadata"]["namespace"]) for item in reading} == {
+        ("Role", "rules")
+    }
+    bound = {
+        item["roleRef"]["name"]: item["subjects"][0]["name"]
+        for item in objects
+        if item["kind"] == "RoleBinding" and item["metadata"]["namespace"] == "rules"
+    }
+    assert bound == {
+        f"{name}-params-0": name for name in ("policyd-controller", "policyd-webhooks")
+    }
+
+
 def test_policies_may_ask_the_authorizer_if_that_is_switched_on(tmp_path):
     without = rights_of(rendered(tmp_path).values())
     given = rights_of(rendered(tmp_path, {"webhooks.authorizer": True}).values())

@@ -145,3 +145,34 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ $name
 subjects: [{kind: ServiceAccount, name: {{ $name }}, namespace: {{ $context.Release.Namespace }}}]
 {{- end }}
 {{- end }}
+
+{{/* Lets a component read params that are in one namespace only. */}}
+{{- define "policyd.params" -}}
+{{- $context := index . 0 -}}
+{{- $name := include (printf "policyd.%s" (index . 1)) $context -}}
+{{- range $index, $kind := $context.Values.webhooks.paramKinds }}
+{{- if $kind.namespace }}
+{{- $role := printf "%s-params-%d" $name $index }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $role }}
+  namespace: {{ $kind.namespace }}
+  labels:
+    {{- include "policyd.labels" $ | nindent 4 }}
+rules:
+- {apiGroups: [{{ $kind.apiGroup | quote }}], resources: [{{ $kind.resource }}], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $role }}
+  namespace: {{ $kind.namespace }}
+  labels:
+    {{- include "policyd.labels" $ | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ $role }}}
+subjects: [{kind: ServiceAccount, name: {{ $name }}, namespace: {{ $context.Release.Namespace }}}]
+{{- end }}
+{{- end }}
+{{- end }}
