@@ -103,14 +103,15 @@ def _emit_deep_equality(
     # Nearly everything costs 1; what does not is charged the difference.
     generator.charge(1)
     plain = f"{code} = {a} {'!=' if negated else '=='} {b}"
-    with generator.block(f"if type({a}) is int and type({b}) is int:"):
+    kind = generator.assign(f"type({a})").code
+    with generator.block(f"if {kind} is int and type({b}) is int:"):
         generator.line(plain)
-    with generator.block(f"elif type({a}) is str and type({b}) is str:"):
+    with generator.block(f"elif {kind} is str and type({b}) is str:"):
         shorter = f"{a} if len({a}) < len({b}) else {b}"
-        generator.line(f"if not (0 < len({a}) < 11 and {b}): c += (len({shorter}) - 1) // 10")
+        generator.line(f"if len({a}) > 10 or not {a} or not {b}: c += (len({shorter}) - 1) // 10")
         generator.line(plain)
     with generator.block("else:"):
-        sized = f"type({a}) in SIZED or type({b}) in SIZED"
+        sized = f"{kind} in SIZED or type({b}) in SIZED"
         generator.line(f"if {sized}: c += R_traverse_least({both}) - 1")
         generator.line(f"{code} = {no}R_equal_counted({both}, B)", node.position)
     return result
