@@ -47,6 +47,7 @@ class Gates(Value, frozen=True, rename=_gate):
     tas_replace_node_on_pod_termination: bool = True
     tas_respect_node_affinity_preferred: bool = False
     topology_aware_scheduling: bool = True
+    unadmitted_workloads_explicit_status: bool = False
     unadmitted_workloads_observability: bool = True
 
     @classmethod

@@ -7,7 +7,7 @@ import structlog
 
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
-from policyd.controller.queue_settings import queue_settings, ready_rules, unheeded
+from policyd.controller.queue_settings import queue_settings, time_limits, unheeded
 from policyd.controller.run import ControllerSettings
 
 log = structlog.get_logger()
@@ -40,6 +40,6 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
     return replace(
         settings,
         queueing=queueing,
-        ready_rules=ready_rules(configuration, gates=gates),
+        limits=time_limits(configuration, gates=gates),
         resources=configuration.resources,
     )

@@ -1,16 +1,34 @@
 """Says what became of workloads: events, metrics and the log."""
 
+from typing import Final
+
 import structlog
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import ADMITTED, EVICTED, QUOTA_RESERVED
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    QUOTA_RESERVED,
+)
 from policyd.api.meta import condition_true, find_condition
 from policyd.controller.metrics import Metrics
 from policyd.controller.transitions import holding_queue, is_admitted, queued_since
 from policyd.controller.writes import Writes
+from policyd.jobs.lifecycle import has_quota
 from policyd.kube.resources import WORKLOADS
 
 log = structlog.get_logger()
+
+_TARGETS: Final = {
+    "AdmissionCheck": ("AdmissionCheckRejected", "Deactivated due to {message}"),
+    "MaximumExecutionTimeExceeded": (
+        "MaximumExecutionTimeExceeded",
+        "The maximum execution time ({limit}s) exceeded",
+    ),
+}
+"""What is told of a workload that is to be stopped for good, by the reason of its condition."""
 
 
 class Announcements:
@@ -45,14 +63,40 @@ class Announcements:
             self._admitted(workload)
 
     def changes(self, before: Workload, after: Workload) -> None:
-        """Tell that a workload was admitted or evicted, if it was."""
+        """Tell that a workload was admitted, evicted, gated or is to be stopped, if it was."""
         if is_admitted(after) and not is_admitted(before):
             self._admitted(after)
+        self._tell_targets(before, after)
+        self._tell_gates(before, after)
         eviction = find_condition(after.status.conditions, EVICTED)
         if eviction is None or eviction.status != "True":
             return
-        if not condition_true(before.status.conditions, EVICTED):
+        if has_quota(before) and not condition_true(before.status.conditions, EVICTED):
             self._evicted(after, eviction.reason, eviction.message)
+
+    def _tell_targets(self, before: Workload, after: Workload) -> None:
+        """Tell why a workload is to be stopped for good."""
+        target = find_condition(after.status.conditions, DEACTIVATION_TARGET)
+        known = condition_true(before.status.conditions, DEACTIVATION_TARGET)
+        if target is None or known or target.reason not in _TARGETS:
+            return
+        event, what = _TARGETS[target.reason]
+        limit = after.spec.maximum_execution_time_seconds
+        message = what.format(message=target.message, limit=limit)
+        self._writes.tell(WORKLOADS, after.metadata, event, message, bad=True)
+
+    def _tell_gates(self, before: Workload, after: Workload) -> None:
+        was, now = (
+            find_condition(each.status.conditions, QUOTA_RESERVED) for each in (before, after)
+        )
+        gated = [each is not None and each.reason == "AdmissionGated" for each in (was, now)]
+        if gated == [False, True]:
+            gates = after.metadata.annotations.get(ADMISSION_GATED_BY, "")
+            message = f"Workload admission is gated by: {gates}"
+            self._writes.tell(WORKLOADS, after.metadata, "AdmissionGated", message)
+        elif gated == [True, False]:
+            message = "Admission gate cleared"
+            self._writes.tell(WORKLOADS, after.metadata, "AdmissionGateCleared", message)
 
     def _admitted(self, workload: Workload) -> None:
         admission = workload.status.admission

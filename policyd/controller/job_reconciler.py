@@ -88,7 +88,9 @@ class JobReconciler:
             return FLAVOR_SECONDS
         workload, others = self._match(job, view)
         step = next_step(view, workload, others)
-        return None if step is None else await self._take(job, view, step)
+        if step is None:
+            return await self._steps.delete_deactivated(self._mirror, job, workload)
+        return await self._take(job, view, step)
 
     def _parent(self, job: JobObject) -> JobObject | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""

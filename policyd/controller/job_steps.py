@@ -9,10 +9,10 @@ from policyd.controller.cache import Cache
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import merge_difference, merge_patch
 from policyd.controller.priorities import PriorityClassMissingError, priority_of
+from policyd.controller.retention import FOR_EVER, Retention, drop_finalizer
 from policyd.controller.transitions import after_eviction, finish, holding_queue
-from policyd.controller.workload_reconciler import drop_finalizer
 from policyd.controller.writes import Writes
-from policyd.jobs.base import Outcome
+from policyd.jobs.base import J, Outcome
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.workload import Priority, within_sizes
 from policyd.kube.errors import AlreadyExistsError
@@ -24,9 +24,10 @@ log = structlog.get_logger()
 class WorkloadSteps:
     """Does to the workload of a job what the next step says, and tells it on the job."""
 
-    def __init__(self, cache: Cache, writes: Writes) -> None:
+    def __init__(self, cache: Cache, writes: Writes, *, retention: Retention = FOR_EVER) -> None:
         self._cache = cache
         self._writes = writes
+        self._retention = retention
 
     @property
     def _mirror(self) -> Mirror[Workload]:
@@ -106,6 +107,23 @@ class WorkloadSteps:
     def _tell_finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         message = f"Workload '{workload.metadata.key}' is declared finished"
         self._writes.tell(resource, job, "FinishedWorkload", message)
+
+    async def delete_deactivated(
+        self, jobs: Mirror[J], job: J, workload: Workload | None
+    ) -> float | None:
+        """Delete a job whose workload the queue has deactivated, once it was kept long enough.
+
+        Returns:
+            The seconds for which it is kept; None if for ever, or no longer.
+        """
+        now = self._writes.now
+        left = None if workload is None else self._retention.deactivated_left(workload, now=now)
+        if left is not None and left <= 0:
+            await self._writes.delete(jobs, job)
+            message = "Deleted job: deactivation retention period expired"
+            self._writes.tell(jobs.resource, job.metadata, "Deleted", message)
+            return None
+        return left
 
     def tell_started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Say that a job runs now, and of which quota."""

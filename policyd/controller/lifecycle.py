@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.workload import Objection
 from policyd.api.kueue import (
     AdmissionCheckRule,
@@ -71,6 +72,7 @@ class Surroundings:
         objection: Why the workload cannot be considered.
         ready_rules: How long its pods may take to get ready; None if nobody waits for them.
         chance: From 0 to 1, another each time.
+        gates: Feature gates.
     """
 
     local_queue: LocalQueue | None
@@ -79,6 +81,7 @@ class Surroundings:
     objection: Objection | None = None
     ready_rules: ReadyRules | None = None
     chance: float = 0.0
+    gates: Gates = DEFAULTS.gates
 
 
 def next_status(workload: Workload, around: Surroundings, *, now: float) -> WorkloadStatus:
@@ -118,19 +121,23 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
 
 def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[WorkloadStatus]:
     yield after_checks(workload, now=now)
+    if workload.spec.active and (backoff_left(workload, now=now) or 0.0) > 0:
+        return
     yield _requeued(workload, around, now)
     yield _with_checks(workload, around, now)
+    if not has_quota(workload):
+        yield _unreserved(workload, around, now)
+    if not is_admitted(workload):
+        detailed = around.gates.unadmitted_workloads_observability
+        yield sync_admitted(workload, now=now, detailed=detailed)
     if has_quota(workload):
         yield _reserved(workload, around, now)
-    else:
-        yield _unreserved(workload, around, now)
-    yield sync_admitted(workload, now=now)
 
 
 def _requeued(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
     """Let a workload queue again if what it was kept back for is over."""
     requeued = find_condition(workload.status.conditions, REQUEUED)
-    if (backoff_left(workload, now=now) or 0.0) > 0 or not workload.spec.active:
+    if not workload.spec.active:
         return workload.status
     if requeued is None or requeued.status != "False":
         return workload.status if has_quota(workload) else without_backoff(workload.status)
@@ -277,11 +284,17 @@ def _unreserved(workload: Workload, around: Surroundings, now: float) -> Workloa
     """Say why a workload has no quota, where that is not for the scheduling loop to say."""
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
     found = _obstacle(workload, around)
+    detailed = around.gates.unadmitted_workloads_observability
     if found is not None:
-        return release(workload, reason=found[0], message=found[1], now=now)
-    if present is None or present.reason in _BY_SCHEDULER or present.reason == "OnHold":
+        reason = found[0] if detailed else "Inadmissible"
+        return release(workload, reason=reason, message=found[1], now=now)
+    if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
-    return release(workload, reason="PendingEvaluation", message=PENDING, now=now)
+    if present is not None and (present.reason in _BY_SCHEDULER or present.reason == "OnHold"):
+        return workload.status
+    return release(
+        workload, reason="PendingEvaluation", message=PENDING, now=now, detailed=detailed
+    )
 
 
 def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:

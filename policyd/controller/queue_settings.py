@@ -16,7 +16,8 @@ from policyd.api.configuration import (
     duration_seconds,
     pods_ready_awaited,
 )
-from policyd.api.configuration.kinds import RequeuingStrategy
+from policyd.api.configuration.kinds import DurationText, RequeuingStrategy, WorkloadRetention
+from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
 
@@ -28,6 +29,7 @@ _HEEDED = {
     "admission_fair_sharing",
     "resources",
     "wait_for_pods_ready",
+    "object_retention_policies",
 }
 
 
@@ -74,14 +76,32 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings
     )
 
 
-def ready_rules(configuration: Configuration, *, gates: str = "") -> ReadyRules | None:
-    """Return how long pods may take to get ready; None if nobody waits for them.
+def time_limits(configuration: Configuration, *, gates: str = "") -> TimeLimits:
+    """Return what time does to workloads.
 
     Args:
         configuration: With defaults, and nothing wrong in it.
         gates: Feature gates from the command line.
     """
     chosen, _ = check_configuration(configuration, gates=gates)
+    policies = configuration.object_retention_policies
+    kept = policies.workloads if policies is not None else None
+    retention = FOR_EVER if kept is None else _retention(kept)
+    return TimeLimits(ready=_ready_rules(configuration, chosen), retention=retention)
+
+
+def _retention(kept: WorkloadRetention) -> Retention:
+    return Retention(
+        after_finished=_seconds(kept.after_finished),
+        after_deactivated=_seconds(kept.after_deactivated_by_kueue),
+    )
+
+
+def _seconds(text: DurationText | None) -> float | None:
+    return None if text is None else duration_seconds(text)
+
+
+def _ready_rules(configuration: Configuration, chosen: Mapping[str, bool]) -> ReadyRules | None:
     ready = configuration.wait_for_pods_ready
     if ready is None or not pods_ready_awaited(configuration, chosen):
         return None

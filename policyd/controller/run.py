@@ -27,7 +27,7 @@ from policyd.controller.policies import PolicyStatuses
 from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
-from policyd.controller.time_limits import ReadyRules
+from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.controller.topologies import Topologies
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
@@ -71,8 +71,8 @@ class ControllerSettings:
     queueing: QueueingSettings = DEFAULTS
     """How all queues decide."""
 
-    ready_rules: ReadyRules | None = None
-    """How long pods may take to get ready; None if nobody waits for them."""
+    limits: TimeLimits = NO_LIMITS
+    """How long pods may take to get ready, and how long what is over is kept."""
 
     resources: Resources | None = None
     """Which requests count against quota, and as what; None for all, as they are."""
@@ -185,13 +185,13 @@ class Controller:
         )
 
     def _reconcilers(self) -> dict[str, Reconcile]:
-        steps = WorkloadSteps(self.cache, self.writes)
+        steps = WorkloadSteps(self.cache, self.writes, retention=self.settings.limits.retention)
         workloads = WorkloadReconciler(
             self.cache,
             self.writes,
             take=self.cycles.take,
             metrics=self.health.metrics,
-            ready_rules=self.settings.ready_rules,
+            limits=self.settings.limits,
         )
         pods = PodReconciler(self.cache, self.writes, steps)
         jobs = job_reconcilers(self.cache, self.writes, steps)

@@ -148,7 +148,8 @@ def sync_admitted(workload: Workload, *, now: float, detailed: bool = True) -> W
     status, reason, message = _admitted(workload, reserved=reserved.status == "True")
     before = find_condition(workload.status.conditions, ADMITTED)
     was = "False" if before is None else before.status
-    if status == was and not detailed:
+    said = before is not None and (status == "True" or before.reason == reason)
+    if status == was and (said or not detailed):
         return workload.status
     new = set_condition(workload, Condition(ADMITTED, status, reason, message), now=now)
     if before is None or before.status != "True" or status == "True":

@@ -8,7 +8,6 @@ from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import (
     EVICTED,
-    RESOURCE_IN_USE_FINALIZER,
 )
 from policyd.api.meta import condition_true
 from policyd.controller.announcements import Announcements
@@ -36,7 +35,7 @@ from policyd.controller.preemptions import (
     tell_preempted,
 )
 from policyd.controller.protection_timer import ProtectionTimer
-from policyd.controller.time_limits import ReadyRules
+from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
 from policyd.controller.transitions import (
     evict,
     finish,
@@ -45,7 +44,7 @@ from policyd.controller.transitions import (
 )
 from policyd.controller.waiting import Waiting
 from policyd.controller.writes import Writes
-from policyd.jobs.lifecycle import has_finalizer, has_quota, is_finished
+from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import WORKLOADS
 from policyd.status.queues import queue_status
@@ -69,15 +68,15 @@ class WorkloadReconciler:
         *,
         take: Callable[[str], Action | None],
         metrics: Metrics,
-        ready_rules: ReadyRules | None = None,
+        limits: TimeLimits = NO_LIMITS,
     ) -> None:
         self._cache = cache
         self._writes = writes
         self._take = take
         self._metrics = metrics
         self._protection = ProtectionTimer(cache)
-        self._ready_rules = ready_rules
-        self._gangs = Gangs(cache, every=ready_rules is not None)
+        self._limits = limits
+        self._gangs = Gangs(cache, every=limits.ready is not None)
         self._announcements = Announcements(writes, metrics)
         self._waiting = Waiting(cache, writes)
         self._placing = PlacingAgain(
@@ -246,6 +245,8 @@ class WorkloadReconciler:
             patch = merge_patch(workload.metadata, spec={"active": False})
             await self._writes.patch(self._mirror, workload, patch)
             return None
+        if is_finished(workload):
+            return await keep(self._writes, self._mirror, workload, self._limits.retention)
         now = self._writes.now
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
@@ -267,8 +268,9 @@ class WorkloadReconciler:
             cluster_queue=cluster_queue,
             inactive=inactive,
             objection=self._cache.objection(workload),
-            ready_rules=self._ready_rules,
+            ready_rules=self._limits.ready,
             chance=self._writes.chance,
+            gates=self._cache.state.settings.gates,
         )
 
     async def _let_go(self, workload: Workload) -> None:
@@ -279,13 +281,3 @@ class WorkloadReconciler:
             workload = await self._writes.status(self._mirror, workload, status)
             log.info("workload_finished", workload=workload.metadata.key, reason="OwnerNotFound")
         await drop_finalizer(self._writes, self._mirror, workload)
-
-
-async def drop_finalizer(writes: Writes, mirror: Mirror[Workload], workload: Workload) -> None:
-    """Let a workload vanish when it is deleted."""
-    if not has_finalizer(workload):
-        return
-    metadata = workload.metadata
-    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
-    patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
-    await writes.patch(mirror, workload, patch)

@@ -167,6 +167,10 @@ class Cluster:
             if "#" not in key and (not kinds or body.get("kind") in kinds):
                 self.put(body)
 
+    def mirror_of(self, kind):
+        """Return the mirror of a kind; None if it is not watched."""
+        return self._mirror.get(kind)
+
     def remove(self, kind, key):
         self._mirror[kind].forget(key)
 

@@ -76,9 +76,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
-    "UnadmittedWorkloadsExplicitStatus": LeftOut(
-        on=False, reason="a status is written once there is something to say: writes are dear"
-    ),
     "ValidateRayAndSparkJobUpdates": _ABSENT_KINDS,
     "VectorizedResourceRequests": _CACHES,
     "VisibilityOnDemand": LeftOut(

@@ -1,0 +1,99 @@
+"""What is over: how long it is kept (Kueue's objectRetentionPolicies.workloads), and let go."""
+
+from dataclasses import dataclass
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import EVICTED, FINISHED, RESOURCE_IN_USE_FINALIZER
+from policyd.api.meta import find_condition
+from policyd.controller.mirror import Mirror
+from policyd.controller.time_limits import ReadyRules
+from policyd.controller.writes import Writes
+from policyd.jobs.lifecycle import has_finalizer
+from policyd.kube.resources import WORKLOADS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """After how many seconds what is over is deleted; None for never.
+
+    Attributes:
+        after_finished: A workload that has finished.
+        after_deactivated: The job of a workload that was deactivated by the queue.
+    """
+
+    after_finished: float | None = None
+    after_deactivated: float | None = None
+
+    def finished_left(self, workload: Workload, *, now: float) -> float | None:
+        """Return the seconds for which a finished workload is kept; None if for ever."""
+        return _left(workload, FINISHED, self.after_finished, now)
+
+    def deactivated_left(self, workload: Workload, *, now: float) -> float | None:
+        """Return the seconds for which the job of a workload is kept; None if for ever.
+
+        One that a user has deactivated is never deleted.
+        """
+        eviction = find_condition(workload.status.conditions, EVICTED)
+        by_us = eviction is not None and eviction.reason.startswith("DeactivatedDueTo")
+        if workload.spec.active or not by_us:
+            return None
+        return _left(workload, EVICTED, self.after_deactivated, now)
+
+
+def _left(workload: Workload, kind: str, kept: float | None, now: float) -> float | None:
+    condition = find_condition(workload.status.conditions, kind)
+    if kept is None or condition is None or condition.status != "True":
+        return None
+    since = condition.last_transition_time
+    return None if since is None else since.timestamp() + kept - now
+
+
+FOR_EVER = Retention()
+"""Nothing is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """What time does to workloads.
+
+    Attributes:
+        ready: How long their pods may take to get ready; None if nobody waits for them.
+        retention: How long those that are over are kept.
+    """
+
+    ready: ReadyRules | None = None
+    retention: Retention = FOR_EVER
+
+
+NO_LIMITS = TimeLimits()
+"""Nobody waits, and nothing is deleted."""
+
+
+async def keep(
+    writes: Writes, mirror: Mirror[Workload], workload: Workload, retention: Retention
+) -> float | None:
+    """Delete a finished workload that was kept for long enough.
+
+    Returns:
+        The seconds for which it is kept; None if for ever, or no longer.
+    """
+    left = retention.finished_left(workload, now=writes.now)
+    deleted = workload.metadata.deletion_timestamp is not None
+    if left is None or (left > 0 and not deleted):
+        return left
+    await drop_finalizer(writes, mirror, workload)
+    if not deleted:
+        await writes.delete(mirror, workload)
+        message = "Deleted finished workload due to elapsed retention"
+        writes.tell(WORKLOADS, workload.metadata, "Deleted", message)
+    return None
+
+
+async def drop_finalizer(writes: Writes, mirror: Mirror[Workload], workload: Workload) -> None:
+    """Let a workload vanish when it is deleted."""
+    if not has_finalizer(workload):
+        return
+    metadata = workload.metadata
+    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
+    patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
+    await writes.patch(mirror, workload, patch)

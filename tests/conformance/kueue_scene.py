@@ -1,0 +1,210 @@
+"""A case's objects on an API server in memory, the product's reconcilers over it, and what differs.
+
+Kueue does in one pass what takes ours a few steps, so reconciling goes on until everything is as
+the table wants it, or nothing is written any more.
+"""
+
+import asyncio
+import copy
+import json
+
+import msgspec
+
+from policyd.controller.job_reconciler import job_reconcilers
+from policyd.controller.job_steps import WorkloadSteps
+from policyd.controller.keys import Key
+from policyd.controller.metrics import Metrics
+from policyd.controller.retention import Retention, TimeLimits
+from policyd.controller.time_limits import ReadyRules
+from policyd.controller.workload_reconciler import WorkloadReconciler
+from policyd.controller.writes import Writes
+from policyd.kube.events import EventRecorder
+from tests.conformance.kueue_objects import Cluster, settings_of
+
+MOST_STEPS = 12
+
+UNTOLD = {
+    "annotations",
+    "creationTimestamp",
+    "generation",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+}
+"""What of the metadata is not compared."""
+
+
+class Notes(EventRecorder):
+    """Writes events down."""
+
+    def __init__(self, client, pace):
+        super().__init__(client, component="test", pace=pace)
+        self.told = []
+
+    def record(self, about, *, reason, message, kind="Normal"):
+        key = "/".join(filter(None, (about.namespace, about.name)))
+        event = {"Key": key, "EventType": kind, "Reason": reason, "Message": message}
+        self.told.append(event)
+
+
+class Scene:
+    """What a case sets up, and what is reconciled in it."""
+
+    def __init__(self, case):
+        self.case = case
+        self.cluster = Cluster(settings_of(case))
+        cache, pace = self.cluster.cache, self.cluster.clock.pace()
+        self.notes = Notes(self.cluster.client, pace)
+        writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
+        options = options_of(case)
+        steps = WorkloadSteps(cache, writes, retention=retention_of(options))
+        self.workloads = WorkloadReconciler(
+            cache,
+            writes,
+            take=lambda _key: None,
+            metrics=Metrics(),
+            limits=TimeLimits(ready=rules_of(options), retention=retention_of(options)),
+        )
+        self.jobs = job_reconcilers(cache, writes, steps)
+        for key, body in case.objects.items():
+            if "#" not in key:
+                self.put(copy.deepcopy(body))
+        self.wait, self.wrote = None, False
+
+    @property
+    def store(self):
+        return self.cluster.client.store
+
+    def put(self, body):
+        """Store an object, and have the mirrors know it, if it is of a kind that is watched."""
+        mirror = self.cluster.mirror_of(body["kind"])
+        if mirror is None:
+            return
+        metadata = body["metadata"]
+        for each in (metadata, *metadata.get("ownerReferences", ())):
+            each["uid"] = each.get("uid") or ""
+        metadata.setdefault("generation", 0)
+        stored = plain(self.store.put(mirror.resource, body))
+        mirror.wrote(msgspec.json.decode(json.dumps(stored), type=mirror.into))
+
+    def reconcile(self, key):
+        """Reconcile once; tell whether anything was written."""
+        before = self.store.version
+        code = self.workloads if key.subject == "Workload" else self.jobs[key.kind]
+        self.wait = asyncio.run(code.reconcile(key))
+        self.wrote = self.store.version != before
+        return self.wrote
+
+    def reconcile_until(self, key, unlike):
+        """Reconcile until `unlike()` has nothing to say, or nothing happens any more.
+
+        Returns:
+            What it said first and last, if there was always something.
+        """
+        said = []
+        for _ in range(MOST_STEPS):
+            wrote = self.reconcile(key)
+            said.append(unlike())
+            if not said[-1]:
+                return ""
+            if not wrote:
+                break
+        return " | ".join(dict.fromkeys([said[0], said[-1]]))
+
+    def all(self, kind):
+        resource = self.cluster.mirror_of(kind).resource
+        return [plain(each) for each in self.store.select(resource, {})]
+
+
+def job_key(job):
+    return Key("Job", job["metadata"]["namespace"], job["metadata"]["name"], job["kind"])
+
+
+def plain(obj):
+    return json.loads(json.dumps(obj, default=str))
+
+
+def options_of(case):
+    found = case.input.get("reconcilerOpts") or case.input.get("reconcilerOptions") or {}
+    return found.get("$options") or {}
+
+
+def rules_of(options):
+    """Return the rules of pods that take too long, of the product's own defaults where not said."""
+    given = options.get("waitForPodsReady") or options.get("WaitForPodsReady")
+    if not given:
+        return None
+    given = {} if given is True else given
+    return ready_rules(given)
+
+
+def ready_rules(given):
+    return ReadyRules(
+        timeout=seconds_of(given.get("timeout", "0s")),
+        recovery=seconds_of(given.get("recoveryTimeout", "0s")),
+        retries=given.get("requeuingBackoffLimitCount"),
+        first_wait=given.get("requeuingBackoffBaseSeconds", 60),
+        longest_wait=seconds_of(given.get("requeuingBackoffMaxDuration", "1h")),
+    )
+
+
+def retention_of(options):
+    given = options.get("workloadRetention") or options.get("WorkloadRetentionPolicy") or {}
+    given = {name.lower(): seconds_of(value) for name, value in given.items()}
+    return Retention(
+        after_finished=given.get("afterfinished"),
+        after_deactivated=given.get("afterdeactivatedbykueue"),
+    )
+
+
+def seconds_of(text):
+    """Read a duration as Go writes it, such as `1m30s`."""
+    total, number = 0.0, ""
+    for sign in text:
+        if sign in "hms":
+            total += float(number) * {"h": 3600, "m": 60, "s": 1}[sign]
+            number = ""
+        else:
+            number += sign
+    return total
+
+
+def difference(got, wanted, where):
+    """Name the first place where two values differ; empty if none."""
+    match got, wanted:
+        case dict(), dict():
+            names = sorted({*got, *wanted})
+            found = (difference(got.get(n), wanted.get(n), f"{where}.{n}") for n in names)
+        case list(), list() if len(got) == len(wanted):
+            pairs = zip(got, wanted, strict=True)
+            found = (difference(g, w, f"{where}[{i}]") for i, (g, w) in enumerate(pairs))
+        case _:
+            return "" if got == wanted else f"{where}: {got}, wanted {wanted}"
+    return next(filter(None, found), "")
+
+
+def events(wanted):
+    fields = ("Key", "EventType", "Reason", "Message")
+    return [{name: each.get(name, "") for name in fields} for each in wanted or ()]
+
+
+def compared(obj, *, untold=frozenset()):
+    """Return what is compared of an object: without its versions, times, and what is empty."""
+    metadata = {name: v for name, v in obj["metadata"].items() if name not in UNTOLD | untold}
+    body = {name: obj[name] for name in ("spec", "status", "value") if name in obj}
+    status = {k: v for k, v in (body.get("status") or {}).items() if k not in untold}
+    for each in (*status.get("conditions", ()), *status.get("admissionChecks", ())):
+        each.pop("lastTransitionTime", None)
+    if "conditions" in status:
+        status["conditions"] = sorted(status["conditions"], key=lambda each: each["type"])
+    return pruned({**body, "status": status, "metadata": metadata})
+
+
+def pruned(value):
+    """Leave out what is empty: Go compares it as equal to what is not there."""
+    if isinstance(value, dict):
+        found = {name: pruned(each) for name, each in value.items()}
+        return {name: each for name, each in sorted(found.items()) if each or each is True}
+    if isinstance(value, list):
+        return [pruned(each) for each in value]
+    return value
