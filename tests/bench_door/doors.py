@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,11 @@ WAIT_SECONDS = 60
 POLL_SECONDS = 0.1
 ADMISSION = "admissionregistration.k8s.io/v1"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-CHANGED = "bench-a"
-"""A label that the empty webhook sets."""
+CHANGES = (
+    {"op": "add", "path": "/metadata/labels/bench-a", "value": "a"},
+    {"op": "add", "path": "/metadata/labels/bench-b", "value": "changed-by-the-bench"},
+)
+"""What empty webhooks change, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +69,19 @@ def native(running: Live, published: list[Published]) -> Iterator[Door]:
 
 
 @contextmanager
-def empty(running: Live) -> Iterator[Door]:
-    """One mutating and one validating webhook that decide nothing."""
+def empty(running: Live, changes: Sequence[Any] = CHANGES) -> Iterator[Door]:
+    """One mutating and one validating webhook that decide nothing, and answer these changes."""
+    mark = json.dumps(changes[-1]["value"])
     with _credentials() as (folder, authority), _port() as port:
-        files = [str(folder / "tls.crt"), str(folder / "tls.key"), str(port)]
-        with _process(["-m", "tests.bench_door.empty", *files], folder / "log") as pid:
+        (folder / "patch.json").write_text(json.dumps(changes))
+        files = [str(folder / name) for name in ("tls.crt", "tls.key", "patch.json")]
+        arguments = ["-m", "tests.bench_door.empty", *files, str(port)]
+        with _process(arguments, folder / "log") as pid:
             objects = list(_configurations(port, authority))
             running.create(objects)
             try:
-                _await(running, CHANGED)
-                yield Door(pid, CHANGED)
+                _await(running, mark)
+                yield Door(pid, mark)
             finally:
                 running.delete(objects)
 

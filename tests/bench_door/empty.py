@@ -1,24 +1,15 @@
 """Webhooks that decide nothing: they decode the review, and answer at once.
 
-They are the least that any webhook costs. Run as a process: CERTIFICATE KEY PORT.
+They are the least that any webhook costs. Run as a process: CERTIFICATE KEY PATCH PORT.
 """
 
 import base64
-import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import uvicorn
-
-PATCH = base64.b64encode(
-    json.dumps(
-        [
-            {"op": "add", "path": "/metadata/labels/bench-a", "value": "a"},
-            {"op": "add", "path": "/metadata/labels/bench-b", "value": "b"},
-        ]
-    ).encode()
-).decode()
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -42,7 +33,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 if __name__ == "__main__":
-    certificate, key, port = sys.argv[1:]
+    certificate, key, patch, port = sys.argv[1:]
+    PATCH = base64.b64encode(Path(patch).read_bytes()).decode()
     uvicorn.run(
         app,
         host="127.0.0.1",

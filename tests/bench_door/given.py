@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from policyd.engine.documents import Document
 from policyd.engine.load import gather, load_document
 from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
@@ -74,6 +76,15 @@ def choose(folder: Path, given: Any) -> tuple[list[Published], list[Published]]:
     validating = _passing(folder / "kyverno-policies-vpol.json", given, changing=False)
     mutating = _passing(folder / "kyverno-policies-mpol.json", given, changing=True)
     return validating[:VALIDATING], mutating[:MUTATING]
+
+
+def changes_of(published: list[Published], given: Any) -> list[Any]:
+    """Return the JSON patch that policies change the pod by."""
+    loaded = gather(load_document(Document(policy.policy, "bench")) for policy in published)
+    request = request_for(given, Circumstances(namespace="bench"))
+    decision = offline_set(loaded, namespace_lookup((), {})).review(request)
+    changes: list[Any] = msgspec.to_builtins(decision.operations)
+    return changes
 
 
 def _passing(file: Path, given: Any, *, changing: bool) -> list[Published]:
