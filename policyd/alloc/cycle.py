@@ -90,6 +90,7 @@ class _Cycle:
         self._nominator = Nominator(state)
         self._entries: list[Entry] = []
         self._victims: dict[str, Holding] = {}
+        self._taken = False
 
     # Nominate.
 
@@ -217,6 +218,8 @@ class _Cycle:
     def _fits(self, entry: Entry) -> bool:
         """Tell whether there is room, those that are or would be preempted being gone."""
         tree, charges = self._tree, entry.assignment.charges
+        if not self._taken and self.reserved is None:
+            return True  # nothing has changed since it was nominated
         if not (self._victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
         gone = self._victims | _holdings(entry.targets)
@@ -237,7 +240,8 @@ class _Cycle:
 
     def _lost_places(self, entry: Entry) -> bool:
         """Tell whether others took the places of a workload in this cycle, and only these."""
-        if not self._gates.tas_recompute_assignment_within_scheduling_cycle:
+        recomputes = self._gates.tas_recompute_assignment_within_scheduling_cycle
+        if not recomputes or not self._taken:
             return False
         gone = self._victims | _holdings(entry.targets)
         with self._ground.trial():
@@ -340,6 +344,7 @@ class _Cycle:
             self.reserved.note(entry)
 
     def _occupy(self, entry: Entry) -> None:
+        self._taken = True
         if entry.assignment.placements:
             self._ground.nodes.hold(entry.ticket.workload.key, self._places_of(entry))
 
