@@ -11,8 +11,10 @@ import yaml
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
 from policyd.cli.report import count, show_all
+from policyd.engine.compiled import CompiledException
 from policyd.engine.documents import Document
 from policyd.engine.export import Exported, export_policy
+from policyd.engine.kyverno.export import export_kyverno
 from policyd.engine.kyverno.load import is_kyverno
 from policyd.engine.load import Loaded, gather, is_policy, load_document
 from policyd.engine.native import GROUP, is_binding, is_native
@@ -43,8 +45,8 @@ def command(
 
     What a policy says of `pod` and `workload`, and what it injects, is written out in plain CEL;
     one that concerns kinds with pods in different places becomes one for each place. The API
-    server's own policies are passed on as they are. A policy that needs policyd is left out whole,
-    and standard error says why.
+    server's own policies are passed on as they are, Kyverno's are written in its kinds. A policy
+    that needs policyd, or Kyverno, is left out whole, and standard error says why.
 
     Exits with 0 if everything is exported, 1 if anything is not.
 
@@ -75,7 +77,8 @@ def command(
 def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:
     """Export each document; the bindings of a policy may be in any of them."""
     loaded = [(document, load_document(document)) for document in documents]
-    bindings = gather(part for _, part in loaded).bindings
+    together = gather(part for _, part in loaded)
+    bindings, exceptions = together.bindings, together.exceptions
     for document, part in loaded:
         wrong = tuple(finding for finding in part.findings if finding.severity == "error")
         if wrong:
@@ -85,8 +88,7 @@ def _exported(documents: Sequence[Document], version: Version) -> Iterator[Expor
         elif is_native(document.value) or is_binding(document.value):
             yield Exported(tuple(_native(document.value, version)))
         elif is_kyverno(document.value):
-            message = "policies of Kyverno's kinds are not exported"
-            yield Exported((), (document.finding(message, ("kind",)),))
+            yield _kyverno(document, part, exceptions, version)
 
 
 def _own(
@@ -95,6 +97,17 @@ def _own(
     for policy in part.policies:
         own = [b for b in bindings if (b.policy_kind, b.policy) == (policy.kind, policy.name)]
         yield export_policy(policy, document, own, version=version)
+
+
+def _kyverno(
+    document: Document, part: Loaded, exceptions: Sequence[CompiledException], version: Version
+) -> Exported:
+    if part.policies:
+        return export_kyverno(part.policies, document, exceptions, version=version)
+    if part.exceptions:
+        message = "the API server knows no exceptions: a condition of the policy has to say it"
+        return Exported((), (document.finding(message, ("kind",)),))
+    return Exported(())
 
 
 def _native(value: Json, version: Version) -> Iterator[Json]:

@@ -85,7 +85,7 @@ def export_policy(
     objects = list(_objects(policy, bindings or policy.bindings, problems))
     made = [{"apiVersion": f"{GROUP}/{version}", **obj} for obj in objects]
     if not problems and checked:
-        problems = list(_unreadable(made))
+        problems = list(unreadable(made))
     once = {problem.message: problem for problem in reversed(problems)}
     findings = [_finding(document, policy, problem) for problem in reversed(once.values())]
     if findings:
@@ -150,7 +150,7 @@ def _bindings_for(
         yield {
             "kind": f"{kind}Binding",
             "metadata": _metadata(own, policy),
-            "spec": _binding(kind, name, binding),
+            "spec": binding_spec(kind, name, binding),
         }
 
 
@@ -167,7 +167,8 @@ def _metadata(name: str, policy: CompiledPolicy) -> dict[str, Json]:
     return {"name": name, "labels": labels, **annotations}
 
 
-def _binding(kind: str, name: str, binding: CompiledBinding) -> dict[str, Json]:
+def binding_spec(kind: str, name: str, binding: CompiledBinding) -> dict[str, Json]:
+    """Return the specification of a binding for a policy of one of the API server's kinds."""
     spec: dict[str, Json] = {"policyName": name}
     if kind == VALIDATING:
         spec["validationActions"] = list(binding.actions)
@@ -182,7 +183,7 @@ def _binding(kind: str, name: str, binding: CompiledBinding) -> dict[str, Json]:
     return spec
 
 
-def _unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
+def unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
     """Say what the API server would not accept in what was made."""
     for obj in objects:
         for finding in _read(Document(obj, "export")):

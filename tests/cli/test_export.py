@@ -48,6 +48,19 @@ KYVERNO = {
     "metadata": {"name": "kyverno"},
     "spec": {"matchConstraints": CONSTRAINTS, "validations": [{"expression": "true"}]},
 }
+READS = {
+    **KYVERNO,
+    "spec": {
+        "matchConstraints": CONSTRAINTS,
+        "validations": [{"expression": "resource.Get('v1', 'pods', 'a', 'b') != null"}],
+    },
+}
+LIFTED = {
+    "apiVersion": "policies.kyverno.io/v1",
+    "kind": "PolicyException",
+    "metadata": {"name": "lifted"},
+    "spec": {"policyRefs": [{"name": "kyverno", "kind": "ValidatingPolicy"}]},
+}
 
 
 @pytest.fixture
@@ -96,7 +109,8 @@ def test_what_is_native_passes_in_the_version_that_is_asked_for(export):
     ("given", "said"),
     [
         pytest.param(NEEDS_POLICYD, "`pod.limits('cpu')` has no counterpart", id="needs-policyd"),
-        pytest.param(KYVERNO, "policies of Kyverno's kinds are not exported", id="kyverno"),
+        pytest.param(READS, "undeclared reference to 'resource'", id="needs-kyverno"),
+        pytest.param(LIFTED, "the API server knows no exceptions", id="exception"),
     ],
 )
 @pytest.mark.parametrize(
@@ -123,3 +137,21 @@ def test_nothing_to_export_is_a_wrong_call(export):
 
     assert result.exit_code == 2
     assert "no policy in" in result.stderr
+
+
+def test_a_policy_of_kyvernos_becomes_one_of_the_api_servers(export):
+    made, bound = objects(export(KYVERNO))[:2]
+
+    assert (made["kind"], bound["kind"]) == (
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    )
+    assert made["metadata"] == {"name": "kyverno", "labels": {"policyd.io/policy": "kyverno"}}
+    assert bound["spec"] == {"policyName": "kyverno", "validationActions": ["Deny"]}
+
+
+def test_a_policy_of_kyvernos_that_is_lifted_is_left_out(export):
+    result = export(KYVERNO, LIFTED, options=["--partial"])
+
+    assert "exception `lifted` lifts it, and the API server knows none" in result.stderr
+    assert objects(result) == []
