@@ -6,6 +6,7 @@ import json
 from contextlib import asynccontextmanager
 
 from policyd.alloc.settings import DEFAULTS
+from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller, ControllerSettings
 from policyd.jobs.defaults import default_on_create
 from policyd.kube import resources as r
@@ -56,9 +57,10 @@ class Mortal(FakeClient):
 class World:
     """The API server's objects, time, and what Kubernetes itself would do with them."""
 
-    def __init__(self, queueing=DEFAULTS, resources=None):
+    def __init__(self, queueing=DEFAULTS, resources=None, limits=NO_LIMITS):
         self.queueing = queueing
         self.resources = resources
+        self.limits = limits
         self.clock = FakeClock()
         self.store = ObjectStore(clock=self.clock)
         self.client = None
@@ -72,7 +74,11 @@ class World:
         self.client = Mortal(store=self.store)
         self.client.writes_left, self.client.after = writes, after
         settings = ControllerSettings(
-            policies=False, workers=4, queueing=self.queueing, resources=self.resources
+            policies=False,
+            workers=4,
+            queueing=self.queueing,
+            resources=self.resources,
+            limits=self.limits,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
         self.task = asyncio.create_task(self.controller.run())

@@ -1,0 +1,180 @@
+"""What time does to workloads: pods that take too long, jobs that run too long, what is over."""
+
+import pytest
+
+from policyd.controller.retention import Retention, TimeLimits
+from policyd.controller.time_limits import ReadyRules
+from policyd.kube import resources as r
+from tests.controller.world import World, running
+
+pytestmark = pytest.mark.anyio
+
+
+def furnished(**limits):
+    world = World(limits=TimeLimits(**limits))
+    world.furnish()
+    return world
+
+
+def requeue_state(world, name):
+    return world.workload_of(name)["status"].get("requeueState") or {}
+
+
+async def test_a_job_whose_pods_take_too_long_makes_room_and_comes_again():
+    world = furnished(ready=ReadyRules(timeout=60, first_wait=30))
+    async with running(world):
+        world.job("stuck")
+        await world.pass_time(2)
+        ready = world.condition("stuck", "PodsReady")
+        assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
+        world.job("next")
+        await world.pass_time(60)
+
+        evicted = world.condition("stuck", "Evicted")
+        assert evicted["reason"] == "PodsReadyTimeout"
+        assert evicted["message"].startswith("Exceeded the PodsReady timeout ns/job-stuck-")
+        assert world.suspended("stuck")
+        assert not world.suspended("next")
+        assert requeue_state(world, "stuck")["count"] == 1
+        assert world.events("EvictedDueToPodsReadyTimeout")
+
+        world.set_status(r.JOBS, "next", active=1, ready=1)
+        await world.pass_time(2)
+        assert world.condition("next", "PodsReady")["reason"] == "Started"
+        world.end_job("next")
+        await world.pass_time(40)
+        assert world.condition("stuck", "Requeued")["reason"] == "BackoffFinished"
+        assert not world.suspended("stuck")
+
+
+async def test_after_the_last_retry_a_job_is_deactivated():
+    world = furnished(ready=ReadyRules(timeout=10, first_wait=5, retries=1))
+    async with running(world):
+        world.job("stuck")
+        await world.pass_time(40)
+
+        assert world.workload_of("stuck")["spec"]["active"] is False
+        reason = world.condition("stuck", "Evicted")["reason"]
+        assert reason == "DeactivatedDueToRequeuingLimitExceeded"
+        assert world.suspended("stuck")
+
+
+async def test_pods_that_fail_later_have_their_own_time():
+    world = furnished(ready=ReadyRules(timeout=10, recovery=30))
+    async with running(world):
+        world.job("train")
+        await world.pass_time(2)
+        world.set_status(r.JOBS, "train", active=1, ready=1)
+        await world.pass_time(60)
+        assert world.condition("train", "PodsReady")["status"] == "True"
+
+        world.set_status(r.JOBS, "train", active=1, ready=0)
+        await world.pass_time(20)
+        assert world.condition("train", "PodsReady")["reason"] == "WaitForRecovery"
+        assert not world.suspended("train")
+
+        await world.pass_time(15)
+        assert world.suspended("train")
+
+
+async def test_a_job_that_ran_for_as_long_as_it_may_is_stopped_for_good():
+    world = furnished()
+    async with running(world):
+        world.job("long", **{"kueue.x-k8s.io/max-exec-time-seconds": "60"})
+        await world.pass_time(50)
+        assert not world.suspended("long")
+
+        await world.pass_time(15)
+
+        assert world.suspended("long")
+        reason = world.condition("long", "Evicted")["reason"]
+        assert reason == "DeactivatedDueToMaximumExecutionTimeExceeded"
+        (event,) = world.events("MaximumExecutionTimeExceeded")
+        assert event["message"] == "The maximum execution time (60s) exceeded"
+
+
+async def test_what_is_finished_is_deleted_after_its_retention():
+    world = furnished(retention=Retention(after_finished=60))
+    async with running(world):
+        world.job("done")
+        await world.pass_time(2)
+        world.end_job("done")
+        await world.pass_time(50)
+        assert world.workload_of("done")
+
+        await world.pass_time(15)
+
+        assert not world.workload_of("done")
+        assert world.events("Deleted")
+
+
+@pytest.mark.parametrize(
+    ("kept", "there"),
+    [pytest.param(5.0, False, id="over"), pytest.param(None, True, id="for-ever")],
+)
+async def test_the_job_of_a_workload_that_was_deactivated_goes_too(kept, there):
+    rules = ReadyRules(timeout=5, first_wait=1, retries=0)
+    world = furnished(ready=rules, retention=Retention(after_deactivated=kept))
+    async with running(world):
+        world.job("stuck")
+
+        await world.pass_time(30)
+
+        assert bool(world.all(r.JOBS)) is there
+
+
+async def test_a_job_that_a_user_deactivates_is_kept():
+    world = furnished(retention=Retention(after_deactivated=5))
+    async with running(world):
+        world.job("train")
+        await world.pass_time(2)
+        workload = world.workload_of("train")
+        world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": False}})
+
+        await world.pass_time(30)
+
+        assert world.suspended("train")
+
+
+async def test_a_job_that_is_admitted_in_part_runs_as_many_pods_and_gets_its_number_back():
+    world = furnished()
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    world.queue(preemption={"withinClusterQueue": "LowerPriority"})
+    async with running(world):
+        body = world.job("shrinks", gpus=2)
+        spec = {**body["spec"], "parallelism": 6, "completions": 6}
+        annotations = {
+            "kueue.x-k8s.io/job-min-parallelism": "2",
+            "kueue.x-k8s.io/job-completions-equal-parallelism": "true",
+        }
+        metadata = {**body["metadata"], "annotations": annotations}
+        world.put(r.JOBS, {**body, "metadata": metadata, "spec": spec})
+        await world.pass_time(3)
+
+        job = world.get(r.JOBS, "shrinks")["spec"]
+        assert (job["suspend"], job["parallelism"], job["completions"]) == (False, 4, 4)
+
+        world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+        await world.pass_time(3)
+        job = world.get(r.JOBS, "shrinks")["spec"]
+        assert (job["suspend"], job["parallelism"], job["completions"]) == (True, 6, 6)
+        assert not world.suspended("urgent")
+
+
+async def test_a_job_of_a_job_that_waits_is_suspended_and_has_no_workload():
+    world = furnished()
+    async with running(world):
+        world.job("holder")
+        await world.pass_time(1)
+        parent = world.job("parent")
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "controller": True}
+        child = world.job("child")
+        references = [{**owner, "uid": parent["metadata"]["uid"]}]
+        metadata = {**child["metadata"], "ownerReferences": references}
+        running_spec = {**child["spec"], "suspend": False}
+        world.put(r.JOBS, {**child, "metadata": metadata, "spec": running_spec})
+        await world.pass_time(2)
+
+        assert world.suspended("child")
+        (event,) = world.events("Suspended")
+        assert event["message"] == "Kueue managed child job suspended"
