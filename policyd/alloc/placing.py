@@ -139,9 +139,7 @@ def room_for(nodes: Nodes, placements: Iterable[Placement]) -> bool:
             for resource, amount in {**placement.requests, "pods": 1}.items():
                 key = (tree.to_nodes or placement.flavor, domain, resource)
                 needed[key] = needed.get(key, 0) + amount * count
-                column = tree.free.get(resource)
-                free = 0 if column is None else column[leaf]
-                if needed[key] > max(0, free):
+                if needed[key] > max(0, tree.free.left(resource, leaf)):
                     return False
     return True
 

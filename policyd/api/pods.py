@@ -75,11 +75,19 @@ class Resources(Wire, frozen=True):
     limits: dict[str, QuantityText] = {}
 
 
+class ContainerPort(Wire, frozen=True):
+    """A port of a container that takes one of the node, if any."""
+
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
 class Container(Wire, frozen=True):
     """One container's resources; an init container that always restarts is a sidecar."""
 
     name: str = ""
     resources: Resources = Resources()
+    ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
 
 

@@ -6,13 +6,14 @@ from msgspec.structs import replace
 
 from policyd.alloc.workload import Objection, PodSet, PodSetAssignment
 from policyd.api import kueue
-from policyd.api.pod_requests import amount, pod_requests
+from policyd.api.pod_requests import amount
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
 from policyd.controller.conversion import tolerations
 from policyd.controller.topology_values import (
     asks_for_place,
     is_single_pod,
+    taken_by,
     topology_assignment,
     topology_request,
 )
@@ -76,7 +77,7 @@ def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRul
 def _taken(spec: PodSpec) -> dict[str, int]:
     """Return what a pod takes of its node; what is no quantity counts as nothing."""
     try:
-        return pod_requests(spec)
+        return taken_by(spec)
     except QuantityError:
         return {}
 

@@ -1,9 +1,11 @@
 """Nodes, pods and topology requests of the API as the allocator places them, and places back."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import (
+    HOST_PORT,
     NODE_NAME_FIELD,
     Mode,
     NodeSpec,
@@ -44,8 +46,21 @@ def put_pod(nodes: Nodes, pod: Pod) -> str:
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if not takes_room(pod):
         return nodes.remove_pod(key)
-    nodes.put_pod(key, pod.spec.node_name, pod_requests(pod.spec))
+    nodes.put_pod(key, pod.spec.node_name, taken_by(pod.spec))
     return ""
+
+
+def taken_by(spec: PodSpec) -> dict[str, int]:
+    """Return what one pod takes of its node: what it requests, and ports of the node.
+
+    Raises:
+        QuantityError: If a quantity cannot be read.
+    """
+    sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
+    running = chain(spec.containers, sidecars)
+    ports = (port for container in running for port in container.ports if port.host_port)
+    names = (f"{HOST_PORT}{port.protocol}/{port.host_port}" for port in ports)
+    return {**pod_requests(spec), **dict.fromkeys(names, 1)}
 
 
 def is_single_pod(owners: Sequence[OwnerReference]) -> bool:

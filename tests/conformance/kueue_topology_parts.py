@@ -1,11 +1,14 @@
 """Kueue's tables of the parts of placement: orders, sets of domains, assignments, usage."""
 
+from msgspec.structs import replace
+
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.assignments import merged, truncated
 from policyd.alloc.topology.balanced import best_balance, fewest_domains, share_evenly
 from policyd.alloc.topology.goal import Goal, has_levels
 from policyd.alloc.topology.nodes import Nodes
+from policyd.alloc.topology.placement import fits
 from policyd.alloc.topology.room import Room
 from policyd.alloc.topology.values import (
     HOSTNAME,
@@ -14,7 +17,14 @@ from policyd.alloc.topology.values import (
     TopologyAssignment,
 )
 from policyd.api import kueue
-from policyd.controller.topology_values import asks_for_place, put_pod, topology_request
+from policyd.api.nodes import Node
+from policyd.controller.topology_values import (
+    asks_for_place,
+    node_spec,
+    put_pod,
+    taken_by,
+    topology_request,
+)
 from policyd.jobs.pods import Pod
 from tests.conformance.kueue_objects import decode, read_table, run_table
 from tests.conformance.kueue_topology import written
@@ -332,3 +342,26 @@ def _holding(body):
     place = (tuple(body["Values"]), body["Count"])
     assignment = TopologyAssignment(levels=(HOSTNAME,), domains=(place,))
     return Placement(flavor=FLAVOR, assignment=assignment, requests=body["SinglePodRequests"])
+
+
+def run_ports(path):
+    """Tell which nodes a pod could go to beside those that run."""
+    fixtures = read_table(path)["fixtures"]
+    return run_table(path, lambda case: _ports(case, fixtures["nodes"]))
+
+
+def _ports(case, bodies):
+    nodes = Nodes()
+    nodes.put_flavor(FlavorSpec(name=FLAVOR, topology="default"), [HOSTNAME])
+    for body in bodies:
+        nodes.put(node_spec(decode(body, Node)))
+    for body in case.input.get("pods") or ():
+        put_pod(nodes, decode(body, Pod))
+    pod_set = decode_pod_set({"name": "main", "template": case.input["candidatePod"]})
+    asked = topology_request(pod_set, count=1, requests=taken_by(pod_set.template.spec))
+    found = {
+        name: True
+        for (name,) in nodes.trees[FLAVOR].leaves
+        if fits(nodes, {FLAVOR: [replace(asked, node_selector={HOSTNAME: name})]})
+    }
+    return _compare(case.want["wantFeasible"], found)

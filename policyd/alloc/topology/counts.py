@@ -6,14 +6,17 @@ on only leaves that changed, and what changed goes up to the domains around them
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from operator import itemgetter
 
 from policyd.alloc.topology.changes import UNREAD, Mark
 from policyd.alloc.topology.matching import NodeNeeds, Obstacles
-from policyd.alloc.topology.tree import Column, TopologyTree
+from policyd.alloc.topology.table import Column, Table, is_port
+from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import PODS
 from policyd.alloc.value import Value
 
+Requests = tuple[tuple[str, int], ...]
 _REMEMBERED = 64
 
 
@@ -27,15 +30,20 @@ class PodKind(Value, frozen=True):
         empty: Whether what workloads hold is left out of account.
     """
 
-    requests: tuple[tuple[str, int], ...]
-    beside: tuple[tuple[str, int], ...] = ()
+    requests: Requests
+    beside: Requests = ()
     needs: NodeNeeds = NodeNeeds()
     empty: bool = False
 
 
-def requests_of(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return what a pod takes of a node, itself included, as `PodKind` has it."""
-    return tuple(sorted((name, n) for name, n in {**requests, PODS: 1}.items() if n > 0))
+def requests_of(requests: Mapping[str, int], *, ports: bool = True) -> Requests:
+    """Return what a pod takes of a node, itself included, as `PodKind` has it.
+
+    Without `ports`, those of nodes are left out: which node of a larger leaf a pod will be on, and
+    with it which ports are free there, nobody knows.
+    """
+    taken = {**requests, PODS: 1}.items()
+    return tuple(sorted((r, n) for r, n in taken if n > 0 and (ports or not is_port(r))))
 
 
 class Counts:
@@ -83,25 +91,37 @@ class Counts:
         rest = [leaf for leaf in leaves if not self.pods[leaf]]
         table = self._table
         for resource, amount in self._kind.requests:
-            column = table.get(resource)
-            kept = [] if column is None else [leaf for leaf in rest if column[leaf] >= amount]
+            column = table.columns.get(resource)
+            left = partial(table.left, resource) if column is None else column.__getitem__
+            kept = [leaf for leaf in rest if left(leaf) >= amount]
             if len(kept) < len(rest):
                 found[f'resource "{resource}"'] = len(rest) - len(kept)
             rest = kept
         return found
 
     @property
-    def _table(self) -> dict[str, Column]:
+    def _table(self) -> Table:
         return self._tree.offered if self._kind.empty else self._tree.free
 
     def _count_all(self) -> None:
-        table, beside = self._table, dict(self._kind.beside)
+        requests = self._kind.requests
+        amounts = [request for request in requests if not is_port(request[0])]
+        pods = self._by_columns(sorted(amounts, key=itemgetter(1)))
+        if min(pods, default=0) < 0:
+            pods = [max(0, count) for count in pods]
+        if len(amounts) < len(requests):
+            pods = [count and self._count(leaf) for leaf, count in enumerate(pods)]
+        for leaf in self.obstacles.by_leaf:
+            pods[leaf] = 0
+        self.pods = pods
+
+    def _by_columns(self, requests: list[tuple[str, int]]) -> Column:
+        beside = dict(self._kind.beside)
         pods: Column | None = None
-        for resource, amount in sorted(self._kind.requests, key=itemgetter(1)):
-            column = table.get(resource)
+        for resource, amount in requests:
+            column = self._table.columns.get(resource)
             if column is None:
-                pods = [0] * len(self._tree.values)
-                break
+                return [0] * len(self._tree.values)
             if resource in beside:
                 taken = beside[resource]
                 column = [free - taken for free in column]
@@ -111,11 +131,7 @@ class Counts:
                 pairs = zip(pods, column, strict=True)
                 pods = [n if n * amount <= free else free // amount for n, free in pairs]
         assert pods is not None, "every pod needs one of `pods`"
-        if min(pods, default=0) < 0:
-            pods = [max(0, count) for count in pods]
-        for leaf in self.obstacles.by_leaf:
-            pods[leaf] = 0
-        self.pods = pods
+        return pods
 
     def _sum_up(self) -> None:
         tree, pods = self._tree, self.pods
@@ -137,19 +153,12 @@ class Counts:
     def _count(self, leaf: int) -> int:
         if leaf in self.obstacles.by_leaf or not self._tree.is_leaf(leaf):
             return 0
-        table, beside = self._table, dict(self._kind.beside)
-        try:
-            return max(
-                0,
-                min(
-                    [
-                        (table[resource][leaf] - beside.get(resource, 0)) // amount
-                        for resource, amount in self._kind.requests
-                    ]
-                ),
-            )
-        except KeyError:
-            return 0
+        left, beside = self._table.left, dict(self._kind.beside)
+        counts = [
+            (left(resource, leaf) - beside.get(resource, 0)) // amount
+            for resource, amount in self._kind.requests
+        ]
+        return max(0, min(counts))
 
 
 class CountCache:

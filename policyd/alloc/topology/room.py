@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from policyd.alloc.topology.goal import Goal
-from policyd.alloc.topology.tree import Column, TopologyTree
+from policyd.alloc.topology.table import Column
+from policyd.alloc.topology.tree import TopologyTree
 
 Units = Column | dict[int, int]
 """How much goes where, by domain."""

@@ -9,7 +9,7 @@ from policyd.alloc.topology.goal import Goal
 from policyd.alloc.topology.matching import NodeNeeds, meets
 from policyd.alloc.topology.refusal import NoRoom
 from policyd.alloc.topology.room import Room
-from policyd.alloc.topology.tree import Column
+from policyd.alloc.topology.table import Column
 from policyd.alloc.topology.values import TopologyRequest
 from policyd.node_rules import Term
 
@@ -53,7 +53,9 @@ class Survey:
             tolerations=(*request.tolerations, *flavor.tolerations),
         )
         kind = PodKind(
-            requests=requests_of(request.requests), needs=needs, empty=circumstances.empty
+            requests=requests_of(request.requests, ports=self._tree.to_nodes),
+            needs=needs,
+            empty=circumstances.empty,
         )
         self._counts = cache.counts(kind)
         self._tree.settle()
@@ -168,7 +170,7 @@ def _beside(
     """Return which leaves host a leader, and how many pods go to each beside it."""
     if leader is None:
         return None
-    requests = requests_of(leader.requests)
+    requests = requests_of(leader.requests, ports=cache.tree.to_nodes)
     hosts = cache.counts(PodKind(requests=requests, needs=kind.needs, empty=kind.empty)).pods
     alone = cache.counts(kind).pods
     shared = cache.counts(

@@ -11,13 +11,11 @@ from collections.abc import Mapping
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.changes import ChangeLog
+from policyd.alloc.topology.table import Amounts, Column, Table
 from policyd.alloc.topology.values import HOSTNAME, DomainValues, NodeSpec
 
 NOWHERE = -1
 """In the place of a domain that is not there, such as the parent of one of the highest level."""
-
-Amounts = Mapping[str, int]
-Column = list[int]
 
 
 class Offer:
@@ -67,8 +65,8 @@ class TopologyTree:
         self.at: list[list[int]] = [[] for _ in levels]
         self.leaves: dict[DomainValues, int] = {}
         self.names: list[DomainValues] = []
-        self.free: dict[str, Column] = {}
-        self.offered: dict[str, Column] = {}
+        self.free = Table()
+        self.offered = Table()
         self.changed = ChangeLog()
         self.changed_nodes = ChangeLog()
         self.shape = 0
@@ -234,8 +232,8 @@ class TopologyTree:
 
     def _release(self, domain: int) -> None:
         """Give back the number of a domain with nothing in it, and of those above likewise."""
-        for column in (*self.free.values(), *self.offered.values()):
-            column[domain] = 0
+        self.free.clear(domain)
+        self.offered.clear(domain)
         self._node[domain] = None
         self._unused.append(domain)
         self.shape += 1
@@ -264,18 +262,15 @@ class TopologyTree:
         self.parent.append(above)
         self.children.append([])
         self._node.append(None)
-        columns = (*self.free.values(), *self.offered.values())
-        for column in (self.rank, self._below, *columns):
-            column.append(0)
+        self.rank.append(0)
+        self._below.append(0)
+        self.free.grow()
+        self.offered.grow()
         return len(self.values) - 1
 
-    def _shift(self, leaf: int, amounts: Amounts, sign: int, *tables: dict[str, Column]) -> None:
+    def _shift(self, leaf: int, amounts: Amounts, sign: int, *tables: Table) -> None:
         for table in tables:
-            for resource, amount in amounts.items():
-                column = table.get(resource)
-                if column is None:
-                    column = table[resource] = [0] * len(self.values)
-                column[leaf] += sign * amount
+            table.shift(leaf, amounts, sign, size=len(self.values))
         self.changed.add(leaf)
 
 

@@ -12,6 +12,9 @@ HOSTNAME = "kubernetes.io/hostname"
 NODE_NAME_FIELD = "field:metadata.name"
 """Key of a requirement on a node's name (matchFields); no label can have it."""
 
+HOST_PORT = "hostPort/"
+"""What begins the names of ports of nodes as resources, of which every node has one."""
+
 PODS = "pods"
 """The resource of which every pod needs one."""
 

@@ -6,10 +6,11 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.placement import place
 from policyd.alloc.topology.refusal import NoRoom, Unusable
-from policyd.alloc.topology.values import HOSTNAME
+from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyRequest
 from policyd.node_rules import LabelRequirement, Taint, Toleration
 from tests.alloc.topology.builders import (
     FLAVOR,
+    assignment,
     cluster,
     holding,
     hosts,
@@ -241,6 +242,36 @@ class TestNodes:
         assert "allows to fit only 2 out of 3" in only(nodes, request(3, gpu=0, cpu=0))
         assert nodes.remove_pod("default/agent") == "x1"
         assert only(nodes, request(3)) == {"x1": 3}
+
+    def test_a_port_of_a_node_is_taken_once(self):
+        nodes = cluster(*(node(f"b1/r1/x{n}", gpu=9) for n in (1, 2, 3)))
+        port = {"hostPort/TCP/8080": 1}
+        nodes.put_pod("default/agent", "x1", port)
+        nodes.hold("ns/other", [Placement(
+            flavor=FLAVOR, assignment=assignment(x2=1), requests=port,
+        )])  # fmt: skip
+        asked = TopologyRequest(pod_set="main", count=1, requests=port)
+        two = TopologyRequest(pod_set="main", count=2, requests=port)
+
+        assert only(nodes, asked) == {"x3": 1}
+        assert only(nodes, two) == (
+            'topology "racks" allows to fit only 1 out of 2 pod(s). Total nodes: 3; excluded:'
+            ' resource "hostPort/TCP/8080": 2'
+        )
+        assert only(nodes, two, empty=True) == {"x2": 1, "x3": 1}
+
+        nodes.remove("x2")
+        nodes.put(node("b1/r1/x9", gpu=9))
+
+        assert only(nodes, two) == {"x3": 1, "x9": 1}
+
+    def test_ports_do_not_matter_where_domains_have_many_nodes(self):
+        nodes = cluster(
+            NodeSpec(name="a", labels={"rack": "r1"}, allocatable={"pods": 9}), levels=("rack",)
+        )
+        asked = TopologyRequest(pod_set="main", count=2, requests={"hostPort/TCP/8080": 1})
+
+        assert only(nodes, asked) == {"r1": 2}
 
     def test_what_workloads_hold_is_left_out_where_all_could_be_preempted(self):
         nodes = hosts(b1_r1_x1=4)
