@@ -183,6 +183,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-topology", "*__TestHasLevel", "kueue_topology_parts:run_levels"),
     Adapter("kueue-topology", "*__TestIsTopologyAssignmentStale", "kueue_topology_parts:run_stale"),
     Adapter("kueue-topology", "*__TestMergeTopologyAssign*", "kueue_topology_parts:run_merge"),
+    Adapter("kueue-topology", "*__TestNodePortsFeasibility", "kueue_topology_parts:run_ports"),
     Adapter("kueue-topology", "*__TestNonTasUsageCache*", "kueue_topology_parts:run_pods"),
     Adapter(
         "kueue-topology",
