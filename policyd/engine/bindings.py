@@ -48,6 +48,9 @@ def check_bindings(
             message = f"`{name}` does nothing: it has no binding here"
             hint = f"add a {kind}Binding with `policyName: {name}`"
             findings.append(_doubt(policy.place, message, hint))
+        if policy.own and (kind, name) in bound and not needs_binding(policy):
+            message = f"`{name}` would apply everywhere if its bindings were not here"
+            findings.append(_doubt(policy.place, message, "say `requiresBinding: true`"))
         if policy.shadow_of not in {"", name} and (kind, policy.shadow_of) not in known:
             message = f"`{name}` is a shadow of `{policy.shadow_of}`, which is not here"
             near = did_you_mean(policy.shadow_of, [n for k, n in known if k == kind and n != name])

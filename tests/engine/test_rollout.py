@@ -294,6 +294,22 @@ def test_what_must_be_bound_does_nothing_before(spec, applies):
     assert said == ([] if applies else ["`p` does nothing: it has no binding here"])
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        pytest.param("", ["`p` would apply everywhere if its bindings were not here"], id="bare"),
+        pytest.param("requiresBinding: true", [], id="must-be-bound"),
+    ],
+)
+def test_a_policy_that_relies_on_its_bindings_should_say_so(spec, said):
+    text = policy(f'validations: [{{expression: "true"}}]\n{spec}')
+    loaded = load_policies(text + "---\n" + BINDING % "enforcement: Warn", "p.yaml")
+
+    findings = check_bindings(loaded.policies, loaded.bindings)
+
+    assert [finding.message for finding in findings] == said
+
+
 def test_a_request_without_an_object_has_a_place_as_well():
     connect = request(pod(), "CONNECT", object=msgspec.Raw(b"null"))
 
