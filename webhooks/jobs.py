@@ -62,4 +62,4 @@ def _mistakes(request: AdmissionRequest, policies: Decision) -> tuple[Denial, ..
         errors = validate_job(obj, old, group=request.kind.group, kind=request.kind.kind)
     except MisshapenError as error:
         return (Denial(policy=SPEAKER, message=str(error)),)
-    return tuple(Denial(policy=SPEAKER, message=e.problem, path=e.field) for e in errors)
+    return tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)

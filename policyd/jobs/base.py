@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -55,6 +56,7 @@ class JobKind(Generic[J]):
         outcome: How the job ended; None while it has not.
         ready: Whether all its pods run or have succeeded.
         reclaimable: Pods that no longer need their quota; those of no pod set are left out.
+        mistakes: What is wrong with a job of this kind in particular, given what it was before.
         resize: Has another number of pods run at a time, where a kind can be admitted in part.
         reset: Merge patch of the status that must follow a suspension before the templates may
             change back; None if nothing must.
@@ -76,6 +78,7 @@ class JobKind(Generic[J]):
     suspend_path: Path = ("spec", "suspend")
     fixed_while_active: bool = False
     priority_class: Callable[[J], str] = lambda _job: ""
+    mistakes: Callable[[J, J | None], Iterable[FieldError]] = lambda _job, _old: ()
     resize: Callable[[Draft, int], None] = lambda _draft, _count: None
     reset: Callable[[J], Json] = lambda _job: None
 

@@ -1,17 +1,26 @@
 """batch/v1 Job: suspended by `spec.suspend`, one pod set named `main`."""
 
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Final
 
 from policyd.api.kueue import PodSet, ReclaimablePod
-from policyd.api.kueue.names import DEFAULT_POD_SET, MIN_PARALLELISM
+from policyd.api.kueue.names import DEFAULT_POD_SET, ELASTIC_JOB, MIN_PARALLELISM
+from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
-from policyd.jobs.topology import topology_request
+from policyd.jobs.topology import NO, YES, topology_request
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelism"
+_SYNC_PATH: Final = f"metadata.annotations[{COMPLETIONS_EQUAL_PARALLELISM}]"
+_LEAST_PATH: Final = f"metadata.annotations[{MIN_PARALLELISM}]"
+_FIXED: Final = "field is immutable while the job is not suspended"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
 POD_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
@@ -90,7 +99,7 @@ def resize(draft: Draft, count: int) -> None:
     if MIN_PARALLELISM not in annotations:
         return
     draft.set(("spec", "parallelism"), count)
-    if annotations.get(COMPLETIONS_EQUAL_PARALLELISM) == "true":
+    if _synced(annotations):
         draft.set(("spec", "completions"), count)
 
 
@@ -156,6 +165,55 @@ def reset(job: BatchJob) -> Json:
     return None if job.status.start_time is None else {"status": {"startTime": None}}
 
 
+def mistakes(job: BatchJob, old: BatchJob | None) -> Iterator[FieldError]:
+    """Yield what is wrong with how many pods a Job may be admitted with."""
+    annotations = job.metadata.annotations
+    yield from _wrong_least(annotations, pods_at_a_time(job.spec))
+    yield from _wrong_sync(annotations, job.spec)
+    if old is None or job.spec.suspend:
+        return
+    before = old.metadata.annotations
+    resized = not old.spec.suspend and old.spec.parallelism != job.spec.parallelism
+    if MIN_PARALLELISM in before and resized:
+        detail = "cannot change when partial admission is enabled and the job is not suspended"
+        yield FieldError("spec.parallelism", job.spec.parallelism, detail, "Forbidden")
+    if _synced(before) != _synced(annotations):
+        value, detail = annotations.get(COMPLETIONS_EQUAL_PARALLELISM, ""), _FIXED
+        yield FieldError(_SYNC_PATH, value, detail, "Forbidden")
+
+
+def _wrong_least(annotations: Mapping[str, str], pods: int) -> Iterator[FieldError]:
+    text = annotations.get(MIN_PARALLELISM)
+    if text is None:
+        return
+    if not _INTEGER.fullmatch(text):
+        yield FieldError(_LEAST_PATH, text, "must be a whole number")
+    elif not 0 < int(text) < pods:
+        yield FieldError(_LEAST_PATH, int(text), f"should be between 0 and {pods}")
+    if annotations.get(ELASTIC_JOB) == "true":
+        detail = "partial admission and elastic job cannot be used together"
+        yield FieldError(_LEAST_PATH, text, detail)
+
+
+def _wrong_sync(annotations: Mapping[str, str], spec: BatchJobSpec) -> Iterator[FieldError]:
+    text = annotations.get(COMPLETIONS_EQUAL_PARALLELISM)
+    if text is None:
+        return
+    if text.lower() not in YES | NO:
+        yield FieldError(_SYNC_PATH, text, "must be true or false")
+    elif not _synced(annotations):
+        return
+    elif spec.completion_mode != "Indexed":
+        yield FieldError(_SYNC_PATH, text, "should not be enabled for NonIndexed jobs")
+    elif spec.completions != spec.parallelism:
+        detail = f"should be equal to parallelism when {COMPLETIONS_EQUAL_PARALLELISM} is true"
+        yield FieldError("spec.completions", spec.completions, detail)
+
+
+def _synced(annotations: Mapping[str, str]) -> bool:
+    return annotations.get(COMPLETIONS_EQUAL_PARALLELISM, "").lower() in YES
+
+
 BATCH_JOB = JobKind(
     group="batch",
     version="v1",
@@ -171,6 +229,7 @@ BATCH_JOB = JobKind(
     ready=ready,
     reclaimable=reclaimable,
     fixed_while_active=True,
+    mistakes=mistakes,
     resize=resize,
     reset=reset,
 )

@@ -13,9 +13,9 @@ from policyd.api.kueue.names import (
     PODSET_REQUIRED_TOPOLOGY,
     PODSET_UNCONSTRAINED_TOPOLOGY,
 )
+from policyd.api.kueue.validation import FieldError, Problem
 from policyd.api.kueue.workload import SliceConstraint
 from policyd.api.names import label_key_problems
-from policyd.jobs.field_error import FieldError
 from policyd.jobs.topology import (
     LEVEL_ANNOTATIONS,
     NO,
@@ -45,9 +45,10 @@ class Template(NamedTuple):
     annotations: Mapping[str, str]
     pods: int | None = None
 
-    def error(self, name: str, detail: str) -> FieldError:
+    def error(self, name: str, detail: str, problem: Problem = "Invalid") -> FieldError:
         """Return a mistake in one annotation."""
-        return FieldError(f"{self.where}[{name}]", self.annotations.get(name, ""), detail)
+        value = self.annotations.get(name, "")
+        return FieldError(f"{self.where}[{name}]", value, detail, problem)
 
 
 def topology_errors(templates: Sequence[Template]) -> Iterator[FieldError]:
@@ -85,10 +86,10 @@ def _slices(template: Template) -> Iterator[FieldError]:
     text = template.annotations.get(SLICE_SIZE)
     if topology is None and text is not None:
         detail = f"may not be set when '{SLICE_REQUIRED_TOPOLOGY}' is not specified"
-        yield template.error(SLICE_SIZE, detail)
+        yield template.error(SLICE_SIZE, detail, "Forbidden")
     elif topology is not None and text is None:
         detail = f"must be set when '{SLICE_REQUIRED_TOPOLOGY}' is specified"
-        yield template.error(SLICE_SIZE, detail)
+        yield template.error(SLICE_SIZE, detail, "Required")
     elif text is not None:
         yield from _size(template, SLICE_SIZE, int(text) if text.lstrip("-").isdecimal() else None)
 
@@ -137,7 +138,7 @@ def _layer_problems(layers: Sequence[SliceConstraint]) -> Iterator[str]:
 
 
 def _excluded(template: Template, name: str, *, by: str) -> FieldError:
-    return template.error(name, f"may not be set when '{by}' is specified")
+    return template.error(name, f"may not be set when '{by}' is specified", "Forbidden")
 
 
 def _group_name(template: Template) -> Iterator[FieldError]:
@@ -152,7 +153,7 @@ def _group_name(template: Template) -> Iterator[FieldError]:
             f"may not be set when neither '{PODSET_PREFERRED_TOPOLOGY}' "
             f"nor '{PODSET_REQUIRED_TOPOLOGY}' is specified"
         )
-        yield template.error(POD_SET_GROUP_NAME, detail)
+        yield template.error(POD_SET_GROUP_NAME, detail, "Forbidden")
     for other in (SLICE_SIZE, SLICE_REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS):
         if other in annotations:
             yield _excluded(template, POD_SET_GROUP_NAME, by=other)

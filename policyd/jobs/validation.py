@@ -9,18 +9,19 @@ import msgspec
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
     DEFAULT_LOCAL_QUEUE,
+    ELASTIC_JOB,
     MAX_EXEC_TIME_SECONDS,
-    MIN_PARALLELISM,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PREBUILT_WORKLOAD,
     PRIORITY_CLASS,
     QUEUE_NAME,
     RETRIABLE_IN_GROUP,
 )
+from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import JobKind
-from policyd.jobs.field_error import FieldError
 from policyd.jobs.kinds import find_kind
 from policyd.jobs.shape import check_shape
 from policyd.jobs.topology_validation import Template, topology_errors
@@ -79,22 +80,28 @@ def _job(
             for template in (Draft(new).get(path) or {},)
         ]
     )
-    for pod_set in pod_sets[:1]:
-        yield from _least_pods(new, pod_set.count)
+    yield from kind.mistakes(job, before)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
         yield from _changes(new, old, suspended=suspended, default_queue=default_queue)
 
 
 def _written(path: Path) -> str:
-    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return steps.removeprefix(".")
+    """Write a path; no field begins with a capital, so what does is the key of a map."""
+    steps = [str(step) for step in path]
+    written = [f".{s}" if s[0].islower() else f"[{s}]" for s in steps]
+    return "".join(written).removeprefix(".")
 
 
 def _names(obj: Json) -> Iterator[FieldError]:
     queue = _labels(obj).get(QUEUE_NAME)
     if queue and not is_subdomain(queue):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)
+    for section, values in (("labels", _labels(obj)), ("annotations", _annotations(obj))):
+        prebuilt = values.get(PREBUILT_WORKLOAD)
+        if prebuilt and not is_subdomain(prebuilt):
+            where = f"metadata.{section}[{PREBUILT_WORKLOAD}]"
+            yield FieldError(where, prebuilt, SUBDOMAIN_RULE)
     limit = _labels(obj).get(MAX_EXEC_TIME_SECONDS)
     if limit is not None:
         where = f"metadata.labels[{MAX_EXEC_TIME_SECONDS}]"
@@ -148,8 +155,27 @@ def _changes(
             yield FieldError(queue, "", detail)
     if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
         yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
+    yield from _fixed(new, old, suspended=suspended[1])
     yield from _priority_changes(before, after, running=not any(suspended))
     yield from _gate_changes(_annotations(old), _annotations(new))
+
+
+def _fixed(new: Json, old: Json, *, suspended: bool) -> Iterator[FieldError]:
+    """Yield changes of which workload stands for a job, and of how it may grow."""
+    was, now = (each.get(ELASTIC_JOB, "") for each in (_annotations(old), _annotations(new)))
+    if was != now:
+        yield FieldError(f"metadata.annotations[{ELASTIC_JOB}]", now, _IMMUTABLE)
+    names = [_prebuilt(each) for each in (old, new)]
+    if names[0] != names[1] and not suspended:
+        section = "annotations" if PREBUILT_WORKLOAD in _annotations(new) else "labels"
+        yield FieldError(f"metadata.{section}[{PREBUILT_WORKLOAD}]", names[1], _IMMUTABLE)
+
+
+def _prebuilt(job: Json) -> str:
+    for values in (_annotations(job), _labels(job)):
+        if PREBUILT_WORKLOAD in values:
+            return values[PREBUILT_WORKLOAD]
+    return ""
 
 
 def _priority_changes(
@@ -170,23 +196,12 @@ def _gate_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterat
     if not now <= was:
         where = f"metadata.annotations[{ADMISSION_GATED_BY}]"
         detail = "can only remove gates, not add new ones"
-        yield FieldError(where, after.get(ADMISSION_GATED_BY, ""), detail)
+        yield FieldError(where, after.get(ADMISSION_GATED_BY, ""), detail, "Forbidden")
 
 
 def _gates(annotations: Mapping[str, str]) -> set[str]:
     parts = annotations.get(ADMISSION_GATED_BY, "").split(",")
     return {part.strip() for part in parts if part.strip()}
-
-
-def _least_pods(job: Json, pods: int) -> Iterator[FieldError]:
-    text = _annotations(job).get(MIN_PARALLELISM)
-    if text is None:
-        return
-    where = f"metadata.annotations[{MIN_PARALLELISM}]"
-    if not re.fullmatch(r"[+-]?\d+", text):
-        yield FieldError(where, text, "must be a whole number")
-    elif not 0 < int(text) < pods:
-        yield FieldError(where, text, f"should be between 0 and {pods}")
 
 
 def _labels(obj: Json) -> Mapping[str, str]:

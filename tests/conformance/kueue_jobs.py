@@ -2,8 +2,20 @@
 
 import json
 
-from tests.conformance.kueue_objects import run_table
-from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
+import msgspec
+
+from policyd.api.kueue import PodSet
+from policyd.jobs.batch_job import count_indexes
+from policyd.jobs.kinds import KINDS
+from policyd.jobs.validation import validate_job
+from tests.conformance.kueue_objects import run_table, settings_of
+from tests.conformance.kueue_scene import (
+    Scene,
+    compared,
+    difference,
+    events,
+    job_key,
+)
 
 UNNAMED = frozenset({"name", "admission"})
 """What is not compared of the workloads of jobs."""
@@ -37,3 +49,117 @@ def unlike(scene, want, kind):
 
 def unnamed(workloads):
     return sorted((compared(each, untold=UNNAMED) for each in workloads), key=json.dumps)
+
+
+def run_creation(path):
+    """What is refused of new jobs."""
+    yield from run_table(path, lambda case: refused(case, job_of(case.input["job"])))
+
+
+def run_change(path):
+    """What is refused of changes."""
+
+    def failure(case):
+        old, new = (job_of(case.input[name]) for name in ("oldJob", "newJob"))
+        return refused(case, new, old)
+
+    yield from run_table(path, failure)
+
+
+def refused(case, new, old=None):
+    group = new["apiVersion"].rpartition("/")[0]
+    default = bool(case.input.get("nsHasDefaultQueue"))
+    errors = validate_job(new, old, group=group, kind=new["kind"], default_queue=default)
+    got = sorted([f"FieldValue{e.problem}", e.path] for e in errors)
+    wanted = case.want.get("wantValidationErrs") or case.want.get("wantErr") or []
+    if isinstance(wanted, dict):
+        wanted = wanted.get("errors", [wanted])
+    return difference(got, sorted([e["type"], e["field"]] for e in wanted), "errors")
+
+
+def job_of(given):
+    """Return a job as it is sent; some tables write it as Go names its parts."""
+    if not {"ObjectMeta", "Spec"} & given.keys():
+        return given
+    return {
+        "metadata": given.get("ObjectMeta", {}),
+        "spec": given.get("Spec", {}),
+        "status": given.get("Status", {}),
+    }
+
+
+def read(path, case):
+    """Return a table's kind of job, which its file is named after, and a case's job of it."""
+    package = path.stem.partition("__")[0].rpartition("-")[2]
+    kind = next(kind for kind in KINDS if kind.kind.lower() == package)
+    given = case.input.get("job") or case.input.get("jobSet")
+    return kind, msgspec.convert(job_of(given), kind.type)
+
+
+def run_pod_sets(path):
+    """What jobs demand."""
+
+    def failure(case):
+        kind, job = read(path, case)
+        pod_sets = kind.pod_sets(job)
+        if not settings_of(case).gates.topology_aware_scheduling:
+            pod_sets = [msgspec.structs.replace(each, topology_request=None) for each in pod_sets]
+        wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
+        return difference([repr(each) for each in pod_sets], [repr(each) for each in wanted], "")
+
+    yield from run_table(path, failure)
+
+
+def run_priorities(path):
+    """Which PriorityClass a job names: of itself, else of its pods."""
+
+    def failure(case):
+        kind, job = read(path, case)
+        named = (each.template.spec.priority_class_name for each in kind.pod_sets(job))
+        found = kind.priority_class(job) or next(filter(None, named), "")
+        return difference(found, case.want["wantPriorityClassName"], "class")
+
+    yield from run_table(path, failure)
+
+
+def run_roles(path):
+    """In which order the roles of a job come."""
+
+    def failure(case):
+        kind, job = read(path, case)
+        wanted = [name.lower() for name in case.want["wantReplicaTypes"] or ()]
+        return difference([each.name for each in kind.pod_sets(job)], wanted, "roles")
+
+    yield from run_table(path, failure)
+
+
+def run_reclaimable(path):
+    """Which pods need their quota no longer."""
+
+    def failure(case):
+        kind, job = read(path, case)
+        got = msgspec.to_builtins(kind.reclaimable(job))
+        return difference(list(got), case.want["want"] or [], "pods")
+
+    yield from run_table(path, failure)
+
+
+def run_readiness(path):
+    """Whether all pods run."""
+
+    def failure(case):
+        kind, job = read(path, case)
+        return difference(kind.ready(job), case.want["want"], "ready")
+
+    yield from run_table(path, failure)
+
+
+def run_indexes(path):
+    """How many indexes of a Job have ended."""
+
+    def failure(case):
+        given = case.input
+        written = f"{given['completedIndexes']},{given['failedIndexes']}"
+        return difference(count_indexes(written, below=given["completions"]), case.want["want"], "")
+
+    yield from run_table(path, failure)

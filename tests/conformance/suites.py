@@ -127,6 +127,21 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         "kueue-controllers", "*__TestAdmittedNotReadyWorkload", "kueue_workloads:run_readiness"
     ),
+    Adapter("kueue-controllers", "pkg-controller-job*__TestPodSets", "kueue_jobs:run_pod_sets"),
+    Adapter("kueue-controllers", "*__TestPriorityClass", "kueue_jobs:run_priorities"),
+    Adapter("kueue-controllers", "*__TestCalcPriorityClassName", "kueue_jobs:run_priorities"),
+    Adapter("kueue-controllers", "*__TestOrderedReplicaTypes", "kueue_jobs:run_roles"),
+    Adapter("kueue-controllers", "*-jobs-job*__TestReclaimablePods", "kueue_jobs:run_reclaimable"),
+    Adapter("kueue-controllers", "*-jobs-job__TestPodsReady", "kueue_jobs:run_readiness"),
+    Adapter("kueue-controllers", "*__TestTerminalIndexesCount", "kueue_jobs:run_indexes"),
+    Adapter("kueue-controllers", "*-jobs-job*__TestValidateCreate", "kueue_jobs:run_creation"),
+    Adapter("kueue-controllers", "*-mpijob__TestValidateCreate", "kueue_jobs:run_creation"),
+    Adapter("kueue-controllers", "*-kubeflow-jobs-*__TestValidate", "kueue_jobs:run_creation"),
+    Adapter("kueue-controllers", "*-jobs-job*__TestValidateUpdate", "kueue_jobs:run_change"),
+    Adapter("kueue-controllers", "*jobframework__TestValidateJobOnUpdate", "kueue_jobs:run_change"),
+    Adapter(
+        "kueue-controllers", "*jobframework__TestValidateJobOnCreate", "kueue_jobs:run_creation"
+    ),
     Adapter(
         "kueue-controllers", "pkg-controller-jobs-job__TestReconciler", "kueue_jobs:run_reconciler"
     ),

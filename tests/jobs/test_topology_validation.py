@@ -25,7 +25,7 @@ def wrong(*templates):
     given = [
         Template(f"t{i}", annotations, count) for i, (annotations, count) in enumerate(templates)
     ]
-    return [error.detail for error in topology_errors(given)]
+    return [error.message for error in topology_errors(given)]
 
 
 @pytest.mark.parametrize(

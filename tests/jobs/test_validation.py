@@ -16,7 +16,7 @@ def job(labels=None, annotations=None, template=None, **spec):
 
 def wrong(new, old=None, kind="Job", **options):
     group = "batch" if kind == "Job" else ""
-    return [(e.field, e.detail) for e in validate_job(new, old, group=group, kind=kind, **options)]
+    return [(e.path, e.message) for e in validate_job(new, old, group=group, kind=kind, **options)]
 
 
 @pytest.mark.parametrize(
