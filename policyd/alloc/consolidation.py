@@ -38,6 +38,13 @@ def consolidate(state: State, entry: Entry) -> Moves | None:
     return next((each for each in tried if each is not None), None)
 
 
+def claim_of(state: State, entry: Entry) -> Move:
+    """Return the place to hold for a workload for which others are preempted."""
+    admission, until = entry.assignment.admission(entry.queue), state.now + HOLD_SECONDS
+    pins = entry.assignment.flavors
+    return Move(key=entry.ticket.workload.key, admission=admission, pins=pins, until=until)
+
+
 def _movable(state: State, entry: Entry) -> Iterator[Holding]:
     for node in descendants(entry.options.node.root):
         queue = state.opted.get(node.name) if node.queue else None

@@ -15,7 +15,7 @@ Usage is changed on the way and taken back at the end: planning leaves the state
 from collections.abc import Callable, Iterable, Iterator
 
 from policyd.alloc.cluster_queue import Holding, Victim
-from policyd.alloc.consolidation import consolidate
+from policyd.alloc.consolidation import claim_of, consolidate
 from policyd.alloc.entry import Entry, in_tournament, in_turn, reserved_charges
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.options import QueueOptions
@@ -304,6 +304,9 @@ class _Cycle:
         self._keep(entry)
         self._victims |= _holdings(entry.targets)
         self.actions.extend(self._preemptions(entry))
+        claims = entry.options.spec.opt_ins.claims
+        if claims and all(move.key != entry.ticket.workload.key for move in self.moves):
+            self.moves.append(claim_of(self._state, entry))
         refusal = Refusal(
             "WaitingForPreemptedWorkloads",
             explain=missing,

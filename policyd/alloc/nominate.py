@@ -135,7 +135,7 @@ class Nominator:
         self._preserves = state.settings.gates.flavor_fungibility_preserve_scan_progress
         self._fits = state.tree.fits
         self._reach = Reach(state)
-        self._moving = state.moving
+        self._moving = {k: move for k, move in state.moving.items() if move.until > state.now}
 
     def entry(self, ticket: Ticket, options: QueueOptions) -> Entry:
         """Choose for a workload as if it were alone."""
@@ -190,7 +190,7 @@ class Nominator:
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
         progress, move = ticket.progress, self._moving.get(ticket.workload.key)
-        if move is not None and move.until > self._state.now:
+        if move is not None:
             return Scan(pins=move.pins)
         if progress is None:
             return EVERYWHERE

@@ -18,6 +18,7 @@ class OptIns(Value, frozen=True):
             choose by the queue's order.
         stale_seconds: How long a gang may run with fewer pods than it needs; None for ever.
         moves: How many workloads may be moved to other flavors at a time, so that one more fits.
+        claims: Whether what others are preempted for is held for the preemptor until it starts.
         reserve_seconds: How long the first may wait until what it needs is reserved; None for ever.
     """
 
@@ -25,6 +26,7 @@ class OptIns(Value, frozen=True):
     packs: Mapping[str, float] = {}
     stale_seconds: float | None = None
     moves: int = 0
+    claims: bool = False
     reserve_seconds: float | None = None
 
 

@@ -68,7 +68,7 @@ class Preempt(Value, frozen=True):
 
 
 class Move(Value, frozen=True):
-    """A place that is held for a workload that others make room for, or that makes room itself.
+    """A place that is held for a workload for which others make room, or that makes room itself.
 
     Attributes:
         key: Who.

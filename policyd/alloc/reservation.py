@@ -54,6 +54,11 @@ class Reservation:
         """For whom it is before all."""
         return next(iter(self.claims))
 
+    def held(self, *, own: bool) -> Held:
+        """Return it as it stands in the way of others, or of whom it is for."""
+        start = None if self.start == inf else self.start
+        return Held(workload=self.name, start=start, own=own)
+
     def binds(self, entry: Entry) -> bool:
         """Tell whether it concerns a nominated workload at all."""
         if entry.ticket.workload.key in self.claims:
@@ -116,15 +121,18 @@ class Reservations:
         found = self.of(entry)
         if found is None or not found.binds(entry) or not found.delayed_by(entry, self._state):
             return None
-        return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, found))
+        held = found.held(own=False)
+        return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, held))
 
     def told(self, entry: Entry, refusal: Refusal) -> Refusal:
         """Return a refusal that also says what is reserved, if it is for the one it is for."""
         found = self.of(entry)
         if found is None or found.name != entry.ticket.workload.key:
             return refusal
-        held = partial(_obstacles, entry, found, refusal.pod_sets)
-        return Refusal(refusal.reason, cause=refusal.cause, explain=held, pending=refusal.pending)
+        explain = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
+        return Refusal(
+            refusal.reason, cause=refusal.cause, explain=explain, pending=refusal.pending
+        )
 
     def note(self, entry: Entry) -> None:
         """Take notice that a workload was given its assignment, or that it is kept for it."""
@@ -149,11 +157,8 @@ class Reservations:
 
 
 def _obstacles(
-    entry: Entry, found: Reservation, others: Iterable[PodSetRefusal] = ()
+    entry: Entry, held: Held, others: Iterable[PodSetRefusal] = ()
 ) -> tuple[PodSetRefusal, ...]:
-    start = None if found.start == inf else found.start
-    own = entry.ticket.workload.key == found.name
-    held = Held(workload=found.name, start=start, own=own)
     known = {each.name: each.obstacles for each in others}
     names = [pod_set.name for pod_set in entry.ticket.workload.pod_sets]
     return tuple(PodSetRefusal(name=n, obstacles=(*known.get(n, ()), held)) for n in names)

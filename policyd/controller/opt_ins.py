@@ -11,6 +11,7 @@ QUEUE_ORDER: Final = "policyd.io/queue-order"
 BINPACK: Final = "policyd.io/binpack"
 STALE_GANG_GRACE: Final = "policyd.io/stale-gang-grace"
 CONSOLIDATE: Final = "policyd.io/consolidate"
+CLAIM_PREEMPTED: Final = "policyd.io/claim-preempted"
 RESERVE_AFTER: Final = "policyd.io/reserve-after"
 
 _ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)}
@@ -31,6 +32,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         packs=_weights(annotations.get(BINPACK, "")),
         stale_seconds=_seconds(annotations, STALE_GANG_GRACE),
         moves=_number(annotations.get(CONSOLIDATE, "0")),
+        claims=_switch(annotations.get(CLAIM_PREEMPTED, "false")),
         reserve_seconds=_seconds(annotations, RESERVE_AFTER),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
@@ -63,6 +65,12 @@ def _seconds(annotations: Mapping[str, str], name: str) -> float | None:
         return None if text is None else max(0.0, duration_seconds(text))
     except DurationError as error:
         raise OptInError(f"{name}: {error}", hint=error.hint) from error
+
+
+def _switch(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise OptInError(f"{CLAIM_PREEMPTED}: `{text}` is neither `true` nor `false`")
+    return text == "true"
 
 
 def _number(text: str) -> int:

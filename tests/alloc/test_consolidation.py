@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.opt_ins import OptIns
-from policyd.alloc.plan import Admit, Preempt
+from policyd.alloc.plan import Admit, Preempt, Requeue
 from policyd.alloc.queue import Protection
 from policyd.simulate.scenario import Arrival, Simulation
+from policyd.status.words import message_of
 from tests.alloc.builders import admission, cohort, group, keys, pod_set, queue, state, workload
 
 MOVES = OptIns(moves=2)
@@ -155,5 +156,7 @@ def test_all_that_are_moved_run_again_at_once_beside_whom_they_made_room_for(sce
                 owed[action.workload.key] = owed[action.preemptor.key] = step.at
             elif isinstance(action, Admit):
                 owed.pop(action.workload.key, None)
+            elif isinstance(action, Requeue):
+                assert message_of(action.refusal), "whoever waits is told why"
 
     assert not owed

@@ -17,6 +17,7 @@ def test_without_annotations_nothing_is_wanted():
         pytest.param("binpack", "gpu=5, cpu", OptIns(packs={"gpu": 5.0, "cpu": 1.0}), id="binpack"),
         pytest.param("stale-gang-grace", "60s", OptIns(stale_seconds=60.0), id="stale"),
         pytest.param("consolidate", "4", OptIns(moves=4), id="consolidate"),
+        pytest.param("claim-preempted", "true", OptIns(claims=True), id="claim"),
         pytest.param("reserve-after", "1h30m", OptIns(reserve_seconds=5400.0), id="reserve"),
         pytest.param("reserve-after", "0s", OptIns(reserve_seconds=0.0), id="reserve-at-once"),
     ],
@@ -33,6 +34,7 @@ def test_an_annotation_says_what_is_wanted(name, text, expected):
         pytest.param("binpack", "gpu=-1", "below 0", id="negative"),
         pytest.param("binpack", "gpu=nan", "below 0", id="no-number"),
         pytest.param("stale-gang-grace", "soon", "`soon` is no length of time", id="stale"),
+        pytest.param("claim-preempted", "yes", "neither `true` nor `false`", id="claim"),
         pytest.param("consolidate", "yes", "`yes` is no number", id="consolidate"),
     ],
 )
@@ -40,4 +42,4 @@ def test_what_cannot_be_meant_is_said(name, text, said):
     with pytest.raises(OptInError, match=said) as caught:
         opt_ins_of({f"policyd.io/{name}": text})
 
-    assert caught.value.hint or name == "binpack"
+    assert caught.value.hint or name in {"binpack", "claim-preempted"}
