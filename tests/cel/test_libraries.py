@@ -2,8 +2,9 @@
 
 import pytest
 
-from policyd.cel import Budget, CelError
+from policyd.cel import Budget, CelError, admission_environment
 from policyd.cel.environments import extended_environment
+from policyd.cel.lib.authorizer import Authorizer, Decision
 from policyd.cel.program import compile_expression
 from policyd.cel.values import UInt
 
@@ -111,6 +112,12 @@ def evaluate(source):
         ("format.dns1123Label().validate('a-b').hasValue()", False),
         ("format.named('uuid').value().validate('x').value()", ["does not match the UUID format"]),
         ("format.qualifiedName().validate('a/b/c').hasValue()", True),
+        ("format.uri().validate('no').value()", ['parse "no": invalid URI for request']),
+        ("format.byte().validate('').value()", ["invalid base64"]),
+        (
+            f"format.labelValue().validate('{'a' * 64}').value()",
+            ["must be no more than 63 bytes"],
+        ),
         # optionals
         ("optional.ofNonZeroValue(0).hasValue()", False),
         ("[optional.of(1), optional.none()].unwrapOpt()", [1]),
@@ -202,3 +209,19 @@ def test_functions_fail_with_a_reason(source, message):
         evaluate(source)
 
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        pytest.param("path(' ')", "path must not be empty", id="path"),
+        pytest.param("group('').resource('')", "resource must not be empty", id="resource"),
+        pytest.param("serviceAccount('a', 'b_')", "Invalid service account name", id="account"),
+        pytest.param("serviceAccount('a.b', 'c')", "Invalid service account namespace", id="its"),
+    ],
+)
+def test_the_authorizer_is_asked_what_can_be_answered(source, message):
+    program = compile_expression(f"authorizer.{source} != null", admission_environment())
+
+    with pytest.raises(CelError, match=message):
+        program.evaluate({"authorizer": Authorizer(lambda _: Decision())}, Budget())

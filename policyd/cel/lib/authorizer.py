@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from policyd.cel import estimates
 from policyd.cel.cost import LIST, STRUCT, traversal, traverse
+from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
+from policyd.cel.lib.formats import dns1123_label, dns1123_subdomain
 from policyd.cel.types import BOOL, STRING, Type
 
 AUTHORIZER = Type("kubernetes.authorization.Authorizer")
@@ -91,6 +93,8 @@ class ResourceCheck:
 
 
 def _path(authorizer: Authorizer, path: str) -> PathCheck:
+    if not path.strip():
+        raise CelError("path must not be empty")
     return PathCheck(authorizer.authorize, replace(authorizer.attributes, path=path))
 
 
@@ -99,11 +103,17 @@ def _group(authorizer: Authorizer, group: str) -> GroupCheck:
 
 
 def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+    if dns1123_subdomain(name):
+        raise CelError("Invalid service account name")
+    if dns1123_label(namespace):
+        raise CelError("Invalid service account namespace")
     account = f"{namespace}/{name}"
     return Authorizer(authorizer.authorize, replace(authorizer.attributes, service_account=account))
 
 
 def _resource(check: GroupCheck, resource: str) -> ResourceCheck:
+    if not resource.strip():
+        raise CelError("resource must not be empty")
     return ResourceCheck(check.authorize, replace(check.attributes, resource=resource))
 
 

@@ -26,7 +26,7 @@ from policyd.cel.cost import traversal
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.time import parse_timestamp
-from policyd.cel.lib.url import is_url
+from policyd.cel.lib.url import what_is_wrong
 from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import STRING, Type, list_of, optional_of
 from policyd.cel.values import NONE, Optional
@@ -59,10 +59,11 @@ class NamedFormat:
 
 
 def _too_long(text: str, limit: int) -> list[str]:
-    return [f"must be no more than {limit} characters"] if len(text) > limit else []
+    return [f"must be no more than {limit} bytes"] if len(text) > limit else []
 
 
-def _dns1123_label(text: str) -> list[str]:
+def dns1123_label(text: str) -> list[str]:
+    """Say what keeps a text from being a label of DNS."""
     wrong = _too_long(text, LONGEST_LABEL)
     if re.fullmatch(LABEL, text):
         return wrong
@@ -71,7 +72,8 @@ def _dns1123_label(text: str) -> list[str]:
     return [*wrong, LABEL_RULE]
 
 
-def _dns1123_subdomain(text: str) -> list[str]:
+def dns1123_subdomain(text: str) -> list[str]:
+    """Say what keeps a text from being a subdomain of DNS."""
     wrong = _too_long(text, LONGEST_SUBDOMAIN)
     if not re.fullmatch(SUBDOMAIN, text):
         wrong.append(SUBDOMAIN_RULE)
@@ -104,7 +106,7 @@ def _qualified_name(text: str) -> list[str]:
     if slash and not prefix:
         wrong.append("prefix part must be non-empty")
     elif slash:
-        wrong.extend(f"prefix part {message}" for message in _dns1123_subdomain(prefix))
+        wrong.extend(f"prefix part {message}" for message in dns1123_subdomain(prefix))
     if not name:
         wrong.append("name part must be non-empty")
     wrong.extend(f"name part {message}" for message in _too_long(name, LONGEST_LABEL))
@@ -121,7 +123,8 @@ def _label_value(text: str) -> list[str]:
 
 
 def _uri(text: str) -> list[str]:
-    return [] if is_url(text) else ["invalid URI"]
+    wrong = what_is_wrong(text)
+    return [wrong] if wrong else []
 
 
 def _uuid(text: str) -> list[str]:
@@ -133,7 +136,7 @@ def _byte(text: str) -> list[str]:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return ["invalid base64"]
-    return [] if _BASE64.fullmatch(text) else ["invalid base64"]
+    return [] if text and _BASE64.fullmatch(text) else ["invalid base64"]
 
 
 def _date(text: str) -> list[str]:
@@ -156,19 +159,19 @@ def _datetime(text: str) -> list[str]:
 FORMATS: Final[dict[str, NamedFormat]] = {
     name: NamedFormat(name, validate, size)
     for name, validate, size in (
-        ("dns1123Label", _dns1123_label, 30),
-        ("dns1123Subdomain", _dns1123_subdomain, 60),
+        ("dns1123Label", dns1123_label, 30),
+        ("dns1123Subdomain", dns1123_subdomain, 60),
         ("dns1035Label", _dns1035_label, 30),
         ("qualifiedName", _qualified_name, 60),
-        ("dns1123LabelPrefix", _prefix_of(_dns1123_label), 30),
-        ("dns1123SubdomainPrefix", _prefix_of(_dns1123_subdomain), 60),
+        ("dns1123LabelPrefix", _prefix_of(dns1123_label), 30),
+        ("dns1123SubdomainPrefix", _prefix_of(dns1123_subdomain), 60),
         ("dns1035LabelPrefix", _prefix_of(_dns1035_label), 30),
         ("labelValue", _label_value, 40),
-        ("uri", _uri, 1_000),
-        ("uuid", _uuid, len(_UUID.pattern)),
-        ("byte", _byte, 1_000),
-        ("date", _date, 1_000),
-        ("datetime", _datetime, 1_000),
+        ("uri", _uri, 1_103),
+        ("uuid", _uuid, 70),
+        ("byte", _byte, 84),
+        ("date", _date, 71),
+        ("datetime", _datetime, 71),
     )
 }
 

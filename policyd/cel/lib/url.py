@@ -109,25 +109,29 @@ def _unescaped(text: str) -> str:
 
 
 @cache_short(2_048)
-def _parse(text: str) -> Url:
+def _parse(text: str) -> Url | str:
+    """Return a URL, or what is wrong with it."""
     try:
         return Url(text)
     except CelError as error:
-        wrong = f'URL parse error during conversion from string: parse "{text[:200]}": '
-        raise CelError(wrong + error.message) from None
+        return f'parse "{text[:200]}": {error.message}'
 
 
 def _url(text: str) -> Url:
-    return _parse(text)
+    found = _parse(text)
+    if isinstance(found, str):
+        raise CelError(f"URL parse error during conversion from string: {found}")
+    return found
 
 
-def is_url(text: str) -> bool:
-    """Tell whether `text` is an absolute URL or path."""
-    try:
-        _parse(text)
-    except CelError:
-        return False
-    return True
+def what_is_wrong(text: str) -> str:
+    """Return why `text` is no absolute URL or path; nothing if it is one."""
+    found = _parse(text)
+    return found if isinstance(found, str) else ""
+
+
+def _is_url(text: str) -> bool:
+    return not what_is_wrong(text)
 
 
 def _scheme(url: Url) -> str:
@@ -182,7 +186,7 @@ _UNESCAPE = Size(work=_text_work)
 
 URLS: tuple[Overload, ...] = (
     function("url", STRING, returns=URL, run=_url, size=_READ),
-    function("isURL", STRING, returns=BOOL, run=is_url, size=_READ),
+    function("isURL", STRING, returns=BOOL, run=_is_url, size=_READ),
     method("getScheme", URL, returns=STRING, run=_scheme),
     method("getHost", URL, returns=STRING, run=_host),
     method("getHostname", URL, returns=STRING, run=_hostname),
