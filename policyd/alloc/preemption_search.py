@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.hierarchy import Node
-from policyd.alloc.queue import UNPROTECTED, FlavorResource, Protection
+from policyd.alloc.queue import UNPROTECTED, FlavorResource, PreemptionPolicy, Protection
 from policyd.alloc.quota import NOWHERE
 from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
@@ -28,6 +28,8 @@ class Claim(NamedTuple):
         short: The cells of `charges` of which there is not enough: a victim holds some of these.
         removed: Keys of workloads that are no candidates, since their usage is gone already.
         places: Whether the pods could be placed, with the usage the tree has when it is called.
+        policy: Whom it may preempt, if that is asked of another policy than its queue's.
+        heedless: Whether those are asked for too who are protected for now.
     """
 
     workload: Workload
@@ -35,6 +37,8 @@ class Claim(NamedTuple):
     short: Collection[int]
     removed: Collection[str] = ()
     places: Callable[[], bool] = lambda: True
+    policy: PreemptionPolicy | None = None
+    heedless: bool = False
 
 
 class Candidate(NamedTuple):
@@ -68,7 +72,7 @@ class Search:
         self.state = state
         self.tree = state.tree
         self.node = queue.node
-        self.policy = queue.spec.preemption
+        self.policy = claim.policy or queue.spec.preemption
         self.charges = {cell: amount for cell, amount in claim.charges.items() if amount}
         self.names: set[FlavorResource] = {self.tree.names[cell] for cell in claim.short}
 
@@ -100,14 +104,18 @@ class Search:
                 yield Candidate(candidate_rank(holding, own=own), holding, node)
 
     def _protects(self, protection: Protection, holding: Holding, *, own: bool) -> bool:
-        workload = holding.workload
-        if workload.evicted or holding.preempted:
+        if self.claim.heedless or holding.workload.evicted or holding.preempted:
             return False
+        return self.protected_until(protection, holding, own=own) > self.state.now
+
+    def protected_until(self, protection: Protection, holding: Holding, *, own: bool) -> float:
+        """Return when the claim may preempt somebody, in seconds since the epoch."""
+        workload = holding.workload
         seconds = protection.preemption if own else protection.reclaim
         if workload.preempted_by == self.claim.workload.uid:
             seconds = max(seconds, protection.repetition)
-        now = self.state.now
-        return (now if workload.reserved_at is None else workload.reserved_at) + seconds > now
+        since = self.state.now if workload.reserved_at is None else workload.reserved_at
+        return since + seconds
 
     def within_nominal(self, node: Node) -> bool:
         """Tell whether a node has all it uses of what the claim lacks."""

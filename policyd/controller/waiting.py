@@ -11,7 +11,9 @@ from policyd.controller.transitions import release, told_reason, with_requests
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.resources import WORKLOADS
+from policyd.status.remedies import Wait, remedy_text
 from policyd.status.shortages import shortages
+from policyd.status.what_helps import cheapest
 from policyd.status.words import message_of
 
 HOLDERS_SECONDS = 10.0
@@ -50,7 +52,7 @@ class Waiting:
         refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
         found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
         text = message_of(refusal)
-        message = text + held_by(found, self._cache.mirrors.workloads)
+        message = text + held_by(found, self._cache.mirrors.workloads) + self._help(action)
         detailed = self._cache.state.settings.gates.unadmitted_workloads_observability
         gated = action.reason == "PreemptionGated"
         status = with_requests(
@@ -78,3 +80,10 @@ class Waiting:
         reason = told_reason(refusal.reason, detailed=detailed)
         self._writes.tell(WORKLOADS, workload.metadata, reason, message, bad=True)
         return None
+
+    def _help(self, action: Requeue) -> str:
+        """Say what would help, if it is more than to wait for those who are named already."""
+        remedy = cheapest(self._cache.state, action.workload, action.refusal)
+        if remedy is None or isinstance(remedy, Wait):
+            return ""
+        return f"; to help it: {remedy_text(remedy)}"

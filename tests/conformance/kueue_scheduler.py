@@ -33,7 +33,7 @@ TRIES = 2
 BEFORE = "1970-01-01T00:00:00Z"
 """When objects were created of which the tables do not say it."""
 
-HOLDERS = re.compile(r"(; (\S+ )?held by [^;]*)+$")
+ADDED = re.compile(r"(; (\S+ )?held by [^;]*)*(; to help it: .*)?$")
 GIVEN_UID = re.compile(rf"{DEFAULT_UID}-[^,;)]*")
 WAITED = re.compile(r"wait time since queued was \d+s")
 
@@ -262,4 +262,4 @@ def told(event, with_message):
 
 def words(message):
     """Return a message without what the tables cannot know, or do not say."""
-    return WAITED.sub("", GIVEN_UID.sub("", HOLDERS.sub("", message)))
+    return WAITED.sub("", GIVEN_UID.sub("", ADDED.sub("", message)))

@@ -1,0 +1,184 @@
+"""What could help a workload that waits, and which constraint was nearest to being met."""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from policyd.alloc.reasons import (
+    Held,
+    MissingQuota,
+    Obstacle,
+    OverCapacity,
+    PodSetRefusal,
+    Refusal,
+    Unsuitable,
+)
+from policyd.alloc.value import Value
+from policyd.status.quantities import format_amount
+from policyd.status.shortages import Holder
+from policyd.status.words import obstacle_text
+
+Lack = MissingQuota | OverCapacity
+"""Quota that is missing."""
+
+
+class Wait(Value, frozen=True):
+    """Others give back enough when they end."""
+
+    flavor: str
+    resource: str
+    missing: int
+    holders: tuple[Holder, ...]
+
+
+class WaitForProtection(Value, frozen=True):
+    """Workloads could be preempted, but are protected until then, in seconds since the epoch."""
+
+    workloads: tuple[str, ...]
+    until: float
+
+
+class UseFlavor(Value, frozen=True):
+    """A flavor has room, and only this keeps the pods from it."""
+
+    flavor: str
+    obstacle: Unsuitable
+
+
+class Shrink(Value, frozen=True):
+    """Fewer pods fit: by how many fewer, and how many that leaves."""
+
+    pod_set: str
+    fewer: int
+    left: int
+
+
+class AllowPreemption(Value, frozen=True):
+    """A preemption policy of the queue would let it preempt, workloads of this priority at most."""
+
+    cluster_queue: str
+    field: Literal["withinClusterQueue", "reclaimWithinCohort"]
+    policy: str
+    victims: tuple[str, ...]
+    priority: int
+
+
+class RaiseLimit(Value, frozen=True):
+    """A ClusterQueue or Cohort may borrow more: by how much."""
+
+    owner: str
+    flavor: str
+    resource: str
+    by: int
+
+
+class RaiseQuota(Value, frozen=True):
+    """A ClusterQueue has more nominal quota: by how much."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    by: int
+
+
+class Cover(Value, frozen=True):
+    """A ClusterQueue has quota for a resource at all."""
+
+    cluster_queue: str
+    resource: str
+
+
+ChangeOfRules = AllowPreemption | RaiseLimit | RaiseQuota | Cover
+Remedy = Wait | WaitForProtection | UseFlavor | Shrink | ChangeOfRules
+
+
+def nearest(refusal: Refusal) -> Obstacle | None:
+    """Return the constraint that was nearest to being met; None if no obstacle is known.
+
+    Of each flavor its worst obstacle counts, and the flavor whose worst is the least.
+    """
+    flavors = (tuple(each) for each in _by_flavor(refusal.pod_sets).values())
+    return min((max(each, key=_distance) for each in flavors), key=_distance, default=None)
+
+
+def _by_flavor(pod_sets: tuple[PodSetRefusal, ...]) -> dict[str, list[Obstacle]]:
+    found: dict[str, list[Obstacle]] = {}
+    for pod_set in pod_sets:
+        for obstacle in pod_set.obstacles:
+            found.setdefault(_flavor(obstacle), []).append(obstacle)
+    return found
+
+
+def _flavor(obstacle: Obstacle) -> str:
+    if isinstance(obstacle, MissingQuota | OverCapacity):
+        return obstacle.flavor
+    return obstacle.name if isinstance(obstacle, Unsuitable) else ""
+
+
+def _distance(obstacle: Obstacle) -> tuple[int, float]:
+    """Tell how far an obstacle is from being overcome: its kind, and what part is missing."""
+    match obstacle:
+        case Held():
+            return 0, 0.0
+        case MissingQuota():
+            return 1, obstacle.missing / max(1, obstacle.requested)
+        case OverCapacity():
+            needed = obstacle.assumed + obstacle.requested
+            return 2, 1 - obstacle.capacity / max(1, needed)
+        case _:
+            return 3, 0.0
+
+
+def nearest_lacks(refusal: Refusal) -> list[Lack]:
+    """Return what is missing of the flavor that is nearest for each pod set."""
+    found: dict[tuple[str, str], Lack] = {}
+    for pod_set in refusal.pod_sets:
+        flavors = _by_flavor((pod_set,)).values()
+        for each in min(flavors, key=lambda o: max(map(_distance, o)), default=[]):
+            if isinstance(each, MissingQuota | OverCapacity):
+                found[each.flavor, each.resource] = each
+    return list(found.values())
+
+
+def remedy_text(remedy: Remedy) -> str:
+    """Say in a sentence what would help."""
+    match remedy:
+        case Wait():
+            held = ", ".join(
+                f"{h.workload} ({format_amount(remedy.resource, h.amount)})" for h in remedy.holders
+            )
+            missing = f"{format_amount(remedy.resource, remedy.missing)} {remedy.resource}"
+            return f"wait until {held} end: {missing} of flavor {remedy.flavor} will be enough"
+        case WaitForProtection():
+            until = datetime.fromtimestamp(remedy.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            protected = ", ".join(remedy.workloads)
+            return f"wait until {until}: {protected} could be preempted, but are protected"
+        case UseFlavor():
+            return f"use flavor {remedy.flavor}, which has room: {obstacle_text(remedy.obstacle)}"
+        case Shrink():
+            return f"run {remedy.fewer} pods fewer of pod set {remedy.pod_set}: {remedy.left} fit"
+        case _:
+            return _rule_text(remedy)
+
+
+def _rule_text(remedy: ChangeOfRules) -> str:
+    match remedy:
+        case AllowPreemption():
+            victims = ", ".join(remedy.victims)
+            return (
+                f"set preemption.{remedy.field} of ClusterQueue {remedy.cluster_queue} to"
+                f" {remedy.policy}: it would preempt {victims}, up to priority {remedy.priority}"
+            )
+        case RaiseLimit():
+            by = format_amount(remedy.resource, remedy.by)
+            return (
+                f"raise the borrowingLimit of {remedy.owner} for {remedy.resource} of flavor"
+                f" {remedy.flavor} by {by}"
+            )
+        case RaiseQuota():
+            by = format_amount(remedy.resource, remedy.by)
+            return (
+                f"raise the nominalQuota of ClusterQueue {remedy.cluster_queue} for"
+                f" {remedy.resource} of flavor {remedy.flavor} by {by}"
+            )
+        case Cover():
+            return f"give ClusterQueue {remedy.cluster_queue} quota for {remedy.resource}"

@@ -1,0 +1,220 @@
+"""What would help who waits: every remedy is true, and the cheapest comes first."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.plan import Admit, Requeue
+from policyd.alloc.queue import PreemptionPolicy, Protection
+from policyd.alloc.reasons import MissingQuota, OverCapacity, Unsuitable
+from policyd.node_rules import Taint
+from policyd.status.remedies import (
+    AllowPreemption,
+    RaiseLimit,
+    RaiseQuota,
+    Shrink,
+    WaitForProtection,
+    nearest,
+    remedy_text,
+)
+from policyd.status.what_helps import remedies
+from tests.alloc.builders import group, pod_set, queue, quota, state, workload
+from tests.alloc.test_preemption import running
+
+
+def told(of, key="w"):
+    """The remedies for a workload after one cycle, as sentences."""
+    return [remedy_text(remedy) for remedy in found(of, key)]
+
+
+def found(of, key="w"):
+    action = refused(of, key)
+    return remedies(of, action.workload, action.refusal)
+
+
+def refused(of, key="w"):
+    plan = plan_cycle(of)
+    of.commit(plan)
+    return next(a for a in plan.actions if a.workload.key == key and isinstance(a, Requeue))
+
+
+MINE = PreemptionPolicy(within_cluster_queue="LowerPriority")
+TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
+
+
+@pytest.mark.parametrize(
+    ("things", "expected"),
+    [
+        pytest.param(
+            (queue("q", gpu=4), running("a", "q", gpu=3), workload("w", "q", gpu=2)),
+            [
+                "wait until a (3) end: 1 gpu of flavor default will be enough",
+                "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
+            ],
+            id="wait-for-who-holds-it",
+        ),
+        pytest.param(
+            (queue("q", gpu=4), workload("w", "q", gpu=6)),
+            ["raise the nominalQuota of ClusterQueue q for gpu of flavor default by 2"],
+            id="no-waiting-for-more-than-there-is",
+        ),
+        pytest.param(
+            (queue("q", gpu=3), workload("w", "q", count=4, gpu=1)),
+            [
+                "run 1 pods fewer of pod set main: 3 fit",
+                "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
+            ],
+            id="fewer-pods",
+        ),
+        pytest.param(
+            (
+                queue("q", gpu=4),
+                running("a", "q", gpu=3),
+                workload("w", "q", gpu=2, priority=5),
+            ),
+            [
+                "wait until a (3) end: 1 gpu of flavor default will be enough",
+                "set preemption.withinClusterQueue of ClusterQueue q to LowerPriority: it would"
+                " preempt a, up to priority 0",
+                "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
+            ],
+            id="a-policy-that-lets-it-preempt",
+        ),
+        pytest.param(
+            (queue("q", "x", gpu=quota(1, 1)), queue("l", "x", gpu=9), workload("w", "q", gpu=5)),
+            ["raise the borrowingLimit of q for gpu of flavor default by 3"],
+            id="its-borrowing-limit",
+        ),
+        pytest.param(
+            (queue("q", gpu=4), workload("w", "q", pod_set(fpga=1))),
+            ["give ClusterQueue q quota for fpga"],
+            id="a-resource-nobody-has",
+        ),
+    ],
+)
+def test_what_would_help_is_told_the_cheapest_first(things, expected):
+    assert told(state(*things)) == expected
+
+
+def test_a_flavor_with_room_that_something_keeps_the_pods_from():
+    of = state(
+        queue("q", groups=(group(tainted={"gpu": 4}, default={"gpu": 1}),)),
+        workload("w", "q", gpu=3),
+    )
+    of.put_flavor(TAINTED)
+
+    assert told(of)[0] == (
+        "use flavor tainted, which has room: untolerated taint {k v NoSchedule <nil>} in flavor"
+        " tainted"
+    )
+
+
+def test_candidates_that_are_protected_are_named_with_the_time():
+    of = state(
+        queue("q", gpu=4, preemption=MINE, protection=Protection(preemption=600)),
+        running("a", "q", gpu=4, at=100),
+        workload("w", "q", gpu=2, priority=5),
+    )
+    of.now = 200.0
+
+    (protected,) = [r for r in found(of) if isinstance(r, WaitForProtection)]
+
+    assert (protected.workloads, protected.until) == (("a",), 700.0)
+    assert remedy_text(protected) == (
+        "wait until 1970-01-01T00:11:40Z: a could be preempted, but are protected"
+    )
+
+
+def test_nothing_is_told_of_protection_once_it_is_over():
+    of = state(
+        queue("q", gpu=4, protection=Protection(preemption=60)),
+        running("a", "q", gpu=4, at=100),
+        workload("w", "q", gpu=2, priority=5),
+    )
+    of.now = 200.0
+
+    assert not any(isinstance(each, WaitForProtection) for each in found(of))
+
+
+def test_the_nearest_constraint_is_of_the_flavor_that_lacks_least():
+    of = state(
+        queue("q", groups=(group(one={"gpu": 1}, two={"gpu": 4}, tainted={"gpu": 9}),)),
+        running("a", "q", gpu=2, flavor="two"),
+        workload("w", "q", gpu=3),
+        flavors=("one", "two"),
+    )
+    of.put_flavor(TAINTED)
+
+    missing = nearest(refused(of).refusal)
+
+    assert isinstance(missing, MissingQuota)
+    assert (missing.flavor, missing.missing, missing.available) == ("two", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        pytest.param({"gpu": 9}, OverCapacity, id="more-than-there-is"),
+        pytest.param({"fpga": 1}, Unsuitable, id="of-what-there-is-none"),
+    ],
+)
+def test_the_nearest_constraint_is_typed(asked, kind):
+    of = state(queue("q", gpu=4), workload("w", "q", pod_set(**asked)))
+
+    assert isinstance(nearest(refused(of).refusal), kind)
+
+
+amounts = st.integers(0, 5)
+
+
+@given(st.data())
+def test_what_is_told_helps(data):
+    """Whoever follows a remedy of rules or of size sees the workload admitted, or preempting."""
+    draw = data.draw
+    limit = draw(st.none() | amounts)
+    specs = [
+        queue("q", "x", gpu=quota(draw(amounts), limit)),
+        queue("o", "x", gpu=draw(amounts)),
+    ]
+    held = [
+        running(f"h{n}", draw(st.sampled_from("qo")), gpu=draw(st.integers(1, 3)))
+        for n in range(draw(st.integers(0, 4)))
+    ]
+    priority, count = draw(st.integers(0, 1)), draw(st.integers(1, 4))
+    wants = workload("w", "q", count=count, gpu=1, priority=priority)
+    of = state(*specs, *held, wants)
+    plan = plan_cycle(of)
+    if any(isinstance(action, Admit) for action in plan.actions):
+        return
+    of.commit(plan)
+
+    for remedy in remedies(of, wants, plan.actions[-1].refusal):
+        changed = follow(remedy, specs[0], wants)
+        if changed is not None:
+            again = state(*specs[1:], *held, *changed)
+            assert any(not isinstance(a, Requeue) for a in plan_cycle(again).actions), remedy
+
+
+def follow(remedy, spec, wants):
+    """The queue and the workload as somebody has them who follows a remedy; None if nobody can."""
+    replace = msgspec.structs.replace
+    given = spec.groups[0].flavors[0].quotas["gpu"]
+    match remedy:
+        case Shrink():
+            return spec, replace(wants, pod_sets=(replace(wants.pod_sets[0], count=remedy.left),))
+        case AllowPreemption():
+            word = {
+                "withinClusterQueue": "within_cluster_queue",
+                "reclaimWithinCohort": "reclaim_within_cohort",
+            }[remedy.field]
+            return replace(spec, preemption=PreemptionPolicy(**{word: remedy.policy})), wants
+        case RaiseLimit():
+            raised = quota(given.nominal, given.borrowing_limit + remedy.by)
+            return queue("q", "x", gpu=raised), wants
+        case RaiseQuota():
+            raised = quota(given.nominal + remedy.by, given.borrowing_limit)
+            return queue("q", "x", gpu=raised), wants
+    return None
