@@ -2,47 +2,28 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import click
-import msgspec
-import yaml
 
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
-from policyd.alloc.queue import CohortSpec, QueueSpec
-from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
-from policyd.api import kueue
-from policyd.api.configuration import decode_configuration
-from policyd.api.configuration.left_out import gates_in_vain
-from policyd.api.meta import Json
-from policyd.cel import CelError
-from policyd.cel.lib.time import parse_duration
-from policyd.cli.files import content
+from policyd.cli.maps import Maps
 from policyd.cli.report import count
-from policyd.controller.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
-from policyd.controller.queue_settings import queue_settings
-from policyd.controller.workload_values import Circumstances, workload_value
+from policyd.cli.scenarios import (
+    scenario_arrivals,
+    scenario_nodes,
+    scenario_objects,
+    scenario_state,
+    seconds_of,
+    warn_of_gates,
+)
 from policyd.errors import PolicydError
-from policyd.local.kubelet import RUN_FOR
-from policyd.simulate.scenario import Arrival, Simulation, Step
+from policyd.simulate.scenario import Simulation, Step
 from policyd.status.queues import queue_status
 from policyd.status.words import message_of
-
-ARRIVES_AFTER = "policyd.io/arrives-after"
-"""When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""
-
-LOSES_POD_AFTER = "policyd.io/loses-pod-after"
-"""How long a workload runs, the first time, until one of its pods is lost; it then hangs."""
-
-T = TypeVar("T")
-
-
-class ScenarioError(PolicydError):
-    """A scenario cannot be read."""
 
 
 class _Options(TypedDict):
@@ -51,6 +32,7 @@ class _Options(TypedDict):
     file: Path
     output: Literal["table", "json"]
     until: str
+    draw: bool
 
 
 @click.command("simulate")
@@ -64,12 +46,13 @@ class _Options(TypedDict):
     help="A line for each decision, or all cycles as JSON.",
 )
 @click.option("--until", default="", metavar="DURATION", help="When to stop, such as 8h.")
+@click.option("--map", "draw", is_flag=True, help="Draw the nodes whenever somebody comes or goes.")
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
-    FILE has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues and Workloads, and perhaps a
-    Configuration, as a cluster would. A Workload says in annotations when it comes
-    (`policyd.io/arrives-after: 10m`) and how long it runs (`policyd.io/run-for: 2h`).
+    FILE has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues and Workloads, and perhaps
+    Topologies, Nodes and a Configuration, as a cluster would. A Workload says in annotations when
+    it comes (`policyd.io/arrives-after: 10m`) and how long it runs (`policyd.io/run-for: 2h`).
 
     \b
     Examples:
@@ -86,128 +69,25 @@ def command(**options: Unpack[_Options]) -> None:
 
 
 def _simulate(**options: Unpack[_Options]) -> None:
-    objects = list(_objects(options["file"]))
-    _warn(objects)
-    until = _seconds(options["until"]) if options["until"] else float("inf")
-    simulation = Simulation(_state(objects), list(_arrivals(objects)))
+    objects = list(scenario_objects(options["file"]))
+    warn_of_gates(objects)
+    until = seconds_of(options["until"]) if options["until"] else float("inf")
+    simulation = Simulation(scenario_state(objects), list(scenario_arrivals(objects)))
     steps = simulation.steps(until=until)
     if options["output"] == "json":
         click.echo(json.dumps([_as_json(step) for step in steps], indent=2))
         return
-    for line in _table(steps):
+    maps = Maps(simulation.state, list(scenario_nodes(objects))) if options["draw"] else None
+    for line in _table(steps, maps):
         click.echo(line)
     for line in _left(simulation.state):
         click.echo(line, err=True)
 
 
-# What is in the file.
-
-
-def _objects(file: Path) -> Iterator[dict[str, Json]]:
-    try:
-        documents = list(yaml.safe_load_all(content(file)))
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{file} is not YAML: {error}") from error
-    for document in documents:
-        if document is None:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise ScenarioError(f"{file} has something in it that is no Kubernetes object")
-        yield document
-
-
-def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> Iterator[T]:
-    for each in objects:
-        if each["kind"] == kind:
-            name = (each.get("metadata") or {}).get("name", "")
-            try:
-                yield msgspec.convert(each, into)
-            except msgspec.ValidationError as error:
-                raise ScenarioError(f"{kind} `{name}`: {error}") from error
-
-
-def _state(objects: list[dict[str, Json]]) -> State:
-    state = State(_settings(objects))
-    flavors: list[FlavorSpec] = [
-        flavor_spec(each) for each in _read(objects, kueue.ResourceFlavor, "ResourceFlavor")
-    ]
-    cohorts: list[CohortSpec] = [
-        cohort_spec(each) for each in _read(objects, kueue.Cohort, "Cohort")
-    ]
-    checks = {
-        each.metadata.name: each for each in _read(objects, kueue.AdmissionCheck, "AdmissionCheck")
-    }
-    queues: list[QueueSpec] = [
-        queue_spec(each, checks) for each in _read(objects, kueue.ClusterQueue, "ClusterQueue")
-    ]
-    if not queues:
-        raise ScenarioError("the scenario has no ClusterQueue", hint="see `policyd simulate -h`")
-    for flavor in flavors:
-        state.put_flavor(flavor)
-    for cohort in cohorts:
-        state.put_cohort(cohort)
-    for queue in queues:
-        state.put_queue(queue)
-    for each in _read(objects, kueue.LocalQueue, "LocalQueue"):
-        state.local_weights[each.metadata.key] = weight_of(each.spec.fair_sharing)
-    return state
-
-
-def _settings(objects: Iterable[Mapping[str, Json]]) -> Settings:
-    for each in objects:
-        if each["kind"] == "Configuration":
-            return queue_settings(decode_configuration(each))
-    return DEFAULTS
-
-
-def _warn(objects: Iterable[Mapping[str, Json]]) -> None:
-    """Say which feature gates a Configuration sets in vain."""
-    for each in objects:
-        if each["kind"] == "Configuration":
-            for sentence in gates_in_vain("", decode_configuration(each).feature_gates):
-                click.secho(f"warning: {sentence}", fg="yellow", err=True)
-
-
-def _arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
-    local_queues = {
-        each.metadata.key: each.spec.cluster_queue
-        for each in _read(objects, kueue.LocalQueue, "LocalQueue")
-    }
-    circumstances = Circumstances(now=0.0, settings=_settings(objects))
-    for workload in _read(objects, kueue.Workload, "Workload"):
-        metadata = workload.metadata
-        key = f"{metadata.namespace}/{workload.spec.queue_name}"
-        if key not in local_queues:
-            known = ", ".join(sorted(local_queues)) or "none"
-            raise ScenarioError(
-                f"Workload `{metadata.key}` names LocalQueue `{key}`, which is not there",
-                hint=f"known: {known}",
-            )
-        value = workload_value(workload, circumstances, cluster_queue=local_queues[key])
-        stamped = msgspec.structs.replace(value, uid=value.uid or value.key)
-        said = metadata.annotations
-        run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
-        yield Arrival(
-            workload=stamped,
-            at=_seconds(said.get(ARRIVES_AFTER, "0s")),
-            run_seconds=None if run_for is None else _seconds(run_for),
-            loses_pod_seconds=None if loses is None else _seconds(loses),
-        )
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text).nanoseconds / 1e9
-    except CelError as error:
-        raise ScenarioError(f"`{text}` is no duration", hint="such as 90s or 1h30m") from error
-
-
-# What is shown.
-
-
-def _table(steps: Iterable[Step]) -> Iterator[str]:
+def _table(steps: Iterable[Step], maps: Maps | None = None) -> Iterator[str]:
     """Yield a line for each decision; that somebody waits, only when the reason is new."""
     told: dict[str, str] = {}
+    yield from maps.changed() if maps is not None else ()
     yield f"{'TIME':>10}  {'CYCLE':>5}  {'WORKLOAD':<24}  DECISION"
     for step in steps:
         for key in step.ended:
@@ -217,6 +97,7 @@ def _table(steps: Iterable[Step]) -> Iterator[str]:
             if told.get(key) != decision or not isinstance(action, Requeue):
                 yield f"{_clock(step.at):>10}  {step.number:>5}  {key:<24}  {decision}"
             told[key] = decision
+        yield from maps.changed() if maps is not None else ()
 
 
 def _decision(action: Action) -> str:

@@ -1,0 +1,39 @@
+"""Maps of a scenario's topologies, drawn when somebody comes or goes."""
+
+from collections.abc import Iterator
+
+from policyd.alloc.state import State
+from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement
+from policyd.simulate.topology_map import TopologyMap, scarce_resource
+
+
+class Maps:
+    """The maps of all topologies of a state; those of flavors with the same levels are one."""
+
+    def __init__(self, state: State, nodes: list[NodeSpec]) -> None:
+        self._state = state
+        self._nodes = nodes
+        resource = scarce_resource(nodes)
+        self._maps = {
+            flavor.levels: TopologyMap(flavor.levels, nodes, resource=resource)
+            for flavor in state.flavors.values()
+            if flavor.levels
+        }
+        self._drawn: dict[str, tuple[Placement, ...]] | None = None
+
+    def changed(self) -> Iterator[str]:
+        """Yield the lines of all maps, if somebody is elsewhere than when they were drawn last."""
+        held = dict(self._state.ground.nodes.held)
+        if held == self._drawn:
+            return
+        self._drawn = held
+        others = self._state.ground.nodes.taken
+        for levels, each in self._maps.items():
+            mine = {key: _of(levels, placements) for key, placements in held.items()}
+            yield from each.draw({key: found for key, found in mine.items() if found}, others)
+
+
+def _of(levels: tuple[str, ...], placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
+    """Return those of the placements that a map of these levels shows."""
+    shown = (HOSTNAME,) if levels[-1] == HOSTNAME else levels
+    return tuple(each for each in placements if each.assignment.levels == shown)

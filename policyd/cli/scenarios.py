@@ -1,0 +1,158 @@
+"""What a file of a simulation says: the queues, the nodes, and who comes when."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+import yaml
+
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import CohortSpec, QueueSpec
+from policyd.alloc.settings import DEFAULTS, Settings
+from policyd.alloc.state import State
+from policyd.alloc.topology.values import NodeSpec
+from policyd.api import kueue
+from policyd.api.configuration import decode_configuration
+from policyd.api.configuration.left_out import gates_in_vain
+from policyd.api.meta import Json
+from policyd.api.nodes import Node
+from policyd.cel import CelError
+from policyd.cel.lib.time import parse_duration
+from policyd.cli.files import content
+from policyd.controller.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
+from policyd.controller.queue_settings import queue_settings
+from policyd.controller.topology_values import node_spec, put_pod
+from policyd.controller.workload_values import Circumstances, workload_value
+from policyd.errors import PolicydError
+from policyd.jobs.pods import Pod
+from policyd.local.kubelet import RUN_FOR
+from policyd.simulate.scenario import Arrival
+
+ARRIVES_AFTER = "policyd.io/arrives-after"
+"""When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""
+
+LOSES_POD_AFTER = "policyd.io/loses-pod-after"
+"""How long a workload runs, the first time, until one of its pods is lost; it then hangs."""
+
+T = TypeVar("T")
+
+
+class ScenarioError(PolicydError):
+    """A scenario cannot be read."""
+
+
+def scenario_objects(file: Path) -> Iterator[dict[str, Json]]:
+    """Yield the objects of a file."""
+    try:
+        documents = list(yaml.safe_load_all(content(file)))
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"{file} is not YAML: {error}") from error
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise ScenarioError(f"{file} has something in it that is no Kubernetes object")
+        yield document
+
+
+def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> Iterator[T]:
+    for each in objects:
+        if each["kind"] == kind:
+            name = (each.get("metadata") or {}).get("name", "")
+            try:
+                yield msgspec.convert(each, into)
+            except msgspec.ValidationError as error:
+                raise ScenarioError(f"{kind} `{name}`: {error}") from error
+
+
+def scenario_state(objects: list[dict[str, Json]]) -> State:
+    """Return the queues, the flavors and the nodes, before anybody comes."""
+    state = State(_settings(objects))
+    topologies = {t.metadata.name: t for t in _read(objects, kueue.Topology, "Topology")}
+    flavors: list[FlavorSpec] = [
+        flavor_spec(each, topologies.get(each.spec.topology_name))
+        for each in _read(objects, kueue.ResourceFlavor, "ResourceFlavor")
+    ]
+    cohorts: list[CohortSpec] = [
+        cohort_spec(each) for each in _read(objects, kueue.Cohort, "Cohort")
+    ]
+    checks = {
+        each.metadata.name: each for each in _read(objects, kueue.AdmissionCheck, "AdmissionCheck")
+    }
+    queues: list[QueueSpec] = [
+        queue_spec(each, checks) for each in _read(objects, kueue.ClusterQueue, "ClusterQueue")
+    ]
+    if not queues:
+        raise ScenarioError("the scenario has no ClusterQueue", hint="see `policyd simulate -h`")
+    for flavor in flavors:
+        state.put_flavor(flavor)
+    for node in scenario_nodes(objects):
+        state.ground.nodes.put(node)
+    for pod in _read(objects, Pod, "Pod"):
+        put_pod(state.ground.nodes, pod)
+    for cohort in cohorts:
+        state.put_cohort(cohort)
+    for queue in queues:
+        state.put_queue(queue)
+    for each in _read(objects, kueue.LocalQueue, "LocalQueue"):
+        state.local_weights[each.metadata.key] = weight_of(each.spec.fair_sharing)
+    return state
+
+
+def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[NodeSpec]:
+    """Yield the nodes."""
+    for node in _read(objects, Node, "Node"):
+        yield node_spec(node)
+
+
+def _settings(objects: Iterable[Mapping[str, Json]]) -> Settings:
+    for each in objects:
+        if each["kind"] == "Configuration":
+            return queue_settings(decode_configuration(each))
+    return DEFAULTS
+
+
+def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
+    """Say which feature gates a Configuration sets in vain."""
+    for each in objects:
+        if each["kind"] == "Configuration":
+            for sentence in gates_in_vain("", decode_configuration(each).feature_gates):
+                click.secho(f"warning: {sentence}", fg="yellow", err=True)
+
+
+def scenario_arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
+    """Yield the workloads, with when they come and how long they run."""
+    local_queues = {
+        each.metadata.key: each.spec.cluster_queue
+        for each in _read(objects, kueue.LocalQueue, "LocalQueue")
+    }
+    circumstances = Circumstances(now=0.0, settings=_settings(objects))
+    for workload in _read(objects, kueue.Workload, "Workload"):
+        metadata = workload.metadata
+        key = f"{metadata.namespace}/{workload.spec.queue_name}"
+        if key not in local_queues:
+            known = ", ".join(sorted(local_queues)) or "none"
+            raise ScenarioError(
+                f"Workload `{metadata.key}` names LocalQueue `{key}`, which is not there",
+                hint=f"known: {known}",
+            )
+        value = workload_value(workload, circumstances, cluster_queue=local_queues[key])
+        stamped = msgspec.structs.replace(value, uid=value.uid or value.key)
+        said = metadata.annotations
+        run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
+        yield Arrival(
+            workload=stamped,
+            at=seconds_of(said.get(ARRIVES_AFTER, "0s")),
+            run_seconds=None if run_for is None else seconds_of(run_for),
+            loses_pod_seconds=None if loses is None else seconds_of(loses),
+        )
+
+
+def seconds_of(text: str) -> float:
+    """Read a duration."""
+    try:
+        return parse_duration(text).nanoseconds / 1e9
+    except CelError as error:
+        raise ScenarioError(f"`{text}` is no duration", hint="such as 90s or 1h30m") from error

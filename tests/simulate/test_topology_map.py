@@ -1,0 +1,75 @@
+"""Pictures of a topology in text."""
+
+import pytest
+
+from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyAssignment
+from policyd.simulate.topology_map import TopologyMap, scarce_resource
+
+GPU = "nvidia.com/gpu"
+LEVELS = ("example.com/block", "example.com/topology-rack", HOSTNAME)
+
+
+def node(name, rack="r1", block="b1", **amounts):
+    labels = dict(zip(LEVELS, (block, rack, name), strict=True))
+    return NodeSpec(name=name, labels=labels, allocatable={GPU: 4, **amounts})
+
+
+def held(levels, gpus=1, **domains):
+    at = tuple((tuple(name.split("_")), count) for name, count in domains.items())
+    assignment = TopologyAssignment(levels=levels, domains=at)
+    return (Placement(flavor="f", assignment=assignment, requests={GPU: gpus}),)
+
+
+def test_every_job_has_a_letter_and_keeps_it():
+    nodes = [node("n1"), node("n2"), node("n3", "r2"), node("n4", "r1", "b2")]
+    drawn = TopologyMap(LEVELS, nodes, resource=GPU)
+    ring, sweep = held((HOSTNAME,), 2, n1=1, n3=2), held((HOSTNAME,), n1=1)
+
+    assert list(drawn.draw({"a/ring": ring, "a/sweep": sweep}, {"n4": {GPU: 3}})) == [
+        "block b1",
+        "  rack r1     n1 AAB.   n2 ....",
+        "  rack r2     n3 AAAA",
+        "block b2",
+        "  rack r1     n4 ###.",
+        "A a/ring: 3 pods",
+        "B a/sweep: 1 pod",
+    ]
+    assert list(drawn.draw({"a/sweep": sweep}))[1] == "  rack r1     n1 B...   n2 ...."
+
+
+def test_domains_above_nodes_are_drawn_as_one():
+    levels = LEVELS[:2]
+    drawn = TopologyMap(levels, [node("n1"), node("n2"), node("n3", "r2")], resource=GPU)
+
+    assert next(drawn.draw({"a/ring": held(levels, 2, b1_r1=3)})) == (
+        "block b1      r1 AAAAAA..   r2 ...."
+    )
+
+
+def test_big_nodes_are_drawn_smaller_and_many_on_several_lines():
+    nodes = [node(f"n{number:02}", **{GPU: 64}) for number in range(8)]
+    lines = list(TopologyMap(LEVELS, nodes, resource=GPU).draw({}))
+
+    assert lines[1].count(".") == 16 * 3
+    assert len(lines) == 1 + 3
+    assert max(map(len, lines)) <= 96
+
+
+def test_nodes_without_a_place_are_left_out():
+    stray = NodeSpec(name="stray", allocatable={GPU: 4})
+
+    assert list(TopologyMap(LEVELS, [stray], resource=GPU).draw({})) == []
+
+
+@pytest.mark.parametrize(
+    ("amounts", "expected"),
+    [
+        pytest.param([{"cpu": 4}], "cpu", id="no-devices"),
+        pytest.param([{GPU: 1}, {GPU: 1, "a.com/x": 1}], GPU, id="what-most-have"),
+        pytest.param([{GPU: 0, "cpu": 1}], "cpu", id="none-of-it"),
+    ],
+)
+def test_nodes_are_drawn_by_what_is_scarce(amounts, expected):
+    nodes = [NodeSpec(name=str(number), allocatable=a) for number, a in enumerate(amounts)]
+
+    assert scarce_resource(nodes) == expected
