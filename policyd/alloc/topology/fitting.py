@@ -110,6 +110,13 @@ def take(
     return shares
 
 
+def is_whole(room: Room, shares: Iterable[Share]) -> bool:
+    """Tell whether nothing is missing of what was to be placed."""
+    whole = [(share.pods, share.leaders) for share in shares]
+    goal = room.goal
+    return (sum([n for n, _ in whole]), sum([n for _, n in whole])) == (goal.count, goal.leaders)
+
+
 def in_order(room: Room, domains: Iterable[int]) -> list[int]:
     """Return domains of one level in the order of their values."""
     return sorted(domains, key=room.tree.rank.__getitem__)

@@ -7,7 +7,7 @@ from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.assignments import assignment_of, merged
 from policyd.alloc.topology.balanced import balance
 from policyd.alloc.topology.elastic import Kept, kept_places
-from policyd.alloc.topology.fitting import Fit, Share, Short, choose, distribute
+from policyd.alloc.topology.fitting import Fit, Share, Short, choose, distribute, is_whole
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.refusal import NoRoom, Refusal, Unusable
@@ -209,16 +209,15 @@ class _Search:
     def _shares(self, survey: Survey) -> list[Share] | NoRoom:
         room, goal = survey.room, survey.room.goal
         if self._gates.tas_balanced_placement and goal.mode == "Preferred":
-            balanced = balance(room)
-            if balanced is not None:
-                fit, even = balanced
-                return distribute(even, fit, balanced=True)
+            even = balance(room)
+            shares = [] if even is None else distribute(even[1], even[0], balanced=True)
+            if shares and is_whole(room, shares):
+                return shares
         found = choose(room)
         if isinstance(found, Short):
             return survey.no_room(found.level, found.fitting)
         shares = distribute(room, found)
-        placed = sum([share.pods for share in shares])
-        return shares if placed == goal.count else survey.no_room(found.level, 0)
+        return shares if is_whole(room, shares) else survey.no_room(found.level, 0)
 
     def _note(self, group: Group, found: Assignments) -> None:
         for member in group.members:

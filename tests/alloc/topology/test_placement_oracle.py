@@ -3,6 +3,7 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import HOSTNAME, SliceLayer, TopologyAssignment
 from tests.alloc.topology.builders import FLAVOR, cluster, node, request
@@ -75,13 +76,13 @@ def _grouped(asked, slices, group):
     )  # fmt: skip
 
 
-def ask(question):
+def ask(question, gates=DEFAULTS.gates):
     """Return the places of workers and leader by path, None for what is not placed; and all."""
     levels, nodes, asked, leader = question
     there = cluster(*nodes, levels=levels)
     pod_sets = [asked] if leader is None else [asked, leader]
-    may = fits(there, {FLAVOR: pod_sets})
-    found = place(there, {FLAVOR: pod_sets})
+    may = fits(there, {FLAVOR: pod_sets}, gates=gates)
+    found = place(there, {FLAVOR: pod_sets}, gates=gates)
     assert may == all(isinstance(outcome, TopologyAssignment) for outcome in found.values())
     ways = Exhaustive(nodes, levels, lambda node: node.allocatable, asked, leader)
     paths = {host_of(node): tuple(node.labels[level] for level in levels) for node in nodes}
@@ -104,19 +105,35 @@ def expected_level(ways, level, mode):
 @given(questions())
 @RATE
 def test_it_is_placed_exactly_where_the_level_asked_for_has_a_placement(question):
-    levels, _, asked, leader = question
+    levels, _, asked, _ = question
     level = levels.index(asked.level)
 
     workers, led, ways = ask(question)
 
     at = expected_level(ways, level, asked.mode)
     assert (workers is None) == (at is None)
-    if workers is None:
-        return
+    if workers is not None:
+        assert_sound(question, workers, led, ways)
+        assert at < 0 or len({path[: at + 1] for path in (*workers, *led)}) == 1
+
+
+@given(questions())
+@RATE
+def test_balanced_placements_are_sound_and_leave_nobody_out(question):
+    asked = question[2]
+
+    workers, led, ways = ask(question, Gates(tas_balanced_placement=True))
+
+    assert (workers is None) == (ask(question)[0] is None)
+    if workers is not None:
+        assert_sound(question, workers, led, ways)
+    assert asked.mode == "Preferred" or workers == ask(question)[0]
+
+
+def assert_sound(question, workers, led, ways):
+    levels, _, asked, leader = question
     assert sum(workers.values()) == asked.count
     assert sum(led.values()) == (leader is not None)
-    if at >= 0:
-        assert len({path[: at + 1] for path in (*workers, *led)}) == 1
     for depth in range(1, len(levels) + 1):
         for path, known in ways.domains[depth - 1].items():
             there = [
