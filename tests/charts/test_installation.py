@@ -4,6 +4,7 @@ import base64
 import json
 import socket
 import ssl
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -147,15 +148,19 @@ def limited(whole):
 
 @pytest.mark.parametrize("account", [WEBHOOKS, CONTROLLER])
 def test_every_right_is_needed_and_none_is_lacking(whole, deeds, limited, reported, account):
-    given = rights.given(whole.control_plane, account)
-    used = rights.used(whole.folder, account)
-    # It takes the API server half a minute to learn of a new kind that owns something.
-    refused = rights.used(whole.folder, account, allowed=False) - used
-    unused = given - used
+    given, seldom = rights.given(whole.control_plane, account), set(SELDOM[account])
 
-    assert refused == set()
-    assert unused - set(SELDOM[account]) == set()
-    assert set(SELDOM[account]) <= given
+    # It takes the API server half a minute to learn of a new kind that owns something, and a moment
+    # to learn of new roles: what was refused then is tried again.
+    def unused():
+        return given - rights.used(whole.folder, account) - seldom
+
+    with suppress(AssertionError):
+        eventually(lambda: not unused(), within=60)
+    assert unused() == set()
+    refused = rights.used(whole.folder, account, allowed=False)
+    assert refused - rights.used(whole.folder, account) - given == set()
+    assert seldom <= given
 
 
 SELDOM = {
@@ -190,6 +195,8 @@ def reported(whole):
     """Scans have written reports and taken one away, and the door has counted into another."""
     api = whole.api
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet"}})
+    params = {"name": "time", "namespace": "quiet"}  # what another policy asks for
+    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": params})
     note_everything(api, "noted")
     eventually(lambda: report(api, "default"), within=60, what="the service is reported")
     for number in range(2):
