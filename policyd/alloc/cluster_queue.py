@@ -33,6 +33,11 @@ class Holding:
     assumed: bool = field(kw_only=True)
     preempted: bool = False
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it is being stopped, or is to be by an earlier plan."""
+        return self.preempted or self.workload.evicted
+
 
 class Victim(NamedTuple):
     """Who is to be preempted, by what it holds, and by which right."""

@@ -48,15 +48,15 @@ def claim_of(state: State, entry: Entry) -> Move:
 def _movable(state: State, entry: Entry) -> Iterator[Holding]:
     for node in descendants(entry.options.node.root):
         queue = state.opted.get(node.name) if node.queue else None
-        if queue is None or queue.options is None or not queue.options.spec.opt_ins.moves:
+        options = None if queue is None else queue.options
+        if queue is None or options is None or options.topologies or not options.spec.opt_ins.moves:
             continue
-        protection = queue.options.spec.protection
-        until = state.now - max(protection.preemption, protection.reclaim)
+        until = state.now - max(options.spec.protection.preemption, options.spec.protection.reclaim)
         for holding in queue.holdings.values():
             who = holding.workload
-            stopping = holding.assumed or holding.preempted or who.evicted or not who.pod_sets
+            known = who.pod_sets and not (holding.assumed or holding.stopping)
             ran = who.reserved_at is not None and who.reserved_at <= until
-            if ran and not stopping and who.priority <= entry.ticket.workload.priority:
+            if known and ran and who.priority <= entry.ticket.workload.priority:
                 yield holding
 
 

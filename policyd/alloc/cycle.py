@@ -160,7 +160,7 @@ class _Cycle:
     def _consolidate(self, entry: Entry, reserved: Reservations) -> bool:
         """Move others out of the way of a workload that does not fit, if its queue wants that."""
         wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not _FIT
-        if not wants or self._victims or reserved.of(entry) is not None:
+        if not wants or self._victims or entry.options.topologies or reserved.of(entry):
             return False
         found = consolidate(self._state, entry)
         if found is None:
@@ -317,7 +317,7 @@ class _Cycle:
     def _preemptions(self, entry: Entry) -> Iterator[Preempt]:
         for target in entry.targets:
             holding = target.holding
-            if holding.preempted or target.workload.evicted:
+            if holding.stopping:
                 continue
             queue = self._tree.hierarchy.queues[holding.admission.cluster_queue]
             yield Preempt(

@@ -6,9 +6,11 @@ hold or want something, what one does not want among the others.
 """
 
 from collections.abc import Mapping
+from math import inf
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import ClusterQueue
+from policyd.alloc.queue import quotas_of
 
 
 def local_shares(queue: ClusterQueue, weights: Mapping[str, float]) -> dict[str, float]:
@@ -19,28 +21,22 @@ def local_shares(queue: ClusterQueue, weights: Mapping[str, float]) -> dict[str,
         weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
     """
     assert queue.spec is not None, "only what has a specification has an order"
-    total = total_of(*({r: q.nominal for r, q in f.quotas.items()} for g in queue.spec.groups
-                       for f in g.flavors))  # fmt: skip
     held: dict[str, dict[str, int]] = {}
     for each in queue.holdings.values():
         name = each.workload.local_queue
         held[name] = total_of(held.get(name, {}), each.admission.totals())
-    if queue.spec.opt_ins.order == "DominantShare":
-        return {
-            name: max((_ratio(n, total.get(r, 0)) for r, n in used.items()), default=0.0)
-            / (weights.get(name, 1.0) or 1e-9)
-            for name, used in held.items()
-        }
-    asked = dict(held)
-    for ticket in queue.pending:
-        name = ticket.workload.local_queue
-        wanted = (pod_set.totals() for pod_set in ticket.workload.pod_sets)
-        asked[name] = total_of(asked.get(name, {}), *wanted)
+    asked, by_deserts = dict(held), queue.spec.opt_ins.order == "Proportion"
+    for ticket in queue.pending if by_deserts else ():
+        name, pod_sets = ticket.workload.local_queue, ticket.workload.pod_sets
+        asked[name] = total_of(asked.get(name, {}), *(pod_set.totals() for pod_set in pod_sets))
     shares = dict.fromkeys(asked, 0.0)
-    for resource, amount in total.items():
+    quotas = quotas_of(queue.spec.groups).items()
+    for resource, total in total_of(*({r: quota.nominal} for (_, r), quota in quotas)).items():
         wanting = {name: each[resource] for name, each in asked.items() if each.get(resource)}
-        for name, due in deserved(amount, wanting, weights).items():
-            shares[name] = max(shares[name], _ratio(held.get(name, {}).get(resource, 0), due))
+        due = {name: total * weights.get(name, 1.0) for name in wanting}
+        for name, part in (deserved(total, wanting, weights) if by_deserts else due).items():
+            has = held.get(name, {}).get(resource, 0)
+            shares[name] = max(shares[name], has / part if part else inf if has else 0.0)
     return shares
 
 
@@ -58,7 +54,3 @@ def deserved(
             due[name] = float(wanting.pop(name))
             left -= due[name]
     return due
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else float(part > 0)

@@ -104,7 +104,7 @@ class Search:
                 yield Candidate(candidate_rank(holding, own=own), holding, node)
 
     def _protects(self, protection: Protection, holding: Holding, *, own: bool) -> bool:
-        if self.claim.heedless or holding.workload.evicted or holding.preempted:
+        if self.claim.heedless or holding.stopping:
             return False
         return self.protected_until(protection, holding, own=own) > self.state.now
 
@@ -198,8 +198,7 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
     """
     workload = holding.workload
     since = _JUST_NOW if workload.reserved_at is None else workload.reserved_at
-    stays = not (workload.evicted or holding.preempted)
-    return stays, own, workload.priority, -since, workload.uid
+    return not holding.stopping, own, workload.priority, -since, workload.uid
 
 
 def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list[Candidate]:

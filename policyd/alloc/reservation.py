@@ -59,17 +59,13 @@ class Reservation:
         start = None if self.start == inf else self.start
         return Held(workload=self.name, start=start, own=own)
 
-    def binds(self, entry: Entry) -> bool:
-        """Tell whether it concerns a nominated workload at all."""
-        if entry.ticket.workload.key in self.claims:
-            return False
-        if entry.options.node is self.node:
-            return entry.ticket.rank > self.rank
-        return not self.rank or bool(entry.assignment.level)
-
     def delayed_by(self, entry: Entry, state: State) -> bool:
-        """Tell whether it could start later if a nominated workload got its assignment now."""
-        tree, wanted, runs = state.tree, entry.assignment.charges, entry.ticket.workload.run_seconds
+        """Tell whether a nominated workload is bound by it, and could make it start later."""
+        own, who = entry.options.node is self.node, entry.ticket.workload
+        passes = entry.ticket.rank < self.rank if own else self.rank and not entry.assignment.level
+        if passes or who.key in self.claims:
+            return False
+        tree, wanted, runs = state.tree, entry.assignment.charges, who.run_seconds
         claimed = total_of(*self.claims.values())
         if self.start == inf:
             taken = {tree.names[cell] for cell, amount in claimed.items() if amount}
@@ -91,7 +87,6 @@ class Reservations:
     def __init__(self, state: State) -> None:
         """Reserve for those that are moved, and for the first of queues that has waited long."""
         self._state = state
-        self._by_root: dict[Node, Reservation] = {}
         first: dict[Node, tuple[Ticket, QueueOptions]] = {}
         for queue in state.opted.values():
             ticket, options = queue.pending.first(), queue.options
@@ -101,10 +96,8 @@ class Reservations:
             due = ticket.workload.queued_at + (inf if after is None else after)
             if due <= state.now and (root not in first or ticket.rank < first[root][0].rank):
                 first[root] = ticket, options
-        for root, each in first.items():
-            found = _reserve(state, *each)
-            if found is not None:
-                self._by_root[root] = found
+        found = {root: _reserve(state, *each) for root, each in first.items()}
+        self._by_root = {root: each for root, each in found.items() if each is not None}
         self.hold(state.moving.values())
 
     @property
@@ -119,7 +112,7 @@ class Reservations:
     def refusal(self, entry: Entry) -> Refusal | None:
         """Return why somebody who fits must not start now; None if it may."""
         found = self.of(entry)
-        if found is None or not found.binds(entry) or not found.delayed_by(entry, self._state):
+        if found is None or not found.delayed_by(entry, self._state):
             return None
         held = found.held(own=False)
         return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, held))
@@ -129,10 +122,8 @@ class Reservations:
         found = self.of(entry)
         if found is None or found.name != entry.ticket.workload.key:
             return refusal
-        explain = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
-        return Refusal(
-            refusal.reason, cause=refusal.cause, explain=explain, pending=refusal.pending
-        )
+        told = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
+        return Refusal(refusal.reason, cause=refusal.cause, explain=told, pending=refusal.pending)
 
     def note(self, entry: Entry) -> None:
         """Take notice that a workload was given its assignment, or that it is kept for it."""
@@ -152,8 +143,11 @@ class Reservations:
                 found = self._by_root.get(node.root)
                 if found is None or found.rank:
                     found = self._by_root[node.root] = Reservation(node, (), self._state.now)
-                usage = move.admission.usage().items()
-                found.claims[move.key] = {node.cells[names]: amount for names, amount in usage}
+                found.claims[move.key] = {
+                    node.cells[names]: amount
+                    for names, amount in move.admission.usage().items()
+                    if names in node.cells
+                }
 
 
 def _obstacles(
@@ -166,13 +160,15 @@ def _obstacles(
 
 def _reserve(state: State, ticket: Ticket, options: QueueOptions) -> Reservation | None:
     """Reserve the earliest time; None if there is none, whoever ends."""
-    tree, requests, when = state.tree, ticket.requests(options), itemgetter(0)
-    ends = sorted(_ends(state, options.node.root), key=when)
+    tree, now, when = state.tree, state.now, itemgetter(0)
+    queues = (state.queues[n.name] for n in descendants(options.node.root) if n.queue)
+    held = (holding for queue in queues for holding in queue.holdings.values())
+    ends = sorted(((max(now, end_of(each, now)), each.charges) for each in held), key=when)
     with tree.trial():
-        for end, group in groupby([(state.now, {}), *ends], key=when):
+        for end, group in groupby([(now, {}), *ends], key=when):
             for _, given_back in group:
                 tree.release(given_back)
-            assignment = options.search.assign(requests)
+            assignment = options.search.assign(ticket.requests(options))
             if assignment.mode is Mode.FIT:
                 found = Reservation(options.node, ticket.rank, end)
                 found.claims[ticket.workload.key], found.ends = assignment.charges, ends
@@ -180,16 +176,9 @@ def _reserve(state: State, ticket: Ticket, options: QueueOptions) -> Reservation
     return None
 
 
-def _ends(state: State, root: Node) -> Iterable[End]:
-    for node in descendants(root):
-        for holding in state.queues[node.name].holdings.values() if node.queue else ():
-            yield max(state.now, end_of(holding, state.now)), holding.charges
-
-
 def end_of(holding: Holding, now: float) -> float:
     """Return when somebody ends at the latest; infinite if it does not say how long it runs."""
-    workload = holding.workload
-    if workload.evicted or holding.preempted:
+    if holding.stopping:
         return now
-    since = now if workload.reserved_at is None else workload.reserved_at
-    return inf if workload.run_seconds is None else since + workload.run_seconds
+    since, runs = holding.workload.reserved_at, holding.workload.run_seconds
+    return inf if runs is None else (now if since is None else since) + runs

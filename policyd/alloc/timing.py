@@ -14,14 +14,13 @@ def stale_gangs(state: State) -> list[Evict]:
 def next_due(state: State) -> float | None:
     """Return when another cycle may decide otherwise, though nothing changes; None if it will not.
 
-    In seconds since the epoch, later than the state's `now`: when a gang gets stale, or the first
-    of a queue has waited long enough for a reservation.
+    In seconds since the epoch, later than the state's `now`.
     """
     moments = [due for due, _ in _short_gangs(state)]
     for queue in state.opted.values():
-        ticket, spec = queue.pending.first(), queue.spec
-        if ticket is not None and spec is not None and spec.opt_ins.reserve_seconds is not None:
-            moments.append(ticket.workload.queued_at + spec.opt_ins.reserve_seconds)
+        ticket, wants = queue.pending.first(), queue.spec and queue.spec.opt_ins
+        if ticket is not None and wants and wants.reserve_seconds is not None:
+            moments.append(ticket.workload.queued_at + wants.reserve_seconds)
     return min((moment for moment in moments if moment > state.now), default=None)
 
 
@@ -29,7 +28,6 @@ def _short_gangs(state: State) -> Iterator[tuple[float, Evict]]:
     for queue in state.opted.values():
         grace = None if queue.spec is None else queue.spec.opt_ins.stale_seconds
         for holding in queue.holdings.values() if grace is not None else ():
-            workload = holding.workload
-            since = None if workload.evicted or holding.preempted else workload.short_since
-            if since is not None and grace is not None:
-                yield since + grace, Evict(workload=workload, reason="StaleGang", since=since)
+            who, since = holding.workload, holding.workload.short_since
+            if since is not None and grace is not None and not holding.stopping:
+                yield since + grace, Evict(workload=who, reason="StaleGang", since=since)
