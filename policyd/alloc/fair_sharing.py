@@ -56,18 +56,17 @@ def share_of(tree: QuotaTree, node: Node) -> Share:
     parent = node.parent
     if parent is None:
         return Share({}, weight=node.weight)
-    usage, subtree = tree.usage, tree.subtree
-    borrowed = {
-        names: usage[cell] - subtree[cell]
-        for names, cell in node.cells.items()
-        if usage[cell] > subtree[cell] and (subtree[cell] or _has_quota(node, names))
-    }
+    usage = tree.usage
+    borrowed: dict[FlavorResource, int] = {}
+    totals: dict[str, int] = {}
+    for names, cell, quota in tree.shared.get(node) or _shared(tree, node):
+        amount = usage[cell] - quota
+        if amount > 0:
+            borrowed[names] = amount
+            totals[names[1]] = totals.get(names[1], 0) + amount
     if not borrowed:
         return Share(borrowed, weight=node.weight)
-    totals: dict[str, int] = {}
-    for (_, resource), amount in borrowed.items():
-        totals[resource] = totals.get(resource, 0) + amount
-    lendable = _lendable(tree, parent)
+    lendable = tree.lendable.get(parent) or _lendable(tree, parent)
     ratio, dominant = 0.0, ""
     for resource, total in totals.items():
         most = lendable.get(resource, 0)
@@ -75,6 +74,16 @@ def share_of(tree: QuotaTree, node: Node) -> Share:
         if found > ratio or (found == ratio > 0 and resource < dominant):
             ratio, dominant = found, resource
     return Share(borrowed, ratio, dominant, node.weight)
+
+
+def _shared(tree: QuotaTree, node: Node) -> tuple[tuple[FlavorResource, int, int], ...]:
+    """Return the flavors and resources that a node has quota of, with its cells and quotas."""
+    found = tree.shared[node] = tuple(
+        (names, cell, tree.subtree[cell])
+        for names, cell in node.cells.items()
+        if tree.subtree[cell] or _has_quota(node, names)
+    )
+    return found
 
 
 def _has_quota(node: Node, names: FlavorResource) -> bool:
@@ -89,14 +98,12 @@ def _lendable(tree: QuotaTree, cohort: Node) -> Mapping[str, int]:
 
     A flavor that is only elsewhere in the tree counts too, by what the next cohort above has of it.
     """
-    known = tree.lendable.get(cohort)
-    if known is None:
-        known = tree.lendable[cohort] = {}
-        for names in cohort.root.cells:
-            node = cohort
-            while names not in node.cells and node.parent is not None:
-                node = node.parent
-            known[names[1]] = add(known.get(names[1], 0), tree.potential[node.cells[names]])
+    known = tree.lendable[cohort] = {}
+    for names in cohort.root.cells:
+        node = cohort
+        while names not in node.cells and node.parent is not None:
+            node = node.parent
+        known[names[1]] = add(known.get(names[1], 0), tree.potential[node.cells[names]])
     return known
 
 

@@ -7,7 +7,10 @@ from typing import Any
 from policyd.alloc.hierarchy import Node
 
 Key = tuple[Any, ...]
-"""How good a child is in its cohort; the lowest is the best."""
+"""How good a child is in its cohort; the lowest is the best. Equals have as many parts."""
+
+_Rung = tuple[Any, ...]
+"""The key, what tells equals apart, and the child: flat, since it is compared often."""
 
 
 class Ladder:
@@ -26,7 +29,7 @@ class Ladder:
                 at or below it; None takes it out for good.
         """
         self._key = key
-        self._heaps: dict[Node, list[tuple[Key, bool, str, Node]]] = {}
+        self._heaps: dict[Node, list[_Rung]] = {}
         below: dict[Node, dict[Node, None]] = {}
         depths: dict[Node, int] = {}
         for queue in queues:
@@ -51,19 +54,19 @@ class Ladder:
 
     def changed(self, queue: Node) -> None:
         """Take notice that the keys changed of the queue found last, and of all above it."""
-        child = queue
-        for cohort in above(queue):
+        child, cohort = queue, queue.parent
+        while cohort is not None:
             heap, rung = self._heaps[cohort], self._rung(child)
             if rung is None:
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, rung)
-            child = cohort
+            child, cohort = cohort, cohort.parent
 
-    def _rung(self, child: Node) -> tuple[Key, bool, str, Node] | None:
-        best = self.best(child)
+    def _rung(self, child: Node) -> _Rung | None:
+        best = child if child.queue else self.best(child)
         key = None if best is None else self._key(child, best)
-        return None if key is None else (key, child.queue, child.name, child)
+        return None if key is None else (*key, child.queue, child.name, child)
 
 
 def above(node: Node) -> Iterator[Node]:

@@ -171,12 +171,16 @@ class Order:
         return self._last
 
     def _key(self, child: Node, best: Node) -> Key | None:
+        waiting = self._waiting[best]
+        if not waiting:
+            return None
         share = self._fair.shares.of(child)
-        if not self._waiting[best] or not (share.borrowed or self._fair.holds(child)):
+        if not (share.borrowed or self._fair.holds(child)):
             return None
         weightless, value = share.rank
-        tie = self._waiting[child][0].rank if child.queue else ()
-        return not weightless, -value, child.queue, tie
+        if child.queue:
+            return not weightless, -value, True, *waiting[0].rank
+        return not weightless, -value, False
 
 
 def by_queue(candidates: Iterable[Candidate]) -> _Waiting:

@@ -45,7 +45,8 @@ class QuotaTree:
         potential: What could be used if nothing were.
         usage: What is used: of queues directly, of cohorts by what their children overflow.
         lendable: What others worked out of the quotas: for nodes, what could be lent to those below
-            of each resource. Emptied when quotas change.
+            of each resource. Emptied when quotas change, as the next.
+        shared: Of which flavors and resources a node has quota, with its cells and quotas.
     """
 
     def __init__(self) -> None:
@@ -62,6 +63,7 @@ class QuotaTree:
         self.potential: list[int] = []
         self.usage: list[int] = []
         self.lendable: dict[Node, dict[str, int]] = {}
+        self.shared: dict[Node, tuple[tuple[FlavorResource, int, int], ...]] = {}
         self._unused: list[int] = []
         self._log: dict[int, int] | None = None
         self._version = 0
@@ -210,6 +212,7 @@ class QuotaTree:
             return
         assert self._log is None, "the tree does not change during a trial"
         self.lendable.clear()
+        self.shared.clear()
         for top in hierarchy.take_changed_roots():
             self._recompute(top)
         for node in hierarchy.dropped:
