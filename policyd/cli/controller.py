@@ -15,10 +15,12 @@ from policyd.cli.scanning import scan_what_exists
 from policyd.config import environment
 from policyd.controller.health import serve_health
 from policyd.controller.run import Controller, ControllerSettings, Health
+from policyd.controller.scanning import ScanSettings
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.telemetry import configure_logging
+from webhooks.registration import EXEMPT_NAMESPACES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Options:
     health_port: int | None
     reports: bool
     policies: tuple[str, ...]
+    scan_seconds: float
+    scan_rate: float
 
 
 @click.command("controller")
@@ -64,6 +68,20 @@ class Options:
     multiple=True,
     metavar="PATH",
     help="Policies to scan with, beside those of the API server; may be repeated.",
+)
+@click.option(
+    "--scan-seconds",
+    type=click.FloatRange(min=1),
+    default=900.0,
+    show_default=True,
+    help="From one scan to the next.",
+)
+@click.option(
+    "--scan-rate",
+    type=click.FloatRange(min=1),
+    default=200.0,
+    show_default=True,
+    help="Objects that are scanned within a second, at most.",
 )
 @click.option(
     "--log-format", type=click.Choice(["json", "lines"]), default="json", show_default=True
@@ -103,7 +121,11 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
                 scans = scan_what_exists(
                     client,
                     policies=options.policies,
-                    namespace=settings.namespace,
+                    settings=ScanSettings(
+                        every_seconds=options.scan_seconds,
+                        objects_per_second=options.scan_rate,
+                        exempt=frozenset({*EXEMPT_NAMESPACES, settings.namespace}),
+                    ),
                     leading=controller.leading,
                     registry=health.metrics.registry,
                 )

@@ -10,7 +10,6 @@ from policyd.config import Settings
 from policyd.controller.reports import Reports
 from policyd.controller.scanning import ScanMetrics, Scanner, ScanSettings
 from policyd.kube.client import Client
-from webhooks.registration import EXEMPT_NAMESPACES
 from webhooks.shared import Door
 from webhooks.sources import read_policies
 
@@ -19,7 +18,7 @@ async def scan_what_exists(
     client: Client,
     *,
     policies: tuple[str, ...],
-    namespace: str,
+    settings: ScanSettings,
     leading: Callable[[], bool],
     registry: CollectorRegistry,
 ) -> NoReturn:
@@ -28,7 +27,7 @@ async def scan_what_exists(
     Args:
         client: The API server.
         policies: Files and folders of policies, beside those of the API server.
-        namespace: Our own, which is left out.
+        settings: How scans go.
         leading: Tells whether this process may write.
         registry: Where scans are counted.
     """
@@ -45,7 +44,7 @@ async def scan_what_exists(
             policies=lambda: known.in_force,
             leading=leading,
             metrics=ScanMetrics(registry),
-            settings=ScanSettings(exempt=frozenset({*EXEMPT_NAMESPACES, namespace})),
+            settings=settings,
         )
         scanner.changed = door.policies_changed
         group.create_task(scanner.run())

@@ -148,6 +148,7 @@ class CompiledPolicy:
         templates: Whether expressions see a pod template as if it were a pod.
         applies: Tells what its rules cannot say about the requests it concerns.
         exceptions: What is lifted from it.
+        background: Whether it may be asked of what exists already.
     """
 
     policy: Policy
@@ -171,6 +172,7 @@ class CompiledPolicy:
     templates: bool = False
     applies: Callable[[Facts], bool] | None = None
     exceptions: tuple[CompiledException, ...] = ()
+    background: bool = True
 
     @property
     def id(self) -> str:

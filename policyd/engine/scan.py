@@ -76,7 +76,8 @@ class Scan:
         self._by_operation: dict[Operation, list[CompiledPolicy]] = {"CREATE": [], "UPDATE": []}
         left_out: list[CompiledPolicy] = []
         for policy in known:
-            operation = _operation(policy) if policy.validations else None
+            wanted = policy.validations and policy.background
+            operation = _operation(policy) if wanted else None
             if operation is not None:
                 asks = asks_for_a_user(policy)
                 (left_out if asks else self._by_operation[operation]).append(policy)

@@ -2,6 +2,9 @@
 
 import pytest
 
+from policyd.engine.load import load_policies
+from policyd.engine.offline import namespace_lookup
+from policyd.engine.policy_set import PolicySet
 from policyd.engine.report import (
     APIS,
     FORGOTTEN_SECONDS,
@@ -298,3 +301,49 @@ def test_a_job_and_a_pod_are_both_looked_at():
     found_of_jobs = look(demand("true"), job(), "jobs")
 
     assert found_of_jobs == {("team-a", "p", "", "pass", ""): 1}
+
+
+VALIDATING_POLICY = """
+apiVersion: policies.kyverno.io/v1
+kind: ValidatingPolicy
+metadata: {name: p}
+spec:
+  %s
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations: [{expression: "false"}]
+"""
+
+CLUSTER_POLICY = """
+apiVersion: kyverno.io/v1
+kind: ClusterPolicy
+metadata: {name: p}
+spec:
+  %s
+  rules:
+  - name: r
+    match: {any: [{resources: {kinds: [Pod]}}]}
+    validate: {cel: {expressions: [{expression: "false", message: not so}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "switched", "scanned_"),
+    [
+        pytest.param(VALIDATING_POLICY, "", True, id="validating"),
+        pytest.param(
+            VALIDATING_POLICY,
+            "evaluation: {background: {enabled: false}}",
+            False,
+            id="validating-off",
+        ),
+        pytest.param(CLUSTER_POLICY, "", True, id="cluster"),
+        pytest.param(CLUSTER_POLICY, "background: false", False, id="cluster-off"),
+    ],
+)
+def test_kyverno_s_policies_say_whether_they_are_for_what_exists(text, switched, scanned_):
+    loaded = load_policies(text % switched, "p.yaml")
+    lookup = namespace_lookup((), {})
+
+    assert bool(Scan(PolicySet(loaded.policies, namespaces=lookup)).policies) == scanned_

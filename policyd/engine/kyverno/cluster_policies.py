@@ -110,6 +110,7 @@ def _rule(
         namespace=policy.metadata.namespace if policy.kind == "Policy" else "",
         templates=bool(extended),
         applies=_predicate(rule, templates=bool(extended)),
+        background=policy.spec.background,
         bindings=(CompiledBinding(param_ref=spec.param_ref, actions=(spec.enforcement,)),),
     )
 

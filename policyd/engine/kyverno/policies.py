@@ -62,9 +62,16 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
         compiled,
         namespace=(read.metadata.namespace or "default") if namespaced else "",
         templates=_extended(read.spec),
+        background=_scanned(read.spec.evaluation),
         bindings=(CompiledBinding(actions=getattr(read.spec, "validation_actions", ("Deny",))),),
     )
     return [made], findings
+
+
+def _scanned(evaluation: Evaluation) -> bool:
+    """Tell whether a policy is for what exists, too, as it is unless it says otherwise."""
+    background = evaluation.background
+    return not isinstance(background, dict) or background.get("enabled") is not False
 
 
 def _spec(spec: Any) -> PolicySpec:  # noqa: ANN401 - of either kind
