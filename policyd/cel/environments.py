@@ -199,5 +199,7 @@ class UnknownEnvironmentError(PolicydError):
 
     def __init__(self, name: str, part: str, known: Iterable[str]) -> None:
         known = tuple(known)
-        hint = did_you_mean(part, known) or f"there are {', '.join(known)}"
+        # A number is not misspelt; what is like it is no help.
+        near = None if part[:1].isdigit() else did_you_mean(part, known)
+        hint = near or f"there are {', '.join(known)}"
         super().__init__(f"there is no environment `{name}`", hint=hint)
