@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import click
+import msgspec
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import State
@@ -23,6 +24,8 @@ from policyd.cli.scenarios import (
 from policyd.errors import PolicydError
 from policyd.simulate.scenario import Simulation, Step
 from policyd.status.queues import queue_status
+from policyd.status.remedies import nearest, remedy_text
+from policyd.status.what_helps import cheapest, remedies
 from policyd.status.words import message_of
 
 
@@ -33,6 +36,7 @@ class _Options(TypedDict):
     output: Literal["table", "json"]
     until: str
     draw: bool
+    explain: bool
 
 
 @click.command("simulate")
@@ -47,6 +51,7 @@ class _Options(TypedDict):
 )
 @click.option("--until", default="", metavar="DURATION", help="When to stop, such as 8h.")
 @click.option("--map", "draw", is_flag=True, help="Draw the nodes whenever somebody comes or goes.")
+@click.option("--explain", is_flag=True, help="Say what would help those who wait.")
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
@@ -54,9 +59,12 @@ def command(**options: Unpack[_Options]) -> None:
     Topologies, Nodes and a Configuration, as a cluster would. A Workload says in annotations when
     it comes (`policyd.io/arrives-after: 10m`) and how long it runs (`policyd.io/run-for: 2h`).
 
+    What would help who waits is tried: to wait for others, fewer pods, another flavor, a policy or
+    limit of its queue, more quota. The cheapest is told, as JSON all of them.
+
     \b
     Examples:
-      policyd simulate scenario.yaml
+      policyd simulate scenario.yaml --explain
       policyd simulate scenario.yaml --until 8h -o json
     """
     try:
@@ -75,17 +83,18 @@ def _simulate(**options: Unpack[_Options]) -> None:
     simulation = Simulation(scenario_state(objects), list(scenario_arrivals(objects)))
     steps = simulation.steps(until=until)
     if options["output"] == "json":
-        click.echo(json.dumps([_as_json(step) for step in steps], indent=2))
+        state = simulation.state if options["explain"] else None
+        click.echo(json.dumps([_as_json(step, state) for step in steps], indent=2))
         return
     maps = Maps(simulation.state, list(scenario_nodes(objects))) if options["draw"] else None
-    for line in _table(steps, maps):
+    for line in _table(steps, simulation.state if options["explain"] else None, maps):
         click.echo(line)
     for line in _left(simulation.state):
         click.echo(line, err=True)
 
 
-def _table(steps: Iterable[Step], maps: Maps | None = None) -> Iterator[str]:
-    """Yield a line for each decision; that somebody waits, only when the reason is new."""
+def _table(steps: Iterable[Step], state: State | None, maps: Maps | None) -> Iterator[str]:
+    """Yield a line for each decision; that somebody waits, and what helps, only if it is new."""
     told: dict[str, str] = {}
     yield from maps.changed() if maps is not None else ()
     yield f"{'TIME':>10}  {'CYCLE':>5}  {'WORKLOAD':<24}  DECISION"
@@ -96,8 +105,16 @@ def _table(steps: Iterable[Step], maps: Maps | None = None) -> Iterator[str]:
             key, decision = action.workload.key, _decision(action)
             if told.get(key) != decision or not isinstance(action, Requeue):
                 yield f"{_clock(step.at):>10}  {step.number:>5}  {key:<24}  {decision}"
+                yield from () if state is None else _help(action, state)
             told[key] = decision
         yield from maps.changed() if maps is not None else ()
+
+
+def _help(action: Action, state: State) -> Iterator[str]:
+    if isinstance(action, Requeue):
+        remedy = cheapest(state, action.workload, action.refusal)
+        if remedy is not None:
+            yield f"{'':>45}to help it: {remedy_text(remedy)}"
 
 
 def _decision(action: Action) -> str:
@@ -124,17 +141,20 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _as_json(step: Step) -> dict[str, Any]:
+def _as_json(step: Step, state: State | None) -> dict[str, Any]:
     return {
         "time": step.at,
         "cycle": step.number,
         "ended": list(step.ended),
-        "actions": [_action_json(action) for action in step.plan.actions],
+        "actions": [_action_json(action, state) for action in step.plan.actions],
     }
 
 
-def _action_json(action: Action) -> dict[str, Any]:
-    told = {"workload": action.workload.key, "clusterQueue": action.workload.cluster_queue}
+def _action_json(action: Action, state: State | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "workload": action.workload.key,
+        "clusterQueue": action.workload.cluster_queue,
+    }
     match action:
         case Admit():
             flavors = {p.name: dict(p.flavors) for p in action.admission.pod_sets}
@@ -153,11 +173,22 @@ def _action_json(action: Action) -> dict[str, Any]:
             return told | {"action": "Evict", "reason": action.reason, "since": action.since}
         case Requeue():
             refusal = action.refusal
-            return told | {
-                "action": "Requeue",
-                "reason": refusal.reason,
-                "message": message_of(refusal),
-            }
+            told |= {"reason": refusal.reason, "message": message_of(refusal)}
+            return told | {"action": "Requeue"} | _help_json(action, state)
+
+
+def _help_json(action: Requeue, state: State | None) -> dict[str, Any]:
+    if state is None:
+        return {}
+    found = remedies(state, action.workload, action.refusal)
+    return {
+        "nearest": _tagged(nearest(action.refusal)),
+        "remedies": [_tagged(each) | {"text": remedy_text(each)} for each in found],
+    }
+
+
+def _tagged(value: msgspec.Struct | None) -> dict[str, Any]:
+    return {} if value is None else {"kind": type(value).__name__, **msgspec.to_builtins(value)}
 
 
 def _left(state: State) -> Iterator[str]:

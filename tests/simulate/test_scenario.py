@@ -118,6 +118,19 @@ def test_the_command_prints_every_number_as_json(simulate):
     assert (last["time"], last["ended"]) == (60.0, ["ns/train"])
 
 
+def test_the_command_says_what_would_help(simulate):
+    large = SCENARIO.replace("count: 2", "count: 3")
+
+    table = simulate(large, "--explain").stdout
+    (step,) = json.loads(simulate(large, "--explain", "-o", "json").stdout)
+
+    assert "to help it: run 1 pods fewer of pod set main: 2 fit" in table
+    (waits,) = step["actions"]
+    assert (waits["nearest"]["kind"], waits["nearest"]["capacity"]) == ("OverCapacity", 4)
+    assert [each["kind"] for each in waits["remedies"]] == ["Shrink", "RaiseQuota"]
+    assert waits["remedies"][1]["by"] == 2
+
+
 def test_the_command_says_who_is_left(simulate):
     result = simulate(SCENARIO.replace("count: 2", "count: 3"))
 
