@@ -176,7 +176,7 @@ class _Cycle:
         if not self._fits(entry):
             self._lose(entry)
             return
-        if self._blocks and self._awaits_pods():
+        if self._blocks and entry.assignment.held is None and self._awaits_pods():
             self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
         assignment = entry.assignment

@@ -39,7 +39,7 @@ class Assigner:
     def __init__(self, case):
         self.case = case
         sharing = bool(case.input.get("enableFairSharing"))
-        self.cluster = cluster = Cluster(settings_of(case, fair_sharing=sharing))
+        self.cluster = cluster = self.opened(settings_of(case, fair_sharing=sharing))
         for kind in ("ResourceFlavor", "ClusterQueue", "Cohort"):
             cluster.put_all(case, kind)
         self.state = cluster.state
@@ -53,6 +53,9 @@ class Assigner:
                 self.use(
                     each["recv"], (each["args"]["usage"].get("Quota") or {}).get("Assigned") or {}
                 )
+
+    def opened(self, settings):
+        return Cluster(settings)
 
     def queue_name(self):
         for column in ("clusterQueue", "cq"):

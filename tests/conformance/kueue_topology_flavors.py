@@ -6,10 +6,12 @@ from policyd.alloc.nominate import Chooser
 from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
 from policyd.alloc.placing import Placer
 from policyd.alloc.reasons import Mode
+from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
 from policyd.api.kueue import Admission
 from policyd.controller.node_changes import NodeChanges
 from policyd.controller.topology_values import topology_assignment
+from tests.conformance.kueue_flavors import Assigner, mode_of
 from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of
 
 QUEUE, PLENTY = "test-clusterqueue", 1_000
@@ -196,3 +198,71 @@ def _groups(case):
         if got[pod_set] != wanted:
             return f"{pod_set}: expected {wanted}, got {got[pod_set]}"
     return ""
+
+
+class PlacingAssigner(Assigner):
+    """A queue in its tree, the nodes of its flavors, and the workload that asks."""
+
+    def opened(self, settings):
+        cluster = PlacingCluster(settings)
+        cluster.put_all(self.case, "Topology")
+        for body in self.case.objects.values():
+            if body.get("kind") == "Node":
+                cluster.put_node(body)
+        return cluster
+
+    def choose(self, scan=EVERYWHERE):
+        body = next(a["wl"]["Obj"] for _, a, _ in self.case.operations("flavorassigner.New"))
+        workload, options = self.cluster.value(body, self.queue), self.options
+        requests = options.requests(workload)
+        return Chooser(self.state, options, workload, requests, options.preempts).choose(scan)
+
+    @property
+    def options(self):
+        return self.state.queues[self.queue].options
+
+
+def run_scan(path):
+    """Choose flavors whose topologies count, and compare where the next search starts."""
+    return run_table(path, _scan)
+
+
+def _scan(case):
+    assigner = PlacingAssigner(case)
+    ((_, arguments, _),) = case.operations("flavorassigner.New")
+    found = assigner.assign(arguments)
+    workload = assigner.cluster.value(arguments["wl"]["Obj"], assigner.queue)
+    placed = Placer(assigner.state, assigner.options, workload, found).placed()
+    got = {
+        "wantMode": mode_of(placed),
+        "wantTriedFlavorIdx": placed.tried[0][0],
+        # Kueue's assigner leaves the places for which others must go to its scheduler.
+        "wantPlan": bool(placed.placements) and placed.mode is Mode.FIT,
+    }
+    wanted = {name: case.want[name] for name in got}
+    return "" if got == wanted else f"expected {wanted}, got {got}"
+
+
+def run_recomputed(path):
+    """Choose again once others took the place, of the flavors that were chosen before."""
+    return run_table(path, _recomputed)
+
+
+def _recomputed(case):
+    assigner = PlacingAssigner(case)
+    first = assigner.choose().assignment
+    for operation, arguments, _ in case.operations("schdcache.ClusterQueueSnapshot.AddUsage"):
+        del operation
+        for flavor, used in arguments["usage"]["TAS"].items():
+            assigner.state.ground.nodes.hold("other", [_taken(flavor, each) for each in used])
+    again = assigner.choose(Scan(pins=first.flavors)).assignment
+    if first.mode is not Mode.FIT or again.mode is Mode.FIT:
+        return f"modes {first.mode} and {again.mode}"
+    found, wanted = again.tried[0][0], case.want["wantRecomputedIdx"]
+    return "" if found == wanted else f"expected {wanted}, got {found}"
+
+
+def _taken(flavor, used):
+    domains = ((tuple(used["Values"]), used["Count"]),)
+    assignment = TopologyAssignment(levels=(HOSTNAME,), domains=domains)
+    return Placement(flavor=flavor, assignment=assignment, requests=used["SinglePodRequests"])

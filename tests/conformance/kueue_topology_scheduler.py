@@ -88,6 +88,46 @@ def _one_cycle(case):
     return statuses(scheduler, case) or events(scheduler, case)
 
 
+def run_second_pass(path):
+    """Place what has its quota, whoever else must wait until what is admitted runs."""
+    return run_table(path, _second_pass)
+
+
+def _second_pass(case):
+    scheduler = PlacingScheduler(settings_of(case, blocks_until_ready=True))
+    for kind in (*FIRST, "Workload"):
+        scheduler.put_all(case, kind)
+    scheduler.clock.jump(1.0)
+    scheduler.schedule()
+    wanted = said(msgspec.convert(case.data["observed"]["got"]["status"]["admission"], Admission))
+    (found,) = assignments(scheduler).values()
+    return "" if found == wanted else f"expected {wanted}, got {found}"
+
+
+def run_scans(path):
+    """Run some cycles, between which quota comes and goes and who waits is tried again."""
+    return run_table(path, _scans)
+
+
+def _scans(case):
+    scheduler = PlacingScheduler(settings_of(case, fair_sharing=True))
+    for kind in FIRST:
+        scheduler.put_all(case, kind)
+    scheduler.put_all(case, "Workload")
+    for operation, arguments, _ in case.operations():
+        if operation.endswith(".UpdateClusterQueue"):
+            scheduler.put(arguments["cq"])
+        elif operation.endswith(".schedule"):
+            for queue in scheduler.state.queues:
+                scheduler.state.wake(queue)
+            scheduler.schedule()
+    holding = scheduler.state.holding("default/pending")
+    admitted = () if holding is None else holding.admission.pod_sets
+    found = "".join(flavor for each in admitted for flavor in each.flavors.values())
+    wanted = case.want["wantPendingFlavor"]
+    return "" if found == wanted else f"expected {wanted}, got {found}"
+
+
 def assignments(scheduler):
     """Return who holds what, and where."""
     held = {

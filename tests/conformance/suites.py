@@ -70,10 +70,10 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-config", "pkg-config__TestWaitForPodsReady*", "kueue_config:run_waiting"),
     Adapter("kueue-core", "*assigner__TestAssignment_Requires*", "kueue_cycle:run_borrowing"),
     Adapter("kueue-core", "*assigner__TestAssignment_Total*", "kueue_cycle:run_slices"),
-    Adapter("kueue-core", "*assigner__TestFlavorScan*", "kueue_cycle:run_placed"),
-    Adapter("kueue-core", "*assigner__TestRecompute*", "kueue_cycle:run_placed"),
-    Adapter("kueue-core", "pkg-scheduler__TestScheduleForPreserve*", "kueue_cycle:run_placed"),
-    Adapter("kueue-core", "pkg-scheduler__TestSecondPassSkips*", "kueue_cycle:run_placed"),
+    Adapter("kueue-core", "*assigner__TestFlavorScan*", "kueue_topology_flavors:run_scan"),
+    Adapter("kueue-core", "*assigner__TestRecompute*", "kueue_topology_flavors:run_recomputed"),
+    Adapter("kueue-core", "pkg-scheduler__TestScheduleForPreserve*", "kueue_topology_scheduler:run_scans"),
+    Adapter("kueue-core", "pkg-scheduler__TestSecondPassSkips*", "kueue_topology_scheduler:run_second_pass"),
     Adapter("kueue-core", "pkg-scheduler__TestEntryOrdering", "kueue_cycle:run_order"),
     Adapter("kueue-core", "pkg-scheduler__TestLastAssignment*", "kueue_cycle:run_outdated"),
     Adapter("kueue-core", "pkg-scheduler__TestLastScheduling*", "kueue_cycle:run_progress"),
@@ -127,7 +127,11 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         "kueue-controllers", "*__TestAdmittedNotReadyWorkload", "kueue_workloads:run_readiness"
     ),
-    Adapter("kueue-controllers", "pkg-controller-job*__TestPodSets", "kueue_jobs:run_pod_sets"),
+    Adapter(
+        "kueue-controllers", "pkg-controller-jobs-job*__TestPodSets", "kueue_jobs:run_pod_sets"
+    ),
+    Adapter("kueue-controllers", "*-mpijob__TestPodSets", "kueue_jobs:run_pod_sets"),
+    Adapter("kueue-controllers", "*-kubeflow-jobs-*__TestPodSets", "kueue_jobs:run_pod_sets"),
     Adapter("kueue-controllers", "*__TestPriorityClass", "kueue_jobs:run_priorities"),
     Adapter("kueue-controllers", "*__TestCalcPriorityClassName", "kueue_jobs:run_priorities"),
     Adapter("kueue-controllers", "*__TestOrderedReplicaTypes", "kueue_jobs:run_roles"),
