@@ -12,10 +12,10 @@ from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.findings import Doubt
 from policyd.engine.places import expressions_of
 
-MANY: Final = 20
+MANY: Final = 10
 """Elements of a list, or entries of an object, that are nothing special."""
 
-_LONG: Final = 256
+_LONG: Final = 64
 """Letters of a text that are nothing special."""
 
 

@@ -210,13 +210,13 @@ def _gpus(container: str) -> str:
     requests, limits = (
         f"{container}.?resources.?{side}.orValue({{}})" for side in ("requests", "limits")
     )
-    unsaid = f"(j == 0 || !(n in {requests}))"  # a request goes before the limit
+    unsaid = f"j == 0 || !(n in {requests})"  # a request goes before the limit
     return f"[{requests}, {limits}].transformList(j, a, {_devices('a', unsaid)}).sum()"
 
 
 def _devices(amounts: str, condition: str = "") -> str:
     names = ", ".join(f"'{name}'" for name in sorted(GPU_RESOURCES))
     prefixed = "".join(f" || n.startsWith('{prefix}')" for prefix in GPU_PREFIXES)
-    chosen = both(condition, f"n in [{names}]{prefixed}")
+    chosen = both(f"n in [{names}]{prefixed}", condition)
     amount = "quantity(string(q)).asInteger()"
     return f"{amounts}.transformList(n, q, {chosen}, {amount}).sum()"
