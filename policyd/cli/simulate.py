@@ -57,7 +57,8 @@ def command(**options: Unpack[_Options]) -> None:
 
     FILE has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues and Workloads, and perhaps
     Topologies, Nodes and a Configuration, as a cluster would. A Workload says in annotations when
-    it comes (`policyd.io/arrives-after: 10m`) and how long it runs (`policyd.io/run-for: 2h`).
+    it comes (`policyd.io/arrives-after: 10m`), how long it runs (`policyd.io/run-for: 2h`), and
+    when it loses a pod and hangs (`policyd.io/loses-pod-after: 1h`).
 
     What would help who waits is tried: to wait for others, fewer pods, another flavor, a policy or
     limit of its queue, more quota. The cheapest is told, as JSON all of them.
