@@ -30,10 +30,12 @@ def observers(
         start(tally.run())
 
     def changed(request: AdmissionRequest, _decision: Decision) -> None:
-        shadows.offer("mutate", request)
+        if policies.shadowed:
+            shadows.offer("mutate", request)
 
     def checked(request: AdmissionRequest, decision: Decision) -> None:
-        shadows.offer("validate", request)
+        if policies.shadowed:
+            shadows.offer("validate", request)
         if tally is not None and decision.objections:
             tally.take(request, decision)
 

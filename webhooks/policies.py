@@ -74,6 +74,8 @@ class Policies:
         self._broken_objects: dict[str, int] = {}
         self._broken_bindings: dict[str, int] = {}
         self._set: PolicySet | None = None
+        self.shadowed = False
+        """Whether there are shadows, as of the last decision."""
 
     @property
     def in_force(self) -> PolicySet:
@@ -96,6 +98,7 @@ class Policies:
                 surroundings=surroundings,
             )
             self._metrics.policies.set(len(chosen))
+            self.shadowed = bool(self._set.shadows)
         return self._set
 
     @property

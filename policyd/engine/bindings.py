@@ -94,7 +94,7 @@ def bind(
         if found is None and policy.shadow_of:
             found = by_policy.get((policy.kind, policy.shadow_of))
         if found:
-            bound.append(replace(policy, bindings=tuple(_completed(b, policy) for b in found)))
+            bound.append(replace(policy, bindings=tuple(completed(b, policy) for b in found)))
         elif not needs_binding(policy):
             bound.append(policy)
     return bound
@@ -110,8 +110,8 @@ def _excepted(policy: CompiledPolicy, exceptions: tuple[CompiledException, ...])
     return replace(policy, exceptions=(*policy.exceptions, *own), uses=uses)
 
 
-def _completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBinding:
-    """Fill in from the policy what a binding of policyd's own leaves open."""
+def completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBinding:
+    """Fill in from the policy what a binding of policyd's own kind leaves open."""
     if binding.actions:
         return binding
     own = policy.bindings[0]

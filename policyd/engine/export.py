@@ -14,6 +14,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import PolicySpec
+from policyd.engine.bindings import completed, needs_binding
 from policyd.engine.compile import compile_policy
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.documents import Document
@@ -51,6 +52,7 @@ _EXPORTED: Final = frozenset(
         "enforcement",
         "failure_policy",
         "priority",
+        "requires_binding",
     }
 )
 """The fields of a policy that have a counterpart; `priority` has none, and is warned about."""
@@ -81,8 +83,9 @@ def export_policy(
         version: The version of the API server's kinds.
         checked: Whether to compile what comes out, as the API server will.
     """
-    problems = list(_without_counterpart(policy.policy.spec))
-    objects = list(_objects(policy, bindings or policy.bindings, problems))
+    problems = [*_without_counterpart(policy.policy.spec), *_of_bindings(policy, bindings)]
+    whole = [completed(binding, policy) for binding in bindings]
+    objects = list(_objects(policy, whole or policy.bindings, problems))
     made = [{"apiVersion": f"{GROUP}/{version}", **obj} for obj in objects]
     if not problems and checked:
         problems = list(unreadable(made))
@@ -125,6 +128,15 @@ def _without_counterpart(spec: PolicySpec) -> Iterable[Problem]:
         default = field.default
         if field.name not in _EXPORTED and getattr(spec, field.name) not in (default, None, ()):
             yield Problem(("spec", field.encode_name), f"`{field.encode_name}` needs policyd")
+
+
+def _of_bindings(policy: CompiledPolicy, bindings: Sequence[CompiledBinding]) -> Iterable[Problem]:
+    """Say what of a policy's bindings has no counterpart, or that it does nothing without."""
+    for binding in bindings:
+        if binding.rollout:
+            yield Problem(("spec",), f"`rollout` of binding `{binding.name}` needs policyd")
+    if needs_binding(policy) and not bindings:
+        yield Problem(("spec",), "it does nothing without a PolicyBinding, and there is none here")
 
 
 def _specs(

@@ -338,3 +338,45 @@ def test_computed_affinity_joins_what_the_author_wrote_as_it_does_here(body, ann
         as_the_api_server_reads(apply_json_patch(pod, each.operations)) for each in (ours, theirs)
     ]
     assert changed[0] == changed[1]
+
+
+OWN_BINDING = """
+---
+apiVersion: policyd.io/v1alpha1
+kind: PolicyBinding
+metadata: {name: b}
+spec: {policyName: p, %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "binding", "message"),
+    [
+        pytest.param("requiresBinding: true", "enforcement: Warn", "", id="bound"),
+        pytest.param(
+            "requiresBinding: true", "", "it does nothing without a PolicyBinding", id="not-bound"
+        ),
+        pytest.param(
+            "requiresBinding: true",
+            "rollout: [{enforcement: Warn}]",
+            "`rollout` of binding `b` needs policyd",
+            id="rolled-out-by-a-binding",
+        ),
+        pytest.param("rollout: [{enforcement: Warn}]", "", "`rollout` needs policyd", id="steps"),
+        pytest.param("shadowOf: p", "", "`shadowOf` needs policyd", id="shadow"),
+    ],
+)
+def test_only_what_holds_without_policyd_is_exported(spec, binding, message):
+    text = policy(f'validations: [{{expression: "true"}}]\n{spec}')
+    _, objects, findings = exported(text + (OWN_BINDING % binding if binding else ""))
+
+    assert any(message in finding.message for finding in findings) == bool(message)
+    assert bool(objects) == (not message)
+
+
+def test_a_binding_that_leaves_the_enforcement_open_has_the_policy_s():
+    text = policy('validations: [{expression: "true"}]\nrequiresBinding: true\nenforcement: Audit')
+
+    _, [_, bound], _ = exported(text + OWN_BINDING % "matchResources: {}")
+
+    assert bound["spec"]["validationActions"] == ["Audit"]
