@@ -196,6 +196,7 @@ def test_functions_have_results(source, value):
         ("{'a': 1, 'b' + '': 2, 'b': 3}", "Failed with repeated key: b"),
         ("[1].transformMapEntry(i, v, {1.5: v})", "unsupported key type: double"),
         ("uint(-1)", "unsigned integer overflow"),
+        ("double('1e400')", "type conversion error from 'string' to 'double'"),
         ("[1].filter(x, false).min()", "min called on empty list"),
         ("dyn([true]).sum()", "no such overload: sum"),
         ("dyn([null]).max()", "no such overload: max"),

@@ -87,9 +87,11 @@ def _uint_to_int(number: UInt) -> int:
 
 
 def _string_to_double(text: str) -> float:
-    if not _DOUBLE.fullmatch(text):
+    number = float(text) if _DOUBLE.fullmatch(text) else None
+    # Digits that stand for more than a double holds are no number; the word for it is.
+    if number is None or (math.isinf(number) and not text[-1].isalpha()):
         raise CelError(f"type conversion error from 'string' to 'double': {text[:64]!r}")
-    return float(text)
+    return number
 
 
 def _int_to_double(number: int) -> float:

@@ -31,7 +31,7 @@ _TIMESTAMP = lazy_pattern(
     r"(?:\.([0-9]{1,9})[0-9]{0,20})?(Z|z|[+-][0-9]{2}:[0-9]{2})",
     re.ASCII,
 )
-_OFFSET = lazy_pattern(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
+_OFFSET = lazy_pattern(r"([+-]?)([0-9]{1,2}):([0-9]{1,2})", re.ASCII)
 _LONGEST_ZONE: Final = 64
 # What a zone takes, in elements compared: to be found, and to be converted to.
 _ZONE_WORK: Final = 500
