@@ -10,6 +10,7 @@ from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, Topolog
 from policyd.node_rules import LabelRequirement, Taint, Toleration
 from tests.alloc.topology.builders import (
     FLAVOR,
+    LEVELS,
     assignment,
     cluster,
     holding,
@@ -130,6 +131,18 @@ def test_placement(asked, expected):
 )
 def test_refusal(asked, text):
     assert only(hosts(**BIG_RACK), asked) == text
+
+
+def test_inner_slices_are_whole_on_every_node():
+    nodes = hosts(b1_r1_x1=3, b1_r1_x2=1, b1_r2_x3=2, b1_r2_x4=2)
+    asked = request(4, "Required", "block", slices=[("rack", 4), (HOSTNAME, 2)])
+
+    assert only(nodes, asked) == {"x3": 2, "x4": 2}
+    nodes.remove("x4")
+    assert only(nodes, asked) == (
+        'topology "racks" doesn\'t allow to fit; 0/1 slice(s) fit on level rack; 2/2 slice(s) fit'
+        " on level kubernetes.io/hostname"
+    )
 
 
 def test_a_refusal_names_the_best_domain_and_its_room():
@@ -319,6 +332,39 @@ class TestGroups:
         found = placed(nodes, leader, workers)
 
         assert found == {"workers": {"x2": 2, "x3": 2}, "leader": {"x3": 1}}
+
+    @pytest.mark.parametrize(
+        ("mode", "level"),
+        [
+            pytest.param("Required", "rack", id="in-one-rack"),
+            pytest.param("Preferred", HOSTNAME, id="on-several-nodes"),
+            pytest.param("Unconstrained", "", id="anywhere"),
+        ],
+    )
+    def test_the_leader_goes_where_it_takes_no_room_that_workers_need(self, mode, level):
+        nodes = cluster(
+            node("b1/r1/x1", cpu=5, gpu=9), node("b1/r1/x2", cpu=9, gpu=2), levels=LEVELS
+        )
+        leader = request(1, mode, level, pod_set="leader", cpu=2, gpu=0, **GROUP)
+        workers = request(7, mode, level, pod_set="workers", cpu=1, gpu=1, **GROUP)
+
+        assert placed(nodes, leader, workers) == {
+            "workers": {"x1": 5, "x2": 2},
+            "leader": {"x2": 1},
+        }
+
+    def test_slices_have_the_room_that_the_leader_leaves(self):
+        nodes = cluster(node("b1/r1/x1", cpu=4, gpu=9), node("b1/r1/x2", cpu=9, gpu=2))
+        slices = [("rack", 2)]
+        leader = request(1, "Required", "rack", pod_set="leader", cpu=2, gpu=0, **GROUP)
+        workers = request(
+            6, "Required", "rack", pod_set="workers", cpu=1, gpu=1, slices=slices, **GROUP
+        )
+
+        assert placed(nodes, leader, workers) == {
+            "workers": {"x1": 4, "x2": 2},
+            "leader": {"x2": 1},
+        }
 
     def test_all_of_a_group_are_refused_together(self):
         nodes = hosts(b1_r1_x1=4)
