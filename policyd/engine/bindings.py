@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import msgspec
+
 from policyd.engine.compiled import (
     MUTATING,
     OWN,
@@ -116,3 +118,9 @@ def completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBindi
         return binding
     own = policy.bindings[0]
     return replace(binding, actions=own.actions, rollout=binding.rollout or own.rollout)
+
+
+def in_force(shadow: CompiledPolicy) -> CompiledPolicy:
+    """Return a shadow as the policy that it would be in the place of the one it may replace."""
+    spec = msgspec.structs.replace(shadow.policy.spec, shadow_of="")
+    return replace(shadow, policy=msgspec.structs.replace(shadow.policy, spec=spec))

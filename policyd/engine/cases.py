@@ -24,6 +24,7 @@ from policyd.engine.load import Loaded
 from policyd.engine.offline import (
     Circumstances,
     ObjectError,
+    alone,
     namespace_lookup,
     offline_set,
     raw,
@@ -180,7 +181,7 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
     """
     labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
     policies = offline_set(
-        loaded, namespace_lookup((), labels), objects=case.params, authorize=_authorize(case)
+        alone(loaded), namespace_lookup((), labels), objects=case.params, authorize=_authorize(case)
     )
     user = case.user or User(username="someone")
     circumstances = Circumstances(

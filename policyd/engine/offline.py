@@ -1,7 +1,7 @@
 """Requests made up from objects, for policies that are tried without a cluster."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -15,6 +15,7 @@ from policyd.api.admission import (
 )
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
+from policyd.engine.bindings import in_force
 from policyd.engine.equivalents import plural_of
 from policyd.engine.load import Loaded
 from policyd.engine.match import NamespaceLookup
@@ -140,6 +141,17 @@ def offline_set(
         exceptions=loaded.exceptions,
         surroundings=surroundings,
     )
+
+
+def alone(loaded: Loaded) -> Loaded:
+    """Put shadows into force that are without the policy they may replace, so as to try them."""
+    names = {(policy.kind, policy.name) for policy in loaded.policies if not policy.shadow_of}
+    lone = [p.shadow_of and (p.kind, p.shadow_of) not in names for p in loaded.policies]
+    if not any(lone):
+        return loaded
+    pairs = zip(loaded.policies, lone, strict=True)
+    policies = tuple(in_force(policy) if is_lone else policy for policy, is_lone in pairs)
+    return replace(loaded, policies=policies)
 
 
 def _kind(obj: Json) -> GroupVersionKind:

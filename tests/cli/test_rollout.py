@@ -145,3 +145,20 @@ def test_replay_as_json_has_the_shadows(replay):
     [one] = shown["shadows"]
     assert one["request"] == "CREATE Pod b/b"
     assert one["differences"][0]["outcome"] == "denied"
+
+
+CASES = """
+cases:
+- name: another name
+  object: {apiVersion: v1, kind: Pod, metadata: {name: b}, spec: {containers: [{name: main}]}}
+  expect: {denied: [named-2]}
+"""
+
+
+def test_a_shadow_that_is_alone_is_tested_as_if_it_were_in_force(tmp_path):
+    (tmp_path / "policy.yaml").write_text(POLICY.split("---")[1])
+    (tmp_path / "cases.yaml").write_text(CASES)
+
+    result = CliRunner().invoke(main, ["test", str(tmp_path)])
+
+    assert result.exit_code == 0, result.output
