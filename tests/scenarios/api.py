@@ -27,6 +27,7 @@ PATHS = {
     "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "ResourceFlavor": "apis/kueue.x-k8s.io/v1beta2/resourceflavors",
     "Cohort": "apis/kueue.x-k8s.io/v1beta2/cohorts",
+    "Topology": "apis/kueue.x-k8s.io/v1beta2/topologies",
     "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
     "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues",
     "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads",
