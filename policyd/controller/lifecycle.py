@@ -268,10 +268,10 @@ def _under_stop_policy(workload: Workload, around: Surroundings, now: float) -> 
             return evict(workload, reason=f"{what}QueueStopped", message=message, now=now)
         if not admitted and (queue is None or queue.metadata.deletion_timestamp is not None):
             message = f"{what}Queue {name} is terminating or missing"
-            return release(workload, reason="Misconfigured", message=message, now=now)
+            return _released(workload, around, "Misconfigured", message, now)
         if not admitted and policy != "None":
             message = f"{what}Queue {name} is stopped"
-            return release(workload, reason="Suspended", message=message, now=now)
+            return _released(workload, around, "Suspended", message, now)
     return workload.status
 
 
@@ -284,17 +284,25 @@ def _unreserved(workload: Workload, around: Surroundings, now: float) -> Workloa
     """Say why a workload has no quota, where that is not for the scheduling loop to say."""
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
     found = _obstacle(workload, around)
-    detailed = around.gates.unadmitted_workloads_observability
     if found is not None:
-        reason = found[0] if detailed else "Inadmissible"
-        return release(workload, reason=reason, message=found[1], now=now)
+        return _released(workload, around, *found, now)
     if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
     if present is not None and (present.reason in _BY_SCHEDULER or present.reason == "OnHold"):
         return workload.status
+    detailed = around.gates.unadmitted_workloads_observability
     return release(
         workload, reason="PendingEvaluation", message=PENDING, now=now, detailed=detailed
     )
+
+
+def _released(
+    workload: Workload, around: Surroundings, reason: str, message: str, now: float
+) -> WorkloadStatus:
+    """Take a reservation away, or say why there is none; without detail, no reason is told."""
+    detailed = around.gates.unadmitted_workloads_observability
+    told = reason if detailed or reason == "AdmissionGated" else "Inadmissible"
+    return release(workload, reason=told, message=message, now=now, detailed=detailed)
 
 
 def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:

@@ -42,6 +42,8 @@ MESSAGE_BYTES = 32 * 1024
 """Longest message of a condition."""
 
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
+_TOLD = frozenset({"AdmissionGated", "Inadmissible"})
+"""Reasons that are told in any case."""
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang"})
 
 Status = Literal["True", "False"]
@@ -108,7 +110,7 @@ def release(
 
 def told_reason(reason: str, *, detailed: bool) -> str:
     """Return the reason of a workload that has no quota; without detail there are only two."""
-    if detailed:
+    if detailed or reason in _TOLD:
         return reason
     return "Waiting" if reason == "WaitingForPodsReady" else "Pending"
 

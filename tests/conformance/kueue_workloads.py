@@ -3,7 +3,7 @@
 from policyd.api.kueue import Workload
 from policyd.controller.keys import Key
 from policyd.controller.time_limits import ready_time_left
-from tests.conformance.kueue_objects import NOW, decode, run_table
+from tests.conformance.kueue_objects import NOW, decode, run_table, settings_of
 from tests.conformance.kueue_scene import (
     Scene,
     compared,
@@ -31,7 +31,20 @@ def run_reconciler(path):
         key = Key("Workload", metadata["namespace"], metadata["name"])
         return scene.reconcile_until(key, lambda: unlike(scene, case))
 
-    yield from run_table(path, failure)
+    yield from run_table(path, failure, rule=known_to_one_cache)
+
+
+def known_to_one_cache(case):
+    """Put aside ClusterQueues that are in one of Kueue's two caches; the product has one."""
+    queued, cached = (
+        any(True for _ in case.operations(f"{name}.AddClusterQueue"))
+        for name in ("qcache.Manager", "schdcache.Cache")
+    )
+    asked = case.want.get("wantWorkload") or {}
+    inactive = any(
+        "is inactive" in c["message"] for c in asked.get("status", {}).get("conditions", ())
+    )
+    return "a queue in one cache only" if queued and not cached and inactive else ""
 
 
 def terminating(queue):
@@ -42,6 +55,10 @@ def unlike(scene, case):
     want = case.want
     # The product writes merge patches only; server-side apply leaves what nobody owned.
     wanted = want.get("wantWorkloadUseMergePatch") or want.get("wantWorkload")
+    # What the tables want holds with the gate on; what holds without it, Kueue's test computes.
+    if not settings_of(case).gates.unadmitted_workloads_observability:
+        wanted = (case.data.get("observed") or {}).get("gotWorkload") or wanted
+        wanted = without_lost_admission(wanted)
     got = [timeless(each) for each in scene.all("Workload")]
     told = events(want.get("wantEvents"))
     after = seconds_of((want.get("wantResult") or {}).get("RequeueAfter", "0s"))
@@ -51,6 +68,14 @@ def unlike(scene, case):
         or difference(scene.notes.told, told, "events")
         or (f"looks again after {scene.wait} s, wanted {after}" if late else "")
     )
+
+
+def without_lost_admission(workload):
+    """Leave out what server-side apply leaves of an admission that is over."""
+    conditions = (workload or {}).get("status", {}).get("conditions", ())
+    over = any(c["type"] == "QuotaReserved" and c["status"] == "False" for c in conditions)
+    status = {k: v for k, v in workload["status"].items() if k != "admission"} if over else None
+    return {**workload, "status": status} if over else workload
 
 
 def timeless(workload):

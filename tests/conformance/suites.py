@@ -72,8 +72,16 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "*assigner__TestAssignment_Total*", "kueue_cycle:run_slices"),
     Adapter("kueue-core", "*assigner__TestFlavorScan*", "kueue_topology_flavors:run_scan"),
     Adapter("kueue-core", "*assigner__TestRecompute*", "kueue_topology_flavors:run_recomputed"),
-    Adapter("kueue-core", "pkg-scheduler__TestScheduleForPreserve*", "kueue_topology_scheduler:run_scans"),
-    Adapter("kueue-core", "pkg-scheduler__TestSecondPassSkips*", "kueue_topology_scheduler:run_second_pass"),
+    Adapter(
+        "kueue-core",
+        "pkg-scheduler__TestScheduleForPreserve*",
+        "kueue_topology_scheduler:run_scans",
+    ),
+    Adapter(
+        "kueue-core",
+        "pkg-scheduler__TestSecondPassSkips*",
+        "kueue_topology_scheduler:run_second_pass",
+    ),
     Adapter("kueue-core", "pkg-scheduler__TestEntryOrdering", "kueue_cycle:run_order"),
     Adapter("kueue-core", "pkg-scheduler__TestLastAssignment*", "kueue_cycle:run_outdated"),
     Adapter("kueue-core", "pkg-scheduler__TestLastScheduling*", "kueue_cycle:run_progress"),
