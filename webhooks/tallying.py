@@ -54,10 +54,18 @@ class Tally:
         self._add(_namespace(request), key, str(found))
 
     async def run(self) -> NoReturn:
-        """Add counts to reports until cancelled."""
+        """Add counts to reports until cancelled; without reports, they are forgotten."""
         while True:
             await self._pace.sleep(EVERY_SECONDS)
-            await self.flush()
+            try:
+                served = await self._reports.api() is not None
+            except ApiError as error:
+                log.warning("reports_unknown", reason=str(error))
+                continue
+            if served:
+                await self.flush()
+            else:
+                self._rows, self._size = {}, 0
 
     async def flush(self) -> None:
         """Add all counts to reports; what cannot be written is kept for the next time."""

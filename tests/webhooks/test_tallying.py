@@ -99,6 +99,19 @@ async def test_what_cannot_be_written_is_kept():
         assert properties["admitted"] == "2"
 
 
+async def test_without_a_kind_of_reports_counts_are_forgotten():
+    async with World() as world:
+        kinds, world.client.resources = world.client.resources, []
+        world.take(demand("Audit"))
+        await world.clock.advance(EVERY_SECONDS + 1)
+        world.client.resources = kinds
+        world.take(demand("Audit"))
+        await world.clock.advance(EVERY_SECONDS + 1)
+
+        [properties] = (await world.results()).values()
+        assert properties["admitted"] == "1"
+
+
 async def test_what_has_no_room_is_left_out():
     async with World() as world:
         found = ShadowDifference(shadow="s", of="p", phase="validate", outcome="denied")
