@@ -31,13 +31,14 @@ from policyd.engine.compiled import (
 )
 from webhooks.cells import Cell, cells_of, connected, rules_of, uncovered
 from webhooks.conditions import all_of, any_of, exported, label_condition, name_condition
-from webhooks.namespaces import NAME_LABEL
 from webhooks.queue_cells import JOBS, NEW_JOBS, NEW_QUEUES, QUEUES
 from webhooks.requirements import (
     Requirements,
     apart,
     common,
     in_order,
+    named,
+    namespaces_of,
     requirements_of,
     text_of,
 )
@@ -128,9 +129,7 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
         if policy.steps or policy.mutations:
             mutate += _demands(policy, binding, "Ignore")
         if policy.validations or policy.annotations:
-            binds = binding.refuses and not policy.shadow_of
-            refuses = binds and not policy.ignores_failures
-            validate += _demands(policy, binding, "Fail" if refuses else "Ignore")
+            validate += _checks(policy, binding)
     if queue:
         in_a_queue = frozenset({Requirement(key=QUEUE_NAME, operator="Exists")})
         queued = _Demand("Ignore", objects=in_a_queue)
@@ -143,8 +142,22 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
     return DoorRules(mutate=_bounded(changeable, once=True), validate=_bounded(validate))
 
 
+def _checks(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[_Given]:
+    """Return what is to be checked, and what must be: of a roll-out, where a step refuses."""
+    stops = not policy.shadow_of and not policy.ignores_failures
+    refuses = stops and "Deny" in binding.actions
+    yield from _demands(policy, binding, "Fail" if refuses else "Ignore")
+    for step in binding.rollout if stops and not refuses else ():
+        if step.enforcement == "Deny":
+            yield from _demands(policy, binding, "Fail", within=namespaces_of(step))
+
+
 def _demands(
-    policy: CompiledPolicy, binding: CompiledBinding, failure_policy: FailurePolicy
+    policy: CompiledPolicy,
+    binding: CompiledBinding,
+    failure_policy: FailurePolicy,
+    *,
+    within: Requirements = frozenset(),
 ) -> Iterable[_Given]:
     """Return what a policy asks for where one binding has it applied, rule by rule."""
     constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
@@ -155,7 +168,7 @@ def _demands(
     selectors = [s for c in constraints if (s := requirements_of(c.object_selector))]
     demand = _Demand(
         failure_policy,
-        namespaces=frozenset().union(*namespaces, _only(policy.namespace)),
+        namespaces=frozenset().union(*namespaces, named(policy.namespace), within),
         objects=selectors[0] if selectors else frozenset(),
     )
     others = [label_condition(in_order(selector)) for selector in selectors[1:]]
@@ -169,11 +182,6 @@ def _demands(
 def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
     """Return the rules of a policy, or of its binding where it has none."""
     return next((c.resource_rules for c in constraints if c.resource_rules), ())
-
-
-def _only(namespace: str) -> Requirements:
-    name = Requirement(key=NAME_LABEL, operator="In", values=(namespace,))
-    return frozenset({name}) if namespace else frozenset()
 
 
 def _bounded(given: Iterable[_Given], *, once: bool = False) -> tuple[Call, ...]:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
+from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector, Operator, Requirement
+from webhooks.namespaces import NAME_LABEL
 
 MOST_SELECTORS: Final = 16
 """Selectors that are cut apart; each gets a webhook or more."""
@@ -21,6 +23,18 @@ def requirements_of(selector: LabelSelector) -> Requirements:
     return frozenset(labels) | {
         _requirement(r.key, r.operator, r.values) for r in selector.match_expressions
     }
+
+
+def named(*namespaces: str) -> Requirements:
+    """Return what selects namespaces by name: all of them if no name is given, or an empty one."""
+    if not any(namespaces):
+        return frozenset()
+    return frozenset({_requirement(NAME_LABEL, "In", namespaces)})
+
+
+def namespaces_of(step: RolloutStep) -> Requirements:
+    """Return what selects the namespaces that a step of a roll-out may be for."""
+    return requirements_of(step.namespace_selector) | named(*step.namespaces)
 
 
 def in_order(requirements: Requirements) -> list[Requirement]:

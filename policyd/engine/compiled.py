@@ -75,11 +75,6 @@ class CompiledBinding:
     place: str = ""
     rollout: tuple[RolloutStep, ...] = ()
 
-    @property
-    def refuses(self) -> bool:
-        """Whether a validation that is not true is a refusal for anybody."""
-        return "Deny" in self.actions or any(step.enforcement == "Deny" for step in self.rollout)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledException:

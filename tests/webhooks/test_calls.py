@@ -602,3 +602,33 @@ def true(expression, request):
     }
     program = compile_expression(expression, admission_environment(params=False), wants="bool")
     return program.evaluate(variables, Budget())
+
+
+TEAM_A = "kubernetes.io/metadata.name"
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param([{"enforcement": "Warn"}], ["Ignore pods"], id="none-refuses"),
+        pytest.param(
+            [{"enforcement": "Deny", "percent": 10}], ["Fail pods"], id="a-part-of-everything"
+        ),
+        pytest.param(
+            [{"enforcement": "Deny", "namespaces": ["a", "b"]}],
+            [f"Fail pods in:{TEAM_A}=a|b", "Ignore pods"],
+            id="namespaces-by-name",
+        ),
+        pytest.param(
+            [{"enforcement": "Deny", "namespaceSelector": RESEARCH}],
+            ["Fail pods in:tier=research", "Ignore pods"],
+            id="namespaces-by-label",
+        ),
+    ],
+)
+def test_while_a_policy_is_rolled_out_an_outage_stops_those_whom_it_refuses(steps, expected):
+    audited = policy(rule(), validations=True, enforcement="Audit", rollout=steps)
+
+    calls = door_rules([audited], queue=False).validate
+
+    assert shown(calls) == expected

@@ -14,7 +14,7 @@ from policyd.engine.policy_set import PolicySet
 from policyd.engine.shadows import Shadow
 from policyd.testing import FakeClock
 from tests.engine.reviews import policy as policy_text
-from tests.webhooks.policies import bound, policy, rule
+from tests.webhooks.policies import policy, rule
 from tests.webhooks.reviews import review
 from webhooks.calls import door_rules
 from webhooks.metrics import DoorMetrics
@@ -186,27 +186,6 @@ def loaded(*documents):
     """Load policies as the door knows them, shadows included."""
     found = load_policies("\n---\n".join(map(json.dumps, documents)), "here")
     return PolicySet(found.policies, namespaces=without_cluster).known
-
-
-def test_what_a_step_refuses_must_not_pass_while_nobody_answers():
-    steps = [{"enforcement": "Deny", "percent": 10}]
-    [audited] = bound(
-        {
-            "apiVersion": "policyd.io/v1alpha1",
-            "kind": "Policy",
-            "metadata": {"name": "p"},
-            "spec": {
-                "matchConstraints": {"resourceRules": [rule("pods")]},
-                "validations": [{"expression": "true"}],
-                "enforcement": "Audit",
-                "rollout": steps,
-            },
-        }
-    )
-
-    [call] = door_rules([audited], queue=False).validate
-
-    assert call.failure_policy == "Fail"
 
 
 def test_a_shadow_is_told_apart_by_what_it_may_replace():
