@@ -153,14 +153,21 @@ class PendingQueue:
             self._all.drop_first()
         return None
 
-    def put(self, workload: Workload) -> None:
-        """Add a workload, or take notice of its change. What is parked stays so if unchanged."""
+    def put(self, workload: Workload, *, carries: bool = True) -> None:
+        """Add a workload, or take notice of its change. What is parked stays so if unchanged.
+
+        Args:
+            workload: Who waits.
+            carries: Whether the search for its flavors goes on where it stopped before the change.
+        """
         old = self._tickets.get(workload.key)
         if old is not None and old.workload == workload:
             return
         ticket = Ticket(workload, self._intern(workload))
         if old is not None:
-            ticket.progress, old.gone = old.progress, True
+            ticket.progress, old.gone = old.progress if carries else None, True
+            if old.preemptor and ticket.demand == old.demand:
+                ticket.preemptor, self._latest = True, ticket
         self._parked.pop(workload.key, None)
         self._tickets[workload.key] = ticket
         self._append(self._all, ticket)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption_search import Candidate, Search, in_order
+from policyd.alloc.preemption_search import Candidate, Search, ordered
 from policyd.alloc.quota import QuotaTree
 
 
@@ -43,10 +43,7 @@ def classical_victims(search: Search) -> list[Victim]:
     others = list(_others(search)) if search.reclaims else []
     kinds = {id(candidate.holding): kind for candidate, kind in others}
     candidates = [*(candidate for candidate, _ in others), *search.candidates(search.node)]
-    options = [
-        (each, kinds.get(id(each.holding), _OWN))
-        for each in in_order(candidates, search.state.local_usage)
-    ]
+    options = [(each, kinds.get(id(each.holding), _OWN)) for each in ordered(search, candidates)]
     options.sort(key=_order)
     for borrowing in _attempts(search, [kind for _, kind in others]):
         with search.state.ground.trial():

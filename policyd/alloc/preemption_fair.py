@@ -15,7 +15,7 @@ from policyd.alloc.fair_sharing import Share, Shares, share_of
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.ladder import Key, Ladder, above
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption_search import Candidate, Search, in_order
+from policyd.alloc.preemption_search import Candidate, Search, ordered
 from policyd.alloc.settings import Strategy
 
 _Waiting = dict[Node, deque[Candidate]]
@@ -23,7 +23,7 @@ _Waiting = dict[Node, deque[Candidate]]
 
 def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victim]:
     """Choose victims so that the claim fits; none if it cannot."""
-    candidates = in_order(_candidates(search), search.state.local_usage)
+    candidates = ordered(search, _candidates(search))
     if not candidates:
         return []
     with search.state.ground.trial():

@@ -201,6 +201,23 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
     return not holding.stopping, own, workload.priority, -since, workload.uid
 
 
+def ordered(search: Search, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Sort candidates, those to be preempted first at the front.
+
+    Of queues that go by what LocalQueues used in the past, it counts here too.
+    """
+    found, used = list(candidates), search.state.local_usage
+    queues = search.state.queues if used else {}
+    counted = {
+        each.holding.workload.local_queue
+        for each in found
+        if each.node.name in queues
+        and (spec := queues[each.node.name].spec) is not None
+        and spec.by_usage
+    }
+    return in_order(found, {name: used[name] for name in counted if name in used})
+
+
 def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list[Candidate]:
     """Sort candidates, those to be preempted first at the front.
 

@@ -80,7 +80,7 @@ class Register:
         holding.charges = action.charges
         self._tree.charge(action.charges)
 
-    def put_pending(self, workload: Workload) -> None:
+    def put_pending(self, workload: Workload, *, carries: bool) -> None:
         """Let a workload wait, unless what it holds is only assumed, and this an older view."""
         key, name = workload.key, workload.cluster_queue
         known = self._queue_of.get(key)
@@ -91,7 +91,7 @@ class Register:
             if holding is not None or known != name:
                 self.leave(key)
         self._queue_of[key] = name
-        self.queue(name).pending.put(workload)
+        self.queue(name).pending.put(workload, carries=carries)
 
     def put_holding(self, workload: Workload, admission: Admission, *, now: float) -> None:
         """Let a workload hold quota."""
@@ -100,9 +100,7 @@ class Register:
         if known is not None:
             old = self.queues[known].holdings.get(key)
             if old is not None and old.admission == admission:
-                old.workload, old.assumed, old.preempted = workload, False, False
-                self._tree.touch(self._tree.hierarchy.queues.get(name))
-                self._settle_usage(workload, now)
+                self._hold_on(old, workload, now=now)
                 return
             self.leave(key)
         queue = self.queue(name)
@@ -111,6 +109,17 @@ class Register:
         self._ground.occupy(holding)
         if queue.node is not None:
             self.charge(queue.node, holding)
+
+    def _hold_on(self, holding: Holding, workload: Workload, *, now: float) -> None:
+        """Take notice that somebody changed who holds what it held."""
+        other_priority = workload.priority != holding.workload.priority
+        holding.workload, holding.assumed, holding.preempted = workload, False, False
+        node = self.queues[holding.admission.cluster_queue].node
+        if node is not None:
+            self._tree.touch(node)
+            node.generation += 1  # Kueue forgets it and learns of it again
+        self._settle_usage(workload, now)
+        self._left(workload.key, node, other_priority)
 
     def leave(self, key: str) -> None:
         """Forget a workload that is known."""

@@ -138,7 +138,8 @@ class State:
         """
         self.revision += 1
         if workload.admission is None:
-            self.register.put_pending(workload)
+            carries = self.settings.gates.flavor_fungibility_preserve_scan_progress
+            self.register.put_pending(workload, carries=carries)
         else:
             self.register.put_holding(workload, workload.admission, now=self.now)
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policyd.alloc.assignment import Progress
 from policyd.alloc.pending import PendingQueue, waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
@@ -301,3 +302,24 @@ def test_the_heap_does_not_grow_with_parking_and_waking():
 
     assert len(queue._lines[""]) < 200
     assert head(queue) == "w0"
+
+
+def test_a_preemptor_stays_one_while_it_asks_the_same():
+    queue = pending(workload("a", "q"))
+    queue.requeue(attempt("a", "PendingPreemption", parked=False), strict=False, equivalents=True)
+
+    queue.put(workload("a", "q", gated=True))
+    same = queue.head().preemptor
+    queue.put(workload("a", "q", gpu=2))
+
+    assert (same, queue.head().preemptor) == (True, False)
+
+
+@pytest.mark.parametrize("carries", [pytest.param(True, id="on"), pytest.param(False, id="off")])
+def test_a_search_goes_on_after_a_change_where_that_is_wanted(carries):
+    queue = pending(workload("a", "q"))
+    progress = queue.head().progress = Progress(tried=((0,),), demand=None, generation=0, cycle=1)
+
+    queue.put(workload("a", "q", gated=True), carries=carries)
+
+    assert (queue.head().progress is progress) is carries

@@ -11,7 +11,7 @@ from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.preemption_search import Search
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.reasons import Mode
-from policyd.alloc.settings import FairSharing, Settings
+from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
 from tests.alloc.builders import admission, cohort, group, put, queue, quota, state, workload
 
 RATE = settings(deadline=None)
@@ -20,11 +20,12 @@ BOTH = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_coh
 RECLAIM = PreemptionPolicy(reclaim_within_cohort="Any")
 
 
-def running(key, queue_name, *, at=0, evicted=False, priority=0, **usage):
+def running(key, queue_name, *, at=0, evicted=False, priority=0, local_queue="", **usage):
     return workload(
         key,
         queue_name,
         priority=priority,
+        local_queue=local_queue,
         admission=admission(queue_name, **usage),
         reserved_at=float(at),
         evicted=evicted,
@@ -445,3 +446,23 @@ def test_shares_get_as_equal_as_they_can(weights, owners, sharing):
     for a in names:
         for b in names:
             assert held[a] / share[a] <= (held[b] + 1) / share[b] + (allowed - 1) / share[a]
+
+
+@pytest.mark.parametrize(
+    ("by_usage", "expected"),
+    [
+        pytest.param(True, "greedy", id="where-the-queue-goes-by-it"),
+        pytest.param(False, "low", id="elsewhere-priority-decides"),
+    ],
+)
+def test_what_local_queues_used_decides_who_goes_first(by_usage, expected):
+    of = state(
+        queue("q", gpu=4, preemption=WITHIN, by_usage=by_usage),
+        running("low", "q", priority=1, gpu=2, local_queue="ns/thrifty"),
+        running("greedy", "q", priority=2, gpu=2, local_queue="ns/greedy"),
+        rules=Settings(admission_fair_sharing=AdmissionFairSharing(half_life_seconds=60.0)),
+    )
+    of.ledger.put_queue("ns/thrifty", 1.0)
+    of.ledger.put_queue("ns/greedy", 0.0)  # of no weight: it has always used too much
+
+    assert preempted(of, claim(of, "q", priority=9, gpu=2)) == [(expected, IN_QUEUE)]

@@ -263,3 +263,31 @@ def test_a_borrower_gets_what_a_cohort_above_has():
     (action,) = plan_cycle(of).actions
 
     assert action.level == 2
+
+
+def test_a_change_of_who_holds_quota_lets_searches_start_over():
+    of = state(queue("q", gpu=4), workload("a", "q", admission=admission("q", gpu=2)))
+    of.settle()
+    before = of.queues["q"].node.generation
+
+    of.put_workload(workload("a", "q", admission=admission("q", gpu=2), admitted=True))
+
+    assert of.queues["q"].node.generation == before + 1
+
+
+@pytest.mark.parametrize(
+    ("priority", "parked"),
+    [pytest.param(1, 0, id="another-priority"), pytest.param(5, 1, id="the-same")],
+)
+def test_another_priority_of_who_holds_quota_wakes_up_who_waits(priority, parked):
+    of = state(
+        queue("q", gpu=4),
+        workload("a", "q", admission=admission("q", gpu=4), priority=5),
+        workload("w", "q", gpu=2),
+    )
+    of.commit(plan_cycle(of))
+
+    of.put_workload(workload("a", "q", admission=admission("q", gpu=4), priority=priority))
+    of.settle()
+
+    assert of.queues["q"].pending.parked == parked
