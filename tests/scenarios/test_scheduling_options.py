@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from tests.scenarios.api import condition, eventually
 from tests.scenarios.objects import job, pod
-from tests.scenarios.test_queue import admitted, finished, waiting, workload_of
+from tests.scenarios.test_queue import admitted, finished, of_class, waiting, workload_of
 
 GROUP = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
@@ -31,7 +31,8 @@ def test_what_a_gang_waits_for_is_held_for_it_and_short_jobs_go_before_it(api):
     with asking(api, "team-a", reserve_after="0s"):
         api.create(limited(3600, job("holder", run_for="600s")))
         eventually(lambda: admitted(api, "holder"), what="the holder is admitted")
-        api.create(job("gang", gpus=12, pods=3, run_for="1s"))
+        # Ages are whole seconds: of the same one, anybody may be the first.
+        api.create(of_class("production", job("gang", gpus=12, pods=3, run_for="1s")))
         said = eventually(lambda: reserved(api, "gang"), what="its reservation is told")
         assert "more needed, reserved for it from" in said
 
