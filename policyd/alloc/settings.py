@@ -35,6 +35,7 @@ class Gates(Value, frozen=True, rename=_gate):
     recompute_assignment_upon_preemption_targets_overlap: bool = True
     scheduling_equivalence_hashing: bool = True
     skip_reassignment_for_pod_owned_workloads: bool = True
+    tas_assignments_encoding_by_hostname_prefix: bool = True
     tas_balanced_placement: bool = False
     tas_failed_node_replacement: bool = True
     tas_failed_node_replacement_fail_fast: bool = True

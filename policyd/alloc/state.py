@@ -7,6 +7,8 @@ parked workloads of the whole tree.
 
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.ground import Ground
@@ -73,6 +75,8 @@ class State:
 
     def put_flavor(self, flavor: FlavorSpec) -> None:
         """Add or change a ResourceFlavor."""
+        if not self.settings.gates.topology_aware_scheduling:
+            flavor = replace(flavor, topology="", levels=())
         if self.flavors.get(flavor.name) != flavor:
             self.flavors[flavor.name] = flavor
             self.ground.nodes.put_flavor(flavor, flavor.levels)

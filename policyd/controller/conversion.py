@@ -219,8 +219,13 @@ def tolerations(given: Iterable[ApiToleration]) -> tuple[Toleration, ...]:
     )
 
 
-def admission_object(admission: Admission) -> kueue.Admission:
-    """Convert what the allocator gave to what a workload's status says."""
+def admission_object(admission: Admission, *, by_prefix: bool = True) -> kueue.Admission:
+    """Convert what the allocator gave to what a workload's status says.
+
+    Args:
+        admission: What was given.
+        by_prefix: Whether nodes may be told by the prefixes of their names.
+    """
     return kueue.Admission(
         cluster_queue=admission.cluster_queue,
         pod_set_assignments=tuple(
@@ -233,7 +238,7 @@ def admission_object(admission: Admission) -> kueue.Admission:
                     if resource in each.usage
                 },
                 count=each.count,
-                topology_assignment=_topology(each.placement),
+                topology_assignment=_topology(each.placement, by_prefix=by_prefix),
                 delayed_topology_request=each.delay or None,
             )
             for each in admission.pod_sets
@@ -241,15 +246,18 @@ def admission_object(admission: Admission) -> kueue.Admission:
     )
 
 
-def _topology(placement: TopologyAssignment | None) -> kueue.TopologyAssignment | None:
+def _topology(
+    placement: TopologyAssignment | None, *, by_prefix: bool
+) -> kueue.TopologyAssignment | None:
     if placement is None:
         return None
-    return encode_topology(placement.levels, [DomainPods(*each) for each in placement.domains])
+    domains = [DomainPods(*each) for each in placement.domains]
+    return encode_topology(placement.levels, domains, by_prefix=by_prefix)
 
 
-def placed_again(before: kueue.Admission, admission: Admission) -> kueue.Admission:
-    """Return an admission in which pods have the places that the allocator found for them."""
-    found = {each.name: each for each in admission_object(admission).pod_set_assignments}
+def placed_again(before: kueue.Admission, admission: kueue.Admission) -> kueue.Admission:
+    """Return an admission in which pods have the places of another one."""
+    found = {each.name: each for each in admission.pod_set_assignments}
     return replace(
         before,
         pod_set_assignments=tuple(

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from policyd.alloc.plan import Admit
 from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import Admission, Workload, WorkloadStatus
 from policyd.controller.conversion import placed_again
@@ -59,15 +58,15 @@ class PlacingAgain:
         self._changed = changed
         self._try_again = try_again
 
-    async def place(self, workload: Workload, action: Admit, *, detailed: bool) -> None:
-        """Write the places of a workload.
+    async def place(self, workload: Workload, found: Admission, *, detailed: bool) -> None:
+        """Write the places of a workload, as a new admission has them.
 
         Raises:
             ApiError: If that did not succeed.
         """
         before = workload.status.admission
         assert before is not None, "who is placed again has its quota"
-        admission = placed_again(before, action.admission)
+        admission = placed_again(before, found)
         status = placed_status(workload, admission, now=self._writes.now, detailed=detailed)
         stored = await self._writes.status(self._mirror, workload, status)
         log.info("workload_placed", workload=workload.metadata.key)

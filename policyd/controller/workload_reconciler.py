@@ -5,7 +5,8 @@ from collections.abc import Callable
 import structlog
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
-from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import Admission, Workload, WorkloadStatus
 from policyd.api.kueue.names import (
     EVICTED,
 )
@@ -89,8 +90,12 @@ class WorkloadReconciler:
         return self._cache.mirrors.workloads
 
     @property
+    def _gates(self) -> Gates:
+        return self._cache.state.settings.gates
+
+    @property
     def _detailed(self) -> bool:
-        return self._cache.state.settings.gates.unadmitted_workloads_observability
+        return self._gates.unadmitted_workloads_observability
 
     async def reconcile(self, key: Key) -> float | None:
         """Do what is to be done next. Returns the seconds until something else will be.
@@ -136,10 +141,11 @@ class WorkloadReconciler:
                 return await self._waiting.tell(workload, action)
 
     async def _admit(self, workload: Workload, action: Admit) -> None:
+        by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
+        now, admission = self._writes.now, admission_object(action.admission, by_prefix=by_prefix)
         if has_quota(workload) and action.workload.admission is not None:
-            await self._place(workload, action)
+            await self._place(workload, admission)
             return
-        now, admission = self._writes.now, admission_object(action.admission)
         queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
         pending = workload
         if queue is not None:
@@ -163,9 +169,9 @@ class WorkloadReconciler:
         considered = considered_text(action.considered)
         self._announcements.reserved(workload, stored, now=now, considered=considered)
 
-    async def _place(self, workload: Workload, action: Admit) -> None:
+    async def _place(self, workload: Workload, admission: Admission) -> None:
         try:
-            await self._placing.place(workload, action, detailed=self._detailed)
+            await self._placing.place(workload, admission, detailed=self._detailed)
         except BaseException:
             self._cache.retract(workload.metadata.key)
             raise
@@ -200,8 +206,7 @@ class WorkloadReconciler:
         self._metrics.preempted(queue, action.reason)
         self._announcements.changes(workload, stored)
         if preemptor is not None:
-            gates = self._cache.state.settings.gates
-            tell_preempted(self._writes, stored, preemptor, message=message, gates=gates)
+            tell_preempted(self._writes, stored, preemptor, message=message, gates=self._gates)
 
     async def _evict(self, workload: Workload, action: Evict) -> None:
         if not has_quota(workload) or condition_true(workload.status.conditions, EVICTED):
@@ -270,7 +275,7 @@ class WorkloadReconciler:
             objection=self._cache.objection(workload),
             ready_rules=self._limits.ready,
             chance=self._writes.chance,
-            gates=self._cache.state.settings.gates,
+            gates=self._gates,
         )
 
     async def _let_go(self, workload: Workload) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.alloc.settings import Gates, Settings
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, condition, gates, running
 
@@ -204,3 +205,17 @@ async def test_a_queue_whose_topology_is_missing_is_inactive_until_it_is_there()
 def plain_queue(world):
     (queue,) = world.all(r.CLUSTER_QUEUES)
     return queue
+
+
+async def test_topologies_are_quota_alone_where_the_gate_is_off():
+    world = World(Settings(gates=Gates(topology_aware_scheduling=False)))
+    world.furnish()
+    world.put(r.RESOURCE_FLAVORS, flavor())
+    async with running(world):
+        job(world, pods=1, **{f"{P}podset-required-topology": RACK})
+        await world.pass_time(3)
+
+        assert world.is_true("ring", "Admitted")
+        (assigned,) = world.workload_of("ring")["status"]["admission"]["podSetAssignments"]
+        assert "topologyAssignment" not in assigned
+        assert "schedulingGates" not in world.get(r.JOBS, "ring")["spec"]["template"]["spec"]
