@@ -10,7 +10,7 @@ from policyd.alloc.plan import Admit
 from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import AdmissionFairSharing, Gates, Settings
 from policyd.api.quantity import parse_quantity
-from tests.conformance.kueue_flavors import PLACED, admission_of
+from tests.conformance.kueue_flavors import admission_of
 from tests.conformance.kueue_objects import NOW, Cluster, run_table, settings_of
 from tests.conformance.kueue_scheduler import Scheduler, assignments, plain, statuses
 
@@ -273,8 +273,3 @@ def _by_usage(case):
 
 def _nanos(quantity):
     return parse_quantity(quantity).nano
-
-
-def run_placed(path):
-    """Leave out tables in which topologies decide."""
-    return run_table(path, lambda _case: "", rule=lambda _case: PLACED)

@@ -14,14 +14,13 @@ from tests.conformance.kueue_objects import Cluster, run_table, settings_of
 MODES = {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}
 """Kueue's words for modes; all others need preemption."""
 
-PLACED = "topology-aware placement (a suite of its own)"
 OUTLOOKS = {"NoCandidates": Mode.BLOCKED, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
 ANYBODY = {"preemptionPossiblity": "Preempt"}
 """What Kueue's tables take preemption for, where they do not say it."""
 
 
 def needs_placement(case):
-    """Name the feature if pods are to be placed: quota alone does not decide then."""
+    """Tell whether pods are to be placed: quota alone does not decide then."""
     pod_sets = [*(case.input.get("wlPods") or ()), case.input.get("podSet") or {}]
     objects = case.objects.values()
     asked = any(p.get("topologyRequest") for p in pod_sets) or any(
@@ -30,7 +29,7 @@ def needs_placement(case):
         if o.get("kind") == "Workload"
         for p in o["spec"].get("podSets", ())
     )
-    return PLACED if asked and any(o.get("kind") == "Topology" for o in objects) else ""
+    return asked and any(o.get("kind") == "Topology" for o in objects)
 
 
 class Assigner:
@@ -120,10 +119,11 @@ def mode_of(assignment):
 
 def run_assignments(path):
     """Choose flavors, and compare the whole assignment."""
-    return run_table(path, _assignment, rule=needs_placement)
+    return run_table(path, compared_assignment)
 
 
-def _assignment(case):
+def compared_assignment(case):
+    """Choose flavors for a case, and say what is wrong."""
     assigner, found = assigned(case)
     if mode_of(found) != case.want["wantRepMode"]:
         return f"mode: expected {case.want['wantRepMode']}, got {mode_of(found)}"
@@ -197,7 +197,7 @@ def flavors_of(group):
 
 def run_modes(path):
     """Choose flavors, and compare their names and the mode."""
-    return run_table(path, _names, rule=needs_placement)
+    return run_table(path, _names)
 
 
 def _names(case):
@@ -225,12 +225,8 @@ def _compare(case, got):
     return ""
 
 
-def run_reasons(path):
-    """Choose flavors, and compare why there are none, and why which flavor would not do."""
-    return run_table(path, _reasons, rule=needs_placement)
-
-
-def _reasons(case):
+def compared_reasons(case):
+    """Choose flavors for a case, and say what is wrong about why there are none."""
     _, found = assigned(case)
     reason = found.reason() if found.mode is Mode.NO_FIT else ""
     if reason != case.want["wantNoFitReason"]:

@@ -5,13 +5,14 @@ from policyd.alloc.attempt import GroupResult, SearchResult
 from policyd.alloc.nominate import Chooser
 from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
 from policyd.alloc.placing import Placer
-from policyd.alloc.reasons import Mode
+from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
 from policyd.api.kueue import Admission
 from policyd.controller.node_changes import NodeChanges
 from policyd.controller.topology_values import topology_assignment
-from tests.conformance.kueue_flavors import Assigner, mode_of
+from tests.conformance import kueue_flavors
+from tests.conformance.kueue_flavors import Assigner, mode_of, needs_placement
 from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of
 
 QUEUE, PLENTY = "test-clusterqueue", 1_000
@@ -228,11 +229,7 @@ def run_scan(path):
 
 
 def _scan(case):
-    assigner = PlacingAssigner(case)
-    ((_, arguments, _),) = case.operations("flavorassigner.New")
-    found = assigner.assign(arguments)
-    workload = assigner.cluster.value(arguments["wl"]["Obj"], assigner.queue)
-    placed = Placer(assigner.state, assigner.options, workload, found).placed()
+    placed = _placed(case)
     got = {
         "wantMode": mode_of(placed),
         "wantTriedFlavorIdx": placed.tried[0][0],
@@ -266,3 +263,58 @@ def _taken(flavor, used):
     domains = ((tuple(used["Values"]), used["Count"]),)
     assignment = TopologyAssignment(levels=(HOSTNAME,), domains=domains)
     return Placement(flavor=flavor, assignment=assignment, requests=used["SinglePodRequests"])
+
+
+def _placed(case):
+    """Return the assignment with places, or what is left of it where there are none."""
+    assigner = PlacingAssigner(case)
+    ((_, arguments, _),) = case.operations("flavorassigner.New")
+    found = assigner.assign(arguments)
+    workload = assigner.cluster.value(arguments["wl"]["Obj"], assigner.queue)
+    return Placer(assigner.state, assigner.options, workload, found).placed()
+
+
+def run_assignments(path):
+    """Choose flavors, and places where any are asked for."""
+    return run_table(path, _assignment)
+
+
+def _assignment(case):
+    if not needs_placement(case):
+        return kueue_flavors.compared_assignment(case)
+    found = _placed(case)
+    if mode_of(found) != case.want["wantRepMode"]:
+        return f"mode: expected {case.want['wantRepMode']}, got {mode_of(found)}"
+    pod_sets = case.want["wantAssignment"]["PodSets"]
+    wanted = {each["Name"]: each["Status"]["err"]["$error"] for each in pod_sets}
+    return "" if told(found) == wanted else f"expected {wanted}, got {told(found)}"
+
+
+def run_reasons(path):
+    """Choose flavors, and places where any are asked for; compare why there are none."""
+    return run_table(path, _reasons)
+
+
+def _reasons(case):
+    if not needs_placement(case):
+        return kueue_flavors.compared_reasons(case)
+    found = _placed(case)
+    if found.reason() != case.want["wantNoFitReason"]:
+        return f"expected {case.want['wantNoFitReason']}, got {found.reason()}"
+    wanted, got = case.want["wantFlavorAttempts"], attempts(found)
+    return "" if got == wanted else f"expected {wanted}, got {got}"
+
+
+def attempts(found):
+    """Return why which flavor would not do."""
+    obstacles = {
+        attempt.offer.name: attempt.obstacles
+        for group in found.groups
+        for search in group.searches
+        for attempt in search.attempts
+    }
+    for group in found.groups:
+        for pod_set in group.requests.pod_sets:
+            for offer in group.offers if pod_set.name in found.unplaced else ():
+                obstacles[offer.name] = found.unplaced[pod_set.name]
+    return {name: most_severe([o.reason for o in why]) for name, why in obstacles.items()}
