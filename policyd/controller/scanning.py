@@ -179,7 +179,7 @@ class Scanner:
         number = 0
         for number, item in enumerate(items, start=1):
             found = found_of(listed, resource, item)
-            if found.namespace not in self._settings.exempt:
+            if found.within not in self._settings.exempt:
                 scan.look_at(found)
             if number % TURN == 0:
                 self._check()

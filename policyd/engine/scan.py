@@ -57,6 +57,12 @@ class Found:
     value: Json
 
     @property
+    def within(self) -> str:
+        """The namespace that it is in, or is; empty for what else belongs to the cluster."""
+        own = self.kind == "Namespace" and not self.resource.group
+        return self.name if own else self.namespace
+
+    @property
     def subject(self) -> Subject:
         """The object, as results name it."""
         group, version, _ = self.resource
@@ -128,8 +134,9 @@ def resources_to_list(
     known = [*_built_in(), *others]
     chosen: dict[tuple[str, str], Listed] = {}
     for policy in policies:
+        exact = policy.constraints.match_policy == "Exact"
         for rule in policy.constraints.resource_rules:
-            for listed in _listed(rule, known):
+            for listed in _listed(rule, known, exact=exact):
                 chosen.setdefault((listed.group, listed.plural), listed)
     return sorted(chosen.values())
 
@@ -163,12 +170,15 @@ def _built_in() -> Iterator[Listed]:
             yield Listed(found.group, found.version, found.plural)
 
 
-def _listed(rule: Rule, known: Iterable[Listed]) -> Iterator[Listed]:
-    """Yield what a rule names: what is known, and what it spells out itself."""
+def _listed(rule: Rule, known: Iterable[Listed], *, exact: bool) -> Iterator[Listed]:
+    """Yield what a rule names: what is known, and what it spells out itself.
+
+    Unless versions are taken exactly, one that is known stands for all others.
+    """
     for listed in known:
         if (
             {listed.group, "*"} & set(rule.api_groups)
-            and {listed.version, "*"} & set(rule.api_versions)
+            and (not exact or {listed.version, "*"} & set(rule.api_versions))
             and resource_matches(rule.resources, listed.plural)
             and (listed.plural in rule.resources or listed.plural not in _NEVER)
         ):
@@ -183,14 +193,13 @@ def _listed(rule: Rule, known: Iterable[Listed]) -> Iterator[Listed]:
 def _request(found: Found, operation: Operation) -> AdmissionRequest:
     raw = msgspec.Raw(msgspec.json.encode(found.value))
     group, version, plural = found.resource
-    own = found.kind == "Namespace" and not group
     return AdmissionRequest(
         uid="scan",
         kind=GroupVersionKind(group=group, version=version, kind=found.kind),
         resource=GroupVersionResource(group=group, version=version, resource=plural),
         operation=operation,
         name=found.name,
-        namespace=found.name if own else found.namespace,
+        namespace=found.within,
         object=raw,
         old_object=raw if operation == "UPDATE" else NO_OBJECT,
         dry_run=True,

@@ -15,7 +15,7 @@ from policyd.controller.scanning import (
 )
 from policyd.engine.report import APIS, Key, Row, admitted
 from policyd.kube.errors import ConflictError, ForbiddenError, UnavailableError
-from policyd.kube.resources import CONFIG_MAPS, PODS
+from policyd.kube.resources import CONFIG_MAPS, NAMESPACES, PODS
 from policyd.testing import FakeClient, FakeClock
 from tests.engine.reviews import pod, policies, policy
 
@@ -163,6 +163,19 @@ async def test_namespaces_that_the_webhooks_leave_out_are_left_out():
     await world.scan()
 
     assert world.writes == []
+
+
+@pytest.mark.anyio
+async def test_a_namespace_that_is_left_out_is_itself_left_out():
+    exempt = ScanSettings(exempt=frozenset({"kube-system"}))
+    world = World(demand("false", "namespaces"), settings=exempt)
+    world.client.resources.append(NAMESPACES)
+    for name in ("kube-system", "team-a"):
+        await world.client.create(NAMESPACES, {"metadata": {"name": name}}, into=dict)
+
+    await world.scan()
+
+    assert await world.report("") == {("p", "fail"): "1"}
 
 
 @pytest.mark.anyio

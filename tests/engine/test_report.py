@@ -168,6 +168,11 @@ def test_a_result_counts_all_objects_and_names_the_first():
             [("jobset.x-k8s.io", "v1alpha2", "jobsets")],
             id="custom-and-known",
         ),
+        pytest.param(
+            {"groups": "[batch]", "versions": "[v1beta1]", "resources": "[cronjobs]"},
+            [("batch", "v1", "cronjobs")],
+            id="version-that-is-served-no-more",
+        ),
         pytest.param({"resources": "[events]"}, [("", "v1", "events")], id="events-if-named"),
     ],
 )
