@@ -23,7 +23,6 @@ from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, sec
 
 CLIENT = "errors of the API when an object is read: policyd reads mirrors of its objects"
 CODE = "a Go function as input"
-TOPOLOGY = "feature TopologyAwareScheduling"
 
 
 def run_adjustments(path):
@@ -45,12 +44,7 @@ def run_adjustments(path):
 
 def run_info(path):
     """What a workload asks for, or holds."""
-
-    def rule(case):
-        sets = (case.want.get("wantInfo") or {}).get("TotalRequests") or ()
-        return TOPOLOGY if any("TopologyRequest" in each for each in sets) else ""
-
-    yield from run_table(path, _info, rule=rule)
+    yield from run_table(path, _info)
 
 
 def _info(case):
@@ -71,14 +65,28 @@ def _info(case):
         cluster_queue="",
     )
     if value.admission is None:
-        got = [(p.name, p.count, p.totals(), {}) for p in value.pod_sets]
+        got = [(p.name, p.count, p.totals(), {}, []) for p in value.pod_sets]
     else:
-        got = [(p.name, p.count, p.usage, p.flavors) for p in value.admission.pod_sets]
+        given = value.admission.pod_sets
+        got = [(p.name, p.count, p.usage, p.flavors, _domains(p)) for p in given]
     wanted = [
-        (p["Name"], p.get("Count", 0), p.get("Requests") or {}, p.get("Flavors") or {})
+        (
+            p["Name"],
+            p.get("Count", 0),
+            p.get("Requests") or {},
+            p.get("Flavors") or {},
+            (p.get("TopologyRequest") or {}).get("DomainRequests") or [],
+        )
         for p in case.want["wantInfo"]["TotalRequests"] or ()
     ]
     return _unlike(got, wanted)
+
+
+def _domains(pod_set):
+    """Return what the pods of a pod set take of which domain."""
+    each = {"SinglePodRequests": dict(pod_set.pod_requests)}
+    domains = () if pod_set.placement is None else pod_set.placement.domains
+    return [{"Values": list(values), "Count": count} | each for values, count in domains]
 
 
 def run_usage(path):
