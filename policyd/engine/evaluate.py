@@ -101,7 +101,10 @@ def invocations(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
         return
     seen = None if matched is facts.attributes else matched
     for binding in policy.bindings:
-        yield from _bound(policy, binding, facts, seen)
+        if binding.constraints is None and policy.policy.spec.param_kind is None:
+            yield Invocation(policy, binding, None, seen)
+        else:
+            yield from _bound(policy, binding, facts, seen)
 
 
 def _bound(
@@ -109,9 +112,6 @@ def _bound(
 ) -> Iterator[Invocation]:
     """Yield what is to be asked by one binding: once for each of its params."""
     kind = policy.policy.spec.param_kind
-    if binding.constraints is None and kind is None:
-        yield Invocation(policy, binding, None, matched)
-        return
     try:
         if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
             return
@@ -224,20 +224,29 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     uses = policy.uses
     if not uses:
         return {}
-    variables: dict[str, object] = {"object": facts.object, "workload": facts.subject}
-    extra = facts.surroundings.extra
-    for name in uses:
-        look_up = _VARIABLES.get(name)
-        if look_up is not None:
-            variables[name] = look_up(facts)
-        elif name in extra:
-            variables[name] = extra[name]
+    seen = facts.looked_up.get(uses)
+    if seen is None:
+        seen = facts.looked_up[uses] = _looked_up(uses, facts)
+    variables = {**seen, "object": facts.object, "workload": facts.subject}
     if "pod" in uses:
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
     if "params" in uses:
         variables["params"] = invocation.param
     if not policy.own or invocation.matched is not None:
         _see_otherwise(variables, invocation, facts, view)
+    return variables
+
+
+def _looked_up(uses: frozenset[str], facts: Facts) -> dict[str, object]:
+    """Look up what is the same for every policy that names it, whatever mutations do."""
+    extra = facts.surroundings.extra
+    variables: dict[str, object] = {}
+    for name in uses:
+        look_up = _VARIABLES.get(name)
+        if look_up is not None:
+            variables[name] = look_up(facts)
+        elif name in extra:
+            variables[name] = extra[name]
     return variables
 
 
@@ -294,7 +303,7 @@ def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bo
 
 def condition_variables(policy: CompiledPolicy, variables: dict[str, object]) -> dict[str, object]:
     """Return what match conditions see: the API server asks its own without the namespace."""
-    if policy.own or "namespaceObject" not in variables:
+    if "namespaceObject" not in variables or policy.own:
         return variables
     return variables | {"namespaceObject": None}
 

@@ -94,6 +94,8 @@ class Facts:
         self._out_of_time = out_of_time
         self.lifted: list[str] = []
         """What exceptions lifted, and why."""
+        self.looked_up: dict[frozenset[str], dict[str, object]] = {}
+        """What expressions see besides the object, by the names that they use."""
 
     def check_time(self) -> None:
         """Go on only if there is time left.

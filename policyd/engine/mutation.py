@@ -45,7 +45,7 @@ def mutate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -
     for policy in policies:
         mutation.apply(policy)
     for _ in range(ROUNDS - 1):
-        for policy in policies:
+        for policy in policies if mutation.changed else ():
             if mutation.may_change(policy):
                 mutation.apply(policy)
     return mutation.operations
@@ -69,6 +69,11 @@ class _Mutation:
     def operations(self) -> list[Operation]:
         """All that was done, in order."""
         return self._settled + (self._draft.operations if self._draft else [])
+
+    @property
+    def changed(self) -> bool:
+        """Whether any policy changed anything."""
+        return bool(self._changes)
 
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:
         """Choose by the object as it came which foreign policies concern it.
