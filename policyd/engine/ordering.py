@@ -14,14 +14,13 @@ from typing import Any
 
 import yaml
 
-from policyd.api.admission import AdmissionRequest, decode_object
+from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.facts import Facts
 from policyd.engine.mutation import mutate
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.verdict import Verdict
-from policyd.patch.json_patch import apply_json_patch
 
 _ONE_AFTER_THE_OTHER = "initContainers"
 """A list of objects whose order means something."""
@@ -63,7 +62,7 @@ def order_matters(policies: PolicySet, request: AdmissionRequest) -> Iterator[Or
         one_way, other_way = (
             _result(order, request, policies) for order in ((one, other), (other, one))
         )
-        if _canonical(one_way) != _canonical(other_way):
+        if one_way != other_way and _canonical(one_way) != _canonical(other_way):
             yield OrderMatters(one, other, one_way, other_way)
 
 
@@ -74,8 +73,9 @@ def _changes(policy: CompiledPolicy, request: AdmissionRequest, policies: Policy
 def _result(
     order: Sequence[CompiledPolicy], request: AdmissionRequest, policies: PolicySet
 ) -> Json:
-    operations = mutate(order, Facts(request, policies.surroundings), Verdict())
-    return apply_json_patch(decode_object(request.object), operations)
+    facts = Facts(request, policies.surroundings)
+    mutate(order, facts, Verdict())
+    return facts.object
 
 
 def _canonical(value: Json, name: str = "") -> Any:  # noqa: ANN401 - any JSON
