@@ -1,6 +1,7 @@
 """Composition root of the admission server."""
 
 import asyncio
+import gc
 import socket
 import sys
 from collections.abc import Mapping
@@ -69,7 +70,16 @@ async def _serve(
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))
             await _until_answered(client, stop)
-        await run_door(door, listener, stop=stop)
+        await run_door(door, listener, stop=stop, loaded=_keep_for_good)
+
+
+def _keep_for_good() -> None:
+    """Leave what is there now, the policies above all, out of every later collection of garbage.
+
+    A collection stops all reviews, and a thousand policies take it a tenth of a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:

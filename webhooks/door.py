@@ -50,25 +50,36 @@ __all__ = ["NOT_REGISTERED", "Door", "run_door"]
 log = structlog.get_logger(__name__)
 
 
-async def run_door(door: Door, listener: socket.socket, *, stop: asyncio.Event) -> None:
+async def run_door(
+    door: Door,
+    listener: socket.socket,
+    *,
+    stop: asyncio.Event,
+    loaded: Callable[[], None] = lambda: None,
+) -> None:
     """Run an admission server until `stop` is set; any part of it that fails ends it.
 
     Args:
         door: Settings, and the API server if they need one.
         listener: The socket to answer on; closed at the end.
         stop: Set it to end: readiness fails, `drain_seconds` pass, what is in flight finishes.
+        loaded: Called once all policies are read, before the first review is answered.
 
     Raises:
         ExceptionGroup: Of what failed; a PolicydError in it is for the user.
     """
     with listener:
         async with asyncio.TaskGroup() as group:
-            await _run(door, listener, group, stop)
+            await _run(door, listener, group, stop, loaded)
     log.info("door_closed")
 
 
 async def _run(
-    door: Door, listener: socket.socket, group: asyncio.TaskGroup, stop: asyncio.Event
+    door: Door,
+    listener: socket.socket,
+    group: asyncio.TaskGroup,
+    stop: asyncio.Event,
+    loaded: Callable[[], None],
 ) -> None:
     tasks: list[asyncio.Task[Any]] = []
 
@@ -86,6 +97,7 @@ async def _run(
         host, port, *_ = listener.getsockname()
         policies = preparation.result()
         log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
+        loaded()
         app = _application(door, policies, start)
         await serve(app, listener, context=door.context, stop=drained)
     for task in tasks:
