@@ -24,6 +24,7 @@ pytestmark = pytest.mark.bench
 
 REVIEWS, ROUNDS, CONNECTIONS, POLICIES = 3000, 3, 16, 20
 NEW_CONNECTIONS = 1000
+RATE, SECONDS = 500, 6
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
@@ -51,8 +52,9 @@ INJECTIONS = [
 ]
 
 
-def policies(resource):
-    for number in range(POLICIES):
+def policies(resource, count=POLICIES):
+    """Policies that all demand something; a quarter of twenty change something, too."""
+    for number in range(count):
         validation = {"expression": EXPRESSIONS[number % len(EXPRESSIONS)], "message": "no"}
         spec = {
             "matchConstraints": {"resourceRules": [RULE | {"resources": [resource]}]},
@@ -63,14 +65,14 @@ def policies(resource):
         yield {
             "apiVersion": "policyd.io/v1alpha1",
             "kind": "Policy",
-            "metadata": {"name": f"policy-{number:02}"},
+            "metadata": {"name": f"policy-{number:04}"},
             "spec": spec,
         }
 
 
-def injecting_policies(resource):
+def injecting_policies(resource, count=POLICIES):
     """Policies that all change the pod, behind a condition that looks at all its containers."""
-    for number, policy in enumerate(policies(resource)):
+    for number, policy in enumerate(policies(resource, count)):
         inject = {"annotations": {f"example.com/checked-{number}": "yes"}}
         spec = policy["spec"]
         del spec["validations"]
@@ -203,7 +205,7 @@ async def close(writer):
         await writer.wait_closed()
 
 
-async def kept_alive(running, text):
+async def kept_alive(running, text, reviews=REVIEWS):
     """Send reviews over connections that stay; return CPU seconds a review and reviews a second."""
     connections = [await running.connect() for _ in range(CONNECTIONS)]
 
@@ -215,16 +217,37 @@ async def kept_alive(running, text):
         each = count // CONNECTIONS
         await asyncio.gather(*(client(*connection, each) for connection in connections))
 
-    await send(REVIEWS // 3)
+    await send(reviews // 3)
     costs, rates = [], []
     for _ in range(ROUNDS):
         cpu, wall = running.cpu_seconds(), time.perf_counter()
-        await send(REVIEWS)
-        costs.append((running.cpu_seconds() - cpu) / REVIEWS)
-        rates.append(REVIEWS / (time.perf_counter() - wall))
+        await send(reviews)
+        costs.append((running.cpu_seconds() - cpu) / reviews)
+        rates.append(reviews / (time.perf_counter() - wall))
     for _, writer in connections:
         await close(writer)
     return statistics.median(costs), statistics.median(rates)
+
+
+async def at_a_rate(running, text):
+    """Send reviews when they are due, whether others are answered or not; return their times."""
+    connections = asyncio.Queue()
+    for _ in range(CONNECTIONS):
+        connections.put_nowait(await running.connect())
+    times = []
+
+    async def send(due):
+        await asyncio.sleep(due - time.perf_counter())
+        connection = await connections.get()
+        await ask(*connection, text)
+        connections.put_nowait(connection)
+        times.append(time.perf_counter() - due)
+
+    began = time.perf_counter() + 0.1
+    await asyncio.gather(*(send(began + number / RATE) for number in range(RATE * SECONDS)))
+    while not connections.empty():
+        await close(connections.get_nowait()[1])
+    return times[RATE:]  # without the first second
 
 
 async def newly_connected(running, text):
@@ -266,6 +289,37 @@ def test_a_review_that_20_policies_match(tmp_path, path):
     report(f"door {path}, 20 policies match, CPU a review", cost * 1e6, "µs", 400)
     report(f"door {path}, 20 policies match, one client", rate, "reviews/s")
     report(f"door {path}, memory (PSS)", memory, "MB", 60)
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_a_review_that_100_policies_match(tmp_path, path):
+    with server(tmp_path, policies("pods", 100)) as running:
+        cost, _ = asyncio.run(kept_alive(running, request(path)))
+
+    report(f"door {path}, 100 policies match, CPU a review", cost * 1e6, "µs", 1000)
+
+
+def test_a_thousand_policies(tmp_path):
+    with server(tmp_path, policies("pods", 1000)) as running:
+        asyncio.run(kept_alive(running, request("/validate"), reviews=64))
+        memory = running.memory_mb()
+
+    report("door, 1,000 policies, memory (PSS)", memory, "MB", 150)
+
+
+def test_how_long_reviews_take_at_a_steady_rate(tmp_path):
+    first, *others = sorted(os.sched_getaffinity(0))
+    with server(tmp_path, policies("pods")) as running:
+        os.sched_setaffinity(running.running.pid, {first})
+        os.sched_setaffinity(0, set(others) or {first})
+        try:
+            times = asyncio.run(at_a_rate(running, request("/validate")))
+        finally:
+            os.sched_setaffinity(0, {first, *others})
+
+    times.sort()
+    report(f"door, {RATE} reviews/s on one core, p50", times[len(times) // 2] * 1e3, "ms")
+    report(f"door, {RATE} reviews/s on one core, p99", times[len(times) * 99 // 100] * 1e3, "ms", 5)
 
 
 def test_a_review_that_20_policies_change(tmp_path):
