@@ -1,6 +1,8 @@
 """Reports: a result for each policy and outcome, however many objects there are."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policyd.engine.load import load_policies
 from policyd.engine.offline import namespace_lookup
@@ -352,3 +354,45 @@ def test_kyverno_s_policies_say_whether_they_are_for_what_exists(text, switched,
     lookup = namespace_lookup((), {})
 
     assert bool(Scan(PolicySet(loaded.policies, namespaces=lookup)).policies) == scanned_
+
+
+KEYS = st.builds(
+    Key,
+    st.sampled_from(["p", "q"]),
+    st.sampled_from(["", "v", "w"]),
+    st.sampled_from(["pass", "fail", "error", "skip"]),
+    st.sampled_from(["", "Warn", "Deny"]),
+    st.sampled_from(["", "old"]),
+)
+ROWS = st.dictionaries(
+    KEYS, st.builds(Row, st.integers(0, 9), st.text(max_size=3), st.just([POD])), max_size=6
+)
+
+
+@given(ROWS, ROWS)
+def test_reports_say_the_same_again_and_lose_no_counts(found_, let_through):
+    first = scanned(OPEN, "team-a", found_, None, now=NOW)
+    counted = admitted(OPEN, "team-a", let_through, first, now=NOW + 1)
+    again = scanned(OPEN, "team-a", found_, counted, now=NOW + 2)
+
+    assert same_report(first, scanned(OPEN, "team-a", found_, first, now=NOW + 2))
+    assert counts_of(again, "admitted") == {
+        key: row.count for key, row in let_through.items() if row.count
+    }
+    assert counts_of(again, "count") == {key: row.count for key, row in found_.items() if row.count}
+    assert again == scanned(OPEN, "team-a", found_, again, now=NOW + 3)
+
+
+def counts_of(report, name):
+    """Return the counts of a report that are more than nothing, by what they are about."""
+    counts = {
+        Key(
+            each["policy"],
+            each.get("rule", ""),
+            each["result"],
+            each["properties"].get("enforcement", ""),
+            each["properties"].get("shadowOf", ""),
+        ): int(each["properties"].get(name, "0"))
+        for each in (report or {}).get("results", ())
+    }
+    return {key: count for key, count in counts.items() if count}
