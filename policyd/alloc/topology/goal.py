@@ -49,12 +49,11 @@ def goal_of(
     layers = request.slices if gates.tas_multi_layer_topology else request.slices[:1]
     level = level_of(tree, request)
     outer = layers[0] if layers else SliceLayer(level=tree.levels[-1], size=1)
-    wrong = _wrong_with(tree, level, outer)
-    inner = {} if wrong else _inner_sizes(tree, layers)
-    if wrong is None and not isinstance(inner, Unusable) and request.count % outer.size:
+    wrong = _wrong_with(tree, level, outer) or _wrong_below(tree, layers)
+    if wrong is None and request.count % outer.size:
         wrong = _unusable("CountNotDivisible", request.count, outer.size)
-    if wrong is not None or isinstance(inner, Unusable):
-        return wrong or inner  # type: ignore[return-value]  # one of them is a refusal
+    if wrong is not None:
+        return wrong
     return Goal(
         mode=request.mode,
         level=tree.levels.index(level),
@@ -62,8 +61,8 @@ def goal_of(
         leaders=leaders,
         slice_level=tree.levels.index(outer.level),
         slice_size=outer.size,
-        inner=inner,
-        layers=layers if inner else (),
+        inner=_inner_sizes(tree, layers),
+        layers=layers if len(layers) > 1 else (),
         ascending=request.mode == "Unconstrained" and gates.tas_profile_mixed,
     )
 
@@ -80,6 +79,8 @@ def has_levels(levels: tuple[str, ...], request: TopologyRequest, *, gates: Gate
 
 
 def _wrong_with(tree: TopologyTree, level: str, outer: SliceLayer) -> Unusable | None:
+    if not outer.size:
+        return _unusable("SliceSizeMissing")
     if level not in tree.levels:
         return _unusable("LevelMissing", level)
     if outer.level not in tree.levels:
@@ -91,19 +92,25 @@ def _wrong_with(tree: TopologyTree, level: str, outer: SliceLayer) -> Unusable |
     return None
 
 
-def _inner_sizes(tree: TopologyTree, layers: tuple[SliceLayer, ...]) -> dict[int, int] | Unusable:
-    sizes: dict[int, int] = {}
+def _wrong_below(tree: TopologyTree, layers: tuple[SliceLayer, ...]) -> Unusable | None:
     for outer, inner in pairwise(layers):
         if inner.level not in tree.levels:
             return _unusable("LayerLevelMissing", inner.level)
-        above, level = tree.levels.index(outer.level), tree.levels.index(inner.level)
-        if level <= above:
+        if tree.levels.index(inner.level) <= tree.levels.index(outer.level):
             return _unusable("LayersNotNested", inner.level, outer.level)
         if inner.size < 1:
             return _unusable("SliceSizeInvalid", inner.size)
         if outer.size % inner.size:
             return _unusable("SizesNotNested", inner.size, outer.size)
-        sizes.update(dict.fromkeys(range(above + 1, level + 1), inner.size))
+    return None
+
+
+def _inner_sizes(tree: TopologyTree, layers: tuple[SliceLayer, ...]) -> dict[int, int]:
+    """Return the sizes of inner layers by level: of their own, and of those up to the last."""
+    sizes: dict[int, int] = {}
+    for outer, inner in pairwise(layers):
+        above, level = tree.levels.index(outer.level), tree.levels.index(inner.level)
+        sizes |= dict.fromkeys(range(above + 1, level + 1), inner.size)
     return sizes
 
 

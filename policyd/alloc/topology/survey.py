@@ -10,7 +10,7 @@ from policyd.alloc.topology.matching import NodeNeeds, meets
 from policyd.alloc.topology.refusal import NoRoom
 from policyd.alloc.topology.room import Room
 from policyd.alloc.topology.table import Column
-from policyd.alloc.topology.values import TopologyRequest
+from policyd.alloc.topology.values import SliceLayer, TopologyRequest
 from policyd.node_rules import Term
 
 
@@ -86,11 +86,7 @@ class Survey:
             nodes=len(tree.leaves),
             excluded=dict(self._excluded()),
             layers=tuple(
-                (
-                    layer.level,
-                    self._layer_room(best, layer.level, layer.size),
-                    goal.count // layer.size,
-                )
+                (layer.level, self._layer_room(best, layer), goal.count // layer.size)
                 for layer in goal.layers
             ),
         )
@@ -123,13 +119,14 @@ class Survey:
         if self._within is None:
             return list(column)
         allowed = [0] * len(column)
-        for leaf in self._leaves_within(self._within):
+        for leaf in self._inside(self._within, len(self._tree.levels)):
             allowed[leaf] = column[leaf]
         return allowed
 
-    def _leaves_within(self, domain: int) -> list[int]:
+    def _inside(self, domain: int, depth: int) -> list[int]:
+        """Return the domains within one that are so many levels deep."""
         found = [domain]
-        for _ in range(len(self._tree.levels) - len(self._tree.values[domain])):
+        for _ in range(depth - len(self._tree.values[domain])):
             found = [child for each in found for child in self._tree.children[each]]
         return found
 
@@ -151,17 +148,14 @@ class Survey:
         leaves = [leaf for leaf in tree.leaves.values() if leaf not in obstacles]
         found = Counter(obstacles.values())
         if self._within is not None:
-            within = set(self._leaves_within(self._within))
+            within = set(self._inside(self._within, len(tree.levels)))
             found["topologyDomain"] = sum(leaf not in within for leaf in leaves)
             leaves = [leaf for leaf in leaves if leaf in within]
         return +(found + self._counts.short_of(leaves))
 
-    def _layer_room(self, domain: int, level: str, size: int) -> int:
-        tree = self._tree
-        found = [domain]
-        for _ in range(tree.levels.index(level) + 1 - len(tree.values[domain])):
-            found = [child for each in found for child in tree.children[each]]
-        return sum([self.room.pods[each] // size for each in found])
+    def _layer_room(self, domain: int, layer: SliceLayer) -> int:
+        inside = self._inside(domain, self._tree.levels.index(layer.level) + 1)
+        return sum([self.room.pods[each] // layer.size for each in inside])
 
 
 def _beside(

@@ -99,7 +99,12 @@ def test_placement(asked, expected):
             id="slices-that-do-not-divide",
         ),
         pytest.param(
-            request(2, slices=[("rack", 0)]), "slice size must be positive: 0", id="empty-slices"
+            request(2, slices=[("rack", 0)]),
+            "slice topology requested, but slice size not provided",
+            id="slices-without-size",
+        ),
+        pytest.param(
+            request(2, slices=[("rack", -1)]), "slice size must be positive: -1", id="negative-size"
         ),
         pytest.param(
             request(6, slices=[("rack", 6), (HOSTNAME, 4)]),
