@@ -83,7 +83,7 @@ class Case(Closed, frozen=True):
     """One request, and what must come of it.
 
     `params` are objects that policies may name as their params; `permissions` are all that the
-    user may do.
+    user may do; `subResource` is what of the object is asked for, such as `ephemeralcontainers`.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Case(Closed, frozen=True):
     expect: Expectation
     old_object: dict[str, Any] | None = None
     operation: Operation = "CREATE"
+    sub_resource: str = ""
     user: User | None = None
     namespace_labels: dict[str, str] | None = None
     params: tuple[dict[str, Any], ...] = ()
@@ -98,10 +99,14 @@ class Case(Closed, frozen=True):
 
 
 class Cases(Closed, frozen=True):
-    """The cases of the policies in a folder; `namespaceLabels` are those of every case without."""
+    """The cases of the policies in a folder.
+
+    `namespaceLabels` are those of every case without, and `params` are there in every case.
+    """
 
     cases: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
     namespace_labels: dict[str, str] = {}
+    params: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +186,18 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
     """
     labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
     policies = offline_set(
-        alone(loaded), namespace_lookup((), labels), objects=case.params, authorize=_authorize(case)
+        alone(loaded),
+        namespace_lookup((), labels),
+        objects=(*cases.params, *case.params),
+        authorize=_authorize(case),
     )
     user = case.user or User(username="someone")
     circumstances = Circumstances(
         operation=case.operation,
         user=UserInfo(username=user.username, groups=user.groups),
     )
-    return Asked(request_for(case.object, circumstances, old_object=case.old_object), policies)
+    request = request_for(case.object, circumstances, old_object=case.old_object)
+    return Asked(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
 
 
 def run_together(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
@@ -280,14 +289,6 @@ def _part(actual: Json, expected: Json) -> Json:
 def difference(expected: Json, actual: Json) -> list[str]:
     """Return a unified diff of two objects as YAML, empty if they are the same."""
     return [] if expected == actual else yaml_diff(expected, actual, "expected", "actual")
-
-
-def without_empty(value: Json) -> Any:  # noqa: ANN401 - what is left of a value
-    """Drop what is empty: files leave it out where the API server writes it down, or not."""
-    if isinstance(value, dict):
-        kept = {key: without_empty(part) for key, part in value.items()}
-        return {key: part for key, part in kept.items() if part not in ({}, [], None)}
-    return [without_empty(part) for part in value] if isinstance(value, list) else value
 
 
 def _texts(texts: Texts) -> Sequence[str]:

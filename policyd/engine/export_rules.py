@@ -15,6 +15,9 @@ MUTABLE: tuple[Operation, ...] = ("CREATE", "UPDATE")
 
 _TEMPLATE = ("spec", "template")
 
+_SAME_OBJECT = frozenset({"ephemeralcontainers", "resize", "status"})
+"""Subresources that carry the whole object."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -103,14 +106,15 @@ def _named(rule: Rule, group: str, resource: str) -> Iterator[tuple[WorkloadKind
     found = [kind for kind in KINDS if group in ("*", kind.group) and plural in ("*", kind.plural)]
     if "*" in (group, plural):
         raise NotExportableError("a rule with `*` cannot be taken apart by kind: name the kinds")
-    if not found or part:
+    other = bool(part) and part not in _SAME_OBJECT
+    if not found or other:
         # `batch` and `pods` beside `jobs`: there is no such resource.
         elsewhere = any(k.plural == plural and k.group in rule.api_groups for k in KINDS)
-        if not elsewhere or part:
+        if not elsewhere or other:
             yield None, _only(rule, group, resource)
         return
     for kind in found:
-        yield kind, _only(rule, kind.group, kind.plural)
+        yield kind, _only(rule, kind.group, f"{kind.plural}/{part}" if part else kind.plural)
 
 
 def _only(rule: Rule, group: str, resource: str) -> Rule:

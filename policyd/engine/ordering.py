@@ -93,3 +93,11 @@ def yaml_diff(one: Json, other: Json, one_name: str, other_name: str) -> list[st
     """Return a unified diff of two objects as YAML."""
     mine, theirs = (yaml.safe_dump(value).splitlines() for value in (one, other))
     return list(difflib.unified_diff(mine, theirs, one_name, other_name, lineterm=""))
+
+
+def without_empty(value: Json) -> Any:  # noqa: ANN401 - what is left of a value
+    """Drop what is empty: files leave it out where the API server writes it down, or not."""
+    if isinstance(value, dict):
+        kept = {key: without_empty(part) for key, part in value.items()}
+        return {key: part for key, part in kept.items() if part not in ({}, [], None)}
+    return [without_empty(part) for part in value] if isinstance(value, list) else value

@@ -109,8 +109,8 @@ def _mutating(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
     rules = value_at(value, ("spec", "matchConstraints", "resourceRules"))
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         if "DELETE" in (rule.get("operations") or ()):
-            at = ("spec", "matchConstraints", "resourceRules", index, "operations")
-            yield "nothing can be changed on `DELETE`", at, None
+            place = ("spec", "matchConstraints", "resourceRules", index, "operations")
+            yield "nothing can be changed on `DELETE`", place, None
     for index, item in enumerate(_items(value, "mutations")):
         if "applyConfiguration" in item and "jsonPatch" in item:
             at = ("spec", "mutations", index)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from policyd.api.admission import UserInfo
@@ -10,7 +11,9 @@ from policyd.engine.documents import Document, read_documents
 from policyd.engine.export import export_policy
 from policyd.engine.load import gather, load_document
 from policyd.engine.offline import Circumstances, namespace_lookup, request_for
+from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
+from policyd.engine.surroundings import Surroundings
 from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 
@@ -31,10 +34,11 @@ def exported(text, *, checked=True):
     return loaded, objects, [finding for part in parts for finding in part.findings]
 
 
-def policy_set(loaded, labels):
-    return PolicySet(
-        loaded.policies, bindings=loaded.bindings, namespaces=namespace_lookup((), labels)
+def policy_set(loaded, labels, params=()):
+    surroundings = Surroundings(
+        namespaces=namespace_lookup((), labels), params=StoredParams(params)
     )
+    return PolicySet(loaded.policies, bindings=loaded.bindings, surroundings=surroundings)
 
 
 def as_the_api_server_reads(obj):
@@ -78,7 +82,8 @@ def concerning(objects, request):
         obj["metadata"]["name"]
         for obj in objects
         if any(
-            request.resource.resource in rule["resources"]
+            "/".join(filter(None, (request.resource.resource, request.sub_resource)))
+            in rule["resources"]
             for rule in obj["spec"].get("matchConstraints", {}).get("resourceRules", ())
         )
     }
@@ -100,9 +105,11 @@ def test_the_library_answers_its_own_cases_alike(folder, cases, case, sets):
     circumstances = Circumstances(operation=case.operation, user=user)
     obj = as_the_api_server_reads(case.object)
     request = request_for(obj, circumstances, old_object=as_the_api_server_reads(case.old_object))
+    request = msgspec.structs.replace(request, sub_resource=case.sub_resource)
 
     loaded = (found[0], concerning(found[1], request))
-    ours, theirs = (policy_set(each, labels).review(request) for each in loaded)
+    given = (*cases.params, *case.params)
+    ours, theirs = (policy_set(each, labels, given).review(request) for each in loaded)
 
     assert theirs.failures == ours.failures
     assert messages(theirs) == messages(ours)

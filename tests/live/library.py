@@ -39,11 +39,18 @@ def exported(path):
     return [*yaml.load_all(result.stdout, Loader=yaml.CSafeLoader)]
 
 
+def params(folder):
+    """Return the objects that the policies of a folder look up, with their namespaces."""
+    cases, findings = load_cases((folder / "cases.yaml").read_text(), folder.name)
+    assert not findings
+    return list(cases.params)
+
+
 def trials(running, folder):
     """Return the cases of a folder, each with its namespace."""
     cases, findings = load_cases((folder / "cases.yaml").read_text(), folder.name)
     assert not findings
-    for index, case in enumerate(cases.cases):
+    for index, case in enumerate(case for case in cases.cases if not case.sub_resource):
         labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
         own = case.object["metadata"].get("namespace") or f"{folder.name}-{index}"[:63]
         user = {"username": "someone", "groups": []}

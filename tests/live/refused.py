@@ -24,7 +24,8 @@ spec:
     resourceRules:
     - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
   mutations:
-  - {patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/a', value: 'b'}]"}}
+  - patchType: JSONPatch
+    jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/a', value: 'b'}]"}
 """
 _BINDING = """\
 apiVersion: admissionregistration.k8s.io/v1

@@ -4,7 +4,7 @@ import pytest
 
 from policyd.engine.load import load_policies
 from policyd.engine.offline import namespace_lookup, offline_set
-from tests.live.library import CUSTOM, FOLDERS, exported, priority_classes, trials
+from tests.live.library import CUSTOM, FOLDERS, exported, params, priority_classes, trials
 from tests.live.server import Live, definition, live
 
 pytestmark = pytest.mark.e2e
@@ -25,11 +25,15 @@ def test_the_api_server_answers_the_librarys_cases_as_policyd_does(folder, serve
         return  # it was said why
     loaded = load_policies((folder / "policy.yaml").read_text(), folder.name)
     made = [*trials(server, folder)]
+    given = params(folder)
+    for each in given:
+        server.namespace(each["metadata"]["namespace"], {})
+    server.create(given)
     for _, trial in made:
         trial.prepare(server)
         if not trial.refused:
             find = namespace_lookup([trial.namespace], {})
-            trial.decide(server, offline_set(loaded, find))
+            trial.decide(server, offline_set(loaded, find, objects=given))
 
     server.create(native)
     server.settle()

@@ -10,7 +10,9 @@ from policyd.cli.furnishing import default_policies
 from policyd.engine.cases import load_cases, run_case, uncovered
 from policyd.engine.load import load_policies
 from policyd.engine.offline import Circumstances, namespace_lookup, request_for
+from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
+from policyd.engine.surroundings import Surroundings
 from policyd.patch.json_patch import apply_json_patch
 
 LIBRARY = Path(__file__).parents[2] / "policies"
@@ -90,7 +92,9 @@ class TestFolder:
 def library(labels, names):
     policies = [policy for folder in FOLDERS for policy in load(folder).policies]
     chosen = [policy for policy in policies if policy.name in names]
-    return PolicySet(chosen, namespaces=namespace_lookup((), labels))
+    params = StoredParams(param for folder in FOLDERS for param in cases_of(folder).params)
+    surroundings = Surroundings(namespaces=namespace_lookup((), labels), params=params)
+    return PolicySet(chosen, surroundings=surroundings)
 
 
 def apply(obj, labels, names=DEFAULT):

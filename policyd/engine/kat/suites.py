@@ -14,7 +14,7 @@ from policyd.api.policy import ParamRef
 from policyd.cel.lib.authorizer import Attributes
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.bindings import NEEDS_BINDING
-from policyd.engine.cases import Case, Expectation, Outcome, Permission, difference, without_empty
+from policyd.engine.cases import Case, Expectation, Outcome, Permission, difference
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision
 from policyd.engine.equivalents import equivalent_match
@@ -22,6 +22,7 @@ from policyd.engine.kat.layout import KatTest, Request, merged, name_of, request
 from policyd.engine.load import Loaded
 from policyd.engine.match import attributes_of, rule_names
 from policyd.engine.offline import namespace_lookup, offline_set
+from policyd.engine.ordering import without_empty
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError

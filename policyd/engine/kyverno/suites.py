@@ -15,13 +15,14 @@ from policyd.api.admission import Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.api.policy import Closed
 from policyd.engine.bindings import NEEDS_BINDING
-from policyd.engine.cases import Case, Expectation, Outcome, without_empty
+from policyd.engine.cases import Case, Expectation, Outcome
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded
 from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.ordering import without_empty
 from policyd.engine.schema import ForeignShape, schema_of
 from policyd.engine.workloads import value_at
 from policyd.patch.json_patch import apply_json_patch
