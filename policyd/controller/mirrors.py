@@ -102,8 +102,11 @@ class Mirrors:
 
     @property
     def of_topologies(self) -> tuple[Mirror[Any], ...]:
-        """What is watched only where topologies place pods: it is much."""
-        return self.nodes, self.placed
+        """What is watched only where topologies place pods, as it is much.
+
+        Nodes come last: nobody is sent to one before it is known what runs there.
+        """
+        return self.placed, self.nodes
 
     def all(self) -> tuple[Mirror[Any], ...]:
         """Return every mirror of what is always watched."""

@@ -50,6 +50,8 @@ class Topologies:
         async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors.of_topologies:
                 group.create_task(mirror.informer.run())
+                await mirror.informer.synced.wait()
+            self._look_at(self.everything())
             group.create_task(self._changes.run())
 
     async def settle(self) -> None:
@@ -80,5 +82,7 @@ class Topologies:
             self._look_at([Key("Places", new.metadata.namespace, new.metadata.name)])
 
     def _look_at(self, keys: list[Key]) -> None:
-        for key in keys:
-            self._cache.ears.reconcile(key)
+        # Before they are listed, nodes are not gone but unknown.
+        if all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_topologies):
+            for key in keys:
+                self._cache.ears.reconcile(key)

@@ -219,3 +219,26 @@ async def test_topologies_are_quota_alone_where_the_gate_is_off():
         (assigned,) = world.workload_of("ring")["status"]["admission"]["podSetAssignments"]
         assert "topologyAssignment" not in assigned
         assert "schedulingGates" not in world.get(r.JOBS, "ring")["spec"]["template"]["spec"]
+
+
+async def test_nodes_and_what_runs_there_are_known_once_a_flavor_gets_a_topology():
+    world = World()
+    world.furnish()
+    world.put(r.TOPOLOGIES, racks())
+    world.put(r.NODES, node("a1", "a"))
+    spec = {
+        "nodeName": "a1",
+        "containers": [{"name": "c", "resources": {"requests": {GPU: "3"}}}],
+    }
+    world.put(r.PODS, {"metadata": {"name": "other", "namespace": "ns"}, "spec": spec})
+    async with running(world):
+        await world.pass_time(3)
+        world.put(r.RESOURCE_FLAVORS, flavor())
+        job(world, pods=2, gpus=1)
+        await world.pass_time(3)
+        assert not world.is_true("ring", "Admitted")
+
+        world.delete(r.PODS, "other")
+        await world.pass_time(12)
+
+        assert world.is_true("ring", "Admitted")
