@@ -112,18 +112,24 @@ def test_no_quota_is_exceeded(things):
 
 
 @RATE
-@given(worlds())
-def test_usage_is_the_sum_of_what_is_admitted(things):
+@given(worlds(), st.lists(st.integers(0, 8), max_size=9))
+def test_usage_is_the_sum_of_what_is_admitted(things, finished):
     of = made(things)
-    plans = until_settled(of)
+    admitted = {}
 
-    total = {}
-    for action in (a for plan in plans for a in plan.actions if isinstance(a, Admit)):
-        for names, amount in action.admission.usage().items():
-            key = (action.admission.cluster_queue, *names)
-            total[key] = total.get(key, 0) + amount
+    for number in [None, *finished]:
+        if number is not None:
+            of.remove_workload(f"w{number}")
+            admitted.pop(f"w{number}", None)
+        for plan in until_settled(of):
+            admitted |= {a.workload.key: a.admission for a in plan.actions if isinstance(a, Admit)}
 
-    assert used_by_queues(of) == {key: amount for key, amount in total.items() if amount}
+        total = {}
+        for admission in admitted.values():
+            for names, amount in admission.usage().items():
+                key = (admission.cluster_queue, *names)
+                total[key] = total.get(key, 0) + amount
+        assert used_by_queues(of) == {key: amount for key, amount in total.items() if amount}
 
 
 @RATE
