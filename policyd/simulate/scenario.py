@@ -112,6 +112,7 @@ class Simulation:
             case _Loss(key=key, run=run) if self._ends.get(key) == run:
                 self._lose_pod(key)
             case str() if self._ends.get(event) == token:
+                del self._ends[event]
                 self.state.remove_workload(event)
                 yield event
             case _:
