@@ -175,6 +175,7 @@ SELDOM = {
         Right("kueue.x-k8s.io", "workloads", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "clusterqueues", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "resourceflavors", "get"): "after a conflict",
+        Right("kueue.x-k8s.io", "cohorts/status", "patch"): "where cohorts share fairly",
         Right("", "nodes", "list"): "where a flavor has a topology",
         Right("", "nodes", "watch"): "where a flavor has a topology",
         Right("batch", "jobs/finalizers", "update"): "checked where owners of workloads are",
