@@ -87,6 +87,7 @@ class JobReconciler:
         if view is None:
             return FLAVOR_SECONDS
         workload, others = self._match(job, view)
+        self._steps.tell_checks(self._resource, job.metadata, workload)
         step = next_step(view, workload, others)
         if step is None:
             return await self._steps.delete_deactivated(self._mirror, job, workload)
@@ -151,8 +152,8 @@ class JobReconciler:
         match step:
             case CreateWorkload():
                 await self._create(job, view)
-            case UpdateWorkload(workload=workload):
-                await self._update(job, view, workload)
+            case UpdateWorkload():
+                await self._update(job, view, step)
             case Start(workload=workload):
                 return await self._start(job, workload)
             case Stop():
@@ -166,10 +167,10 @@ class JobReconciler:
         if body is not None:
             await self._steps.create(self._resource, job.metadata, body)
 
-    async def _update(self, job: JobObject, view: JobView, workload: Workload) -> None:
+    async def _update(self, job: JobObject, view: JobView, step: UpdateWorkload) -> None:
         body = await self._body(job, view)
         if body is not None:
-            await self._steps.update(self._resource, job.metadata, workload, body)
+            await self._steps.update(self._resource, job.metadata, step, body)
 
     async def _body(self, job: JobObject, view: JobView) -> Json:
         """Return the body of the job's workload; None if the job changed meanwhile.

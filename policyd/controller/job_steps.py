@@ -13,7 +13,7 @@ from policyd.controller.retention import FOR_EVER, Retention, drop_finalizer
 from policyd.controller.transitions import after_eviction, finish, holding_queue
 from policyd.controller.writes import Writes
 from policyd.jobs.base import J, Outcome
-from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.lifecycle import UpdateWorkload, is_finished
 from policyd.jobs.workload import Priority, within_sizes
 from policyd.kube.errors import AlreadyExistsError
 from policyd.kube.resources import Resource
@@ -28,6 +28,7 @@ class WorkloadSteps:
         self._cache = cache
         self._writes = writes
         self._retention = retention
+        self._told: dict[str, str] = {}
 
     @property
     def _mirror(self) -> Mirror[Workload]:
@@ -62,14 +63,16 @@ class WorkloadSteps:
         self._writes.tell(resource, job, "CreatedWorkload", message)
 
     async def update(
-        self, resource: Resource, job: ObjectMeta, workload: Workload, body: Json
+        self, resource: Resource, job: ObjectMeta, step: UpdateWorkload, body: Json
     ) -> None:
         """Let a workload demand what its job demands now: what the body of a new one would say."""
+        workload = step.workload
         spec = {"priorityClassRef": None, **body["spec"]}
         patch = merge_patch(workload.metadata, spec=spec)
         await self._writes.patch(self._mirror, workload, patch)
-        message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"
-        self._writes.tell(resource, job, "UpdatedWorkload", message)
+        if not step.fits:
+            message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"
+            self._writes.tell(resource, job, "UpdatedWorkload", message)
 
     async def change_priority(
         self, resource: Resource, job: ObjectMeta, workload: Workload, priority: Priority
@@ -124,6 +127,17 @@ class WorkloadSteps:
             self._writes.tell(jobs.resource, job.metadata, "Deleted", message)
             return None
         return left
+
+    def tell_checks(self, resource: Resource, job: ObjectMeta, workload: Workload | None) -> None:
+        """Say on a job what the admission checks say that it waits for, whenever that changes."""
+        checks = () if workload is None else workload.status.admission_checks
+        pending = (check for check in checks if check.state == "Pending" and check.message)
+        message = "; ".join(f"{check.name}: {check.message}" for check in pending)
+        if message and self._told.get(job.uid) != message:
+            self._writes.tell(resource, job, "UpdatedAdmissionCheck", message)
+            self._told[job.uid] = message
+        elif not message:
+            self._told.pop(job.uid, None)
 
     def tell_started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Say that a job runs now, and of which quota."""

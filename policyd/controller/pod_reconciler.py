@@ -187,9 +187,9 @@ class PodReconciler:
             case CreateWorkload():
                 body = await self._body(group, view)
                 await self._steps.create(PODS, group.first.metadata, body)
-            case UpdateWorkload(workload=workload):
+            case UpdateWorkload():
                 body = await self._body(group, view)
-                await self._steps.update(PODS, group.first.metadata, workload, body)
+                await self._steps.update(PODS, group.first.metadata, step, body)
             case Start(workload=workload):
                 return await self._start(group, workload)
             case Stop():

@@ -8,7 +8,7 @@ that follows takes the next step.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from policyd.api.kueue import PodSet, ReclaimablePod, Workload
+from policyd.api.kueue import PodSet, ReclaimablePod, Workload, WorkloadSpec
 from policyd.api.kueue.names import (
     ADMITTED,
     EVICTED,
@@ -61,9 +61,13 @@ class CreateWorkload:
 
 @dataclass(frozen=True, slots=True)
 class UpdateWorkload:
-    """Let the workload demand what the job demands now."""
+    """Let the workload demand what the job demands now.
+
+    `fits` tells whether its pods are the job's already, and only its queue or time is not.
+    """
 
     workload: Workload
+    fits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ def _evicted(job: JobView, workload: Workload) -> Step | None:
 def _outdated(job: JobView, workload: Workload) -> Step | None:
     spec, priority = workload.spec, job.priority
     same = (spec.priority or 0, spec.priority_class_ref) == (priority.value, priority.reference)
-    if not same and not (has_quota(workload) and priority.reference is None):
+    if not same and (not has_quota(workload) or _of_workloads(spec, priority)):
         return ChangePriority(workload)
     if has_quota(workload):
         return None
@@ -220,7 +224,13 @@ def _outdated(job: JobView, workload: Workload) -> Step | None:
         queue_name(job.metadata),
         limit,
     )
-    return None if same else UpdateWorkload(workload)
+    return None if same else UpdateWorkload(workload, fits=True)
+
+
+def _of_workloads(spec: WorkloadSpec, priority: Priority) -> bool:
+    """Tell whether both priorities are of a WorkloadPriorityClass, which may change at any time."""
+    classes = (spec.priority_class_ref, priority.reference)
+    return all(each is not None and each.kind == "WorkloadPriorityClass" for each in classes)
 
 
 def _grew(new: Sequence[ReclaimablePod], old: Sequence[ReclaimablePod]) -> bool:
