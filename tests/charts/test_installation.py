@@ -198,6 +198,7 @@ def reported(whole):
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet"}})
     params = {"name": "time", "namespace": "quiet"}  # what another policy asks for
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": params})
+    bind_params(api)
     note_everything(api, "noted")
     eventually(lambda: report(api, "default"), within=60, what="the service is reported")
     for number in range(2):
@@ -209,6 +210,25 @@ def reported(whole):
     for name in ("noted", "noted-again"):
         api.delete("Policy", name, "")
     eventually(lambda: not report(api, "default"), within=60, what="nothing is to be reported")
+
+
+def bind_params(api):
+    """Have a policy with params bound, for long enough that the controller has a look at them."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule | {"resources": ["limitranges"]}]},
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "auditAnnotations": [{"key": "of-day", "valueExpression": "'any'"}],
+    }
+    meta = {"apiVersion": "policyd.io/v1alpha1", "metadata": {"name": "with-params"}}
+    bound = {"policyName": "with-params", "paramRef": {"name": "time"}}
+    api.create(meta | {"kind": "Policy", "spec": spec})
+    api.create(meta | {"kind": "PolicyBinding", "spec": bound})
+    eventually(
+        lambda: condition(api.get("PolicyBinding", "with-params", ""), "Ready"),
+        within=60,
+        what="the binding has a status",
+    )
 
 
 def note_everything(api, name):
