@@ -29,6 +29,12 @@ class ChangeLog:
             self.forget()
         self._entries.append(number)
 
+    def extend(self, numbers: list[int]) -> None:
+        """Note that some changed."""
+        if len(self._entries) + len(numbers) > _LONGEST:
+            self.forget()
+        self._entries += numbers
+
     def forget(self) -> None:
         """Make everybody look at everything again."""
         self._entries.clear()

@@ -37,20 +37,26 @@ def choose(room: Room) -> Fit | Short:
     in one of the next level up, and so on; in several of the highest if there is no other way.
     Unconstrained ones are in one domain of their level, or else in several of it.
     """
-    level = room.goal.level
+    goal, level = room.goal, room.goal.level
+    if room.leaders is None and room.score is None and room.most() < goal.slices:
+        return Short(0 if goal.mode == "Preferred" else level, room.most())
     while True:
-        short = _short(room, level)
-        if short is not None:
-            return short
         domains = room.leading_order(room.tree.at[level])
         single = _single(room, domains)
         if single is not None:
             return Fit(level, [single])
-        if room.goal.mode == "Required":
+        if goal.mode == "Required":
             return Short(level, room.slices[domains[0]])
-        if level == 0 or room.goal.mode == "Unconstrained":
+        if level == 0 or goal.mode == "Unconstrained":
             return _several(room, level, domains)
         level -= 1
+
+
+def holds(room: Room) -> bool:
+    """Tell whether everything goes somewhere, as `choose` would find."""
+    if room.leaders is None:
+        return room.most() >= room.goal.slices
+    return isinstance(choose(room), Fit)
 
 
 def distribute(room: Room, fit: Fit, *, balanced: bool = False) -> list[Share]:
@@ -120,20 +126,6 @@ def is_whole(room: Room, shares: Iterable[Share]) -> bool:
 def in_order(room: Room, domains: Iterable[int]) -> list[int]:
     """Return domains of one level in the order of their values."""
     return sorted(domains, key=room.tree.rank.__getitem__)
-
-
-def _short(room: Room, level: int) -> Short | None:
-    """Say without putting domains in order that there is too little room, if that is plain.
-
-    All domains of a level have as much room as all of another, down to the level of slices.
-    """
-    goal = room.goal
-    if room.leaders is not None or room.score is not None:
-        return None
-    rooms = [room.slices[domain] for domain in room.tree.at[level]]
-    most = max(rooms) if goal.mode == "Required" else sum(rooms)
-    looked_at = 0 if goal.mode == "Preferred" else level
-    return Short(looked_at, most) if most < goal.slices else None
 
 
 def _single(room: Room, domains: list[int]) -> int | None:

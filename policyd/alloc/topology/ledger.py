@@ -18,24 +18,21 @@ class Ledger:
         self.used: dict[DomainValues, dict[str, int]] = {}
         self.trees: list[TopologyTree] = []
 
-    def charge(self, holding: Placement, sign: int) -> None:
-        """Use more, or with a `sign` of -1 less, by what is held."""
-        for domain, amounts in _amounts(holding):
+    def charge(self, placement: Placement, sign: int) -> None:
+        """Use more, or with a `sign` of -1 less, by what pods use where they are."""
+        requests = {**placement.requests, PODS: 1}
+        for domain, count in placement.assignment.domains:
             used = self.used.setdefault(domain, {})
-            for resource, amount in amounts.items():
-                used[resource] = used.get(resource, 0) + sign * amount
-            for tree in self.trees:
-                tree.charge(domain, amounts, sign)
+            for resource, amount in requests.items():
+                used[resource] = used.get(resource, 0) + sign * amount * count
+        self.try_charge(placement, sign)
 
-    def assume(self, holding: Placement, sign: int) -> None:
+    def try_charge(self, placement: Placement, sign: int) -> None:
+        """Charge the topologies alone, for a trial in which no domain comes or goes."""
+        for tree in self.trees:
+            tree.charge(placement, sign, tree.free)
+
+    def assume(self, placement: Placement, sign: int) -> None:
         """Take from the topologies what is about to be held; it does not count as used yet."""
-        for domain, amounts in _amounts(holding):
-            for tree in self.trees:
-                tree.assume(domain, amounts, sign)
-
-
-def _amounts(holding: Placement) -> list[tuple[DomainValues, dict[str, int]]]:
-    each = {**holding.requests, PODS: 1}
-    counts = {count for _, count in holding.assignment.domains}
-    by_count = {count: {name: n * count for name, n in each.items()} for count in counts}
-    return [(domain, by_count[count]) for domain, count in holding.assignment.domains]
+        for tree in self.trees:
+            tree.charge(placement, sign, tree.free, tree.offered)

@@ -52,6 +52,7 @@ class Nodes:
         if before is not None and before.node == node:
             return
         amounts = dict(node.allocatable)
+        assert self._log is None, "nodes do not change during a trial"
         for resource, amount in self.taken.get(node.name, {}).items():
             amounts[resource] = amounts.get(resource, 0) - amount
         offer = self._offers[node.name] = Offer(node, amounts)
@@ -60,6 +61,7 @@ class Nodes:
 
     def remove(self, name: str) -> None:
         """Remove a node, if it is there."""
+        assert self._log is None, "nodes do not change during a trial"
         if self._offers.pop(name, None) is not None:
             for tree in self.trees.values():
                 tree.remove(name)
@@ -107,15 +109,16 @@ class Nodes:
 
     def hold(self, workload: str, holdings: Sequence[Placement]) -> None:
         """Charge what a workload holds, instead of what it held before."""
-        before, after = self.held.get(workload, ()), tuple(holdings)
+        before = self.held.get(workload, ())
         if self._log is not None:
             self._log.setdefault(workload, before)
-        for holding in before:
-            self._ledger_of(holding).charge(holding, -1)
-        for holding in after:
-            self._ledger_of(holding).charge(holding, 1)
-        if after:
-            self.held[workload] = after
+        for sign, placements in ((-1, before), (1, holdings)):
+            for placement in placements:
+                ledger = self._ledger_of(placement)
+                charge = ledger.charge if self._log is None else ledger.try_charge
+                charge(placement, sign)
+        if holdings:
+            self.held[workload] = tuple(holdings)
         else:
             self.held.pop(workload, None)
 
@@ -134,13 +137,16 @@ class Nodes:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Take back, at the end of the block, whatever is held and dropped in it."""
+        """Take back, at the end of the block, whatever is held and dropped in it.
+
+        Nodes and flavors stay as they are meanwhile.
+        """
         log: dict[str, tuple[Placement, ...]] = {}
         outer, self._log = self._log, log
         try:
             yield
         finally:
-            self._log = None
+            self._log = {}
             for workload, before in log.items():
                 self.hold(workload, before)
             self._log = outer
@@ -196,5 +202,8 @@ class Nodes:
         return self._ledger(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))
 
     def _ledger(self, flavor: str, to_nodes: bool) -> Ledger:  # noqa: FBT001 - half of a key
-        shared = to_nodes and self._overlapping
-        return self._ledgers.setdefault(("" if shared else flavor, to_nodes), Ledger())
+        key = ("" if to_nodes and self._overlapping else flavor, to_nodes)
+        ledger = self._ledgers.get(key)
+        if ledger is None:
+            ledger = self._ledgers[key] = Ledger()
+        return ledger

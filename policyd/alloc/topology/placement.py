@@ -7,7 +7,7 @@ from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.assignments import assignment_of, merged
 from policyd.alloc.topology.balanced import balance
 from policyd.alloc.topology.elastic import Kept, kept_places
-from policyd.alloc.topology.fitting import Fit, Share, Short, choose, distribute, is_whole
+from policyd.alloc.topology.fitting import Share, Short, choose, distribute, holds, is_whole
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.refusal import NoRoom, Refusal, Unusable
@@ -127,7 +127,7 @@ class _Search:
         if any(member.held is not None for member in members):
             return not _refused(self.placed(flavor, members))
         survey = self._survey(group, self._circumstances)
-        return isinstance(survey, Survey) and isinstance(choose(survey.room), Fit)
+        return isinstance(survey, Survey) and holds(survey.room)
 
     def repaired(self, flavor: str, members: Sequence[TopologyRequest], host: str) -> Outcomes:
         """Find another place for what pod sets lost with a node, each by itself."""

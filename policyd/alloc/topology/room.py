@@ -56,6 +56,17 @@ class Room:
             other.beside, other.slices_beside = part(self.beside), part(self.slices_beside)
         return other
 
+    def most(self) -> int:
+        """Return how many slices could be placed without leaders, in one domain if that is so.
+
+        Domains of one level have as much room together as those of any other, down to the level of
+        slices.
+        """
+        slices, goal = self.slices, self.goal
+        if goal.mode == "Required":
+            return max([slices[domain] for domain in self.tree.at[goal.level]])
+        return sum([slices[domain] for domain in self.tree.at[0]])
+
     def hosts(self, domain: int, leaders: int) -> bool:
         """Tell whether as many leaders go into a domain, of which there is one at most."""
         return not leaders or (self.leaders is not None and self.leaders[domain] >= leaders)

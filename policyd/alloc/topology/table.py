@@ -4,7 +4,7 @@ A column is a flat list, so that a placement reads it at once. Ports of nodes ha
 has each of them, and most are never taken, so that only what is taken is kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from policyd.alloc.topology.values import HOST_PORT
 
@@ -33,17 +33,27 @@ class Table:
             return column[leaf]
         return 1 - self.taken.get(resource, {}).get(leaf, 0) if is_port(resource) else 0
 
-    def shift(self, leaf: int, amounts: Amounts, sign: int, *, size: int) -> None:
-        """Add amounts, or take them with a `sign` of -1; there are `size` numbers by now."""
-        for resource, amount in amounts.items():
-            column = self.columns.get(resource)
-            if column is None:
-                if is_port(resource):
-                    taken = self.taken.setdefault(resource, {})
-                    taken[leaf] = taken.get(leaf, 0) - sign * amount
-                    continue
-                column = self.columns[resource] = [0] * size
-            column[leaf] += sign * amount
+    def shift(
+        self, resource: str, counts: Iterable[tuple[int, int]], amount: int, *, size: int
+    ) -> None:
+        """Add an amount, which may be negative, as often as leaves' counts say.
+
+        Args:
+            resource: Of which there is more.
+            counts: Leaves, and how often each gets the amount.
+            amount: How much it is.
+            size: How many numbers there are by now.
+        """
+        column = self.columns.get(resource)
+        if column is None and not is_port(resource):
+            column = self.columns[resource] = [0] * size
+        if column is None:
+            taken = self.taken.setdefault(resource, {})
+            for leaf, count in counts:
+                taken[leaf] = taken.get(leaf, 0) - amount * count
+            return
+        for leaf, count in counts:
+            column[leaf] += amount * count
 
     def grow(self) -> None:
         """Make room for another number."""

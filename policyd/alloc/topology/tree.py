@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.changes import ChangeLog
 from policyd.alloc.topology.table import Amounts, Column, Table
-from policyd.alloc.topology.values import HOSTNAME, DomainValues, NodeSpec
+from policyd.alloc.topology.values import HOSTNAME, PODS, DomainValues, NodeSpec, Placement
 
 NOWHERE = -1
 """In the place of a domain that is not there, such as the parent of one of the highest level."""
@@ -161,17 +161,14 @@ class TopologyTree:
         if self._shown(domain, name):
             self._shift(self.leaves[domain], amounts, sign, self.free, self.offered)
 
-    def charge(self, domain: DomainValues, amounts: Amounts, sign: int) -> None:
-        """Change what is used in a leaf; one that is not there uses nothing."""
-        leaf = self.leaves.get(domain)
-        if leaf is not None:
-            self._shift(leaf, amounts, -sign, self.free)
-
-    def assume(self, domain: DomainValues, amounts: Amounts, sign: int) -> None:
-        """Take from a leaf what has to be left even if workloads held nothing."""
-        leaf = self.leaves.get(domain)
-        if leaf is not None:
-            self._shift(leaf, amounts, -sign, self.free, self.offered)
+    def charge(self, placement: Placement, sign: int, *tables: Table) -> None:
+        """Take from tables what pods take where they are; leaves that are not there have none."""
+        leaves = self.leaves
+        pods = [(leaves[d], n) for d, n in placement.assignment.domains if d in leaves]
+        for resource, amount in {**placement.requests, PODS: 1}.items():
+            for table in tables:
+                table.shift(resource, pods, -sign * amount, size=len(self.values))
+        self.changed.extend([leaf for leaf, _ in pods])
 
     def _wants(self, node: NodeSpec) -> bool:
         labels, wanted = node.labels, self.flavor.labels
@@ -270,7 +267,8 @@ class TopologyTree:
 
     def _shift(self, leaf: int, amounts: Amounts, sign: int, *tables: Table) -> None:
         for table in tables:
-            table.shift(leaf, amounts, sign, size=len(self.values))
+            for resource, amount in amounts.items():
+                table.shift(resource, ((leaf, amount),), sign, size=len(self.values))
         self.changed.add(leaf)
 
 
