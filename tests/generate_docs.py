@@ -30,6 +30,7 @@ from policyd.controller.scanning import ScanMetrics
 from policyd.engine.schema import policy_shape
 from policyd.field_notes import field_notes
 from tests.generate_cel import functions_page
+from tests.generate_errors import errors_page
 from tests.generate_library import library_page
 from webhooks.__main__ import main as webhooks_main
 from webhooks.metrics import DoorMetrics
@@ -49,6 +50,7 @@ def documents() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "cel-functions.md": functions_page(table),
         "policy-library.md": library_page(table),
+        "errors.md": errors_page(table),
     }
     return {name: MADE + text for name, text in pages.items()}
 

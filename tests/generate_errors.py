@@ -1,0 +1,173 @@
+"""The page of messages: what a person may be told by an error or a finding, read out of the code.
+
+A message is what stands in the code where an error is raised or a finding made; what is filled in
+is shown as `…`. Two that differ in that alone are one.
+"""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import policyd
+import webhooks
+from policyd.engine.findings import RULES
+from policyd.errors import PolicydError
+
+ROOT = Path(policyd.__file__).parents[1]
+
+AREAS = {
+    "policyd/cli": ("Commands", "How a command was used: it ends with the exit code 2."),
+    "policyd/engine": ("Policies", "What is wrong or doubtful with a policy, a case or a request."),
+    "policyd/cel": ("Expressions", "What is wrong with an expression of CEL, or failed in it."),
+    "policyd/api": ("Objects", "What cannot be read of an object, a quantity or a review."),
+    "policyd/patch": ("Patches", "Why an object cannot be changed as a policy says."),
+    "policyd/jobs": ("Jobs", "Why a job cannot be queued or started."),
+    "policyd/simulate": ("Simulations", "What is wrong with a scenario."),
+    "policyd/kube": ("The API server", "Why it cannot be asked, or what it refused."),
+    "policyd/certificates": ("Certificates", "What is wrong with one that was given."),
+    "policyd/controller": ("The controller", "Why it cannot begin, or go on."),
+    "policyd/local": ("The embedded cluster", "What it refuses, or cannot do."),
+    "webhooks": ("The webhooks", "Why they cannot begin, or are not ready."),
+    "policyd": ("Settings", "What is wrong with a setting."),
+}
+"""The folders whose messages are told, the nearest first, and what their messages are about."""
+
+MAKERS = frozenset(
+    {"finding", "Finding", "Doubt", "Denial", "UsageError", "BadParameter", "ClickException"}
+)
+"""What makes a message of its first text, beside the errors."""
+
+YIELDING = frozenset({"check.py", "refused.py"})
+"""Modules of the engine that yield messages, each with its place and a hint."""
+
+Message = tuple[str, str]
+
+
+def error_names() -> frozenset[str]:
+    """Return the names of all errors that a person can cause."""
+    for package in (policyd, webhooks):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    found, new = set[type](), {PolicydError}
+    while new:
+        found |= new
+        new = {sub for each in new for sub in each.__subclasses__()} - found
+    return frozenset(each.__name__ for each in found)
+
+
+@cache
+def messages() -> dict[str, set[Message]]:
+    """Return the messages of each area, with their hints."""
+    names = error_names() | MAKERS
+    told: dict[str, set[Message]] = {}
+    for folder in ("policyd", "webhooks"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            area = next(a for a in AREAS if file.is_relative_to(ROOT / a))
+            tree = ast.parse(file.read_text())
+            told.setdefault(area, set()).update(_of_module(tree, names, file.name))
+    return told
+
+
+def _of_module(tree: ast.AST, names: frozenset[str], file: str) -> Iterator[Message]:
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            texts = _assigned(function)
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and _name(node.func) in names:
+                    yield from _of_call(node, texts)
+                if isinstance(node, ast.Yield) and file in YIELDING:
+                    yield from _of_yield(node, texts)
+
+
+def _assigned(function: ast.AST) -> dict[str, str]:
+    """Return the texts that a function gives names to."""
+    return {
+        node.targets[0].id: text
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        for text in [_text(node.value, {})]
+        if text
+    }
+
+
+def _name(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def _of_call(call: ast.Call, texts: dict[str, str]) -> Iterator[Message]:
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    said = given.get("message", call.args[0] if call.args else None)
+    message = _text(said, texts)
+    if _is_sentence(message):
+        yield message, _text(given.get("hint"), texts)
+
+
+def _of_yield(node: ast.Yield, texts: dict[str, str]) -> Iterator[Message]:
+    if isinstance(node.value, ast.Tuple) and node.value.elts:
+        message = _text(node.value.elts[0], texts)
+        if _is_sentence(message):
+            yield message, _text(node.value.elts[-1], texts)
+
+
+def _is_sentence(message: str) -> bool:
+    return " " in message.replace("…", "") and any(letter.isalpha() for letter in message)
+
+
+def _text(node: ast.expr | None, texts: dict[str, str]) -> str:
+    """Return a text as it is written, with `…` for what is filled in; empty if it is none."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(p, texts) if isinstance(p, ast.Constant) else "…" for p in parts)
+        case ast.Name(id=name):
+            return texts.get(name, "")
+        case ast.BoolOp(values=values):
+            return next((found for value in values if (found := _text(value, texts))), "")
+        case ast.IfExp(body=body, orelse=other):
+            return _text(body, texts) or _text(other, texts)
+        case _:
+            return ""
+
+
+def errors_page(table: Callable[..., str]) -> str:
+    """Return the page: the rules that findings follow, and the messages of each area."""
+    lines = [
+        "# Errors and findings",
+        "",
+        inspect.cleandoc("""
+            What policyd may tell you, and what to do about it.
+            A message is one sentence in lower case, your own words in backticks; `…` stands for
+            what is filled in.
+            A finding about a file begins with its place, `file:line:column`, and a hint follows it.
+        """),
+        "",
+        "## What findings are about",
+        "",
+        "SARIF and JUnit call them so; `policyd check` exits with 1 if one of them is an error.",
+        "",
+        table("Rule | What it is about", ((f"`{name}`", text) for name, text in RULES.items())),
+    ]
+    told = messages()
+    for area, (title, about) in AREAS.items():
+        rows = sorted(told.get(area, ()), key=lambda row: (row[0].lower(), row[1]))
+        if rows:
+            cells = ((_cell(message), _cell(hint)) for message, hint in rows)
+            lines += ["", f"## {title}", "", about, "", table("Message | Hint", cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    escaped = " ".join(text.split())
+    for sign in "\\<>*_{}[]":
+        escaped = escaped.replace(sign, f"\\{sign}")
+    return escaped
