@@ -85,18 +85,6 @@ def _struct_entry(checker: Checker, entry: ast.Field, struct: str | None) -> Non
         fields = checker.environment.structs.get(struct, ())
         checker.issue(entry, f"undefined field '{entry.name}'", did_you_mean(entry.name, fields))
         return
-    if checker.environment.is_open_struct(struct):
-        wanted = _nested_struct(checker, f"{struct}.{entry.name}", kind)
     if not checker.found.assignable(kind, wanted):
         expected = f"expected type of field '{entry.name}' is '{checker.shown(wanted)}'"
         checker.issue(entry, f"{expected} but provided type is '{checker.shown(kind)}'")
-
-
-def _nested_struct(checker: Checker, path: str, kind: Type) -> Type:
-    """Return what a field of `Object` takes: a struct must be named by the path to it."""
-    kind = checker.found.resolve(kind)
-    if checker.environment.is_open_struct(kind.name):
-        return Type(path)
-    if kind.name == "list" and checker.environment.is_open_struct(kind.parameters[0].name):
-        return list_of(Type(path))
-    return DYN

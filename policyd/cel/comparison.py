@@ -11,6 +11,7 @@ from policyd.cel.values import (
     UINT_MAX,
     Duration,
     Optional,
+    Struct,
     Timestamp,
     UInt,
     Value,
@@ -69,6 +70,8 @@ def _equal_deep(a: Value, b: Value, charge: Charge) -> bool:
 def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> bool:
     """Compare keys and scalars of two maps, and add what else must be equal to `rest`."""
     if not isinstance(y, dict) or dict.keys(x) != dict.keys(y):
+        return False
+    if (type(x) is Struct or type(y) is Struct) and type_name(x) != type_name(y):
         return False
     # Pairing the parts takes as long as comparing them.
     charge(2 * len(x))

@@ -62,6 +62,11 @@ class Struct(dict[str, Any]):
         super().__init__(fields)
         self.type_name = type_name
 
+    def __missing__(self, field: str) -> None:
+        """A field of an `Object` that was not given is null."""
+        if self.type_name.partition(".")[0] != "Object":
+            raise CelError(f"no such key: {field}")
+
 
 class TypeValue:
     """A type as a value, as `type(1)` gives."""

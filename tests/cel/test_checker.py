@@ -106,12 +106,6 @@ def test_types_are_deduced(source, kind):
         pytest.param("[1].all(x, x)", 12, "expected type 'bool' but found 'int'", id="predicate"),
         pytest.param("[1, 'a']", 5, "expected type 'int' but found 'string'", id="mixed-list"),
         pytest.param(
-            "Object{spec: Object.status{a: 1}}",
-            12,
-            "expected type of field 'spec' is 'Object.spec' but provided type is 'Object.status'",
-            id="nested-struct",
-        ),
-        pytest.param(
             "JSONPatch{op: 1, path: ''}",
             13,
             "expected type of field 'op' is 'string' but provided type is 'int'",

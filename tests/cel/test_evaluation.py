@@ -278,3 +278,27 @@ def test_variables_are_charged_to_the_policys_budget():
 def test_running_out_of_budget_is_not_absorbed():
     with pytest.raises(CelCostError):
         evaluate("object.spec.containers.all(c, c.name == 'a') || true", budget=Budget(5))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param(
+            "Object{a: [Object.a.item{x: 1}]}",
+            {"a": [{"x": 1}]},
+            id="names-are-checked-by-whoever-applies-it",
+        ),
+        pytest.param("Object{a: 1}.b", None, id="what-is-not-given-is-null"),
+        pytest.param(
+            "has(Object{a: 1}.b) || Object{a: 1}.?b.hasValue()", False, id="but-not-there"
+        ),
+        pytest.param("dyn(Object{a: 1}) == {'a': 1}", False, id="no-object-is-a-map"),
+        pytest.param("[{'a': 1}] == [dyn(Object{a: 1})]", False, id="nor-a-map-an-object"),
+        pytest.param("Object{a: [1]} == Object{a: [1]}", True, id="equal-objects"),
+        pytest.param("dyn(Object.a{}) == dyn(Object.b{})", False, id="objects-of-other-places"),
+    ],
+)
+def test_objects_of_mutations(source, expected):
+    environment = admission_environment(mutation=True)
+
+    assert compile_expression(source, environment).evaluate({}, Budget()) == expected
