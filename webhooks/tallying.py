@@ -58,14 +58,14 @@ class Tally:
         while True:
             await self._pace.sleep(EVERY_SECONDS)
             try:
-                served = await self._reports.api() is not None
+                if await self._reports.api() is not None:
+                    await self.flush()
+                else:
+                    self._rows, self._size = {}, 0
             except ApiError as error:
                 log.warning("reports_unknown", reason=str(error))
-                continue
-            if served:
-                await self.flush()
-            else:
-                self._rows, self._size = {}, 0
+            except Exception:  # a bug, which must not stop the reviews
+                log.exception("tally_broke")
 
     async def flush(self) -> None:
         """Add all counts to reports; what cannot be written is kept for the next time."""

@@ -167,10 +167,10 @@ def scanned(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now
     Returns:
         The report; None if it would be empty.
     """
-    before = {_key(result): result for result in (old or {}).get("results") or ()}
+    before = _results(old)
     results = {key: _found(key, row) for key, row in rows.items()}
     for key, result in before.items():
-        admitted = _admitted(result)
+        admitted = _number(result, "admitted")
         if admitted and now - _seconds(result) < FORGOTTEN_SECONDS:
             kept = results.setdefault(key, _found(key, Row(message=result.get("message", ""))))
             kept["properties"]["admitted"] = str(admitted)
@@ -179,10 +179,10 @@ def scanned(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now
 
 def admitted(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now: float) -> Json:
     """Return a report with what was let through meanwhile counted beside what scans found."""
-    results = {_key(result): _copied(result) for result in (old or {}).get("results") or ()}
+    results = {key: _copied(result) for key, result in _results(old).items()}
     for key, row in rows.items():
         result = results.setdefault(key, _found(key, Row(message=row.message)))
-        result["properties"]["admitted"] = str(_admitted(result) + row.count)
+        result["properties"]["admitted"] = str(_number(result, "admitted") + row.count)
         result["message"] = row.message
     return _report(api, namespace, results, old, now=now)
 
@@ -200,7 +200,7 @@ def _report(
 ) -> Json:
     if not results:
         return None
-    before = {_key(result): result for result in (old or {}).get("results") or ()}
+    before = _results(old)
     chosen = sorted(results, key=lambda key: (_ORDER[key.result], key))[:MOST_RESULTS]
     listed = [_stamped(results[key], before.get(key), now) for key in sorted(chosen)]
     labels = {"app.kubernetes.io/managed-by": NAME}
@@ -226,7 +226,7 @@ def _summary(results: Mapping[Key, Json]) -> Json:
     counts = dict.fromkeys(("pass", "fail", "warn", "error", "skip"), 0)
     for key, result in results.items():
         if not key.shadow_of:
-            counts[key.result] += max(int(result["properties"]["count"]), key.result == "skip")
+            counts[key.result] += max(_number(result, "count"), key.result == "skip")
     return counts
 
 
@@ -247,15 +247,23 @@ def _found(key: Key, row: Row) -> dict[str, Json]:
 _SUBJECT: Final = ("apiVersion", "kind", "namespace", "name")
 
 
+def _results(report: Json | None) -> dict[Key, Json]:
+    """Return the results of a report that are ours: others may have written into it."""
+    listed = (report or {}).get("results") or ()
+    ours = [each for each in listed if isinstance(each, dict) and each.get("source") == NAME]
+    return {_key(each): each for each in ours if each.get("result") in _ORDER}
+
+
 def _key(result: Json) -> Key:
     properties = result.get("properties") or {}
     enforcement, shadow_of = properties.get("enforcement", ""), properties.get("shadowOf", "")
-    return Key(result["policy"], result.get("rule", ""), result["result"], enforcement, shadow_of)
+    policy, validation = result.get("policy", ""), result.get("rule", "")
+    return Key(policy, validation, result["result"], enforcement, shadow_of)
 
 
-def _admitted(result: Json) -> int:
-    text = (result.get("properties") or {}).get("admitted", "0")
-    return int(text) if text.isdigit() else 0
+def _number(result: Json, name: str) -> int:
+    text = (result.get("properties") or {}).get(name, "0")
+    return int(text) if text.isdecimal() and text.isascii() else 0
 
 
 def _seconds(result: Json) -> float:

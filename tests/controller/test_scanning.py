@@ -297,3 +297,14 @@ async def test_a_scan_that_failed_is_tried_again():
         await world.clock.advance(90)
 
         assert world.writes == [("create", "team-a")]
+
+
+@pytest.mark.anyio
+async def test_a_scan_that_breaks_is_tried_again_too():
+    world = Running(demand("false"), settings=ScanSettings(every_seconds=60))
+    world.client.fail(ZeroDivisionError("a bug"), verb="page", plural="pods")
+    await world.create(pod())
+    async with world:
+        await world.clock.advance(90)
+
+        assert world.writes == [("create", "team-a")]

@@ -356,6 +356,24 @@ def test_kyverno_s_policies_say_whether_they_are_for_what_exists(text, switched,
     assert bool(Scan(PolicySet(loaded.policies, namespaces=lookup)).policies) == scanned_
 
 
+def test_what_others_wrote_into_a_report_is_not_taken_for_ours():
+    ours = scanned(OPEN, "team-a", rows(p=1), None, now=NOW)
+    [result] = ours["results"]
+    foreign = [{"policy": "x"}, "nonsense", {**result, "source": "other"}, {"source": "policyd"}]
+    spoilt = {**result, "policy": "q", "properties": {"count": "many", "admitted": "-1"}}
+
+    report = admitted(
+        OPEN,
+        "team-a",
+        {FAIL: Row(count=1, message="no")},
+        {**ours, "results": [*foreign, result, spoilt]},
+        now=NOW,
+    )
+
+    assert [each["policy"] for each in report["results"]] == ["p", "q"]
+    assert report["summary"]["fail"] == 1
+
+
 KEYS = st.builds(
     Key,
     st.sampled_from(["p", "q"]),

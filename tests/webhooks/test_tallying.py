@@ -132,3 +132,14 @@ async def test_what_a_shadow_would_answer_otherwise_is_counted():
         assert await world.results() == {
             ("s", "fail"): {"count": "0", "shadowOf": "p", "admitted": "1"}
         }
+
+
+async def test_a_mistake_in_counting_stops_no_reviews():
+    async with World() as world:
+        world.client.fail(ZeroDivisionError("a bug"), verb="get")
+        world.take(demand("Audit"))
+        await world.clock.advance(EVERY_SECONDS + 1)
+        world.take(demand("Audit"))
+        await world.clock.advance(EVERY_SECONDS + 1)
+
+        assert len(world.client.writes) == 1
