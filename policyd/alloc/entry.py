@@ -1,6 +1,6 @@
 """Nominated workloads, whose turn it is, and what is kept for who must wait."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from policyd.alloc.assignment import Assignment
@@ -12,6 +12,7 @@ from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode
 from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Gates
+from policyd.alloc.state import State
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +37,17 @@ class Entry:
     def queue(self) -> str:
         """The name of its queue."""
         return self.ticket.workload.cluster_queue
+
+
+def turns(entries: Iterable[Entry], state: State) -> Iterator[Entry]:
+    """Yield entries as they have their turn: those first that hold quota already."""
+    nominated = list(entries)
+    yield from [each for each in nominated if each.assignment.held is not None]
+    rest, gates = [e for e in nominated if e.assignment.held is None], state.settings.gates
+    if state.settings.fair_sharing is None:
+        yield from in_turn(rest, gates)
+    else:
+        yield from in_tournament(rest, state.tree, gates)
 
 
 def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:

@@ -1,0 +1,110 @@
+"""What room a cycle has left, given what it decided so far."""
+
+from collections.abc import Iterable
+
+from policyd.alloc.cluster_queue import Holding, Victim
+from policyd.alloc.entry import Entry, reserved_charges
+from policyd.alloc.placing import room_for
+from policyd.alloc.plan import Preempt
+from policyd.alloc.reservation import Reservations
+from policyd.alloc.state import State
+from policyd.alloc.topology.values import Placement
+
+
+class CycleRoom:
+    """Quota and places that are left, those included of whom the cycle preempts.
+
+    Attributes:
+        victims: Whom it preempts, by key.
+        reserved: What is held for some; None if no queue wants anything of that kind.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.victims: dict[str, Holding] = {}
+        self.reserved: Reservations | None = None
+        self._ground = state.ground
+        self._tree = state.tree
+        self._gates = state.settings.gates
+        self._taken = False
+
+    def overlaps(self, entry: Entry) -> bool:
+        """Tell whether somebody whom a workload would preempt is a victim already."""
+        return any(target.workload.key in self.victims for target in entry.targets)
+
+    def fits(self, entry: Entry) -> bool:
+        """Tell whether there is room, those that are or would be preempted being gone."""
+        tree, charges = self._tree, entry.assignment.charges
+        if not self._taken and self.reserved is None:
+            return True  # nothing has changed since it was nominated
+        if not (self.victims or entry.targets or entry.assignment.placements):
+            return tree.fits(charges)
+        gone = self.victims | _holdings(entry.targets)
+        with self._ground.trial():
+            for holding in gone.values():
+                self._ground.release(holding)
+            return tree.fits(charges) and self._has_places(entry)
+
+    def lost_places(self, entry: Entry) -> bool:
+        """Tell whether others took the places of a workload in this cycle, and only these."""
+        recomputes = self._gates.tas_recompute_assignment_within_scheduling_cycle
+        if not recomputes or not self._taken:
+            return False
+        gone = self.victims | _holdings(entry.targets)
+        with self._ground.trial():
+            for holding in gone.values():
+                self._ground.release(holding)
+            return self._tree.fits(entry.assignment.charges) and not self._has_places(entry)
+
+    def preempt(self, entry: Entry) -> list[Preempt]:
+        """Count a workload's targets as gone; return what is to be done, but for those stopping."""
+        self.victims |= _holdings(entry.targets)
+        queues = self._tree.hierarchy.queues
+        return [
+            Preempt(
+                workload=target.workload,
+                reason=target.reason,
+                preemptor=entry.ticket.workload,
+                path=queues[target.holding.admission.cluster_queue].path,
+                preemptor_path=entry.options.node.path,
+            )
+            for target in entry.targets
+            if not target.holding.stopping
+        ]
+
+    def keep(self, entry: Entry) -> None:
+        """Keep quota for somebody, who may not get it yet, from those that come later."""
+        self._tree.charge(entry.assignment.charges)
+        self._occupy(entry)
+        if self.reserved is not None:
+            self.reserved.note(entry)
+
+    def reserve(self, entry: Entry) -> None:
+        """Keep quota for somebody who has to wait and can preempt nobody."""
+        # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
+        # to those that come later in the cycle.
+        waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
+        held = None if self.reserved is None else self.reserved.of(entry)
+        if held is not None and held.name == entry.ticket.workload.key:
+            return
+        if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
+            self._tree.charge(reserved_charges(self._tree, entry.assignment))
+            self._occupy(entry)
+
+    def _occupy(self, entry: Entry) -> None:
+        self._taken = True
+        if entry.assignment.placements:
+            self._ground.nodes.hold(entry.ticket.workload.key, self._places_of(entry))
+
+    def _has_places(self, entry: Entry) -> bool:
+        """Tell whether there is still room just where the pods are to go."""
+        if not entry.assignment.placements:
+            return True
+        self._ground.vacate(entry.ticket.workload.key)
+        return room_for(self._ground.nodes, self._places_of(entry))
+
+    def _places_of(self, entry: Entry) -> tuple[Placement, ...]:
+        return self._ground.placements(entry.assignment.admission(entry.queue))
+
+
+def _holdings(victims: Iterable[Victim]) -> dict[str, Holding]:
+    return {victim.workload.key: victim.holding for victim in victims}
