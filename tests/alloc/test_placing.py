@@ -1,0 +1,172 @@
+"""What holds of places whatever comes, goes, is planned and committed."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.plan import Admit, Preempt
+from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.settings import FairSharing, Settings
+from policyd.alloc.topology.values import HOSTNAME, NodeSpec, TopologyRequest
+from policyd.alloc.workload import PodSet
+from tests.alloc.builders import queue, state, workload
+
+LEVELS = ("rack", HOSTNAME)
+RACKS = {"n1": "r1", "n2": "r1", "n3": "r2", "n4": "r2"}
+GPUS = 4
+MODES = (("Required", "rack"), ("Required", HOSTNAME), ("Preferred", "rack"), ("Unconstrained", ""))
+PREEMPTION = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
+
+
+def node(name):
+    labels = {"rack": RACKS[name], HOSTNAME: name}
+    return NodeSpec(name=name, labels=labels, allocatable={"gpu": GPUS, "pods": 10})
+
+
+@st.composite
+def gangs(draw, number):
+    mode, level = draw(st.sampled_from(MODES))
+    count, requests = draw(st.integers(1, 6)), {"gpu": draw(st.integers(1, 3))}
+    place = TopologyRequest(pod_set="main", count=count, requests=requests, mode=mode, level=level)
+    pods = PodSet(name="main", count=count, requests=requests, placed=True, place=place)
+    name, priority = draw(st.sampled_from(["a", "b"])), draw(st.integers(0, 2))
+    return workload(f"w{number}", name, pods, at=number, priority=priority)
+
+
+def gangs_of(number):
+    return st.tuples(*(gangs(each) for each in range(number)))
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["cycle", "cycle", "end", "lose", "gain"]), st.integers(0, 7)),
+    max_size=12,
+)
+
+
+def opened(waiting, *, fair):
+    rules = Settings(fair_sharing=FairSharing() if fair else None)
+    queues = [queue(name, "x", gpu=12, preemption=PREEMPTION) for name in ("a", "b")]
+    made = state(flavors=(), rules=rules)
+    made.put_flavor(FlavorSpec(name="default", topology="racks", levels=LEVELS))
+    for name in RACKS:
+        made.ground.nodes.put(node(name))
+    for each in queues:
+        made.put_queue(each)
+    for each in waiting:
+        made.put_workload(each)
+    return made
+
+
+def places(of):
+    """What is held of each node, by workload."""
+    return {
+        key: Counter({values[0]: count for p in held for values, count in p.assignment.domains})
+        for key, held in of.ground.nodes.held.items()
+    }
+
+
+def columns(of):
+    """All that a plan must leave as it was."""
+    of.tree.refresh()
+    nodes = of.ground.nodes
+    tree = nodes.trees["default"]
+    free = {
+        (resource, name[0]): tree.free.left(resource, leaf)
+        for resource in ("gpu", "pods")
+        for name, leaf in tree.leaves.items()
+    }
+    return free, dict(nodes.held), nodes.usage("default"), list(of.tree.usage)
+
+
+def carry_out(of, plan):
+    """Do what a plan says, as the cluster would: who is admitted runs, who must go waits again."""
+    of.commit(plan)
+    for action in plan.actions:
+        value = action.workload
+        if isinstance(action, Admit):
+            held = replace(value, admission=action.admission, admitted=True, reserved_at=of.now)
+            of.put_workload(held)
+        elif isinstance(action, Preempt):
+            of.put_workload(replace(value, admission=None, admitted=False, reserved_at=None))
+
+
+def check_admission(of, action):
+    (got,) = action.admission.pod_sets
+    (asked,) = action.workload.pod_sets
+    at = {values[0]: count for values, count in got.placement.domains}
+    assert sum(at.values()) == asked.count
+    if asked.place.mode == "Required":
+        assert len({RACKS[name] if asked.place.level == "rack" else name for name in at}) == 1
+    present = of.ground.nodes.trees["default"].leaves
+    assert all((name,) in present for name in at)
+
+
+def check_nodes(of):
+    used = Counter()
+    for queue_ in of.queues.values():
+        for key, holding in queue_.holdings.items():
+            (got,) = holding.admission.pod_sets
+            for (name,), count in got.placement.domains:
+                used[name] += count * got.pod_requests["gpu"]
+            assert places(of)[key].total() == got.count
+    assert all(amount <= GPUS for amount in used.values())
+    told = of.ground.nodes.usage("default")
+    assert {name: amounts["gpu"] for name, amounts in told.items()} == +used
+    assert len(of.ground.nodes.held) == sum(len(q.holdings) for q in of.queues.values())
+
+
+def run_cycle(of):
+    before = columns(of)
+    plan = plan_cycle(of)
+    assert columns(of) == before
+    for action in plan.actions:
+        if isinstance(action, Admit):
+            check_admission(of, action)
+    carry_out(of, plan)
+
+
+def step_on(of, step, which):
+    """Do one step; `which` chooses one of some."""
+    nodes, running = of.ground.nodes, sorted(places(of))
+    lost = sorted(name for name in RACKS if nodes.node(name) is None)
+    if step == "cycle":
+        run_cycle(of)
+    elif step == "end" and running:
+        of.remove_workload(running[which % len(running)])
+    elif step == "lose":
+        nodes.remove(sorted(RACKS)[which % len(RACKS)])
+    elif step == "gain" and lost:
+        nodes.put(node(lost[which % len(lost)]))
+        of.wake_placed()
+
+
+@settings(deadline=None)
+@given(waiting=st.integers(1, 7).flatmap(gangs_of), steps=STEPS, fair=st.booleans())
+def test_no_node_is_overfull_and_a_plan_changes_nothing(waiting, steps, fair):
+    of = opened(waiting, fair=fair)
+    for step, which in [*steps, ("cycle", 0)]:
+        step_on(of, step, which)
+        check_nodes(of)
+
+    for key in sorted(places(of)):
+        of.remove_workload(key)
+    assert not any(of.ground.nodes.usage("default").values())
+
+
+@settings(deadline=None)
+@given(waiting=st.integers(1, 4).flatmap(gangs_of))
+def test_who_waits_while_the_cluster_is_empty_could_never_run(waiting):
+    of = opened(waiting, fair=False)
+    admitted = 0
+    for _ in range(3 * len(waiting)):
+        carry_out(of, plan_cycle(of))
+        for key in sorted(places(of)):
+            of.remove_workload(key)
+            admitted += 1
+    alone = [opened([each], fair=False) for each in waiting]
+    fitting = sum(any(isinstance(a, Admit) for a in plan_cycle(each).actions) for each in alone)
+    assert admitted == fitting
