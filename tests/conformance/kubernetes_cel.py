@@ -8,6 +8,7 @@ from functools import partial
 from policyd.cel import (
     Budget,
     CelCompileError,
+    CelCostError,
     CelError,
     admission_environment,
     compile_expression,
@@ -111,25 +112,50 @@ def run_conditions(path):
 
 
 def _condition_failure(case):
-    major, minor = re.fullmatch(r"v(\d)(\d+)", case.get("k8sVersion", "v136")).groups()
-    environment = admission_environment((int(major), int(minor)))
     budget = Budget(case.get("budget", _POLICY_BUDGET))
-    variables = _activation(case)
     expect = case["expect"]
+    # Of what goes over a limit, nothing but that is expected.
+    over = expect.get("exceedBudget") or expect.get("exceedPerCallLimit")
+    exceeded = False
     for place, expression in enumerate(case["expressions"]):
-        wanted = expect["results"][place] if "results" in expect else None
-        try:
-            value = compile_expression(expression, environment).evaluate(variables, budget)
-        except (CelCompileError, CelError) as error:
-            if wanted is None or "error" not in wanted:
-                return f"unexpected error: {error}"
-            continue
-        if wanted is not None and value != wanted.get("value"):
-            return f"{expression}: expected {wanted}, got {value!r}"
+        value, error = _condition_result(case, expression, budget)
+        exceeded = exceeded or isinstance(error, CelCostError)
+        wanted = expect["results"][place] if "results" in expect else {"value": value}
+        wrong = _condition_difference(wanted, value, error)
+        if wrong and not (over and exceeded):
+            return f"{expression}: {wrong}"
+    if over:
+        return "" if exceeded else "expected to go over the limit"
     remaining = expect.get("remaining", budget.remaining)
     if remaining != budget.remaining:
         return f"{budget.remaining} of the budget left, expected {remaining}"
     return ""
+
+
+def _condition_result(case, expression, budget):
+    """Return the value of a condition, or the error."""
+    limit = case.get("perCallLimit") or case.get("testPerCallLimit")
+    own = Budget(limit) if limit else budget
+    try:
+        program = compile_expression(expression, _condition_environment(case))
+        return program.evaluate(_activation(case), own), None
+    except (CelCompileError, CelError) as error:
+        return None, error
+
+
+def _condition_environment(case):
+    major, minor = re.fullmatch(r"v(\d)(\d+)", case.get("k8sVersion", "v136")).groups()
+    if "stored" in str(case.get("envType", "")).lower():
+        return admission_environment()  # what is stored may use everything
+    return admission_environment((int(major), int(minor)))
+
+
+def _condition_difference(wanted, value, error):
+    if error is not None:
+        if wanted.get("error") and wanted["error"] in str(error):
+            return ""
+        return f"unexpected error: {error}"
+    return "" if value == wanted.get("value") else f"expected {wanted}, got {value!r}"
 
 
 def _activation(case):
@@ -143,10 +169,17 @@ def _activation(case):
         "oldObject": case.get("oldResource"),
         "request": request,
         "params": params[0],
+        "namespaceObject": case.get("namespaceObject"),
         "authorizer": authorizer,
         "authorizer.requestResource": ResourceCheck(
             authorizer.authorize,
-            Attributes(group=resource.get("group", ""), resource=resource.get("resource", "")),
+            Attributes(
+                group=resource.get("group", ""),
+                resource=resource.get("resource", ""),
+                subresource=request.get("subResource", ""),
+                namespace=request.get("namespace", ""),
+                name=request.get("name", ""),
+            ),
         ),
     }
 
