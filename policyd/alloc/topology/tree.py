@@ -253,6 +253,7 @@ class TopologyTree:
         if self._unused:
             domain = self._unused.pop()
             self.values[domain], self.names[domain], self.parent[domain] = values, name, above
+            self.children[domain] = []
             return domain
         self.values.append(values)
         self.names.append(name)

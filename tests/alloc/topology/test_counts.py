@@ -202,6 +202,11 @@ def test_counts_kept_up_to_date_are_those_of_a_recount(start, steps):
         apply(nodes, step)
 
     assert counted(nodes) == Facts(steps).counted()
+    for tree in nodes.trees.values():
+        for domain in (domain for level in tree.at for domain in level):
+            within = tree.values[domain]
+            inside = [d for level in tree.at for d in level if tree.values[d][:-1] == within]
+            assert tree.children[domain] == inside
 
 
 @given(

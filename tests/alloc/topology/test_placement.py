@@ -207,6 +207,17 @@ class TestNodes:
 
         assert only(nodes, request(1)) == {"x2": 1}
 
+    def test_a_node_that_gets_the_number_of_a_rack_has_nothing_inside(self):
+        nodes = hosts(b1_r1_x1=1, b2_r2_x2=1)
+        tree = nodes.trees[FLAVOR]
+        tree.settle()
+
+        nodes.remove("x2")
+        nodes.put(node("b1/r1/x3", gpu=1))
+        tree.settle()
+
+        assert [tree.children[leaf] for leaf in tree.at[-1]] == [[], []]
+
     def test_what_kept_pods_from_a_node_that_is_gone_is_not_told(self):
         nodes = cluster(
             node("b1/r1/x1", gpu=1, taints=(Taint(key="broken"),)), node("b1/r1/x2", gpu=1)
