@@ -44,6 +44,7 @@ def _assignments(case, levels):
         nodes,
         {FLAVOR: [_request(each, workload) for each in pod_sets]},
         gates=gates,
+        empty=bool(_option(case, "simulateEmpty")),
         failed_node=_failed_node(workload),
     )
     want = case.want.get("wantResult")
@@ -75,7 +76,17 @@ def _nodes(case, levels, gates):
         put_pod(nodes, decode(pod, Pod))
     for flavor, column in ((FLAVOR, "priorOwnUsage"), (SIBLING, "priorFlavorUsage")):
         nodes.hold(column, _holdings(flavor, given.get(column) or (), nodes))
+    totals = given.get("aggregatedDomainUsages") or {}
+    nodes.hold("totals", _holdings(SIBLING, map(_shared_out, totals.items()), nodes))
     return nodes
+
+
+def _shared_out(item):
+    """Return what a domain is used for in all as that of so many pods."""
+    domain, total = item
+    pods = max(1, total.get("pods", 1))
+    requests = {name: amount // pods for name, amount in total.items() if name != "pods"}
+    return {"Values": domain.split(","), "Count": pods, "SinglePodRequests": requests}
 
 
 def _holdings(flavor, usage, nodes):
