@@ -183,3 +183,24 @@ def test_a_place_that_is_written_out_is_taken_apart():
 
 def test_every_rule_says_what_it_is_about():
     assert all(text and not text.endswith(".") for text in RULES.values())
+
+
+JUNIT = {
+    "testsuites": ({"name", "tests", "failures", "errors"}, {"testsuite"}),
+    "testsuite": ({"name", "tests", "failures", "errors", "skipped"}, {"testcase"}),
+    "testcase": ({"name", "classname", "file", "time"}, {"failure", "system-out"}),
+    "failure": ({"message", "type"}, set()),
+    "system-out": (set(), set()),
+}
+"""The attributes and parts of each element, of those that the usual schema of JUnit knows."""
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_junit_has_nothing_that_its_schema_does_not_know(command, folder):
+    root = ElementTree.fromstring(run(command, "-o", "junit", ".").stdout)
+
+    assert root.tag == "testsuites"
+    for element in root.iter():
+        attributes, parts = JUNIT[element.tag]
+        assert set(element.attrib) <= attributes
+        assert {part.tag for part in element} <= parts
