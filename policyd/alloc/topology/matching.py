@@ -6,7 +6,9 @@ from policyd.alloc.topology.changes import UNREAD, Mark
 from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import NODE_NAME_FIELD, NodeSpec
 from policyd.alloc.value import Value
-from policyd.node_rules import Taint, Term, Toleration, untolerated
+from policyd.node_rules import LabelRequirement, Taint, Term, Toleration, untolerated
+
+_Leaf = tuple[int, NodeSpec]
 
 
 class NodeNeeds(Value, frozen=True):
@@ -35,6 +37,29 @@ def meets(node: NodeSpec, term: Term) -> bool:
     if any(need.key == NODE_NAME_FIELD for need in term):
         labels = {**labels, NODE_NAME_FIELD: node.name}
     return bool(term) and all(need.matches(labels) for need in term)
+
+
+class _Verdicts(dict[str | None, bool]):
+    """Whether values of a label meet a requirement, each asked once."""
+
+    def __init__(self, need: LabelRequirement) -> None:
+        self._need = need
+
+    def __missing__(self, value: str | None) -> bool:
+        labels = {} if value is None else {self._need.key: value}
+        verdict = self[value] = self._need.matches(labels)
+        return verdict
+
+
+def _meeting(nodes: list[_Leaf], term: Term) -> list[_Leaf]:
+    """Return those of many nodes that meet a term."""
+    for need in term:
+        verdicts, key = _Verdicts(need), need.key
+        if key == NODE_NAME_FIELD:
+            nodes = [each for each in nodes if verdicts[each[1].name]]
+        else:
+            nodes = [each for each in nodes if verdicts[each[1].labels.get(key)]]
+    return nodes if term else []
 
 
 def _written(taint: Taint) -> str:
@@ -76,10 +101,18 @@ class Obstacles:
                 self._look_at(leaf)
 
     def _look_at_all(self) -> None:
-        needs, tree = self._needs, self._tree
-        for leaf in tree.leaves.values():
-            if needs.selector or needs.affinity or tree.node(leaf).taints:
-                self._look_at(leaf)
+        """Look at all nodes, a requirement at a time; what goes before is said last."""
+        needs, found = self._needs, self.by_leaf
+        nodes = [(leaf, self._tree.node(leaf)) for leaf in self._tree.leaves.values()]
+        if needs.affinity:
+            terms = [_meeting(nodes, term) for term in needs.affinity]
+            good = {leaf for term in terms for leaf, _ in term}
+            found |= dict.fromkeys([leaf for leaf, _ in nodes if leaf not in good], "affinity")
+        for key, value in needs.selector:
+            wrong = [leaf for leaf, node in nodes if node.labels.get(key) != value]
+            found |= dict.fromkeys(wrong, "nodeSelector")
+        for leaf in [leaf for leaf, node in nodes if node.taints]:
+            self._look_at(leaf)
 
     def _look_at(self, leaf: int) -> None:
         obstacle = self._needs.obstacle(self._tree.node(leaf))

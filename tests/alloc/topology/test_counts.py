@@ -8,7 +8,7 @@ from policyd.alloc.topology.counts import PodKind, requests_of
 from policyd.alloc.topology.matching import NodeNeeds
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
-from policyd.node_rules import Taint, Toleration
+from policyd.node_rules import LabelRequirement, Taint, Toleration
 from tests.alloc.topology.builders import node
 
 RATE = settings(deadline=None)
@@ -18,6 +18,11 @@ FLAVORS = {
     "fast": (FlavorSpec(name="fast", labels={"speed": "fast"}), ("rack", HOSTNAME)),
     "racks": (FlavorSpec(name="racks"), ("block", "rack")),
 }
+NOT_FAST = (
+    LabelRequirement(key="speed", operator="DoesNotExist"),
+    LabelRequirement(key="rack", operator="NotIn", values=("r2",)),
+)
+NAMED = (LabelRequirement(key="field:metadata.name", operator="In", values=("n1", "n2")),)
 KINDS = [
     PodKind(requests=requests_of({"gpu": 2}), empty=empty, needs=needs, beside=beside)
     for empty in (False, True)
@@ -25,6 +30,7 @@ KINDS = [
     for needs in (
         NodeNeeds(),
         NodeNeeds(selector=(("speed", "fast"),), tolerations=(Toleration(operator="Exists"),)),
+        NodeNeeds(affinity=(NOT_FAST, NAMED)),
     )
 ]
 HOSTS = ("x1", "x2", "x3", "x4")
