@@ -37,6 +37,7 @@ class Gates(Value, frozen=True, rename=_gate):
     skip_reassignment_for_pod_owned_workloads: bool = True
     tas_assignments_encoding_by_hostname_prefix: bool = True
     tas_balanced_placement: bool = False
+    tas_failed_node_replacement: bool = True
     tas_failed_node_replacement_fail_fast: bool = True
     tas_handle_overlapping_flavors: bool = True
     tas_multi_layer_topology: bool = True
