@@ -206,14 +206,14 @@ def ordered(search: Search, candidates: Iterable[Candidate]) -> list[Candidate]:
 
     Of queues that go by what LocalQueues used in the past, it counts here too.
     """
-    found, used = list(candidates), search.state.local_usage
-    queues = search.state.queues if used else {}
+    used, queues = search.state.local_usage, search.state.queues
+    if not used:
+        return in_order(candidates, used)
+    found = list(candidates)
     counted = {
         each.holding.workload.local_queue
         for each in found
-        if each.node.name in queues
-        and (spec := queues[each.node.name].spec) is not None
-        and spec.by_usage
+        if (spec := queues[each.node.name].spec) is not None and spec.by_usage
     }
     return in_order(found, {name: used[name] for name in counted if name in used})
 
