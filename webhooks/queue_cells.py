@@ -46,7 +46,7 @@ JOBS: Final = NEW_JOBS | _jobs("UPDATE")
 QUEUES: Final = _queues("CREATE") | _queues("UPDATE")
 """What is checked of Kueue's kinds."""
 
-_FINALIZED: Final = frozenset({"clusterqueues", "resourceflavors"})
+_FINALIZED: Final = frozenset({"clusterqueues", "resourceflavors", "topologies"})
 
 NEW_QUEUES: Final = frozenset(cell for cell in _queues("CREATE") if cell.resource in _FINALIZED)
 """What gets a finalizer when it is created."""

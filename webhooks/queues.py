@@ -52,7 +52,7 @@ _KINDS: Final = {
 }
 
 
-_HELD: Final = frozenset({"ClusterQueue", "ResourceFlavor"})
+_HELD: Final = frozenset({"ClusterQueue", "ResourceFlavor", "Topology"})
 """Kinds that stay, when they are deleted, until nothing uses them: the controller lets them go."""
 
 _FINALIZERS: Final = ("metadata", "finalizers")
@@ -69,7 +69,7 @@ def _hold(_request: AdmissionRequest, draft: Draft) -> None:
 
 
 QUEUE_DEFAULTS = Mutator(name=SPEAKER, concerns=_is_created, change=_hold)
-"""Gives new queues and flavors the finalizer that Kueue gives them."""
+"""Gives new queues, flavors and topologies the finalizer that Kueue gives them."""
 
 
 def validate_queues(request: AdmissionRequest, _policies: Decision) -> Decision:

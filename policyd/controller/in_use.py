@@ -1,12 +1,13 @@
-"""Queues and flavors that are deleted while they are in use: they stay until they are not.
+"""Queues, flavors and topologies that are deleted while they are in use: they stay until then.
 
 The door gives them a finalizer when they are created, as Kueue does. It is taken away here: from a
-ClusterQueue once no workload holds its quota, from a ResourceFlavor once no ClusterQueue has it.
+ClusterQueue once no workload holds its quota, from a ResourceFlavor once no ClusterQueue has it,
+from a Topology once no ResourceFlavor names it.
 """
 
 from collections.abc import Iterator
 
-from policyd.api.kueue import ClusterQueue, ResourceFlavor
+from policyd.api.kueue import ClusterQueue, ResourceFlavor, Topology
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.cache import Cache
@@ -24,8 +25,10 @@ class InUse:
         self._writes = writes
         self._queues: Mirror[ClusterQueue] = cache.mirrors.cluster_queues
         self._flavors: Mirror[ResourceFlavor] = cache.mirrors.flavors
+        self._topologies: Mirror[Topology] = cache.mirrors.topologies
         self._queues.listen(self._queue_changed)
         self._flavors.listen(self._flavor_changed)
+        self._topologies.listen(self._topology_changed)
 
     def everything(self) -> Iterator[Key]:
         """Yield what may have to be let go."""
@@ -35,6 +38,9 @@ class InUse:
         for flavor in self._flavors:
             if _is_held(flavor.metadata):
                 yield _key("ResourceFlavor", flavor.metadata)
+        for topology in self._topologies:
+            if _is_held(topology.metadata):
+                yield _key("Topology", topology.metadata)
 
     async def reconcile_queue(self, key: Key) -> None:
         """Let a ClusterQueue go that no workload holds quota of."""
@@ -53,6 +59,15 @@ class InUse:
         if not any(key.name in _flavors_of(queue) for queue in self._queues):
             await self._writes.patch(self._flavors, flavor, _without_finalizer(flavor.metadata))
 
+    async def reconcile_topology(self, key: Key) -> None:
+        """Let a Topology go that no ResourceFlavor names."""
+        topology = self._topologies.get(key.name)
+        if topology is None or not _is_held(topology.metadata):
+            return
+        if not any(flavor.spec.topology_name == key.name for flavor in self._flavors):
+            patch = _without_finalizer(topology.metadata)
+            await self._writes.patch(self._topologies, topology, patch)
+
     def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         if new is not None and _is_held(new.metadata):
             self._cache.ears.reconcile(_key("ClusterQueue", new.metadata))
@@ -63,9 +78,16 @@ class InUse:
             if flavor is not None and _is_held(flavor.metadata):
                 self._cache.ears.reconcile(_key("ResourceFlavor", flavor.metadata))
 
-    def _flavor_changed(self, _old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
+    def _flavor_changed(self, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
         if new is not None and _is_held(new.metadata):
             self._cache.ears.reconcile(_key("ResourceFlavor", new.metadata))
+        topology = None if old is None else self._topologies.get(old.spec.topology_name)
+        if topology is not None:
+            self._topology_changed(None, topology)
+
+    def _topology_changed(self, _old: Topology | None, new: Topology | None) -> None:
+        if new is not None and _is_held(new.metadata):
+            self._cache.ears.reconcile(_key("Topology", new.metadata))
 
 
 def _is_held(metadata: ObjectMeta) -> bool:

@@ -8,7 +8,15 @@ from policyd.jobs.kinds import kind_of_owner
 from policyd.jobs.pods import Pod, group_name
 
 Subject = Literal[
-    "Workload", "Job", "Pod", "PodGroup", "ClusterQueue", "ResourceFlavor", "Places", "Node"
+    "Workload",
+    "Job",
+    "Pod",
+    "PodGroup",
+    "ClusterQueue",
+    "ResourceFlavor",
+    "Topology",
+    "Places",
+    "Node",
 ]
 
 

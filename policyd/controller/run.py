@@ -201,6 +201,7 @@ class Controller:
             "PodGroup": pods.reconcile,
             "ClusterQueue": self.in_use.reconcile_queue,
             "ResourceFlavor": self.in_use.reconcile_flavor,
+            "Topology": self.in_use.reconcile_topology,
             **self.topologies.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in jobs.items()},
         }

@@ -175,6 +175,7 @@ SELDOM = {
         Right("kueue.x-k8s.io", "workloads", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "clusterqueues", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "resourceflavors", "get"): "after a conflict",
+        Right("kueue.x-k8s.io", "topologies", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "cohorts/status", "patch"): "where cohorts share fairly",
         Right("", "nodes", "list"): "where a flavor has a topology",
         Right("", "nodes", "watch"): "where a flavor has a topology",
@@ -297,7 +298,7 @@ def everything(api):
 
 
 def come_and_go(api):
-    """Have a queue and its flavor deleted, which the controller lets go."""
+    """Have a queue, its flavor and a topology deleted, which the controller lets go."""
     meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "short-lived"}}
     quota = {"name": "cpu", "nominalQuota": "1"}
     flavors = [{"name": "short-lived", "resources": [quota]}]
@@ -305,7 +306,9 @@ def come_and_go(api):
     spec = {"spec": {"resourceGroups": groups, "namespaceSelector": {}}}
     api.create(meta | {"kind": "ResourceFlavor", "spec": {}})
     api.create(meta | {"kind": "ClusterQueue"} | spec)
-    for kind in ("ClusterQueue", "ResourceFlavor"):
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    api.create(meta | {"kind": "Topology", "spec": {"levels": levels}})
+    for kind in ("ClusterQueue", "ResourceFlavor", "Topology"):
         assert api.get(kind, "short-lived", "")["metadata"]["finalizers"]
         api.delete(kind, "short-lived", "")
         eventually(lambda kind=kind: not api.exists(kind, "short-lived", ""), what=f"{kind} goes")

@@ -1,4 +1,4 @@
-"""Queues and flavors that are deleted while they are in use stay until they are not."""
+"""Queues, flavors and topologies that are deleted while they are in use stay until they are not."""
 
 import pytest
 
@@ -79,3 +79,19 @@ async def test_what_was_left_while_nobody_looked_goes_after_a_start(world):
     await world.pass_time(1)
 
     assert finalizers(world, r.CLUSTER_QUEUES, "cq") == LEFT
+
+
+async def test_a_topology_stays_as_long_as_a_flavor_names_it(world):
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    world.put(r.TOPOLOGIES, {"metadata": {"name": "racks", **HELD}, "spec": {"levels": levels}})
+    flavor = {"nodeLabels": {"a": "b"}, "topologyName": "racks"}
+    world.put(r.RESOURCE_FLAVORS, {"metadata": {"name": "placed"}, "spec": flavor})
+    await world.pass_time(1)
+    delete(world, r.TOPOLOGIES, "racks")
+    await world.pass_time(1)
+    assert finalizers(world, r.TOPOLOGIES, "racks") == HELD["finalizers"]
+
+    delete(world, r.RESOURCE_FLAVORS, "placed")
+    await world.pass_time(1)
+
+    assert finalizers(world, r.TOPOLOGIES, "racks") == LEFT

@@ -121,6 +121,7 @@ FINALIZER = "kueue.x-k8s.io/resource-in-use"
     [
         pytest.param(item("ClusterQueue", {}), [FINALIZER], id="queue"),
         pytest.param(item("ResourceFlavor", {}), [FINALIZER], id="flavor"),
+        pytest.param(item("Topology", {}), [FINALIZER], id="topology"),
         pytest.param(
             item("ClusterQueue", {}, metadata={"finalizers": ["a/b"]}),
             ["a/b", FINALIZER],

@@ -47,7 +47,7 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
         "mutate-ignore.door.policyd.io",
         "mutate-ignore-2.door.policyd.io",
     ]
-    assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors"]
+    assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors", "topologies"]
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
 
 
