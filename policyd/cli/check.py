@@ -43,9 +43,9 @@ def command(
     documents of other kinds are passed over. Policies may be policyd's own, the API server's
     (ValidatingAdmissionPolicy, MutatingAdmissionPolicy) and Kyverno's, as far as they are CEL.
     Every expression is compiled, so that what check accepts does not fail for its wording when an
-    object comes. What the API server refuses of its own kinds is wrong too. Doubtful is what nothing
-    can match, what fails for an object with nothing but what it must have or under the next version
-    of Kubernetes, and two policies that are sure to write the same field differently.
+    object comes. What the API server refuses of its own kinds is wrong too. Doubtful is what
+    nothing can match, what fails for an object with nothing but what it must have or under the next
+    version of Kubernetes, and two policies that are sure to write the same field differently.
 
     Exits with 0 if all is fine or merely doubtful, 1 if anything is wrong.
 

@@ -147,6 +147,8 @@ def test_a_mutation_changes_the_same():
     assert changed[0] == changed[1] == pod(labels={"a": "b"})
 
 
+OF_NAMESPACE = "has(namespaceObject.metadata)"
+MUCH = "validations: [{expression: 'true'}]"
 EMPTY_FIRST = """
 autogen: {podControllers: {controllers: []}}
 mutations:
@@ -174,7 +176,7 @@ mutations:
             id="empty-objects-between-mutations",
         ),
         pytest.param(
-            policy(LABELLED + "matchConditions:\n- {name: a, expression: has(namespaceObject.metadata)}"),
+            policy(f"matchConditions: [{{name: a, expression: {OF_NAMESPACE}}}]\n{MUCH}"),
             "a match condition looks at the namespace, which the API server shows to none",
             id="condition-on-the-namespace",
         ),
