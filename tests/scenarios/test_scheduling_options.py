@@ -23,7 +23,8 @@ def asking(api, queue, **annotations):
 
 
 def limited(seconds, item):
-    item["metadata"]["labels"] = {"kueue.x-k8s.io/max-exec-time-seconds": str(seconds)}
+    labels = item["metadata"].setdefault("labels", {})
+    labels["kueue.x-k8s.io/max-exec-time-seconds"] = str(seconds)
     return item
 
 
@@ -31,19 +32,18 @@ def test_what_a_gang_waits_for_is_held_for_it_and_short_jobs_go_before_it(api):
     with asking(api, "team-a", reserve_after="0s"):
         api.create(limited(3600, job("holder", run_for="600s")))
         eventually(lambda: admitted(api, "holder"), what="the holder is admitted")
-        # Ages are whole seconds: of the same one, anybody may be the first.
+        # Ages are whole seconds: of the same one and class, anybody may be the first.
         api.create(of_class("production", job("gang", gpus=12, pods=3, run_for="1s")))
         said = eventually(lambda: reserved(api, "gang"), what="its reservation is told")
         assert "more needed, reserved for it from" in said
 
-        api.create(job("endless", gpus=4, run_for="600s"))
-        api.create(limited(60, job("short", gpus=4, run_for="1s")))
-
-        eventually(lambda: finished(api, "short"), what="the short job ran")
+        api.create(of_class("research", job("endless", gpus=4, run_for="600s")))
         told = eventually(lambda: waiting(api, "endless"), what="the endless job waits")["message"]
         assert "it could delay team-a/job-gang" in told
         assert "which has a reservation from" in told
+        api.create(limited(60, of_class("research", job("short", gpus=4, run_for="1s"))))
 
+        eventually(lambda: finished(api, "short"), what="the short job ran")
         api.delete("Job", "holder", "team-a")
 
         eventually(lambda: finished(api, "gang"), what="the gang ran")
