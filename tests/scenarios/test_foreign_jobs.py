@@ -1,5 +1,7 @@
 """Jobs of kinds that come with an operator of their own: held, started, stopped and finished."""
 
+from functools import partial
+
 import pytest
 
 from tests.scenarios import foreign
@@ -22,6 +24,12 @@ def with_kinds(operated, api):
     for kind in foreign.GROUPS:
         for item in api.find(kind, "team-a"):
             api.delete(kind, item["metadata"]["name"], "team-a", missing_is_fine=True)
+    # It takes the garbage collector half a minute to learn of a new kind that owns something.
+    eventually(partial(nothing_left, api), within=120, what="no workload is left")
+
+
+def nothing_left(api):
+    return not api.find("Workload", "team-a")
 
 
 def submit(api, kind, name, gpus=8, **labels):
@@ -100,4 +108,4 @@ def test_deleted_while_it_waits_or_runs_it_leaves_nothing_behind(with_kinds):
     for kind, name in (("PyTorchJob", "waits"), ("JobSet", "runs")):
         api.delete(kind, name, "team-a")
 
-    eventually(lambda: not api.find("Workload", "team-a"), what="no workload is left")
+    eventually(partial(nothing_left, api), within=120, what="no workload is left")
