@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from policyd.api.kueue import ClusterQueue, ResourceFlavor, Topology
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
-from policyd.api.meta import Json, ObjectMeta
+from policyd.api.meta import ObjectMeta
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key, Subject
 from policyd.controller.mirror import Mirror
+from policyd.controller.patches import without_finalizer
 from policyd.controller.writes import Writes
 from policyd.status.queues import queue_figures
 
@@ -49,7 +50,7 @@ class InUse:
             return
         # Whoever looks is told by a change of the status, in which these are counted.
         if queue_figures(self._cache.state, key.name).reserving == 0:
-            await self._writes.patch(self._queues, queue, _without_finalizer(queue.metadata))
+            await self._writes.patch(self._queues, queue, without_finalizer(queue.metadata))
 
     async def reconcile_flavor(self, key: Key) -> None:
         """Let a ResourceFlavor go that no ClusterQueue has."""
@@ -57,7 +58,7 @@ class InUse:
         if flavor is None or not _is_held(flavor.metadata):
             return
         if not any(key.name in _flavors_of(queue) for queue in self._queues):
-            await self._writes.patch(self._flavors, flavor, _without_finalizer(flavor.metadata))
+            await self._writes.patch(self._flavors, flavor, without_finalizer(flavor.metadata))
 
     async def reconcile_topology(self, key: Key) -> None:
         """Let a Topology go that no ResourceFlavor names."""
@@ -65,7 +66,7 @@ class InUse:
         if topology is None or not _is_held(topology.metadata):
             return
         if not any(flavor.spec.topology_name == key.name for flavor in self._flavors):
-            patch = _without_finalizer(topology.metadata)
+            patch = without_finalizer(topology.metadata)
             await self._writes.patch(self._topologies, topology, patch)
 
     def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
@@ -95,11 +96,6 @@ def _is_held(metadata: ObjectMeta) -> bool:
     return (
         metadata.deletion_timestamp is not None and RESOURCE_IN_USE_FINALIZER in metadata.finalizers
     )
-
-
-def _without_finalizer(metadata: ObjectMeta) -> Json:
-    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
-    return {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
 
 
 def _flavors_of(queue: ClusterQueue) -> frozenset[str]:

@@ -227,7 +227,7 @@ def _reserved(workload: Workload, around: Surroundings, now: float) -> WorkloadS
 
 def _overdue(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
     rules = around.ready_rules
-    waited = None if rules is None else ready_time_left(workload, rules, now=now)
+    waited = ready_time_left(workload, rules, now=now)
     if rules is not None and waited is not None and waited[1] <= 0:
         return give_up_waiting(workload, rules, waited[0], now=now, chance=around.chance)
     left = execution_left(workload, now=now)
@@ -236,8 +236,7 @@ def _overdue(workload: Workload, around: Surroundings, now: float) -> WorkloadSt
 
 def time_left(workload: Workload, around: Surroundings, *, now: float) -> float | None:
     """Return the seconds until time alone changes a workload's status; None if it does not."""
-    rules = around.ready_rules
-    waited = None if rules is None else ready_time_left(workload, rules, now=now)
+    waited = ready_time_left(workload, around.ready_rules, now=now)
     ends = (
         None if waited is None else waited[1],
         execution_left(workload, now=now),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json, ObjectMeta
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Operation
@@ -29,6 +30,12 @@ def merge_difference(old: Json, new: Json) -> Json:
 def merge_patch(metadata: ObjectMeta, **parts: Json) -> Json:
     """Return a merge patch of an object's parts, to be applied only to the version given."""
     return {"metadata": {"resourceVersion": metadata.resource_version}, **parts}
+
+
+def without_finalizer(metadata: ObjectMeta) -> Json:
+    """Return the merge patch that lets go of what is kept because it is, or was, in use."""
+    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
+    return {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
 
 
 def status_difference(metadata: ObjectMeta, old: Json, new: Json) -> Json:

@@ -57,10 +57,7 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings
     Raises:
         ConfigurationError: If something in it is wrong.
     """
-    chosen, errors = check_configuration(configuration, gates=gates)
-    if errors:
-        listed = "; ".join(str(error) for error in errors)
-        raise ConfigurationError(f"the Configuration is wrong: {listed}")
+    chosen = _checked(configuration, gates)
     resources, ready = configuration.resources, configuration.wait_for_pods_ready
     requeuing = None if ready is None else ready.requeuing_strategy
     return Settings(
@@ -80,14 +77,26 @@ def time_limits(configuration: Configuration, *, gates: str = "") -> TimeLimits:
     """Return what time does to workloads.
 
     Args:
-        configuration: With defaults, and nothing wrong in it.
-        gates: Feature gates from the command line.
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+
+    Raises:
+        ConfigurationError: If something in it is wrong.
     """
-    chosen, _ = check_configuration(configuration, gates=gates)
+    chosen = _checked(configuration, gates)
     policies = configuration.object_retention_policies
     kept = policies.workloads if policies is not None else None
     retention = FOR_EVER if kept is None else _retention(kept)
     return TimeLimits(ready=_ready_rules(configuration, chosen), retention=retention)
+
+
+def _checked(configuration: Configuration, gates: str) -> Mapping[str, bool]:
+    """Return the feature gates that are set, if nothing is wrong."""
+    chosen, errors = check_configuration(configuration, gates=gates)
+    if errors:
+        listed = "; ".join(str(error) for error in errors)
+        raise ConfigurationError(f"the Configuration is wrong: {listed}")
+    return chosen
 
 
 def _retention(kept: WorkloadRetention) -> Retention:
@@ -105,17 +114,13 @@ def _ready_rules(configuration: Configuration, chosen: Mapping[str, bool]) -> Re
     ready = configuration.wait_for_pods_ready
     if ready is None or not pods_ready_awaited(configuration, chosen):
         return None
-    timeout = duration_seconds(ready.timeout)
     strategy = ready.requeuing_strategy or RequeuingStrategy()
-    recovery = ready.recovery_timeout
     return ReadyRules(
-        timeout=timeout,
-        recovery=timeout if recovery is None else duration_seconds(recovery),
+        timeout=duration_seconds(ready.timeout),
+        recovery=duration_seconds(ready.recovery_timeout or ready.timeout),
         retries=strategy.backoff_limit_count,
-        first_wait=60.0 if strategy.backoff_base_seconds is None else strategy.backoff_base_seconds,
-        longest_wait=3600.0
-        if strategy.backoff_max_seconds is None
-        else strategy.backoff_max_seconds,
+        first_wait=strategy.backoff_base_seconds or 0,
+        longest_wait=strategy.backoff_max_seconds or 0,
     )
 
 

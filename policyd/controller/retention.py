@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import EVICTED, FINISHED, RESOURCE_IN_USE_FINALIZER
+from policyd.api.kueue.names import EVICTED, FINISHED
 from policyd.api.meta import find_condition
 from policyd.controller.mirror import Mirror
+from policyd.controller.patches import without_finalizer
 from policyd.controller.time_limits import ReadyRules
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_finalizer
@@ -91,9 +92,5 @@ async def keep(
 
 async def drop_finalizer(writes: Writes, mirror: Mirror[Workload], workload: Workload) -> None:
     """Let a workload vanish when it is deleted."""
-    if not has_finalizer(workload):
-        return
-    metadata = workload.metadata
-    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
-    patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
-    await writes.patch(mirror, workload, patch)
+    if has_finalizer(workload):
+        await writes.patch(mirror, workload, without_finalizer(workload.metadata))

@@ -42,22 +42,27 @@ class ReadyRules:
 
 
 def ready_time_left(
-    workload: Workload, rules: ReadyRules, *, now: float
+    workload: Workload, rules: ReadyRules | None, *, now: float
 ) -> tuple[Cause, float] | None:
     """Return what the pods of a workload are waited for, and how many seconds more.
 
     Returns:
-        None if nobody waits for them: they are ready, or the workload is not to run.
+        None if nobody waits for them: there are no rules, they are ready, or the workload is not
+        to run.
     """
     admitted = find_condition(workload.status.conditions, ADMITTED)
     ready = find_condition(workload.status.conditions, PODS_READY)
-    if not is_admitted(workload) or condition_true(workload.status.conditions, EVICTED):
+    if rules is None or not _runs(workload):
         return None
     if ready is None or ready.reason not in {"WaitForRecovery", "Started", "Recovered"}:
         return _left("WaitForStart", admitted, rules.timeout, now)
     if ready.status == "True":
         return None
     return _left("WaitForRecovery", ready, rules.recovery, now)
+
+
+def _runs(workload: Workload) -> bool:
+    return is_admitted(workload) and not condition_true(workload.status.conditions, EVICTED)
 
 
 def _left(
@@ -104,7 +109,7 @@ def execution_left(workload: Workload, *, now: float) -> float | None:
     admitted = find_condition(workload.status.conditions, ADMITTED)
     if limit is None or admitted is None or admitted.last_transition_time is None:
         return None
-    if not is_admitted(workload) or condition_true(workload.status.conditions, EVICTED):
+    if not _runs(workload):
         return None
     before = workload.status.accumulated_past_execution_time_seconds or 0
     return limit - before - (now - admitted.last_transition_time.timestamp())

@@ -14,7 +14,7 @@ from policyd.alloc.topology.values import (
     TopologyRequest,
 )
 from policyd.api import kueue
-from policyd.api.kueue.topology_assignment import DomainPods, decode_topology, encode_topology
+from policyd.api.kueue.topology_assignment import decode_topology
 from policyd.api.meta import OwnerReference
 from policyd.api.nodes import Node
 from policyd.api.pod_requests import amounts, pod_requests
@@ -118,14 +118,6 @@ def topology_assignment(assignment: kueue.TopologyAssignment) -> TopologyAssignm
         levels=assignment.levels,
         domains=tuple((values, pods) for values, pods in decode_topology(assignment)),
     )
-
-
-def assignment_object(
-    assignment: TopologyAssignment, *, by_prefix: bool = True
-) -> kueue.TopologyAssignment:
-    """Convert an assignment to what a workload's status says."""
-    domains = [DomainPods(values, pods) for values, pods in assignment.domains]
-    return encode_topology(assignment.levels, domains, by_prefix=by_prefix)
 
 
 def _mode(asked: kueue.TopologyRequest) -> Mode:

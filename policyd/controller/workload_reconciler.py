@@ -14,7 +14,6 @@ from policyd.api.meta import condition_true
 from policyd.controller.announcements import Announcements
 from policyd.controller.cache import Cache
 from policyd.controller.conversion import admission_object
-from policyd.controller.gangs import Gangs, stale_message
 from policyd.controller.keys import Key
 from policyd.controller.lifecycle import (
     Surroundings,
@@ -36,6 +35,7 @@ from policyd.controller.preemptions import (
     tell_preempted,
 )
 from policyd.controller.protection_timer import ProtectionTimer
+from policyd.controller.readiness import Readiness, stale_message
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
 from policyd.controller.transitions import (
     evict,
@@ -77,7 +77,7 @@ class WorkloadReconciler:
         self._metrics = metrics
         self._protection = ProtectionTimer(cache)
         self._limits = limits
-        self._gangs = Gangs(cache, every=limits.ready is not None)
+        self._readiness = Readiness(cache, every=limits.ready is not None)
         self._announcements = Announcements(writes, metrics)
         self._waiting = Waiting(cache, writes)
         self._placing = PlacingAgain(
@@ -155,7 +155,7 @@ class WorkloadReconciler:
             names = sorted(had.union(required_checks(probe, queue)))
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
         status = reserve(pending, admission, now=now, detailed=self._detailed)
-        status = self._gangs.begun(with_status(workload, status), now=now)
+        status = self._readiness.begun(with_status(workload, status), now=now)
         try:
             await self._replace(workload, action.workload.replaces)
             await self._writes.status(self._mirror, workload, status)
@@ -255,7 +255,7 @@ class WorkloadReconciler:
         now = self._writes.now
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
-        status = self._gangs.watched_status(workload, status, now=now)
+        status = self._readiness.watched_status(workload, status, now=now)
         if status != workload.status:
             stored = await self._writes.status(self._mirror, workload, status)
             self._announcements.changes(workload, stored)

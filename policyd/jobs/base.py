@@ -43,7 +43,6 @@ class JobKind(Generic[J]):
         version: API version that is read and written.
         plural: Name of the collection in paths.
         kind: Kind of the objects.
-        framework: What a Configuration calls it.
         type: Struct that reads what the functions below need.
         pod_sets: What the job demands, the templates as far as the queue reads them.
         templates: Where the pod templates are in the object, one path for each pod set.
@@ -66,7 +65,6 @@ class JobKind(Generic[J]):
     version: str
     plural: str
     kind: str
-    framework: str
     type: type[J]
     pod_sets: Callable[[J], tuple[PodSet, ...]]
     templates: Callable[[J], tuple[Path, ...]]

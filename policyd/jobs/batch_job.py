@@ -219,7 +219,6 @@ BATCH_JOB = JobKind(
     version="v1",
     plural="jobs",
     kind="Job",
-    framework="batch/job",
     type=BatchJob,
     pod_sets=pod_sets,
     templates=templates,

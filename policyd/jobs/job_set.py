@@ -110,7 +110,6 @@ JOB_SET = JobKind(
     version="v1alpha2",
     plural="jobsets",
     kind="JobSet",
-    framework="jobset.x-k8s.io/jobset",
     type=JobSet,
     pod_sets=pod_sets,
     templates=templates,

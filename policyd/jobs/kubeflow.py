@@ -106,7 +106,6 @@ def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[Tr
         version=version,
         plural=f"{name.lower()}s",
         kind=name,
-        framework=f"kubeflow.org/{name.lower()}",
         type=TrainingJob,
         pod_sets=lambda job: tuple(_pod_set(role, each) for role, each in replicas(job)),
         templates=lambda job: tuple(

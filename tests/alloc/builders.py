@@ -1,5 +1,7 @@
 """Short ways to say queues and workloads."""
 
+from collections import Counter
+
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
 from policyd.alloc.queue import CohortSpec, FlavorQuotas, QueueSpec, Quota, ResourceGroup
@@ -93,6 +95,16 @@ def put(to, thing):
 
 def keys(actions, kind=Admit):
     return [action.workload.key for action in actions if isinstance(action, kind)]
+
+
+def held(state):
+    """What all who hold quota were given, by queue, flavor and resource, keyed as in `usage`."""
+    found = Counter()
+    for queue in state.queues.values():
+        for holding in queue.holdings.values():
+            for names, amount in holding.admission.usage().items():
+                found[(True, queue.name, *names)] += amount
+    return {key: amount for key, amount in found.items() if amount}
 
 
 def usage(of):

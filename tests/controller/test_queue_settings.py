@@ -4,7 +4,9 @@ import pytest
 
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
 from policyd.config import parse_configuration
-from policyd.controller.queue_settings import queue_settings, unheeded
+from policyd.controller.queue_settings import queue_settings, time_limits, unheeded
+from policyd.controller.retention import Retention, TimeLimits
+from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
@@ -46,6 +48,40 @@ def test_a_configuration_says_how_queues_decide(text, settings):
     assert {name: getattr(found, name) for name in expected if name != "gates"} == {
         name: value for name, value in expected.items() if name != "gates"
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        pytest.param("", TimeLimits(ready=ReadyRules()), id="the-defaults-of-kueue"),
+        pytest.param(
+            "featureGates: {DisableWaitForPodsReady: true}", TimeLimits(), id="nobody-waits"
+        ),
+        pytest.param(
+            "waitForPodsReady: {timeout: 5m, requeuingStrategy: {backoffLimitCount: 0,"
+            " backoffBaseSeconds: 0, backoffMaxSeconds: 9}}",
+            TimeLimits(
+                ready=ReadyRules(timeout=300, recovery=300, retries=0, first_wait=0, longest_wait=9)
+            ),
+            id="recovery-takes-as-long-as-the-start",
+        ),
+        pytest.param(
+            "waitForPodsReady: {recoveryTimeout: 0s}",
+            TimeLimits(ready=ReadyRules(recovery=0)),
+            id="recovery-takes-what-it-takes",
+        ),
+        pytest.param(
+            "objectRetentionPolicies: {workloads: {afterFinished: 1h,"
+            " afterDeactivatedByKueue: 0s}}",
+            TimeLimits(
+                ready=ReadyRules(), retention=Retention(after_finished=3600, after_deactivated=0)
+            ),
+            id="retention",
+        ),
+    ],
+)
+def test_a_configuration_says_what_time_does(text, limits):
+    assert time_limits(configuration(text)) == limits
 
 
 def test_gates_come_from_the_file_or_the_command_line():

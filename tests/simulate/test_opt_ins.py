@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.queue import QueueSpec
-from tests.alloc.builders import usage
+from tests.alloc.builders import held, usage
 from tests.simulate.test_properties import made, scenarios, steps, told
 
 SECONDS = st.none() | st.integers(0, 4).map(float)
@@ -51,14 +51,8 @@ def test_no_tree_uses_more_than_it_has_and_usage_is_what_is_held(scenario):
     tree = simulation.state.tree
 
     for _ in steps(simulation):
-        held = {}
-        for queue in simulation.state.queues.values():
-            for holding in queue.holdings.values():
-                for names, amount in holding.admission.usage().items():
-                    key = (True, queue.name, *names)
-                    held[key] = held.get(key, 0) + amount
         used = {key: amount for key, amount in usage(simulation.state).items() if key[0]}
-        assert used == {key: amount for key, amount in held.items() if amount}
+        assert used == held(simulation.state)
         for cell, node in enumerate(tree.node):
             assert node.parent is not None or tree.usage[cell] <= tree.subtree[cell]
 

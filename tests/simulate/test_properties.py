@@ -10,7 +10,7 @@ from policyd.alloc.queue import Fungibility, PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.alloc.state import State
 from policyd.simulate.scenario import Arrival, Simulation
-from tests.alloc.builders import put, usage
+from tests.alloc.builders import held, put, usage
 from tests.alloc.test_properties import COHORTS, FLAVORS, NAMES, queues, workloads
 
 MOST_STEPS = 2_000
@@ -104,14 +104,8 @@ def test_usage_is_what_is_held_now(scenario):
     simulation = made(scenario)
 
     for _ in steps(simulation):
-        held = {}
-        for queue in simulation.state.queues.values():
-            for holding in queue.holdings.values():
-                for names, amount in holding.admission.usage().items():
-                    key = (True, queue.name, *names)
-                    held[key] = held.get(key, 0) + amount
         used = {key: amount for key, amount in usage(simulation.state).items() if key[0]}
-        assert used == {key: amount for key, amount in held.items() if amount}
+        assert used == held(simulation.state)
 
 
 @RATE

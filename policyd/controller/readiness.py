@@ -1,4 +1,6 @@
-"""Whether the pods of gangs all run, in queues that want those stopped of which some are missing.
+"""Whether the pods of workloads all run, where somebody waits for them.
+
+That is the Configuration (waitForPodsReady), or a queue that wants gangs stopped that run short.
 
 The condition PodsReady says so, in Kueue's words; since when it does is read from there, so that a
 controller that is started again knows it too.
@@ -28,7 +30,7 @@ STARTING: Final = Condition(
 _READY: Final = {kind.kind: kind.ready for kind in KINDS}
 
 
-class Gangs:
+class Readiness:
     """Watches over the pods of workloads whose queues want that, or of all.
 
     Args:
