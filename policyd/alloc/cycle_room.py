@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry, reserved_charges
-from policyd.alloc.placing import room_for
 from policyd.alloc.plan import Preempt
 from policyd.alloc.reservation import Reservations
 from policyd.alloc.state import State
+from policyd.alloc.topology.placing import room_for
 from policyd.alloc.topology.values import Placement
 
 

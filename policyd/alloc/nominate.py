@@ -14,13 +14,13 @@ from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
-from policyd.alloc.placing import Placer
 from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.reach import Reach
 from policyd.alloc.reasons import Mode
 from policyd.alloc.requests import Requests
 from policyd.alloc.search import EVERYWHERE, Oracle, Scan
 from policyd.alloc.state import State
+from policyd.alloc.topology.placing import Placer
 from policyd.alloc.workload import Workload
 
 T = TypeVar("T")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
-from policyd.alloc.ground import Ground
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import Admit
+from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_ledger import UsageLedger, nanos
 from policyd.alloc.workload import Admission, Workload
 

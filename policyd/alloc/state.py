@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import ClusterQueue, Holding
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.ground import Ground
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.local_order import local_shares
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
@@ -23,6 +22,7 @@ from policyd.alloc.quota import QuotaTree
 from policyd.alloc.register import Register
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
+from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_ledger import UsageLedger
 from policyd.alloc.workload import Workload
 

@@ -4,9 +4,9 @@ from policyd.alloc.assignment import Assignment
 from policyd.alloc.attempt import GroupResult, SearchResult
 from policyd.alloc.nominate import Chooser
 from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
-from policyd.alloc.placing import Placer
 from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.search import EVERYWHERE, Scan
+from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
 from policyd.api.kueue import Admission
 from policyd.controller.node_changes import NodeChanges
