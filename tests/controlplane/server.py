@@ -164,11 +164,15 @@ class ControlPlane:
 
     def get(self, path: str, *, accept: str = "application/json") -> Any:
         """Return the decoded JSON under a path of the API server, read as the administrator."""
+        return json.loads(self.text(path, accept=accept))
+
+    def text(self, path: str, *, accept: str = "*/*") -> str:
+        """Return what is under a path of the API server, such as `/metrics`, as it is."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": accept}
         request = urllib.request.Request(self.server + path, headers=headers)
         trusted = ssl.create_default_context(cadata=self.ca.decode())
         with urllib.request.urlopen(request, timeout=30, context=trusted) as response:
-            return json.load(response)
+            return str(response.read(), "utf-8")
 
     def add_nodes(
         self,

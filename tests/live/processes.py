@@ -14,3 +14,10 @@ def memory_mb(pid: int) -> float:
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
     return int(pss.split()[1]) / 1024
+
+
+def most_memory_mb(pid: int) -> float:
+    """Return the most memory that a process has had in use at a time."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) / 1024

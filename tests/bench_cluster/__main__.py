@@ -1,0 +1,206 @@
+"""`make bench-cluster`: a queue on a real API server, beside a controller that decides nothing.
+
+The processes share the machine's cores, as those of Kueue's own figures did: API server, etcd, the
+controller, and the harness that makes and ends the workloads. The floor is what a null controller
+takes in the same run.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policyd.kube.connection import connection_from
+from policyd.kube.http_client import HttpClient
+from policyd.kube.transport import Limits
+from tests.bench_cluster.harness import Harness, Stuck
+from tests.bench_cluster.loads import LOADS, Load
+from tests.controlplane.programs import API_SERVER, ETCD
+from tests.controlplane.server import ControlPlane
+from tests.live.processes import cpu_seconds, most_memory_mb
+
+COMMANDS = Path(sys.executable).parent
+NULL = "null controller"
+GOALS = {"baseline": 1.2, "topology": 1.3, "large-scale": 1.3}
+"""policyd's wall time by that of the null controller, at most."""
+
+CPU_SECONDS, MEMORY_MB = 60, 200
+"""What policyd may take for the whole baseline."""
+
+KUEUE = {
+    "baseline": "446 s wall, 130 s CPU and 629 MB of its controller, 893 s CPU in all; usage 58.9%",
+    "topology": "539 s wall, 146 s CPU and 668 MB of its controller",
+    "large-scale": "breaks off: the API server's time is up after 145 s",
+}
+"""As measured on two cores with everything on them: see `reference/kueue-semantics.md` 11.1."""
+
+FLAGS = {API_SERVER: ["--max-requests-inflight=5000", "--max-mutating-requests-inflight=2500"]}
+"""As Kueue's harness has them."""
+
+WAIT_SECONDS = 60
+
+
+def main() -> int:
+    """Run the loads with both controllers, print the tables, and tell whether all goals are met."""
+    options = _options()
+    rows = []
+    for name in options.load or LOADS:
+        load = LOADS[name].part(options.share)
+        runs = {who: _measured(load, who) for who in (NULL, "policyd")}
+        rows.append({"load": name, "share": options.share, "runs": runs})
+        _report(name, load, runs)
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=2))
+    return 0 if all(_sound(row["runs"]) for row in rows) else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench-cluster")
+    parser.add_argument("--load", action="append", choices=LOADS, help="one of them; else all")
+    parser.add_argument("--share", type=float, default=1.0, help="of the workloads: 0.1 for a look")
+    parser.add_argument("--json", default="", help="where to write the figures")
+    return parser.parse_args()
+
+
+def _measured(load: Load, who: str) -> dict[str, Any]:
+    print(f"{load.name}, {who}: {load.workloads} workloads, all there after {load.seconds:.0f} s")
+    with (
+        ControlPlane(components=(ETCD, API_SERVER), flags=FLAGS) as control_plane,
+        tempfile.TemporaryDirectory(prefix="policyd-bench-") as folder,
+    ):
+        _install(control_plane)
+        return asyncio.run(_run(load, who, control_plane, Path(folder) / "log"))
+
+
+def _install(control_plane: ControlPlane) -> None:
+    crds = subprocess.run(
+        [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
+    ).stdout
+    control_plane.kubectl("create", "-f", "-", stdin=crds)
+    names = [document["metadata"]["name"] for document in yaml.safe_load_all(crds)]
+    control_plane.wait_for("crd", *names, condition="condition=Established")
+
+
+async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> dict[str, Any]:
+    kubeconfig = str(control_plane.kubeconfig)
+    connection = connection_from(os.environ, kubeconfig=kubeconfig)
+    async with HttpClient(connection, limits=Limits(in_flight=256)) as client:
+        harness = Harness(client, load, say=_say)
+        await harness.prepare()
+        harness.writes.clear()
+        with _controller(who, kubeconfig, log) as pid:
+            pids = {
+                "API server": control_plane.pid(API_SERVER),
+                "etcd": control_plane.pid(ETCD),
+                "controller": pid,
+                "harness": os.getpid(),
+            }
+            before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+            served = _written(control_plane)
+            try:
+                wall = await harness.run()
+            except* Stuck as stuck:
+                raise SystemExit(f"{stuck.exceptions[0]}\n{_tail(log)}") from None
+            written = _written(control_plane) - served - sum(harness.writes.values())
+            return {
+                "wall": wall,
+                "cpu": {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()},
+                "memory_mb": most_memory_mb(pid),
+                "usage": harness.usage.share(),
+                "to_admission": harness.times.means(),
+                "evictions": sum(harness.times.evictions.values()),
+                "writes": written / load.workloads,
+                "exceeded": harness.ledger.exceeded(load),
+            }
+
+
+@contextmanager
+def _controller(who: str, kubeconfig: str, log: Path) -> Iterator[int]:
+    command = [sys.executable, "-m", "tests.bench_cluster.null", kubeconfig]
+    if who != NULL:
+        command = [str(COMMANDS / "policyd"), "controller", "--kubeconfig", kubeconfig]
+    with log.open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as p:
+        try:
+            _until_watching(p, log)
+            yield p.pid
+        finally:
+            p.kill()
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]
+
+
+def _until_watching(process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until a controller has begun its work."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while b"leading" not in log.read_bytes():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"the controller does not start:\n{_tail(log)}")
+        time.sleep(0.1)
+
+
+def _written(control_plane: ControlPlane) -> int:
+    """Return how many writes of Kueue's kinds and of core kinds the API server has answered."""
+    total = 0.0
+    for line in control_plane.text("/metrics").splitlines():
+        if line.startswith("apiserver_request_total{"):
+            labels, _, value = line.rpartition(" ")
+            verb = labels.partition('verb="')[2].partition('"')[0]
+            leases = 'resource="leases"' in labels
+            total += float(value) if verb in {"POST", "PUT", "PATCH", "APPLY"} and not leases else 0
+    return int(total)
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def _report(name: str, load: Load, runs: dict[str, Any]) -> None:
+    floor, ours = runs[NULL], runs["policyd"]
+    print(f"\n{name}: {load.workloads} workloads in {load.cohorts * load.queues} queues")
+    print(
+        f"{'':<18}{'wall':>8}{'CPU API server':>16}{'etcd':>8}{'controller':>12}{'harness':>9}"
+        f"{'memory':>9}{'writes each':>13}{'usage':>8}{'evictions':>11}"
+    )
+    for who, run in runs.items():
+        cpu = run["cpu"]
+        usage = "" if who == NULL else f"{run['usage']:.1%}"
+        print(
+            f"{who:<18}{run['wall']:>6.0f} s{cpu['API server']:>14.0f} s{cpu['etcd']:>6.0f} s"
+            f"{cpu['controller']:>10.0f} s{cpu['harness']:>7.0f} s{run['memory_mb']:>6.0f} MB"
+            f"{run['writes']:>13.2f}{usage:>8}{run['evictions']:>11}"
+        )
+    print(f"{'Kueue':<18}{KUEUE[name]}")
+    classes = "  ".join(f"{k} {seconds:.1f} s" for k, seconds in ours["to_admission"].items())
+    print(f"time to admission: {classes}")
+    print(f"quota exceeded:    {', '.join(ours['exceeded']) or 'never'}")
+    for what, value, goal in _goals(name, load, floor, ours):
+        print(f"{what:<40} {value:>7.2f}   goal {goal:>6.2f}   {'ok' if value <= goal else 'OVER'}")
+
+
+def _goals(
+    name: str, load: Load, floor: dict[str, Any], ours: dict[str, Any]
+) -> Iterator[tuple[str, float, float]]:
+    yield "wall by that of the null controller", ours["wall"] / floor["wall"], GOALS[name]
+    if load == LOADS["baseline"]:
+        yield "CPU of the controller, s", ours["cpu"]["controller"], CPU_SECONDS
+        yield "memory of the controller, MB", ours["memory_mb"], MEMORY_MB
+
+
+def _sound(runs: dict[str, Any]) -> bool:
+    return not runs["policyd"]["exceeded"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What is measured of a run, from the events of workloads and queues in their order."""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policyd.api.quantity import parse_quantity
+from tests.bench_cluster.loads import BORROWING, CLASS_LABEL, NOMINAL, Load, queue_names
+from tests.bench_cluster.wire import ClusterQueue, Workload
+
+
+@dataclass
+class Ledger:
+    """The quota that is held, added up from what workloads say; the most of each is kept.
+
+    The events of a watch come in the order of the writes, so this is the history that the API
+    server has: at no moment may queues or cohorts hold more than they may.
+    """
+
+    cohort_of: Mapping[str, str]
+    sizes: Mapping[str, int]
+    """CPUs of a workload, by class."""
+    held: Counter[str] = field(default_factory=Counter)
+    most: Counter[str] = field(default_factory=Counter)
+
+    def change(self, old: Workload | None, new: Workload | None) -> None:
+        """Take notice of a change of a workload."""
+        for workload, step in ((old, -1), (new, 1)):
+            if workload is not None and _holds_quota(workload):
+                self._add(workload, step)
+
+    def exceeded(self, load: Load) -> list[str]:
+        """Return which queues and cohorts held more than they may at some moment."""
+        shared = load.queues * NOMINAL
+        allowed = {name: min(shared, NOMINAL + BORROWING) for name in self.cohort_of}
+        allowed |= dict.fromkeys(self.cohort_of.values(), shared)
+        return [f"{name}: {cpus} CPUs" for name, cpus in self.most.items() if cpus > allowed[name]]
+
+    def _add(self, workload: Workload, step: int) -> None:
+        queue = workload.spec.queue_name
+        cpus = self.sizes[workload.metadata.labels[CLASS_LABEL].partition("-")[0]]
+        for name in (queue, self.cohort_of[queue]):
+            self.held[name] += step * cpus
+            self.most[name] = max(self.most[name], self.held[name])
+
+
+def _holds_quota(workload: Workload) -> bool:
+    return workload.holds("QuotaReserved") and not workload.holds("Finished")
+
+
+def ledger_of(load: Load) -> Ledger:
+    """Return an empty ledger for a load."""
+    sizes = {kind.name: kind.pods * kind.milli_cpu // 1000 for kind in load.classes}
+    return Ledger(dict(queue_names(load)), sizes)
+
+
+@dataclass
+class Usage:
+    """What queues say that they use, integrated over time."""
+
+    core_seconds: Counter[str] = field(default_factory=Counter)
+    first: dict[str, float] = field(default_factory=dict)
+    last: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def change(self, queue: ClusterQueue, now: float) -> None:
+        """Take notice of a queue's status, seen at a moment in seconds."""
+        name = queue.metadata.name
+        since, cpus = self.last.get(name, (now, 0.0))
+        self.core_seconds[name] += cpus * (now - since)
+        self.first.setdefault(name, now)
+        self.last[name] = (now, _used(queue))
+
+    def share(self) -> float:
+        """Return what was used of the nominal quota between the first and the last event."""
+        spans = {name: self.last[name][0] - first for name, first in self.first.items()}
+        offered = NOMINAL * sum(spans.values())
+        return sum(self.core_seconds.values()) / offered if offered else 0.0
+
+
+def _used(queue: ClusterQueue) -> float:
+    amounts = (r.total for flavor in queue.status.flavors_usage for r in flavor.resources)
+    return sum(parse_quantity(str(amount)).milli() / 1e3 for amount in amounts)
+
+
+@dataclass
+class Times:
+    """When workloads were admitted, and how often they were evicted, by class."""
+
+    to_admission: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    evictions: Counter[str] = field(default_factory=Counter)
+
+    def admitted(self, workload: Workload) -> None:
+        """Take notice of a workload that is over."""
+        began, since = workload.metadata.creation_timestamp, workload.since("Admitted")
+        if began is not None and since is not None:
+            waited = (since - began).total_seconds()
+            self.to_admission[workload.metadata.labels[CLASS_LABEL]].append(waited)
+
+    def means(self) -> dict[str, float]:
+        """Return the mean seconds to admission of each class."""
+        return {name: statistics.fmean(found) for name, found in sorted(self.to_admission.items())}
