@@ -13,7 +13,7 @@ FILE: Final = "<cel>"
 PLACES: Final = "_places"
 """The global of generated code that has position and probe of each of its lines."""
 # An error that is absorbed takes as long as comparing so many elements.
-_ERROR_WORK: Final = 15
+_ERROR_WORK: Final = 20
 
 
 def translate(error: BaseException) -> CelError:

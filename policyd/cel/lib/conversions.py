@@ -173,8 +173,8 @@ def _to(result: Type, *pairs: tuple[Type, Code]) -> tuple[Overload, ...]:
 _CONVERSION: Final = {
     (STRING, BYTES): Size(cost=traverse, estimate=estimates.encode),
     (BYTES, STRING): Size(cost=traverse, estimate=estimates.decode),
-    (STRING, DURATION): Size(work=5),
-    (STRING, TIMESTAMP): Size(work=10),
+    (STRING, DURATION): Size(work=10),
+    (STRING, TIMESTAMP): Size(work=12),
 }
 
 

@@ -99,7 +99,7 @@ def _digits_work(*quantities: CelQuantity | int) -> int:
     return sum(q.quantity.nano.bit_length() >> 7 for q in quantities if type(q) is CelQuantity)
 
 
-_READ = Size(cost=traverse, work=7)
+_READ = Size(cost=traverse, work=10)
 _SUM = Size(work=_digits_work)
 
 QUANTITIES: tuple[Overload, ...] = (

@@ -19,7 +19,7 @@ _CACHED_COMPUTED = 64
 # matches, to compile anything, to compile an instruction, to find a pattern too large.
 _CALL_WORK = 5
 _MATCH_WORK = 20
-_FIND_WORK = 12
+_FIND_WORK = 20
 _COMPILE_WORK = 250
 _INSTRUCTION_WORK = 4
 _REFUSAL_WORK = 50_000

@@ -181,7 +181,7 @@ def _text_work(url: Url) -> int:
     return 1 + len(url.path) // 2 + len(url.query)
 
 
-_READ = Size(cost=traverse, work=16)
+_READ = Size(cost=traverse, work=20)
 _UNESCAPE = Size(work=_text_work)
 
 URLS: tuple[Overload, ...] = (
