@@ -13,7 +13,7 @@ from policyd.alloc.amount import add
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.ladder import Key, Ladder
 from policyd.alloc.queue import FlavorResource
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaTree, Shared
 from policyd.alloc.settings import Gates
 
 _PER_MILLE = 1_000
@@ -53,36 +53,29 @@ class Share:
 
 def share_of(tree: QuotaTree, node: Node) -> Share:
     """Work out the share of a node; the top of a tree has none to speak of."""
-    parent = node.parent
-    if parent is None:
-        return Share({}, weight=node.weight)
-    usage = tree.usage
-    borrowed: dict[FlavorResource, int] = {}
-    totals: dict[str, int] = {}
-    for names, cell, quota in tree.shared.get(node) or _shared(tree, node):
-        amount = usage[cell] - quota
-        if amount > 0:
-            borrowed[names] = amount
-            totals[names[1]] = totals.get(names[1], 0) + amount
-    if not borrowed:
-        return Share(borrowed, weight=node.weight)
-    lendable = tree.lendable.get(parent) or _lendable(tree, parent)
-    ratio, dominant = 0.0, ""
-    for resource, total in totals.items():
-        most = lendable.get(resource, 0)
-        found = total * _PER_MILLE / most if most > 0 else 0.0
-        if found > ratio or (found == ratio > 0 and resource < dominant):
-            ratio, dominant = found, resource
+    usage, borrowed, ratio, dominant = tree.usage, {}, 0.0, ""
+    for resource, lendable, cells in tree.shared.get(node) or _shared(tree, node):
+        total = 0
+        for names, cell, quota in cells:
+            amount = usage[cell] - quota
+            if amount > 0:
+                borrowed[names] = amount
+                total += amount
+        if total and lendable > 0 and total * _PER_MILLE / lendable > ratio:
+            ratio, dominant = total * _PER_MILLE / lendable, resource
     return Share(borrowed, ratio, dominant, node.weight)
 
 
-def _shared(tree: QuotaTree, node: Node) -> tuple[tuple[FlavorResource, int, int], ...]:
-    """Return the flavors and resources that a node has quota of, with its cells and quotas."""
-    found = tree.shared[node] = tuple(
-        (names, cell, tree.subtree[cell])
-        for names, cell in node.cells.items()
-        if tree.subtree[cell] or _has_quota(node, names)
-    )
+def _shared(tree: QuotaTree, node: Node) -> tuple[Shared, ...]:
+    """Return what a node may borrow, resource by resource in alphabetical order."""
+    if node.parent is None:
+        return ()
+    lendable = tree.lendable.get(node.parent) or _lendable(tree, node.parent)
+    cells: dict[str, list[tuple[FlavorResource, int, int]]] = {}
+    for names, cell in node.cells.items():
+        if tree.subtree[cell] or _has_quota(node, names):
+            cells.setdefault(names[1], []).append((names, cell, tree.subtree[cell]))
+    found = tree.shared[node] = tuple((r, lendable.get(r, 0), cells[r]) for r in sorted(cells))
     return found
 
 
@@ -105,29 +98,6 @@ def _lendable(tree: QuotaTree, cohort: Node) -> Mapping[str, int]:
             node = node.parent
         known[names[1]] = add(known.get(names[1], 0), tree.potential[node.cells[names]])
     return known
-
-
-class Shares:
-    """The shares of a tree's nodes, each worked out once until its usage changes."""
-
-    __slots__ = ("_known", "tree")
-
-    def __init__(self, tree: QuotaTree) -> None:
-        self.tree = tree
-        self._known: dict[Node, Share] = {}
-
-    def of(self, node: Node) -> Share:
-        """Return the share of a node."""
-        share = self._known.get(node)
-        if share is None:
-            share = self._known[node] = share_of(self.tree, node)
-        return share
-
-    def changed(self, node: Node | None) -> None:
-        """Take notice that usage of a node, and so of those above it, changed."""
-        while node is not None:
-            self._known.pop(node, None)
-            node = node.parent
 
 
 class Contender(NamedTuple):

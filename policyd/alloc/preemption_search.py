@@ -100,7 +100,7 @@ class Search:
                 continue
             if protection is not UNPROTECTED and self._protects(protection, holding, own=own):
                 continue
-            if may_preempt(policy, preemptor, holding.workload):
+            if policy == "Any" or may_preempt(policy, preemptor, holding.workload):
                 yield Candidate(candidate_rank(holding, own=own), holding, node)
 
     def _protects(self, protection: Protection, holding: Holding, *, own: bool) -> bool:
@@ -173,8 +173,10 @@ class Search:
         }
 
     def _exceeds(self, holding: Holding, left: dict[int, int]) -> bool:
+        pools = self.tree.pool
         for cell, amount in holding.charges.items():
-            if amount > left.get(self._source(cell), amount):
+            pool = pools[cell]
+            if amount > left.get(cell if pool < 0 else pool, amount):
                 return True
         return False
 

@@ -27,6 +27,9 @@ NOWHERE = -1
 
 _NO_QUOTA = Quota(nominal=0)
 
+Shared = tuple[str, int, list[tuple[FlavorResource, int, int]]]
+"""A resource, how much of it can be lent, and a node's flavors of it, with cells and quotas."""
+
 
 class QuotaTree:
     """Quota and usage of all ClusterQueues and Cohorts.
@@ -46,7 +49,7 @@ class QuotaTree:
         usage: What is used: of queues directly, of cohorts by what their children overflow.
         lendable: What others worked out of the quotas: for nodes, what could be lent to those below
             of each resource. Emptied when quotas change, as the next.
-        shared: Of which flavors and resources a node has quota, with its cells and quotas.
+        shared: Of nodes, what they may borrow.
     """
 
     def __init__(self) -> None:
@@ -63,7 +66,7 @@ class QuotaTree:
         self.potential: list[int] = []
         self.usage: list[int] = []
         self.lendable: dict[Node, dict[str, int]] = {}
-        self.shared: dict[Node, tuple[tuple[FlavorResource, int, int], ...]] = {}
+        self.shared: dict[Node, tuple[Shared, ...]] = {}
         self._unused: list[int] = []
         self._log: dict[int, int] | None = None
         self._version = 0
@@ -149,32 +152,24 @@ class QuotaTree:
 
     def charge(self, charges: Mapping[int, int]) -> None:
         """Use more, at least 0 of each cell; what has no guaranteed room goes to the parent."""
-        usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
-        for leaf, amount in charges.items():
-            cell, rest = leaf, amount
-            while rest > 0 and cell >= 0:
-                before = usage[cell]
-                if log is not None and cell not in log:
-                    log[cell] = before
-                usage[cell] = before + rest
-                spare = guaranteed[cell] - before
-                if spare > 0:
-                    rest -= spare
-                cell = parent[cell]
-        if log is None and charges:
-            self.touch(self.node[leaf])
+        self._use(charges, 1)
 
     def release(self, charges: Mapping[int, int]) -> None:
         """Use less: the reverse of `charge`."""
+        self._use(charges, -1)
+
+    def _use(self, charges: Mapping[int, int], sign: int) -> None:
         usage, guaranteed, parent, log = self.usage, self.guaranteed, self.parent, self._log
         for leaf, amount in charges.items():
-            cell, rest = leaf, amount
-            while rest > 0 and cell >= 0:
+            cell, change = leaf, amount * sign
+            while change and cell >= 0:
                 before = usage[cell]
                 if log is not None and cell not in log:
                     log[cell] = before
-                usage[cell] = before - rest
-                rest = min(rest, before - guaranteed[cell])
+                usage[cell] = before + change
+                own = guaranteed[cell]
+                if own:
+                    change = max(own, before + change) - max(own, before)
                 cell = parent[cell]
         if log is None and charges:
             self.touch(self.node[leaf])

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections import deque
 
 import msgspec
 import pytest
@@ -155,13 +156,14 @@ def test_candidates_are_refused_by_shares_in_microseconds(candidates, kueue):
         state.put_workload(running(f"b-{n}", "b", n, cpu))
     state.settle()
     search = Search(state, claim(state, "a", 3))
-    found = in_order(search.candidates(state.queues["b"].node), {})
+    node = state.queues["b"].node
+    found = in_order(search.candidates(node), {})
     times = []
     for _ in range(RUNS):
         with state.tree.trial():
             state.tree.charge(search.charges)
             start = time.process_time()
-            fits = FairSearch(search).first(found, "LessThanOrEqualToFinalShare")
+            fits = FairSearch(search).first({node: deque(found)}, "LessThanOrEqualToFinalShare")
             times.append((time.process_time() - start) * 1e6)
         assert not fits
 

@@ -1,8 +1,10 @@
 """Kueue's tables of fair sharing: shares, what is borrowed, whose turn it is, whom to ask."""
 
+from collections import deque
+
 from policyd.alloc.fair_sharing import Contender, Share, share_of, standing
 from policyd.alloc.preemption import Claim
-from policyd.alloc.preemption_fair import FairSearch, Order, by_queue
+from policyd.alloc.preemption_fair import FairSearch
 from policyd.alloc.preemption_search import Search, in_order
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import Gates
@@ -137,10 +139,10 @@ def _order(case):
     claim = Claim(_somebody(cluster, preemptor), {}, frozenset(cells))
     search = Search(state, claim)
     search.policy = ANYBODY
-    candidates = [c for queue in queues.values() for c in search.candidates(queue.node)]
-    fair, waiting = FairSearch(search), by_queue(in_order(candidates, {}))
-    order, found, actions = Order(fair, waiting), [], list(given.get("actions") or ())
-    while (node := order.next()) is not None:
+    nodes = [queue.node for queue in queues.values()]
+    waiting = {node: deque(in_order(search.candidates(node), {})) for node in nodes}
+    found, actions = [], list(given.get("actions") or ())
+    for node in FairSearch(search).turns(waiting):
         found.append(node.name)
         if actions and actions.pop(0) == "drop":
             waiting[node].clear()
