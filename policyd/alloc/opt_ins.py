@@ -17,9 +17,13 @@ class OptIns(Value, frozen=True):
         packs: How much resources count where flavors are chosen by how full they are; none to
             choose by the queue's order.
         stale_seconds: How long a gang may run with fewer pods than it needs; None for ever.
-        moves: How many workloads may be moved to other flavors at a time, so that one more fits.
+        moves: How many workloads may be moved to other flavors or places at a time, so that one
+            more fits.
         claims: Whether what others are preempted for is held for the preemptor until it starts.
         reserve_seconds: How long the first may wait until what it needs is reserved; None for ever.
+        whole_gpus: Whether gangs that ask for GPUs stay off nodes where one asked for is shared.
+        avoids_fragments: Whether, of places that are as good, those go first whose free devices
+            are in pieces already.
     """
 
     order: Order = "Priority"
@@ -28,6 +32,8 @@ class OptIns(Value, frozen=True):
     moves: int = 0
     claims: bool = False
     reserve_seconds: float | None = None
+    whole_gpus: bool = False
+    avoids_fragments: bool = False
 
 
 NO_OPT_INS = OptIns()

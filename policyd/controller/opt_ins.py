@@ -13,6 +13,8 @@ STALE_GANG_GRACE: Final = "policyd.io/stale-gang-grace"
 CONSOLIDATE: Final = "policyd.io/consolidate"
 CLAIM_PREEMPTED: Final = "policyd.io/claim-preempted"
 RESERVE_AFTER: Final = "policyd.io/reserve-after"
+AVOID_SHARED_GPUS: Final = "policyd.io/avoid-shared-gpus"
+AVOID_FRAGMENTS: Final = "policyd.io/avoid-fragments"
 
 _ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)}
 
@@ -32,8 +34,10 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         packs=_weights(annotations.get(BINPACK, "")),
         stale_seconds=_seconds(annotations, STALE_GANG_GRACE),
         moves=_number(annotations.get(CONSOLIDATE, "0")),
-        claims=_switch(annotations.get(CLAIM_PREEMPTED, "false")),
+        claims=_switch(annotations, CLAIM_PREEMPTED),
         reserve_seconds=_seconds(annotations, RESERVE_AFTER),
+        whole_gpus=_switch(annotations, AVOID_SHARED_GPUS),
+        avoids_fragments=_switch(annotations, AVOID_FRAGMENTS),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
 
@@ -67,9 +71,10 @@ def _seconds(annotations: Mapping[str, str], name: str) -> float | None:
         raise OptInError(f"{name}: {error}", hint=error.hint) from error
 
 
-def _switch(text: str) -> bool:
+def _switch(annotations: Mapping[str, str], name: str) -> bool:
+    text = annotations.get(name, "false")
     if text not in {"true", "false"}:
-        raise OptInError(f"{CLAIM_PREEMPTED}: `{text}` is neither `true` nor `false`")
+        raise OptInError(f"{name}: `{text}` is neither `true` nor `false`")
     return text == "true"
 
 

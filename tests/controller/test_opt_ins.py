@@ -18,6 +18,8 @@ def test_without_annotations_nothing_is_wanted():
         pytest.param("stale-gang-grace", "60s", OptIns(stale_seconds=60.0), id="stale"),
         pytest.param("consolidate", "4", OptIns(moves=4), id="consolidate"),
         pytest.param("claim-preempted", "true", OptIns(claims=True), id="claim"),
+        pytest.param("avoid-shared-gpus", "true", OptIns(whole_gpus=True), id="whole-gpus"),
+        pytest.param("avoid-fragments", "true", OptIns(avoids_fragments=True), id="fragments"),
         pytest.param("reserve-after", "1h30m", OptIns(reserve_seconds=5400.0), id="reserve"),
         pytest.param("reserve-after", "0s", OptIns(reserve_seconds=0.0), id="reserve-at-once"),
     ],

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 
 from policyd.alloc.topology.changes import UNREAD, Mark
+from policyd.alloc.topology.devices import whole_gpus_only
 from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import NODE_NAME_FIELD, NodeSpec
 from policyd.alloc.value import Value
 from policyd.node_rules import LabelRequirement, Taint, Term, Toleration, untolerated
 
 _Leaf = tuple[int, NodeSpec]
+_SHARED = "sharedGPUs"
 
 
 class NodeNeeds(Value, frozen=True):
@@ -17,6 +19,7 @@ class NodeNeeds(Value, frozen=True):
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    whole_gpus: bool = False
 
     def obstacle(self, node: NodeSpec) -> str:
         """Return what keeps the pods from a node, in Kueue's words; "" if nothing does."""
@@ -28,7 +31,7 @@ class NodeNeeds(Value, frozen=True):
             return "nodeSelector"
         if self.affinity and not any(meets(node, term) for term in self.affinity):
             return "affinity"
-        return ""
+        return _SHARED if self.whole_gpus and not whole_gpus_only(node) else ""
 
 
 def meets(node: NodeSpec, term: Term) -> bool:
@@ -104,6 +107,9 @@ class Obstacles:
         """Look at all nodes, a requirement at a time; what goes before is said last."""
         needs, found = self._needs, self.by_leaf
         nodes = [(leaf, self._tree.node(leaf)) for leaf in self._tree.leaves.values()]
+        if needs.whole_gpus:
+            shared = [leaf for leaf, node in nodes if not whole_gpus_only(node)]
+            found |= dict.fromkeys(shared, _SHARED)
         if needs.affinity:
             terms = [_meeting(nodes, term) for term in needs.affinity]
             good = {leaf for term in terms for leaf, _ in term}

@@ -15,6 +15,7 @@ from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import State
+from policyd.alloc.topology.devices import GPU
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.refusal import Unusable
@@ -224,7 +225,12 @@ def _request(
         return None
     if not pod_set.placed and not options.places_all:
         return None
-    return with_fields(pod_set.place, count=count)
+    request, wants = with_fields(pod_set.place, count=count), options.spec.opt_ins
+    if not (wants.whole_gpus or wants.avoids_fragments):
+        return request
+    gpus = request.requests.get(GPU, 0) * sum(each.count for each in workload.pod_sets)
+    whole = wants.whole_gpus and gpus > 1
+    return with_fields(request, whole_gpus=whole, avoids_fragments=wants.avoids_fragments)
 
 
 def _held_before(state: State, workload: Workload) -> dict[str, TopologyAssignment | None]:

@@ -28,9 +28,13 @@ class Room:
         slices_beside: How many slices then.
         leaders: 1 where a leader goes, 0 where none does.
         score: How much of what pods would prefer the nodes there meet; None if it does not matter.
+        fragments: How many devices are free there in pieces, which breaks ties; None if it does
+            not matter.
     """
 
-    __slots__ = ("beside", "goal", "leaders", "pods", "score", "slices", "slices_beside", "tree")
+    __slots__ = (
+        "beside", "fragments", "goal", "leaders", "pods", "score", "slices", "slices_beside", "tree"
+    )  # fmt: skip
 
     def __init__(self, tree: TopologyTree, goal: Goal, pods: Units) -> None:
         """Start with what goes where if slices are single pods and there are no leaders."""
@@ -40,6 +44,7 @@ class Room:
         self.slices = self.beside = self.slices_beside = pods
         self.leaders: Units | None = None
         self.score: Units | None = None
+        self.fragments: Units | None = None
 
     def copy(self, top: Iterable[int]) -> "Room":
         """Return room of some domains, and of those in them, that can be changed by itself."""
@@ -50,7 +55,7 @@ class Room:
 
         other = Room(self.tree, self.goal, part(self.pods))
         other.slices = other.slices_beside = part(self.slices)
-        other.score = self.score
+        other.score, other.fragments = self.score, self.fragments
         if self.leaders is not None:
             other.leaders = part(self.leaders)
             other.beside, other.slices_beside = part(self.beside), part(self.slices_beside)
@@ -73,6 +78,7 @@ class Room:
 
     def plain_order(self, domains: Iterable[int]) -> list[int]:
         """Return domains in the order in which pods are distributed to them."""
+        domains = self._ties_first(domains)
         found = _ordered(domains, self.pods, self.slices, ascending=self.goal.ascending)
         if self.score is not None:
             found.sort(key=self.score.__getitem__, reverse=True)
@@ -80,12 +86,19 @@ class Room:
 
     def leading_order(self, domains: Iterable[int]) -> list[int]:
         """Return domains in the order in which they are chosen, those first that host a leader."""
+        domains = self._ties_first(domains)
         found = _ordered(domains, self.beside, self.slices_beside, ascending=self.goal.ascending)
         if self.score is not None:
             found.sort(key=self.score.__getitem__, reverse=True)
         if self.leaders is not None:
             found.sort(key=self.leaders.__getitem__, reverse=True)
         return found
+
+    def _ties_first(self, domains: Iterable[int]) -> Iterable[int]:
+        """Return domains in the order in which those go that differ in nothing else."""
+        if self.fragments is None:
+            return domains
+        return sorted(domains, key=self.fragments.__getitem__, reverse=True)
 
     def best_fit(self, domains: Sequence[int], needed: int, *, leaders: int, units: Units) -> int:
         """Return the domain with the least room that suffices; the first if none does.

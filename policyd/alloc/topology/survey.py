@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from policyd.alloc.topology.counts import CountCache, PodKind, requests_of
+from policyd.alloc.topology.devices import device_of
+from policyd.alloc.topology.fragmentation import fragments_of
 from policyd.alloc.topology.goal import Goal
 from policyd.alloc.topology.matching import NodeNeeds, meets
 from policyd.alloc.topology.refusal import NoRoom
@@ -51,6 +53,7 @@ class Survey:
             selector=tuple(sorted(request.node_selector.items())),
             affinity=request.affinity,
             tolerations=(*request.tolerations, *flavor.tolerations),
+            whole_gpus=request.whole_gpus,
         )
         kind = PodKind(
             requests=requests_of(request.requests, ports=self._tree.to_nodes),
@@ -66,6 +69,8 @@ class Survey:
             self._work_out(_beside(cache, kind, leader))
         if circumstances.scored and request.preferred_affinity:
             self.room.score = self._scores(request.preferred_affinity)
+        if request.avoids_fragments:
+            self.room.fragments = fragments_of(self._tree, device_of(request.requests))
 
     def no_room(self, level: int, fitting: int) -> NoRoom:
         """Say what stood in the way.

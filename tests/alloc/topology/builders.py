@@ -41,7 +41,8 @@ def hosts(**amounts):
 
 
 def request(count=1, mode="Unconstrained", level="", *, slices=(), pod_set="main", **others):
-    requests = {key: others.pop(key) for key in ("cpu", "gpu") if key in others} or {"gpu": 1}
+    amounts = {key: others.pop(key) for key in ("cpu", "gpu") if key in others} or {"gpu": 1}
+    requests = others.pop("requests", amounts)
     layers = tuple(SliceLayer(level=name, size=size) for name, size in slices)
     return TopologyRequest(
         pod_set=pod_set, count=count, mode=mode, level=level, slices=layers, requests=requests,
