@@ -30,7 +30,7 @@ class Devices(NamedTuple):
         product: The model of the GPU; "" if the node does not say.
         sharing: How one is shared: `time-slicing`, `mps`, or "" if it is not.
         share: What part of a GPU one is.
-        count: How many the nodes report.
+        reported: How many the nodes report.
         nodes: How many nodes.
     """
 
@@ -38,13 +38,13 @@ class Devices(NamedTuple):
     product: str
     sharing: str
     share: Fraction
-    count: int
+    reported: int
     nodes: int = 1
 
     @property
     def gpus(self) -> Fraction:
         """How many whole GPUs they are together."""
-        return self.share * self.count
+        return self.share * self.reported
 
 
 def devices_of(node: NodeSpec) -> tuple[Devices, ...]:
@@ -62,8 +62,8 @@ def inventory(nodes: Iterable[NodeSpec]) -> tuple[Devices, ...]:
     for each in (each for node in nodes for each in devices_of(node)):
         kind = each[:4]
         before = found.get(kind)
-        more = (0, 0) if before is None else (before.count, before.nodes)
-        found[kind] = each._replace(count=each.count + more[0], nodes=each.nodes + more[1])
+        more = (0, 0) if before is None else (before.reported, before.nodes)
+        found[kind] = each._replace(reported=each.reported + more[0], nodes=each.nodes + more[1])
     return tuple(found[kind] for kind in sorted(found))
 
 

@@ -160,7 +160,7 @@ def test_a_node_says_how_many_gpus_are_behind_what_it_reports(of, expected):
 def test_nodes_that_are_alike_are_counted_together():
     found = inventory([gpu_node("a", gpu=8), gpu_node("b", gpu=7), gpu_node("c", mig_1g_5gb=7)])
 
-    assert [(each.resource, each.count, each.nodes) for each in found] == [
+    assert [(each.resource, each.reported, each.nodes) for each in found] == [
         (GPU, 15, 2),
         ("nvidia.com/mig-1g.5gb", 7, 1),
     ]
