@@ -23,6 +23,7 @@ from policyd.cli.scenarios import (
 )
 from policyd.errors import PolicydError
 from policyd.simulate.scenario import Simulation, Step
+from policyd.status.left_out import not_counted
 from policyd.status.queues import queue_status
 from policyd.status.remedies import nearest, remedy_text
 from policyd.status.what_helps import cheapest, remedies
@@ -197,6 +198,10 @@ def _left(state: State) -> Iterator[str]:
         status = queue_status(state, name)
         if not status.active:
             yield f"ClusterQueue {name}: {status.message}"
+    for flavor in sorted(state.ground.nodes.trees):
+        missed = not_counted(state, flavor)
+        if missed:
+            yield f"ResourceFlavor {flavor}: nodes not counted: {missed}"
     waiting = sum(len(queue.pending) for queue in state.queues.values())
     holding = sum(len(queue.holdings) for queue in state.queues.values())
     if waiting or holding:

@@ -126,7 +126,7 @@ def assignment_value(
         spec: Of its pods; None if there is no such pod set.
         rules: What others say about the pods' requests.
     """
-    count = assignment.count or 0
+    count = left if assignment.count is None else assignment.count
     usage = {}
     for resource, quantity in assignment.resource_usage.items():
         try:

@@ -11,6 +11,7 @@ from policyd.controller.transitions import release, told_reason, with_requests
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.resources import WORKLOADS
+from policyd.status.left_out import nodes_missed
 from policyd.status.remedies import Wait, remedy_text
 from policyd.status.shortages import shortages
 from policyd.status.what_helps import cheapest
@@ -52,6 +53,7 @@ class Waiting:
         refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
         found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
         text = message_of(refusal)
+        text += nodes_missed(self._cache.state, refusal, action.workload.cluster_queue)
         message = text + held_by(found, self._cache.mirrors.workloads) + self._help(action)
         detailed = self._cache.state.settings.gates.unadmitted_workloads_observability
         gated = action.reason == "PreemptionGated"

@@ -128,6 +128,31 @@ async def test_a_gang_that_fits_no_rack_says_so_and_goes_once_there_is_a_bigger_
     assert world.is_true("ring", "Admitted")
 
 
+async def test_nodes_that_are_not_counted_are_told_to_who_finds_no_room(world):
+    world.put(r.NODES, node("b3", "b", ready="False"))
+    job(world, pods=6, **{f"{P}podset-required-topology": RACK})
+    await world.pass_time(2)
+
+    message = world.condition("ring", "QuotaReserved")["message"]
+    assert message.endswith("; nodes not counted of flavor h100: b3 is not ready")
+
+
+async def test_a_pod_set_that_has_given_all_its_quota_back_gives_its_places_back(world):
+    job(world, pods=8, gpus=1, **{f"{P}podset-required-topology": RACK})
+    await world.pass_time(2)
+    job(world, name="next", pods=8, gpus=1, **{f"{P}podset-required-topology": RACK})
+    await world.pass_time(2)
+    assert world.is_true("ring", "Admitted")
+    assert not world.is_true("next", "Admitted")
+
+    for given_back, admitted in ((7, False), (8, True)):
+        pods = [{"name": "main", "count": given_back}]
+        name = world.workload_of("ring")["metadata"]["name"]
+        world.set_status(r.WORKLOADS, name, reclaimablePods=pods)
+        await world.pass_time(12)
+        assert world.is_true("next", "Admitted") is admitted
+
+
 async def test_other_pods_on_a_node_take_room_until_they_end(world):
     for name in ("a1", "b1", "b2"):
         world.put(

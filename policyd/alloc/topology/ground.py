@@ -28,7 +28,11 @@ class Ground:
         self._flavors = flavors
 
     def placements(self, admission: Admission) -> tuple[Placement, ...]:
-        """Return where an admission sends pods."""
+        """Return where an admission sends pods.
+
+        A pod set whose pods have all given their quota back has given its places back with it. As
+        long as one goes on, all places stay: nobody knows here which of them is free.
+        """
         return tuple(
             Placement(
                 flavor=self._flavor(each.flavors),
@@ -36,7 +40,7 @@ class Ground:
                 requests=each.pod_requests,
             )
             for each in admission.pod_sets
-            if each.placement is not None
+            if each.placement is not None and each.count
         )
 
     def occupy(self, holding: Holding) -> None:

@@ -175,12 +175,10 @@ class Nodes:
         return ""
 
     def left_out(self, flavor: str) -> dict[str, str]:
-        """Return which nodes of a flavor cannot be used though they are ready, and why."""
+        """Return which nodes with the labels of a flavor are not counted, and why."""
         tree, found = self.trees[flavor], {}
-        for name, offer in self._offers.items():
-            missing = tree.missing_level(offer.node)
-            if missing:
-                found[name] = f"has no label `{missing}`"
+        for name, node in tree.unusable.items():
+            found[name] = _why_unusable(node, tree.missing_level(node))
         for domain, names in tree.twins.items():
             for name in names[1:]:
                 found[name] = f"has the host name `{domain[0]}` of node `{names[0]}`"
@@ -207,3 +205,9 @@ class Nodes:
         if ledger is None:
             ledger = self._ledgers[key] = Ledger()
         return ledger
+
+
+def _why_unusable(node: NodeSpec, missing_level: str) -> str:
+    if not node.ready:
+        return "is not ready"
+    return f"has no label `{missing_level}`" if missing_level else "is cordoned"

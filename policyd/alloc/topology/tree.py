@@ -49,6 +49,7 @@ class TopologyTree:
         shape: Grows when domains come or go.
         twins: Names of nodes with the same host name, which is a mistake; only the first by name
             is used.
+        unusable: Nodes with the flavor's labels that pods cannot be sent to, by name.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class TopologyTree:
         self.changed_nodes = ChangeLog()
         self.shape = 0
         self.twins: dict[DomainValues, list[str]] = {}
+        self.unusable: dict[str, NodeSpec] = {}
         self._offers: dict[str, Offer] = {}
         self._inner: dict[DomainValues, int] = {}
         self._below: Column = []
@@ -110,14 +112,13 @@ class TopologyTree:
 
     def name_of(self, node: NodeSpec) -> DomainValues | None:
         """Return the name of the leaf of a node; None if the flavor cannot use it."""
-        if not self._wants(node) or any(level not in node.labels for level in self.levels):
+        if not node.usable or not self._wants(node) or self.missing_level(node):
             return None
         return (node.labels[HOSTNAME],) if self.to_nodes else self._values(node)
 
     def missing_level(self, node: NodeSpec) -> str:
-        """Return the first level that a node of the flavor, ready for pods, has no label of."""
-        missing = [level for level in self.levels if level not in node.labels]
-        return missing[0] if missing and self._wants(node) else ""
+        """Return the first level that a node has no label of; "" if it has all."""
+        return next((level for level in self.levels if level not in node.labels), "")
 
     def put(self, offer: Offer) -> None:
         """Take in a node that is new, or whose labels, taints or state changed."""
@@ -132,9 +133,12 @@ class TopologyTree:
         if domain is not None:
             self._offers[name] = offer
             self._add(domain, name)
+        elif self._wants(offer.node):
+            self.unusable[name] = offer.node
 
     def remove(self, name: str) -> None:
         """Forget a node."""
+        self.unusable.pop(name, None)
         offer = self._offers.pop(name, None)
         if offer is None:
             return
@@ -172,7 +176,7 @@ class TopologyTree:
 
     def _wants(self, node: NodeSpec) -> bool:
         labels, wanted = node.labels, self.flavor.labels
-        return node.usable and all(labels.get(key) == value for key, value in wanted.items())
+        return all(labels.get(key) == value for key, value in wanted.items())
 
     def _values(self, node: NodeSpec) -> DomainValues:
         return tuple([node.labels[level] for level in self.levels])

@@ -1,0 +1,48 @@
+"""Nodes that count for nobody, in words: not ready, cordoned, or without a place."""
+
+from collections.abc import Iterator
+
+from policyd.alloc.reasons import Refusal, Unplaced
+from policyd.alloc.state import State
+from policyd.alloc.topology.refusal import NoRoom, Unusable
+from policyd.status.shortages import and_others
+
+
+def not_counted(state: State, flavor: str, *, limit: int = 3) -> str:
+    """Say which nodes with the labels of a flavor are not counted in its topology, and why.
+
+    Args:
+        state: The state to look at.
+        flavor: Name of a ResourceFlavor.
+        limit: How many nodes to name at most.
+
+    Returns:
+        Such as `a1-2 is not ready; a1-3 has no label ...`; empty if all are counted.
+    """
+    nodes = state.ground.nodes
+    found = sorted(nodes.left_out(flavor).items()) if flavor in nodes.trees else []
+    named = "; ".join(f"{node} {why}" for node, why in found[:limit])
+    return named + and_others(max(0, len(found) - limit))
+
+
+def nodes_missed(state: State, refusal: Refusal, queue: str) -> str:
+    """Say which nodes are not counted for a workload that has no place; empty if none is missed.
+
+    Args:
+        state: The state to look at.
+        refusal: Why the workload waits.
+        queue: The workload's ClusterQueue.
+    """
+    if not any(_lacks_room(refusal)):
+        return ""
+    options = state.queues[queue].options if queue in state.queues else None
+    flavors = () if options is None else sorted(options.topologies)
+    said = [f"{flavor}: {text}" for flavor in flavors if (text := not_counted(state, flavor))]
+    return f"; nodes not counted of flavor {'; of flavor '.join(said)}" if said else ""
+
+
+def _lacks_room(refusal: Refusal) -> Iterator[bool]:
+    for pod_set in refusal.pod_sets:
+        for obstacle in pod_set.obstacles:
+            why = obstacle.why if isinstance(obstacle, Unplaced) else None
+            yield isinstance(why, NoRoom) or (isinstance(why, Unusable) and why.kind == "NoDomains")
