@@ -23,6 +23,7 @@ class Gates(Value, frozen=True, rename=_gate):
     elastic_jobs_via_workload_slices_with_tas: bool = False
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
+    finish_orphaned_workloads: bool = True
     flavor_fungibility: bool = True
     flavor_fungibility_preserve_scan_progress: bool = True
     multi_kueue_orchestrated_preemption: bool = False

@@ -15,8 +15,8 @@ from policyd.alloc.workload import Objection
 from policyd.alloc.workload import Workload as Value
 from policyd.api.configuration.kinds import Resources
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
-from policyd.api.meta import condition_true, find_condition
+from policyd.api.kueue.names import ADMISSION_GATED_BY
+from policyd.api.meta import condition_true
 from policyd.controller.index import Index, local_queue_key
 from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
@@ -29,12 +29,11 @@ from policyd.controller.workload_values import (
     workload_value,
 )
 from policyd.jobs.base import JobObject
-from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import Pod
 from policyd.kube.pace import Pace
 
 WAITING_FOR_REPLACEMENT = "WaitingForReplacementPods"
-ON_HOLD = "OnHold"
 
 
 @dataclass(slots=True)
@@ -183,11 +182,9 @@ class Cache:
             return False
         if workload.metadata.deletion_timestamp or local_queue.metadata.deletion_timestamp:
             return False
-        conditions = workload.status.conditions
-        reserved = find_condition(conditions, QUOTA_RESERVED)
-        on_hold = reserved is not None and reserved.reason == ON_HOLD
         gated = bool(workload.metadata.annotations.get(ADMISSION_GATED_BY))
-        return not (on_hold or gated or condition_true(conditions, WAITING_FOR_REPLACEMENT))
+        waits = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
+        return not (is_on_hold(workload) or gated or waits)
 
     def _objection(self, workload: Workload, cluster_queue: str) -> Objection | None:
         queue = self.mirrors.cluster_queues.get(cluster_queue)

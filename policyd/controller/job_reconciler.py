@@ -17,26 +17,14 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.base import JobKind, JobObject, controller_of, queue_name
-from policyd.jobs.injection import FlavorMissingError, StartError, inject, injections, restore
+from policyd.jobs.base import JobKind, JobObject, controller_of, prebuilt_name, queue_name
+from policyd.jobs.injection import FlavorMissingError, StartError, injections
 from policyd.jobs.kinds import KINDS, kind_of_owner
-from policyd.jobs.lifecycle import (
-    ChangePriority,
-    CreateWorkload,
-    DeleteWorkload,
-    DropFinalizer,
-    Finish,
-    JobView,
-    Release,
-    Report,
-    Start,
-    Step,
-    Stop,
-    UpdateWorkload,
-    next_step,
-)
-from policyd.jobs.workload import admitted_counts, body_of, equivalent, new_workload
-from policyd.kube.resources import Resource
+from policyd.jobs.matching import choose
+from policyd.jobs.slices import as_slice, is_elastic
+from policyd.jobs.starting import put_back, start
+from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
+from policyd.jobs.workload import admitted_counts, body_of, new_workload
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
@@ -75,7 +63,7 @@ class JobReconciler:
             ApiError: If a write did not succeed.
         """
         job = self._mirror.get(key.path)
-        if job is None or not queue_name(job.metadata):
+        if job is None or not queue_name(job.metadata) or self._kind.ignored(job):
             return None
         if job.metadata.deletion_timestamp is not None:
             return None  # its workload finds out by itself
@@ -86,9 +74,10 @@ class JobReconciler:
         view = self._view(job)
         if view is None:
             return FLAVOR_SECONDS
-        workload, others = self._match(job, view)
+        owned = self._cache.workloads_of(job.metadata.uid)
+        named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
+        workload, step = choose(view, owned, named, watched=self._steps.watches)
         self._steps.tell_checks(self._resource, job.metadata, workload)
-        step = next_step(view, workload, others)
         if step is None:
             return await self._steps.delete_deactivated(self._mirror, job, workload)
         return await self._take(job, view, step)
@@ -113,6 +102,10 @@ class JobReconciler:
         message = "Kueue managed child job suspended"
         self._writes.tell(self._resource, job.metadata, "Suspended", message)
 
+    def _is_stopping(self, job: JobObject) -> bool:
+        """Tell whether a suspended job is still to be put back to what it was."""
+        return STOPPING in job.metadata.annotations or self._kind.reset(job) is not None
+
     def _view(self, job: JobObject) -> JobView | None:
         kind = self._kind
         pod_sets = kind.pod_sets(job)
@@ -127,31 +120,24 @@ class JobReconciler:
         return JobView(
             metadata=job.metadata,
             held=suspended,
-            running=not suspended or STOPPING in job.metadata.annotations,
+            running=not suspended or self._is_stopping(job),
             active=kind.active(job),
+            ready=kind.ready(job),
             outcome=kind.outcome(job),
+            on_hold=kind.on_hold(job),
             pod_sets=pod_sets,
             reclaimable=kind.reclaimable(job),
             priority=priority,
+            prebuilt=prebuilt_name(job.metadata),
+            elastic=self._gates.elastic_jobs_via_workload_slices and is_elastic(job.metadata),
         )
-
-    def _match(self, job: JobObject, view: JobView) -> tuple[Workload | None, list[Workload]]:
-        """Return the workload that stands for the job, and those that do not fit it."""
-        found: Workload | None = None
-        others = []
-        for workload in self._cache.workloads_of(job.metadata.uid):
-            admitted = is_admitted(workload)
-            fits = equivalent(view.pod_sets, workload, admitted=admitted, running=not view.held)
-            if found is None and fits:
-                found = workload
-            else:
-                others.append(workload)
-        return found, others
 
     async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
         match step:
-            case CreateWorkload():
-                await self._create(job, view)
+            case CreateWorkload(replaces=old):
+                await self._create(job, view, old)
+            case Adopt(workload=workload):
+                await self._steps.adopt(workload, self._owner(job))
             case UpdateWorkload():
                 await self._update(job, view, step)
             case Start(workload=workload):
@@ -159,11 +145,11 @@ class JobReconciler:
             case Stop():
                 await self._stop(job, step)
             case _:
-                await take_workload_step(self._steps, self._resource, view, step)
+                await self._steps.take(self._resource, view, step)
         return None
 
-    async def _create(self, job: JobObject, view: JobView) -> None:
-        body = await self._body(job, view)
+    async def _create(self, job: JobObject, view: JobView, old: Workload | None) -> None:
+        body = await self._body(job, view, old)
         if body is not None:
             await self._steps.create(self._resource, job.metadata, body)
 
@@ -172,7 +158,7 @@ class JobReconciler:
         if body is not None:
             await self._steps.update(self._resource, job.metadata, step, body)
 
-    async def _body(self, job: JobObject, view: JobView) -> Json:
+    async def _body(self, job: JobObject, view: JobView, old: Workload | None = None) -> Json:
         """Return the body of the job's workload; None if the job changed meanwhile.
 
         The whole pod templates are read for it: of what is watched, only a part is kept.
@@ -185,36 +171,39 @@ class JobReconciler:
             self._mirror.wrote(msgspec.convert(whole, self._kind.type))
             return None
         draft = Draft(whole)
-        templates = [draft.get(path) for path in self._kind.templates(job)]
-        owner = OwnerReference(
-            api_version=self._kind.api_version,
-            kind=self._kind.kind,
-            name=metadata.name,
-            uid=metadata.uid,
-            controller=True,
-            block_owner_deletion=True,
-        )
+        given = [draft.get(path) for path in self._kind.templates(job)]
+        templates = self._kind.whole(job, given)
+        owner = self._owner(job)
         workload = new_workload(
             metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
         )
+        if view.elastic:
+            workload = as_slice(workload, owner=owner, generation=metadata.generation, old=old)
         return body_of(workload, templates)
+
+    def _owner(self, job: JobObject) -> OwnerReference:
+        return OwnerReference(
+            api_version=self._kind.api_version,
+            kind=self._kind.kind,
+            name=job.metadata.name,
+            uid=job.metadata.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )
 
     async def _start(self, job: JobObject, workload: Workload) -> float | None:
         draft = draft_of(job)
         try:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
-            for path, injection in zip(self._kind.templates(job), given, strict=True):
-                inject(draft, path, injection)
+            counts = admitted_counts(workload)
+            start(draft, job, kind=self._kind, given=given, counts=counts)
         except FlavorMissingError as error:
             log.warning("start_waits", job=job.metadata.key, error=str(error))
             return FLAVOR_SECONDS
         except StartError as error:
             await self._steps.fail_to_start(workload, str(error))
             return None
-        for count in list(admitted_counts(workload).values())[:1]:
-            self._kind.resize(draft, count)
-        self._kind.resume(draft)
         if STOPPING in job.metadata.annotations:
             draft.remove(("metadata", "annotations", STOPPING))
         await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
@@ -228,7 +217,8 @@ class JobReconciler:
         An annotation says that the job is between them, as it then looks like one that its user
         has changed.
         """
-        if not self._kind.suspended(job):
+        suspended = self._kind.suspended(job)
+        if not suspended:
             draft = draft_of(job)
             self._kind.suspend(draft)
             if not self._kind.fixed_while_active:
@@ -242,10 +232,16 @@ class JobReconciler:
         reset = self._kind.reset(job)
         if reset is not None:
             job = await self._writes.patch(self._mirror, job, reset, subresource="status")
-        if self._kind.fixed_while_active and self._kind.active(job):
+        begun_by_others = suspended and reset is not None
+        if self._kind.fixed_while_active and self._kind.active(job) and not begun_by_others:
             return
+        await self._put_back(job, step.workload)
+        if step.workload is not None and not step.fits:
+            await self._steps.delete(self._resource, job.metadata, step.workload)
+
+    async def _put_back(self, job: JobObject, workload: Workload | None) -> None:
         draft = draft_of(job)
-        self._restore(draft, job, step.workload)
+        self._restore(draft, job, workload)
         draft.remove(("metadata", "annotations", STOPPING))
         if draft.changed:
             patch = versioned(draft, job.metadata)
@@ -254,32 +250,7 @@ class JobReconciler:
     def _restore(self, draft: Draft, job: JobObject, workload: Workload | None) -> None:
         """Put the templates back to what the workload says of them; without one, they stay."""
         original = workload.spec.pod_sets if workload is not None else ()
-        for path, pod_set in zip(self._kind.templates(job), original, strict=False):
-            restore(draft, path, pod_set)
-        for pod_set in original[:1]:
-            self._kind.resize(draft, pod_set.count)
-
-
-async def take_workload_step(
-    steps: WorkloadSteps, resource: Resource, view: JobView, step: Step
-) -> None:
-    """Take a step that concerns the workload alone."""
-    job = view.metadata
-    match step:
-        case ChangePriority(workload=workload):
-            await steps.change_priority(resource, job, workload, view.priority)
-        case DeleteWorkload(workload=workload):
-            await steps.delete(resource, job, workload)
-        case Release(workload=workload):
-            await steps.release(workload)
-        case Report(workload=workload):
-            await steps.report(workload, view.reclaimable)
-        case Finish(workload=workload, outcome=outcome):
-            await steps.finish(resource, job, workload, outcome)
-        case DropFinalizer(workload=workload):
-            await steps.drop_finalizer(resource, job, workload)
-        case CreateWorkload() | UpdateWorkload() | Start() | Stop():
-            raise AssertionError("these are different for every kind")
+        put_back(draft, job, kind=self._kind, pod_sets=original)
 
 
 def flavors_by_name(mirror: Mirror[ResourceFlavor]) -> dict[str, ResourceFlavor]:

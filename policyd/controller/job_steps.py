@@ -1,38 +1,128 @@
 """Steps that are the same for jobs of every kind: those that concern the workload."""
 
+from collections.abc import Iterable
+
 import msgspec
 import structlog
 
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
-from policyd.api.meta import Json, ObjectMeta
+from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
 from policyd.controller.cache import Cache
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import merge_difference, merge_patch
+from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
 from policyd.controller.priorities import PriorityClassMissingError, priority_of
-from policyd.controller.retention import FOR_EVER, Retention, drop_finalizer
-from policyd.controller.transitions import after_eviction, finish, holding_queue
+from policyd.controller.readiness import Readiness
+from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer
+from policyd.controller.transitions import (
+    after_eviction,
+    finish,
+    holding_queue,
+    release,
+    set_condition,
+)
 from policyd.controller.writes import Writes
 from policyd.jobs.base import J, Outcome
-from policyd.jobs.lifecycle import UpdateWorkload, is_finished
-from policyd.jobs.workload import Priority, within_sizes
+from policyd.jobs.lifecycle import ON_HOLD, is_finished
+from policyd.jobs.steps import (
+    Adopt,
+    ChangePriority,
+    CreateWorkload,
+    DeleteWorkload,
+    DropFinalizer,
+    Finish,
+    JobView,
+    Release,
+    Report,
+    Resize,
+    Retire,
+    Start,
+    Step,
+    Stop,
+    TellReady,
+    UpdateWorkload,
+)
+from policyd.jobs.workload import Priority, uid_label, within_sizes
 from policyd.kube.errors import AlreadyExistsError
 from policyd.kube.resources import Resource
 
 log = structlog.get_logger()
 
+QuietStep = Release | Report | TellReady | Retire | Resize
+
+HELD = "The job cannot use quota for now; workload on hold"
+NOT_HELD = "Workload no longer on hold; waiting for quota reservation"
+
 
 class WorkloadSteps:
     """Does to the workload of a job what the next step says, and tells it on the job."""
 
-    def __init__(self, cache: Cache, writes: Writes, *, retention: Retention = FOR_EVER) -> None:
+    def __init__(self, cache: Cache, writes: Writes, *, limits: TimeLimits = NO_LIMITS) -> None:
         self._cache = cache
         self._writes = writes
-        self._retention = retention
+        self._retention = limits.retention
+        self._readiness = Readiness(cache, every=limits.ready is not None)
         self._told: dict[str, str] = {}
 
     @property
     def _mirror(self) -> Mirror[Workload]:
         return self._cache.mirrors.workloads
+
+    async def take(self, resource: Resource, view: JobView, step: Step) -> None:
+        """Take a step that concerns the workload alone."""
+        job = view.metadata
+        match step:
+            case ChangePriority(workload=workload):
+                await self.change_priority(resource, job, workload, view.priority)
+            case DeleteWorkload(workload=workload):
+                await self.delete(resource, job, workload)
+            case DropFinalizer(workload=workload):
+                await self.drop_finalizer(resource, job, workload)
+            case Finish(workload=workload, outcome=outcome):
+                await self.finish(resource, job, workload, outcome)
+            case Release() | Report() | TellReady() | Retire() | Resize():
+                await self._take_quietly(view, step)
+            case CreateWorkload() | Adopt() | UpdateWorkload() | Start() | Stop():
+                raise AssertionError("these are different for every kind")
+
+    async def _take_quietly(self, view: JobView, step: QuietStep) -> None:
+        """Take a step of which nothing is told on the job."""
+        match step:
+            case Release(workload=workload, on_hold=on_hold):
+                await self.release(workload, on_hold=on_hold)
+            case Report(workload=workload):
+                await self.report(workload, view.reclaimable)
+            case TellReady(workload=workload, condition=condition):
+                await self.tell_ready(workload, condition)
+            case Retire(workload=workload, reason=reason, message=message):
+                status = finish(workload, reason=reason, message=message, now=self._writes.now)
+                await self._writes.status(self._mirror, workload, status)
+            case Resize(workload=workload):
+                await self._resize(workload, view.pod_sets)
+
+    async def _resize(self, workload: Workload, pod_sets: Iterable[PodSet]) -> None:
+        wanted, draft = {each.name: each.count for each in pod_sets}, draft_of(workload)
+        for index, each in enumerate(workload.spec.pod_sets):
+            draft.set(("spec", "podSets", index, "count"), wanted[each.name])
+        patch = versioned(draft, workload.metadata)
+        await self._writes.patch(self._mirror, workload, patch, kind="json")
+
+    async def adopt(self, workload: Workload, owner: OwnerReference) -> None:
+        """Take over a workload that somebody made for a job."""
+        metadata = {
+            "resourceVersion": workload.metadata.resource_version,
+            "labels": uid_label(owner.uid),
+            "ownerReferences": msgspec.to_builtins((*workload.metadata.owner_references, owner)),
+        }
+        await self._writes.patch(self._mirror, workload, {"metadata": metadata})
+
+    def watches(self, workload: Workload) -> bool:
+        """Tell whether anybody waits for the pods of a workload."""
+        return self._readiness.watches(workload)
+
+    async def tell_ready(self, workload: Workload, condition: Condition) -> None:
+        """Say whether the pods of a workload run."""
+        status = set_condition(workload, condition, now=self._writes.now)
+        await self._writes.status(self._mirror, workload, status)
 
     def priority(
         self,
@@ -150,9 +240,14 @@ class WorkloadSteps:
         await self._writes.status(self._mirror, workload, status)
         log.warning("workload_failed_to_start", workload=workload.metadata.key, error=message)
 
-    async def release(self, workload: Workload) -> None:
-        """Give the quota of an evicted workload back."""
-        status = after_eviction(workload, now=self._writes.now)
+    async def release(self, workload: Workload, *, on_hold: bool | None = None) -> None:
+        """Give the quota of a workload back that was evicted, or goes on hold or off it."""
+        now = self._writes.now
+        if on_hold is None:
+            status = after_eviction(workload, now=now)
+        else:
+            reason, message = (ON_HOLD, HELD) if on_hold else ("PendingEvaluation", NOT_HELD)
+            status = release(workload, reason=reason, message=message, now=now)
         await self._writes.status(self._mirror, workload, status)
         log.info("quota_released", workload=workload.metadata.key)
 

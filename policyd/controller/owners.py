@@ -18,11 +18,15 @@ class Owners:
         self._mirrors = mirrors
         self._reader = reader
 
-    async def are_gone(self, workload: Workload) -> bool:
+    async def are_gone(self, workload: Workload, *, orphans: bool = True) -> bool:
         """Tell whether nothing is left of what a workload stands for.
 
         What the mirrors do not show is looked up: a job that no longer queues is still there.
         Owners of other kinds are somebody else's, and a workload that was made by hand has none.
+
+        Args:
+            workload: The workload.
+            orphans: Whether one that had an owner, and has none any more, was left behind.
 
         Raises:
             ApiError: If the API server cannot be asked.
@@ -32,7 +36,7 @@ class Owners:
         if is_finished(workload) and not deleted:
             return False
         if not metadata.owner_references:
-            return deleted or bool(metadata.labels.get(JOB_UID))
+            return deleted or (orphans and bool(metadata.labels.get(JOB_UID)))
         owners = [(owner, _resource_of(owner)) for owner in _owners(workload)]
         if not owners:
             return False

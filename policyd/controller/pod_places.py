@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import WORKLOAD
+from policyd.api.kueue.names import SLICE_NAME, WORKLOAD
 from policyd.api.kueue.topology_assignment import HOSTNAME
 from policyd.controller.mirror import Mirror
-from policyd.jobs.places import SLICE_NAME, slice_name
+from policyd.jobs.places import slice_name
 from policyd.jobs.pods import Pod
 
 

@@ -11,7 +11,7 @@ from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
 from policyd.controller.cache import Cache
-from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name, take_workload_step
+from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.membership import Membership
@@ -20,17 +20,7 @@ from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.base import queue_name
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
-from policyd.jobs.lifecycle import (
-    CreateWorkload,
-    JobView,
-    Start,
-    Step,
-    Stop,
-    UpdateWorkload,
-    has_quota,
-    is_finished,
-    next_step,
-)
+from policyd.jobs.lifecycle import has_quota, is_finished, next_step
 from policyd.jobs.pods import (
     Pod,
     PodGroup,
@@ -42,6 +32,7 @@ from policyd.jobs.pods import (
     pod_set_of,
     ungate,
 )
+from policyd.jobs.steps import CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.successes import Successes
 from policyd.jobs.workload import body_of, equivalent, new_workload
 from policyd.kube.errors import ConflictError
@@ -110,7 +101,8 @@ class PodReconciler:
         view = self._view(group, succeeded)
         if view is None:
             return FLAVOR_SECONDS
-        step = next_step(view, workload, others)
+        watched = workload is not None and self._steps.watches(workload)
+        step = next_step(view, workload, others, watched=watched)
         if step is not None:
             return await self._take(group, view, step)
         return None if workload or view.complete else self._await_members(group)
@@ -150,7 +142,7 @@ class PodReconciler:
             return total and all(pod_set_of(pod, workload) for pod in group.pods)
         if group.excess():
             return True
-        return equivalent(group.pod_sets(), workload, admitted=False)
+        return equivalent(group.pod_sets(), workload)
 
     def _succeeded(self, group: PodGroup, workload: Workload | None) -> tuple[ReclaimablePod, ...]:
         if workload is None or not group.name:
@@ -173,6 +165,7 @@ class PodReconciler:
             held=bool(group.gated()),
             running=any(_is_let_go(pod) for pod in group.pods),
             active=group.active(),
+            ready=group.ready(),
             complete=len(group.running_or_able_to()) >= group.total,
             outcome=group.outcome(succeeded),
             pod_sets=pod_sets,
@@ -195,7 +188,7 @@ class PodReconciler:
             case Stop():
                 await self._stop(group, step)
             case _:
-                await take_workload_step(self._steps, PODS, view, step)
+                await self._steps.take(PODS, view, step)
         return None
 
     async def _body(self, group: PodGroup, view: JobView) -> Json:

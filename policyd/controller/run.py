@@ -185,7 +185,7 @@ class Controller:
         )
 
     def _reconcilers(self) -> dict[str, Reconcile]:
-        steps = WorkloadSteps(self.cache, self.writes, retention=self.settings.limits.retention)
+        steps = WorkloadSteps(self.cache, self.writes, limits=self.settings.limits)
         workloads = WorkloadReconciler(
             self.cache,
             self.writes,

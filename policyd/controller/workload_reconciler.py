@@ -114,7 +114,8 @@ class WorkloadReconciler:
         if action is not None and workload.metadata.uid == action.workload.uid:
             return await self._carry_out(workload, action)
         left = await self._waiting.tell_late(workload)
-        if await Owners(self._cache.mirrors, self._writes.client).are_gone(workload):
+        owners = Owners(self._cache.mirrors, self._writes.client)
+        if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
             await self._let_go(workload)
             return None
         waits = (left, await self._live(workload))
@@ -255,7 +256,6 @@ class WorkloadReconciler:
         now = self._writes.now
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
-        status = self._readiness.watched_status(workload, status, now=now)
         if status != workload.status:
             stored = await self._writes.status(self._mirror, workload, status)
             self._announcements.changes(workload, stored)
@@ -279,7 +279,8 @@ class WorkloadReconciler:
         )
 
     async def _let_go(self, workload: Workload) -> None:
-        if workload.metadata.deletion_timestamp is None and not is_finished(workload):
+        deleted = workload.metadata.deletion_timestamp is not None
+        if self._gates.finish_orphaned_workloads and not deleted and not is_finished(workload):
             status: WorkloadStatus = finish(
                 workload, reason="OwnerNotFound", message=OWNER_NOT_FOUND, now=self._writes.now
             )

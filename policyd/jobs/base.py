@@ -5,12 +5,12 @@ and a few functions on that Struct. Changes are made on a draft, so that the sam
 the door, on the whole object, and in the controller, on the part it has read.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from policyd.api.kueue import PodSet, ReclaimablePod
-from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.kueue.names import PREBUILT_WORKLOAD, QUEUE_NAME
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
 from policyd.patch.draft import Draft
@@ -59,6 +59,11 @@ class JobKind(Generic[J]):
         resize: Has another number of pods run at a time, where a kind can be admitted in part.
         reset: Merge patch of the status that must follow a suspension before the templates may
             change back; None if nothing must.
+        whole: The templates as the job's pods will have them, given what is at their paths.
+        prepare: Makes the places that the paths name, before a start writes there.
+        on_hold: Whether the job cannot use quota for now.
+        ignored: Whether the job has no pods of its own, so that no queue concerns it.
+        only_managed: Whether anything may stand in a job that names no queue.
     """
 
     group: str
@@ -79,6 +84,11 @@ class JobKind(Generic[J]):
     mistakes: Callable[[J, J | None], Iterable[FieldError]] = lambda _job, _old: ()
     resize: Callable[[Draft, int], None] = lambda _draft, _count: None
     reset: Callable[[J], Json] = lambda _job: None
+    whole: Callable[[J, Sequence[Json]], Sequence[Json]] = lambda _job, templates: templates
+    prepare: Callable[[Draft, J], None] = lambda _draft, _job: None
+    on_hold: Callable[[J], bool] = lambda _job: False
+    ignored: Callable[[J], bool] = lambda _job: False
+    only_managed: bool = False
 
     def suspend(self, draft: Draft) -> None:
         """Tell the job to have no pods."""
@@ -102,6 +112,14 @@ class JobKind(Generic[J]):
 def queue_name(metadata: ObjectMeta) -> str:
     """Return the LocalQueue that an object is submitted to; empty if to none."""
     return metadata.labels.get(QUEUE_NAME, "")
+
+
+def prebuilt_name(metadata: ObjectMeta) -> str:
+    """Return the workload that somebody made for a job; empty if it is to have its own."""
+    for values in (metadata.annotations, metadata.labels):
+        if PREBUILT_WORKLOAD in values:
+            return values[PREBUILT_WORKLOAD]
+    return ""
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:

@@ -6,9 +6,8 @@ that follows takes the next step.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from policyd.api.kueue import PodSet, ReclaimablePod, Workload, WorkloadSpec
+from policyd.api.kueue import ReclaimablePod, Workload, WorkloadSpec
 from policyd.api.kueue.names import (
     ADMITTED,
     EVICTED,
@@ -16,138 +15,42 @@ from policyd.api.kueue.names import (
     QUOTA_RESERVED,
     RESOURCE_IN_USE_FINALIZER,
 )
-from policyd.api.meta import ObjectMeta, condition_true, find_condition
-from policyd.jobs.base import Outcome, queue_name
+from policyd.api.meta import condition_true, find_condition
+from policyd.jobs.base import queue_name
+from policyd.jobs.readiness import readiness
+from policyd.jobs.steps import (
+    ChangePriority,
+    CreateWorkload,
+    DeleteWorkload,
+    DropFinalizer,
+    Finish,
+    JobView,
+    Release,
+    Report,
+    Start,
+    Step,
+    Stop,
+    TellReady,
+    UpdateWorkload,
+)
 from policyd.jobs.workload import Priority, maximum_execution_time
 
+ON_HOLD = "OnHold"
+"""Reason of a workload that waits for its job rather than for quota."""
 NOT_ADMITTED = "Not admitted by cluster queue"
 NO_WORKLOAD = "Missing Workload; unable to restore pod templates"
+MISSING_WORKLOAD = "missing workload"
 NO_MATCHING_WORKLOAD = (
     "No matching Workload; restoring pod templates according to existent Workload"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
-    """A job of any kind, as far as its life in the queue goes.
-
-    Attributes:
-        metadata: Of the job; of a group of pods, the first pod's.
-        held: Whether something of it waits to be started.
-        running: Whether something of it was let go and has not ended.
-        active: Whether it still has pods that use what it was given.
-        complete: Whether all that it demands is known.
-        outcome: How it ended; None while it has not.
-        pod_sets: What it demands.
-        reclaimable: Pods that need their quota no longer.
-        priority: How important it is.
-    """
-
-    metadata: ObjectMeta
-    held: bool
-    running: bool
-    active: bool
-    complete: bool = True
-    outcome: Outcome | None = None
-    pod_sets: tuple[PodSet, ...] = ()
-    reclaimable: tuple[ReclaimablePod, ...] = ()
-    priority: Priority = field(default_factory=Priority)
-
-
-@dataclass(frozen=True, slots=True)
-class CreateWorkload:
-    """Create the workload."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateWorkload:
-    """Let the workload demand what the job demands now.
-
-    `fits` tells whether its pods are the job's already, and only its queue or time is not.
-    """
-
-    workload: Workload
-    fits: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ChangePriority:
-    """Give the workload the priority that the job has now."""
-
-    workload: Workload
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteWorkload:
-    """Delete a workload that does not fit the job."""
-
-    workload: Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Let the job go, to where its workload was assigned."""
-
-    workload: Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Stop the job, and put back what its start changed.
-
-    `reason` is a CamelCase word for the pods' conditions; `workload` knows what they were before.
-    """
-
-    workload: Workload | None
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Give the quota of an evicted workload back: its job has stopped."""
-
-    workload: Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Say which pods need their quota no longer."""
-
-    workload: Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Declare the workload finished."""
-
-    workload: Workload
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class DropFinalizer:
-    """Let go of a workload that no longer matters."""
-
-    workload: Workload
-
-
-Step = (
-    CreateWorkload
-    | UpdateWorkload
-    | ChangePriority
-    | DeleteWorkload
-    | Start
-    | Stop
-    | Release
-    | Report
-    | Finish
-    | DropFinalizer
-)
-
-
 def next_step(
-    job: JobView, workload: Workload | None, others: Sequence[Workload] = ()
+    job: JobView,
+    workload: Workload | None,
+    others: Sequence[Workload] = (),
+    *,
+    watched: bool = False,
 ) -> Step | None:
     """Say what is to be done next.
 
@@ -155,25 +58,36 @@ def next_step(
         job: The job.
         workload: The one that stands for it.
         others: Workloads of the job that do not fit it.
+        watched: Whether somebody waits for the pods of `workload`.
 
     Returns:
         None if nothing is to be done until something changes.
     """
     if workload is not None and is_finished(workload):
         return DropFinalizer(workload) if has_finalizer(workload) else None
+    if job.on_hold or (workload is not None and is_on_hold(workload)):
+        return _held(job, workload)
     if job.outcome is not None:
         found = workload or next(iter(others), None)
         return None if found is None or is_finished(found) else Finish(found, job.outcome)
     if workload is None:
         return _without_workload(job, others)
-    return DeleteWorkload(others[0]) if others else _with_workload(job, workload)
+    if others:
+        return DeleteWorkload(others[0])
+    return _with_workload(job, workload, watched=watched)
+
+
+def _held(job: JobView, workload: Workload | None) -> Step | None:
+    if workload is None or job.on_hold is is_on_hold(workload):
+        return None
+    return Release(workload, on_hold=job.on_hold)
 
 
 def _without_workload(job: JobView, others: Sequence[Workload]) -> Step | None:
     if job.running:
         known = others[0] if len(others) == 1 else None
         message = NO_WORKLOAD if known is None else NO_MATCHING_WORKLOAD
-        return Stop(known, "NoMatchingWorkload", message)
+        return Stop(known, "NoMatchingWorkload", message, fits=known is None)
     if len(others) == 1 and not has_quota(others[0]) and not is_finished(others[0]):
         return UpdateWorkload(others[0]) if job.complete else None
     if others:
@@ -181,14 +95,15 @@ def _without_workload(job: JobView, others: Sequence[Workload]) -> Step | None:
     return CreateWorkload() if job.complete and job.held and not job.active else None
 
 
-def _with_workload(job: JobView, workload: Workload) -> Step | None:
+def _with_workload(job: JobView, workload: Workload, *, watched: bool) -> Step | None:
     if workload.metadata.deletion_timestamp is not None:
         if job.running:
-            return Stop(workload, "WorkloadDeleted", "missing workload")
+            return Stop(workload, "WorkloadDeleted", MISSING_WORKLOAD)
         return DropFinalizer(workload) if has_finalizer(workload) else None
     if has_quota(workload) and _grew(job.reclaimable, workload.status.reclaimable_pods):
         return Report(workload)
-    return _queued(job, workload)
+    news = readiness(workload, ready=job.ready) if watched else None
+    return _queued(job, workload) if news is None else TellReady(workload, news)
 
 
 def _queued(job: JobView, workload: Workload) -> Step | None:
@@ -212,13 +127,18 @@ def _evicted(job: JobView, workload: Workload) -> Step | None:
     return None if has_quota(workload) else _outdated(job, workload)
 
 
-def _outdated(job: JobView, workload: Workload) -> Step | None:
+def change_of_priority(job: JobView, workload: Workload) -> ChangePriority | None:
+    """Return the step by which a workload gets the priority of its job, if that is to be."""
     spec, priority = workload.spec, job.priority
     same = (spec.priority or 0, spec.priority_class_ref) == (priority.value, priority.reference)
-    if not same and (not has_quota(workload) or _of_workloads(spec, priority)):
-        return ChangePriority(workload)
-    if has_quota(workload):
-        return None
+    may = not has_quota(workload) or _of_workloads(spec, priority)
+    return ChangePriority(workload) if may and not same else None
+
+
+def _outdated(job: JobView, workload: Workload) -> Step | None:
+    changed, spec = change_of_priority(job, workload), workload.spec
+    if changed is not None or has_quota(workload):
+        return changed
     limit = maximum_execution_time(job.metadata)
     same = (spec.queue_name, spec.maximum_execution_time_seconds) == (
         queue_name(job.metadata),
@@ -243,6 +163,12 @@ def _grew(new: Sequence[ReclaimablePod], old: Sequence[ReclaimablePod]) -> bool:
 def has_quota(workload: Workload) -> bool:
     """Tell whether a workload holds a reservation."""
     return condition_true(workload.status.conditions, QUOTA_RESERVED)
+
+
+def is_on_hold(workload: Workload) -> bool:
+    """Tell whether a workload waits for its job rather than for quota."""
+    reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    return reserved is not None and reserved.reason == ON_HOLD
 
 
 def is_finished(workload: Workload) -> bool:

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policyd.api.kueue import PodSet, PodSetAssignment, Workload
-from policyd.api.kueue.names import POD_SET, TOPOLOGY_GATE, WORKLOAD
+from policyd.api.kueue.names import POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD
 from policyd.api.kueue.topology_assignment import HOSTNAME, decode_topology
 from policyd.jobs.pods import Pod, has_ended
 from policyd.jobs.topology import POD_INDEX_OFFSET, asks_for_topology
-
-SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
 
 Selector = Mapping[str, str]
 """Labels of the nodes of a domain."""

@@ -16,11 +16,12 @@ from policyd.api.kueue import (
 )
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
+    ADMITTED,
     JOB_UID,
     MAX_EXEC_TIME_SECONDS,
     RESOURCE_IN_USE_FINALIZER,
 )
-from policyd.api.meta import Json, ObjectMeta, OwnerReference
+from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
 from policyd.api.pods import Container, PodTemplate
 from policyd.jobs.base import queue_name
 
@@ -40,10 +41,15 @@ class Priority:
     reference: PriorityClassReference | None = None
 
 
-def workload_name(owner: OwnerReference) -> str:
-    """Return the name that Kueue gives the workload of a job: the same for the same object."""
+def workload_name(owner: OwnerReference, *more: str) -> str:
+    """Return the name that Kueue gives the workload of a job: the same for the same object.
+
+    Args:
+        owner: The job.
+        more: What tells its workloads apart, if it has several.
+    """
     group = owner.api_version.rpartition("/")[0]
-    text = "\n".join((owner.kind, group, owner.name, owner.uid))
+    text = "\n".join((owner.kind, group, owner.name, owner.uid, *more))
     digest = sha1(text.encode(), usedforsecurity=False).hexdigest()[:HASH_DIGITS]
     prefix = f"{owner.kind.lower()}-{owner.name}"[: LONGEST_NAME - HASH_DIGITS - 1]
     return f"{prefix}-{digest}"
@@ -60,16 +66,20 @@ def new_workload(
         pod_sets: What it demands.
         priority: How important it is.
     """
-    labels = {JOB_UID: job.uid} if 0 < len(job.uid) <= LONGEST_LABEL else {}
     metadata = ObjectMeta(
         name=workload_name(owner),
         namespace=job.namespace,
-        labels=labels,
+        labels=uid_label(job.uid),
         annotations=copied_annotations(job),
         finalizers=(RESOURCE_IN_USE_FINALIZER,),
         owner_references=(owner,),
     )
     return Workload(metadata=metadata, spec=new_spec(job, pod_sets=pod_sets, priority=priority))
+
+
+def uid_label(uid: str) -> dict[str, str]:
+    """Return the label that names the job of a workload, if it can be one."""
+    return {JOB_UID: uid} if 0 < len(uid) <= LONGEST_LABEL else {}
 
 
 def new_spec(job: ObjectMeta, *, pod_sets: tuple[PodSet, ...], priority: Priority) -> WorkloadSpec:
@@ -108,9 +118,7 @@ def maximum_execution_time(job: ObjectMeta) -> int | None:
     return int(text) if text.isdecimal() and int(text) else None
 
 
-def equivalent(
-    demanded: Sequence[PodSet], workload: Workload, *, admitted: bool, running: bool = False
-) -> bool:
+def equivalent(demanded: Sequence[PodSet], workload: Workload, *, running: bool = False) -> bool:
     """Tell whether a workload still says what its job demands.
 
     A job that was let go with fewer pods than it asked for demands these from then on, until it
@@ -118,6 +126,7 @@ def equivalent(
     they do not count.
     """
     held = workload.spec.pod_sets
+    admitted = condition_true(workload.status.conditions, ADMITTED)
     forms = [_as_started(workload)] if running else [held, _as_started(workload)]
     return any(
         len(form) == len(demanded)

@@ -15,6 +15,7 @@ from tests.conformance.kueue_scene import (
     difference,
     events,
     job_key,
+    workload_key,
 )
 
 UNNAMED = frozenset({"name", "admission"})
@@ -26,8 +27,12 @@ def run_reconciler(path):
 
     def failure(case):
         scene = Scene(case)
-        job = case.input.get("job") or case.want["wantJob"]
-        return scene.reconcile_until(job_key(job), lambda: unlike(scene, case.want, job["kind"]))
+        job = case.input.get("job")
+        if job is None:  # its workloads find out by themselves
+            keys, kind = [workload_key(each) for each in case.input["workloads"]], "Job"
+        else:
+            keys, kind = [job_key(job)], job["kind"]
+        return scene.reconcile_until(keys, lambda: unlike(scene, case.want, kind))
 
     yield from run_table(path, failure)
 

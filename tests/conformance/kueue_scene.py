@@ -57,13 +57,14 @@ class Scene:
         self.notes = Notes(self.cluster.client, pace)
         writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
         options = options_of(case)
-        steps = WorkloadSteps(cache, writes, retention=retention_of(options))
+        limits = TimeLimits(ready=rules_of(options), retention=retention_of(options))
+        steps = WorkloadSteps(cache, writes, limits=limits)
         self.workloads = WorkloadReconciler(
             cache,
             writes,
             take=lambda _key: None,
             metrics=Metrics(),
-            limits=TimeLimits(ready=rules_of(options), retention=retention_of(options)),
+            limits=limits,
         )
         self.jobs = job_reconcilers(cache, writes, steps)
         for key, body in case.objects.items():
@@ -95,15 +96,15 @@ class Scene:
         self.wrote = self.store.version != before
         return self.wrote
 
-    def reconcile_until(self, key, unlike):
-        """Reconcile until `unlike()` has nothing to say, or nothing happens any more.
+    def reconcile_until(self, keys, unlike):
+        """Reconcile each of the keys until `unlike()` has nothing to say, or nothing happens any more.
 
         Returns:
             What it said first and last, if there was always something.
         """
         said = []
         for _ in range(MOST_STEPS):
-            wrote = self.reconcile(key)
+            wrote = any([self.reconcile(key) for key in keys])
             said.append(unlike())
             if not said[-1]:
                 return ""
@@ -118,6 +119,10 @@ class Scene:
 
 def job_key(job):
     return Key("Job", job["metadata"]["namespace"], job["metadata"]["name"], job["kind"])
+
+
+def workload_key(workload):
+    return Key("Workload", workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
 def plain(obj):

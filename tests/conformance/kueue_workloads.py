@@ -1,7 +1,6 @@
 """Kueue's tables of workloads: what becomes of them between the cycles."""
 
 from policyd.api.kueue import Workload
-from policyd.controller.keys import Key
 from policyd.controller.time_limits import ready_time_left
 from tests.conformance.kueue_objects import NOW, decode, run_table, settings_of
 from tests.conformance.kueue_scene import (
@@ -11,6 +10,7 @@ from tests.conformance.kueue_scene import (
     events,
     ready_rules,
     seconds_of,
+    workload_key,
 )
 
 NOW_TEXT = "2026-01-02T03:04:05Z"
@@ -27,9 +27,8 @@ def run_reconciler(path):
         for flag, queue in (("shouldDeleteLQ", "lq"), ("shouldDeleteCQ", "cq")):
             if case.input.get(flag):
                 scene.put(terminating(case.input[queue]))
-        metadata = case.input["workload"]["metadata"]
-        key = Key("Workload", metadata["namespace"], metadata["name"])
-        return scene.reconcile_until(key, lambda: unlike(scene, case))
+        keys = [workload_key(case.input["workload"])]
+        return scene.reconcile_until(keys, lambda: unlike(scene, case))
 
     yield from run_table(path, failure, rule=known_to_one_cache)
 

@@ -7,7 +7,8 @@ from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.meta import ObjectMeta
 from policyd.jobs import lifecycle as step
 from policyd.jobs.base import Outcome
-from policyd.jobs.lifecycle import JobView, next_step
+from policyd.jobs.lifecycle import next_step
+from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority
 
 METADATA = ObjectMeta(name="j", namespace="ns", labels={"kueue.x-k8s.io/queue-name": "lq"})

@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 
-from policyd.api.kueue import PodSet
-from policyd.api.meta import ObjectMeta, OwnerReference
+from policyd.api.kueue import PodSet, WorkloadStatus
+from policyd.api.kueue.names import ADMITTED
+from policyd.api.meta import Condition, ObjectMeta, OwnerReference
 from policyd.api.pods import Container, PodSpec, PodTemplate, Resources, Toleration
+from policyd.controller.transitions import with_status
 from policyd.jobs.roles import role_hash
 from policyd.jobs.workload import Priority, body_of, equivalent, new_workload, workload_name
 
@@ -87,8 +89,11 @@ def pod_set(cpu="1", count=1, tolerations=()):
 def test_a_workload_fits_its_job(demanded, admitted, same):
     job = ObjectMeta(name="job", namespace="ns")
     workload = new_workload(job, owner=owner(), pod_sets=(pod_set(),), priority=Priority())
+    conditions = (Condition(ADMITTED, "True", "Admitted", ""),) if admitted else ()
 
-    assert equivalent((demanded,), workload, admitted=admitted) is same
+    fits = equivalent((demanded,), with_status(workload, WorkloadStatus(conditions=conditions)))
+
+    assert fits is same
 
 
 CONTAINER = {"name": "c", "resources": {}}

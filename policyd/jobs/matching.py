@@ -1,0 +1,121 @@
+"""Which workload stands for a job, and so what is next for both.
+
+Most jobs have one that was made for them. Some name one that somebody else made, and elastic jobs
+have a chain of slices.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import EVICTED
+from policyd.api.meta import condition_true
+from policyd.jobs.base import controller_of
+from policyd.jobs.lifecycle import (
+    MISSING_WORKLOAD,
+    change_of_priority,
+    has_finalizer,
+    has_quota,
+    is_finished,
+    next_step,
+)
+from policyd.jobs.slices import Chain, Fit, fit_of, retired, settle
+from policyd.jobs.steps import (
+    Adopt,
+    CreateWorkload,
+    DropFinalizer,
+    JobView,
+    Resize,
+    Retire,
+    Step,
+    Stop,
+)
+from policyd.jobs.workload import equivalent
+
+OUT_OF_SYNC = "The prebuilt workload is out of sync with its user job"
+
+Choice = tuple[Workload | None, Step | None]
+"""The workload that stands for a job, and what is next for both."""
+
+
+def choose(
+    job: JobView,
+    owned: Sequence[Workload],
+    named: Workload | None,
+    *,
+    watched: Callable[[Workload], bool],
+) -> Choice:
+    """Return the workload that stands for a job, and what is to be done next.
+
+    Args:
+        job: The job.
+        owned: Its workloads, by name.
+        named: The one that it names, if it does and that is there.
+        watched: Whether somebody waits for the pods of a workload.
+    """
+    if job.prebuilt:
+        return _prebuilt(job, named, watched)
+    if job.elastic:
+        chosen = _elastic(job, owned, watched)
+        if chosen is not None:
+            return chosen
+    found, others = _match(job, owned)
+    waited = found is not None and watched(found)
+    return found, next_step(job, found, others, watched=waited)
+
+
+def _match(job: JobView, owned: Sequence[Workload]) -> tuple[Workload | None, list[Workload]]:
+    """Return the workload that says what the job demands, and those that do not."""
+    found = next((each for each in owned if _fits(job, each)), None)
+    return found, [each for each in owned if each is not found]
+
+
+def _fits(job: JobView, workload: Workload) -> bool:
+    return equivalent(job.pod_sets, workload, running=not job.held)
+
+
+def _prebuilt(job: JobView, named: Workload | None, watched: Callable[[Workload], bool]) -> Choice:
+    owner = None if named is None else controller_of(named.metadata)
+    if named is None or (owner is not None and owner.uid != job.metadata.uid):
+        return None, _stop_without(job)
+    if owner is None:
+        return named, Adopt(named)
+    if _fits(job, named):
+        return named, next_step(job, named, watched=watched(named))
+    if is_finished(named):
+        return named, _stop_without(job)
+    return named, Retire(named, "OutOfSync", OUT_OF_SYNC)
+
+
+def _stop_without(job: JobView) -> Stop | None:
+    return Stop(None, "NoMatchingWorkload", MISSING_WORKLOAD) if job.running else None
+
+
+def _elastic(
+    job: JobView, owned: Sequence[Workload], watched: Callable[[Workload], bool]
+) -> Choice | None:
+    """Return what is next for an elastic job; None if its pod sets are others than before."""
+    chain = settle(owned)
+    if chain.outdated:
+        return chain.newest, retired(chain.outdated[0], chain)
+    if chain.newest is None:
+        ended = [each for each in owned if has_finalizer(each)] if job.outcome else []
+        return None, DropFinalizer(ended[0]) if ended else next_step(job, None)
+    fit = fit_of(job.pod_sets, chain.newest)
+    if fit == "Different":
+        return None
+    if fit == "Resize":
+        return chain.newest, Resize(chain.newest)
+    # What an earlier slice holds is what the job runs on, until there is more.
+    seen = job if chain.held is None else replace(job, running=False)
+    step = next_step(seen, chain.newest, watched=watched(chain.newest))
+    return chain.newest, step or _next_slice(job, chain, fit)
+
+
+def _next_slice(job: JobView, chain: Chain, fit: Fit) -> Step | None:
+    newest = chain.newest
+    assert newest is not None, "a slice that fits or not is there"
+    grows = fit == "Replace" and has_quota(newest)
+    if grows and not condition_true(newest.status.conditions, EVICTED):
+        return CreateWorkload(newest)
+    return None if chain.held is None else change_of_priority(job, chain.held)

@@ -1,0 +1,146 @@
+"""Elastic jobs: each time one grows, another workload, a slice, asks for the bigger whole.
+
+A slice that holds quota keeps it until the one that is to replace it has its own; a job that
+shrinks gives back at once. So there are two slices at most that matter, and the rest is finished.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from policyd.api.kueue import PodSet, Workload
+from policyd.api.kueue.names import ELASTIC_JOB, EVICTED, SLICE_NAME, SLICE_REPLACEMENT_FOR
+from policyd.api.meta import ObjectMeta, OwnerReference, condition_true
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.pods import LONGEST_AGO
+from policyd.jobs.steps import Retire
+from policyd.jobs.workload import workload_name
+
+SLICE_REPLACED: Final = "WorkloadSliceReplaced"
+OUT_OF_SYNC: Final = "The workload slice is out of sync with its parent job"
+
+Fit = Literal["Same", "Resize", "Replace", "Different"]
+"""What a slice is to what its job demands: that, another size, too small, or something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The slices of a job that have not ended.
+
+    Attributes:
+        newest: What the job asks for; None if nothing yet.
+        held: The one that it runs on until `newest` has quota.
+        outdated: Those that are of no use any more, the oldest first.
+    """
+
+    newest: Workload | None
+    held: Workload | None = None
+    outdated: tuple[Workload, ...] = ()
+
+
+def is_elastic(job: ObjectMeta) -> bool:
+    """Tell whether a job may grow and shrink while it runs."""
+    return job.annotations.get(ELASTIC_JOB) == "true"
+
+
+def oldest_first(workloads: Iterable[Workload]) -> list[Workload]:
+    """Sort the workloads of a job that have not ended by age; a slice follows what it replaces."""
+    unfinished = sorted(
+        (each for each in workloads if not is_finished(each)),
+        key=lambda each: (_created(each), each.metadata.name),
+    )
+    for before, after in pairwise(list(unfinished)):
+        if _created(before) == _created(after) and replaces(before, after):
+            place = unfinished.index(before)
+            unfinished[place : place + 2] = [after, before]
+    return unfinished
+
+
+def _created(workload: Workload) -> datetime:
+    return workload.metadata.creation_timestamp or LONGEST_AGO
+
+
+def replaces(new: Workload, old: Workload) -> bool:
+    """Tell whether a slice is there to replace another one."""
+    return new.metadata.annotations.get(SLICE_REPLACEMENT_FOR) == (
+        f"{old.metadata.namespace}/{old.metadata.name}"
+    )
+
+
+def latest_active(workloads: Iterable[Workload]) -> Workload | None:
+    """Return the newest slice that has quota and keeps it: the one whose pods may run."""
+    active = [each for each in oldest_first(workloads) if has_quota(each) and not _evicted(each)]
+    return active[-1] if active else None
+
+
+def settle(workloads: Iterable[Workload]) -> Chain:
+    """Return which slices of a job count.
+
+    A slice that stands alone counts even if it is evicted: it will queue again. Of several, those
+    that are evicted ask for a size that the job no longer has.
+    """
+    slices = oldest_first(workloads)
+    if len(slices) < 2:
+        return Chain(newest=slices[0] if slices else None)
+    held = latest_active(slices)
+    waiting = [each for each in slices if not has_quota(each) and not _evicted(each)]
+    if held is not None:
+        waiting = [each for each in waiting if replaces(each, held)]
+    newest = waiting[-1] if waiting else held
+    outdated = tuple(each for each in slices if each is not newest and each is not held)
+    return Chain(newest=newest, held=held if waiting else None, outdated=outdated)
+
+
+def retired(slice_: Workload, chain: Chain) -> Retire:
+    """Return the step that ends a slice that is of no use any more, and says why."""
+    for other in (chain.held, chain.newest):
+        if other is not None and has_quota(other) and replaces(other, slice_):
+            return Retire(slice_, SLICE_REPLACED, f"Replaced by {other.metadata.key}")
+    return Retire(slice_, "OutOfSync", OUT_OF_SYNC)
+
+
+def _evicted(workload: Workload) -> bool:
+    return condition_true(workload.status.conditions, EVICTED)
+
+
+def fit_of(pod_sets: Sequence[PodSet], newest: Workload) -> Fit:
+    """Say what the newest slice of a job is to what the job demands now."""
+    wanted = {each.name: each.count for each in pod_sets}
+    has = {each.name: each.count for each in newest.spec.pod_sets}
+    if wanted.keys() != has.keys():
+        return "Different"
+    if wanted == has:
+        return "Same"
+    return "Resize" if not has_quota(newest) or scaled_down(has, wanted) else "Replace"
+
+
+def scaled_down(old: Mapping[str, int], new: Mapping[str, int]) -> bool:
+    """Tell whether some pod sets shrink and none grows; those that are in one only do not count."""
+    both = old.keys() & new.keys()
+    shrinks = any(new[name] < old[name] for name in both)
+    return shrinks and not any(new[name] > old[name] for name in both)
+
+
+def as_slice(
+    workload: Workload, *, owner: OwnerReference, generation: int, old: Workload | None
+) -> Workload:
+    """Return a new workload as a slice of an elastic job.
+
+    Args:
+        workload: As it would be for a job that is not elastic.
+        owner: The job.
+        generation: Of the job: every slice has another name.
+        old: The slice that it is to replace; None for the first.
+    """
+    metadata = workload.metadata
+    annotations = {**metadata.annotations, ELASTIC_JOB: "true"}
+    if old is not None:
+        first = old.metadata.annotations.get(SLICE_NAME) or old.metadata.name
+        annotations[SLICE_NAME] = first
+        annotations[SLICE_REPLACEMENT_FOR] = old.metadata.key
+    name = workload_name(owner, str(generation))
+    return replace(workload, metadata=replace(metadata, name=name, annotations=annotations))
