@@ -10,6 +10,7 @@ from typing import Any
 
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
+    DEFAULT_LOCAL_QUEUE,
     MANAGED,
     QUEUE_NAME,
     ROLE_HASH,
@@ -21,6 +22,7 @@ from policyd.jobs.kinds import KINDS, find_kind
 from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT
 from policyd.jobs.roles import role_hash
 from policyd.jobs.shape import check_shape
+from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.patch.draft import Draft
 
 POD_INDEX_LABEL_NAME = "kueue.x-k8s.io/pod-group-pod-index-label"
@@ -30,7 +32,9 @@ _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
 
 
-def default_on_create(draft: Draft, *, group: str, kind: str) -> None:
+def default_on_create(
+    draft: Draft, *, group: str, kind: str, around: Surroundings = NOWHERE
+) -> None:
     """Hold a new job or pod that is submitted to a queue; leave all others as they are.
 
     What belongs to a job that is held itself is left alone, too: it starts and stops with it.
@@ -39,16 +43,20 @@ def default_on_create(draft: Draft, *, group: str, kind: str) -> None:
         draft: The object as the policies left it.
         group: API group of the object; empty for the core group.
         kind: Kind of the object.
+        around: What counts beside it.
 
     Raises:
         MisshapenError: If the object is not of its kind.
         PatchError: If it is so even where nothing was looked at.
     """
-    if not _text(draft, _LABELS, QUEUE_NAME):
+    named = _text(draft, _LABELS, QUEUE_NAME)
+    if not (named or around.default_queue or around.manages_all):
         return
     check_shape(draft.object, group=group, kind=kind)
     if belongs_to_managed(draft.object):
         return
+    if around.default_queue and not named:
+        draft.set((*_LABELS, QUEUE_NAME), DEFAULT_LOCAL_QUEUE)
     if (group, kind) == ("", "Pod"):
         _hold_pod(draft)
         return

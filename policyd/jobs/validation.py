@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,18 +21,26 @@ from policyd.api.kueue.names import (
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
-from policyd.jobs.base import JobKind
+from policyd.jobs.base import J, JobKind
 from policyd.jobs.kinds import find_kind
 from policyd.jobs.shape import check_shape
+from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
+KEEPS_RAY_QUEUES: Final = "ValidateRayAndSparkJobUpdates"
+"""Gate: whether it is checked that a running job keeps its queue, of kinds that may have none."""
 _IMMUTABLE = "field is immutable"
 
 
 def validate_job(
-    new: Json, old: Json | None = None, *, group: str, kind: str, default_queue: bool = False
+    new: Json,
+    old: Json | None = None,
+    *,
+    group: str,
+    kind: str,
+    around: Surroundings = NOWHERE,
 ) -> tuple[FieldError, ...]:
     """Check a job or a pod that is created or, with `old`, changed.
 
@@ -41,7 +49,7 @@ def validate_job(
         old: As it is stored now; None on creation.
         group: API group; empty for the core group.
         kind: Kind of the object.
-        default_queue: Whether its namespace has a LocalQueue named `default`.
+        around: What counts beside it.
 
     Returns:
         Every mistake; none for kinds that are not known.
@@ -60,30 +68,41 @@ def validate_job(
         return tuple(errors)
     known = find_kind(group, kind)
     if known is not None:
-        errors += _job(known, new, old, default_queue=default_queue)
+        errors += _job(known, new, old, around)
     return tuple(errors)
 
 
 def _job(
-    kind: JobKind[Any], new: Json, old: Json | None, *, default_queue: bool
+    kind: JobKind[Any], new: Json, old: Json | None, around: Surroundings
 ) -> Iterator[FieldError]:
+    held, was_held = (
+        around.manages_all or QUEUE_NAME in _labels(each)
+        for each in (new, {} if old is None else old)
+    )
+    if kind.only_managed and not held and (not was_held or KEEPS_RAY_QUEUES in around.off):
+        return
     try:
         job = msgspec.convert(new, kind.type)
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
         return  # the API server says what is wrong with an object that is not of its type
-    pod_sets = kind.pod_sets(job)
+    if held or not kind.only_managed:
+        yield from _contents(kind, new, job, before)
+    if before is not None:
+        suspended = kind.suspended(before), kind.suspended(job)
+        yield from _changes(new, old, suspended=suspended, default_queue=around.default_queue)
+
+
+def _contents(kind: JobKind[J], new: Json, job: J, before: J | None) -> Iterator[FieldError]:
+    paths, pod_sets = kind.templates(job), kind.pod_sets(job)
     yield from topology_errors(
         [
             Template(f"{_written(path)}.metadata.annotations", _annotations(template), each.count)
-            for path, each in zip(kind.templates(job), pod_sets, strict=True)
+            for path, each in zip(paths, pod_sets, strict=True)
             for template in (Draft(new).get(path) or {},)
         ]
     )
     yield from kind.mistakes(job, before)
-    if before is not None:
-        suspended = kind.suspended(before), kind.suspended(job)
-        yield from _changes(new, old, suspended=suspended, default_queue=default_queue)
 
 
 def _written(path: Path) -> str:

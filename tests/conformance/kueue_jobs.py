@@ -6,8 +6,11 @@ import msgspec
 
 from policyd.api.kueue import PodSet
 from policyd.jobs.batch_job import count_indexes
+from policyd.jobs.defaults import default_on_create
 from policyd.jobs.kinds import KINDS
+from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
+from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import run_table, settings_of
 from tests.conformance.kueue_scene import (
     Scene,
@@ -58,7 +61,7 @@ def unnamed(workloads):
 
 def run_creation(path):
     """What is refused of new jobs."""
-    yield from run_table(path, lambda case: refused(case, job_of(case.input["job"])))
+    yield from run_table(path, lambda case: refused(case, job_of(given(case))))
 
 
 def run_change(path):
@@ -73,13 +76,36 @@ def run_change(path):
 
 def refused(case, new, old=None):
     group = new["apiVersion"].rpartition("/")[0]
-    default = bool(case.input.get("nsHasDefaultQueue"))
-    errors = validate_job(new, old, group=group, kind=new["kind"], default_queue=default)
+    errors = validate_job(new, old, group=group, kind=new["kind"], around=around(case))
     got = sorted([f"FieldValue{e.problem}", e.path] for e in errors)
     wanted = case.want.get("wantValidationErrs") or case.want.get("wantErr") or []
     if isinstance(wanted, dict):
         wanted = wanted.get("errors", [wanted])
     return difference(got, sorted([e["type"], e["field"]] for e in wanted), "errors")
+
+
+def around(case):
+    """Return what counts beside a case's job."""
+    said = {name for name, value in case.input.items() if value is True}
+    return Surroundings(
+        default_queue=bool(said & {"nsHasDefaultQueue", "defaultLqExist", "withDefaultLocalQueue"}),
+        manages_all=bool(said & {"manageAll", "manageJobsWithoutQueueName"}),
+        off=frozenset(name for name, on in case.gates.items() if not on),
+    )
+
+
+def run_defaults(path):
+    """What becomes of new jobs."""
+
+    def failure(case):
+        draft = Draft(given(case))
+        group = draft.object["apiVersion"].rpartition("/")[0]
+        default_on_create(draft, group=group, kind=draft.object["kind"], around=around(case))
+        names = ("want", "wantTrainJob")
+        wanted = next(filter(None, map(case.want.get, names)), None) or case.input["newJob"]
+        return difference(draft.object, wanted, "job")
+
+    yield from run_table(path, failure)
 
 
 def job_of(given):
@@ -97,8 +123,13 @@ def read(path, case):
     """Return a table's kind of job, which its file is named after, and a case's job of it."""
     package = path.stem.partition("__")[0].rpartition("-")[2]
     kind = next(kind for kind in KINDS if kind.kind.lower() == package)
-    given = case.input.get("job") or case.input.get("jobSet")
-    return kind, msgspec.convert(job_of(given), kind.type)
+    return kind, msgspec.convert(job_of(given(case)), kind.type)
+
+
+def given(case):
+    """Return the job of a case, whatever its table calls it."""
+    names = ("job", "jobSet", "oldJob", "rayJob", "rayCluster", "trainJob")
+    return next(filter(None, map(case.input.get, names)))
 
 
 def run_pod_sets(path):

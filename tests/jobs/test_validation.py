@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
 
 P = "kueue.x-k8s.io/"
@@ -102,7 +103,7 @@ def test_a_job_does_not_leave_its_queue_where_there_is_a_default_one():
     old, new = job({QUEUE: "a"}, suspend=True), job(suspend=True)
 
     assert wrong(new, old) == []
-    assert [field for field, _ in wrong(new, old, default_queue=True)] == [
+    assert [field for field, _ in wrong(new, old, around=Surroundings(default_queue=True))] == [
         f"metadata.labels[{QUEUE}]"
     ]
 

@@ -76,7 +76,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
-    "ValidateRayAndSparkJobUpdates": _ABSENT_KINDS,
     "VectorizedResourceRequests": _CACHES,
     "VisibilityOnDemand": LeftOut(
         on=False, reason="there is no API server of its own: `policyd` and the statuses show it"

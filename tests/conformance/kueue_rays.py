@@ -1,0 +1,135 @@
+"""Kueue's tables of Ray's kinds, where they look into a job."""
+
+import msgspec
+
+from policyd.api.kueue import PodSet
+from policyd.api.meta import ObjectMeta
+from policyd.api.pods import PodTemplate, Toleration
+from policyd.jobs.injection import Injection, StartError
+from policyd.jobs.ray_cluster import RAY_CLUSTER, RayCluster, RayClusterSpec, cluster_mistakes
+from policyd.jobs.ray_job import RAY_JOB, RayJob
+from policyd.jobs.starting import put_back, start
+from policyd.patch.draft import Draft
+from tests.conformance.kueue_objects import run_table
+from tests.conformance.kueue_scene import difference, pruned
+
+
+def run_pod_sets(path):
+    """What clusters demand; what they ask of a topology is not compared."""
+
+    def failure(case):
+        spec = msgspec.convert(case.input["rayClusterSpec"], RayClusterSpec)
+        metadata = ObjectMeta(annotations=case.input.get("annotations") or {})
+        got = RAY_CLUSTER.pod_sets(RayCluster(metadata=metadata, spec=spec))
+        got = [msgspec.structs.replace(each, topology_request=None) for each in got]
+        wanted = msgspec.convert(case.want["wantPodSets"], list[PodSet])
+        return difference([repr(each) for each in got], [repr(each) for each in wanted], "pod sets")
+
+    yield from run_table(path, failure)
+
+
+def run_specs(path):
+    """What is wrong with clusters."""
+
+    def failure(case):
+        spec = msgspec.convert(case.input["rayClusterSpec"], RayClusterSpec)
+        annotations = case.input["object"]["metadata"].get("annotations") or {}
+        errors = cluster_mistakes(spec, at="spec", annotations=annotations)
+        got = sorted([f"FieldValue{e.problem}", e.path] for e in errors)
+        wanted = sorted([e["type"], e["field"]] for e in case.want["wantErrors"] or ())
+        return difference(got, wanted, "errors")
+
+    yield from run_table(path, failure)
+
+
+def run_starts(path):
+    """What is written into a cluster that starts."""
+
+    def failure(case):
+        body = {"spec": case.input["rayClusterSpec"]}
+        draft = Draft(body)
+        started(draft, RAY_CLUSTER, case.input["podSetsInfo"])
+        draft.remove(("spec", "suspend"))
+        return difference(pruned(draft.object), pruned({"spec": case.want["wantSpec"]}), "cluster")
+
+    yield from run_table(path, failure)
+
+
+def run_ways(path):
+    """What a job is after it was started, and after it was put back."""
+
+    def failure(case):
+        draft = Draft(case.input["job"])
+        if "runInfo" in case.input:
+            wrong = ""
+            try:
+                started(draft, RAY_JOB, case.input["runInfo"])
+            except StartError as error:
+                wrong = str(error)
+            said = difference(bool(wrong), bool(case.want["wantRunError"]), "error") or difference(
+                compared(draft.object), compared(case.want["wantAfterRun"]), "started"
+            )
+            if said or wrong:
+                return said
+            RAY_JOB.suspend(draft)
+        before = draft.object
+        infos = case.input.get("restoreInfo") or case.input["podSetsInfo"]
+        pod_sets = [pod_set_of(each) for each in infos]
+        job = msgspec.convert(before, RayJob)
+        put_back(draft, job, kind=RAY_JOB, pod_sets=pod_sets)
+        if "wantChanged" in case.want:
+            return difference(draft.object != before, case.want["wantChanged"], "changed")
+        return difference(compared(draft.object), compared(case.want["wantFinal"]), "put back")
+
+    yield from run_table(path, failure)
+
+
+def started(draft, kind, infos):
+    job = msgspec.convert(draft.object, kind.type)
+    given = [injection_of(each) for each in infos]
+    start(draft, job, kind=kind, given=given, counts={})
+
+
+def injection_of(info):
+    """Return what a pod set gets, of what Kueue calls its info."""
+    return Injection(
+        labels=info.get("Labels") or {},
+        annotations=info.get("Annotations") or {},
+        node_selector=info.get("NodeSelector") or {},
+        tolerations=msgspec.convert(info.get("Tolerations") or [], list[Toleration]),
+        gates=[each["name"] for each in info.get("SchedulingGates") or ()],
+    )
+
+
+def pod_set_of(info):
+    selector = {"nodeSelector": info.get("NodeSelector") or {}}
+    return PodSet(name="any", count=1, template=msgspec.convert({"spec": selector}, PodTemplate))
+
+
+def compared(job):
+    return {"spec": pruned(job["spec"])}
+
+
+def run_states(path):
+    """Whether a job has ended, and whether it is on hold."""
+
+    def failure(case):
+        deployment = case.input.get("jobDeploymentStatus")
+        status = case.input.get("status") or {"jobDeploymentStatus": deployment}
+        job = msgspec.convert({"status": status}, RayJob)
+        if "expectedOnHold" in case.want:
+            return difference(RAY_JOB.on_hold(job), case.want["expectedOnHold"], "on hold")
+        ended = RAY_JOB.outcome(job)
+        got = {
+            "expectedFinished": ended is not None,
+            "expectedSuccess": ended is not None and ended.succeeded,
+        }
+        return difference(got, case.want, "ended")
+
+    yield from run_table(path, failure)
+
+
+def run_slices(path):
+    """Numbers of workers that change while a cluster runs."""
+    rule = "Ray clusters that grow or shrink while they run (elastic slices)"
+    yield from run_table(path, lambda _case: "", rule=lambda _case: rule)
