@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import Contender, Tournament
+from policyd.alloc.fair_sharing import Share, share_of
+from policyd.alloc.hierarchy import Node
+from policyd.alloc.ladder import Key, Ladder
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
+from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode
 from policyd.alloc.requests import Requests
@@ -41,13 +44,13 @@ class Entry:
 
 def turns(entries: Iterable[Entry], state: State) -> Iterator[Entry]:
     """Yield entries as they have their turn: those first that hold quota already."""
-    nominated = list(entries)
+    nominated, gates = list(entries), state.settings.gates
     yield from [each for each in nominated if each.assignment.held is not None]
-    rest, gates = [e for e in nominated if e.assignment.held is None], state.settings.gates
+    rest = [each for each in nominated if each.assignment.held is None]
     if state.settings.fair_sharing is None:
         yield from in_turn(rest, gates)
     else:
-        yield from in_tournament(rest, state.tree, gates)
+        yield from tournament(rest, state.tree, gates)
 
 
 def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
@@ -63,19 +66,55 @@ def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
     return sorted(entries, key=turn)
 
 
-def in_tournament(entries: Iterable[Entry], tree: QuotaTree, gates: Gates) -> Tournament[Entry]:
-    """Return entries as they have their turn with fair sharing, while usage changes."""
-    return Tournament(tree, ((_contender(entry), entry) for entry in entries), gates=gates)
+def tournament(entries: Iterable[Entry], tree: QuotaTree, gates: Gates) -> Iterator[Entry]:
+    """Yield entries, at each turn the one whose share of the cohorts would be lowest.
+
+    In every cohort the best of each child meet, and are compared by the children's shares as they
+    would be then; the best goes on to the cohort above. Between trees, and between equals, names
+    decide.
+
+    Args:
+        entries: One of each ClusterQueue; of several the last.
+        tree: Usage may change between two turns as the winner's turn makes it: in its queue and
+            above.
+        gates: Feature gates.
+    """
+    left = {entry.options.node: entry for entry in entries}
+
+    def match(child: Node, best: Node) -> Key | None:
+        """Say how the best below `child` stands in the cohort above."""
+        if best not in left:
+            return None
+        charges = left[best].assignment.charges
+        with tree.trial():
+            tree.charge(charges)
+            share = share_of(tree, child)
+        wanted = [tree.names[cell] for cell, amount in charges.items() if amount]
+        return standing(left[best].ticket, share, wanted, gates)
+
+    for root in sorted({node.root for node in left}, key=lambda node: (node.queue, node.name)):
+        ladder = Ladder([node for node in left if node.root is root], match)
+        while (winner := ladder.best(root)) is not None and winner in left:
+            yield left.pop(winner)
+            ladder.changed(winner)
 
 
-def _contender(entry: Entry) -> Contender:
-    workload = entry.ticket.workload
-    return Contender(
-        entry.options.node,
-        entry.assignment.charges,
-        workload.priority,
-        workload.queued_at,
-        entry.ticket.preemptor,
+def standing(ticket: Ticket, share: Share, wanted: Iterable[FlavorResource], gates: Gates) -> Key:
+    """Rank a workload in a cohort; the lowest wins.
+
+    Args:
+        ticket: Who.
+        share: Of the cohort's child that it is below, with its usage.
+        wanted: What it asks for.
+        gates: Feature gates.
+    """
+    borrows = any(names in share.borrowed for names in wanted)
+    return (
+        gates.prioritize_preemptor_workloads and not ticket.preemptor,
+        gates.fair_sharing_prioritize_non_borrowing and borrows,
+        share.rank,
+        -ticket.workload.priority if gates.priority_sorting_within_cohort else 0,
+        ticket.workload.queued_at,
     )
 
 

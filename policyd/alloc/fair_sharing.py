@@ -1,4 +1,4 @@
-"""Fair sharing: who uses how much of what others lend, and whose turn that makes it.
+"""Fair sharing: who uses how much of what others lend.
 
 What a queue or cohort uses beyond its own quota is borrowed. Its *dominant* resource is the one of
 which it borrows the most, as a fraction of what its parent could lend; that fraction, in
@@ -6,19 +6,14 @@ thousandths and divided by the node's weight, is its *share*. Lower shares go fi
 higher ones give first when quota is taken back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Mapping
 
 from policyd.alloc.amount import add
 from policyd.alloc.hierarchy import Node
-from policyd.alloc.ladder import Key, Ladder
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree, Shared
-from policyd.alloc.settings import Gates
 
 _PER_MILLE = 1_000
-
-E = TypeVar("E")
 
 
 class Share:
@@ -98,88 +93,3 @@ def _lendable(tree: QuotaTree, cohort: Node) -> Mapping[str, int]:
             node = node.parent
         known[names[1]] = add(known.get(names[1], 0), tree.potential[node.cells[names]])
     return known
-
-
-class Contender(NamedTuple):
-    """A nominated workload in the tournament for the next turn.
-
-    Attributes:
-        node: Its ClusterQueue.
-        charges: What it would use, by cell.
-        priority: Its priority.
-        queued_at: Since when it waits, in seconds since the epoch.
-        preemptor: Whether room was made for it in an earlier cycle.
-    """
-
-    node: Node
-    charges: Mapping[int, int]
-    priority: int
-    queued_at: float
-    preemptor: bool = False
-
-
-Standing = tuple[bool, bool, tuple[bool, float], int, float]
-"""How a contender stands in a cohort; the lowest wins."""
-
-
-def standing(
-    contender: Contender, share: Share, wanted: Iterable[FlavorResource], gates: Gates
-) -> Standing:
-    """Rank a contender in a cohort.
-
-    Args:
-        contender: Who.
-        share: Of the cohort's child that the contender is below, with the contender's usage.
-        wanted: What the contender asks for.
-        gates: Feature gates.
-    """
-    borrows = gates.fair_sharing_prioritize_non_borrowing and any(
-        names in share.borrowed for names in wanted
-    )
-    return (
-        gates.prioritize_preemptor_workloads and not contender.preemptor,
-        borrows,
-        share.rank,
-        -contender.priority if gates.priority_sorting_within_cohort else 0,
-        contender.queued_at,
-    )
-
-
-class Tournament(Generic[E]):
-    """Yields contenders, at each turn the one whose share of the cohorts would be lowest.
-
-    In every cohort the best of each child meet, and are compared by the children's shares as they
-    would be then; the best goes on to the cohort above. Between trees, and between equals, names
-    decide.
-
-    Usage may change between two turns as the winner's turn makes it: in its queue and above.
-    """
-
-    def __init__(
-        self, tree: QuotaTree, entries: Iterable[tuple[Contender, E]], *, gates: Gates
-    ) -> None:
-        """Let entries compete, one of each ClusterQueue; of several the last."""
-        self._tree = tree
-        self._gates = gates
-        self._entries = {contender.node: (contender, entry) for contender, entry in entries}
-        self._roots = sorted({n.root for n in self._entries}, key=lambda n: (n.queue, n.name))
-
-    def __iter__(self) -> Iterator[E]:
-        for root in self._roots:
-            ladder = Ladder([n for n in self._entries if n.root is root], self._match)
-            while (winner := ladder.best(root)) is not None and winner in self._entries:
-                yield self._entries[winner][1]
-                del self._entries[winner]
-                ladder.changed(winner)
-
-    def _match(self, child: Node, best: Node) -> Key | None:
-        """Say how the best below `child` stands in the cohort above."""
-        if best not in self._entries:
-            return None
-        contender, _ = self._entries[best]
-        tree = self._tree
-        with tree.trial():
-            tree.charge(contender.charges)
-            share = share_of(tree, child)
-        wanted = [tree.names[cell] for cell, amount in contender.charges.items() if amount]
-        return standing(contender, share, wanted, self._gates)

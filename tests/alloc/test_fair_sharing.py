@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policyd.alloc.assignment import Assignment
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.fair_sharing import Contender, Share, Tournament, share_of, standing
+from policyd.alloc.entry import Entry, standing, tournament
+from policyd.alloc.fair_sharing import Share, share_of
+from policyd.alloc.options import Demand
+from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.status.shares import rounded_share, share_text, weighted_share
@@ -94,14 +98,14 @@ def test_weightless_borrowers_come_last_and_are_compared_by_what_they_borrow():
 
 
 def slow_turns(tree, entries, gates, effect):
-    left = {contender.node: contender for contender, _ in entries}
+    left = {entry.options.node: entry for entry in entries}
     roots = sorted({node.root for node in left}, key=lambda node: (node.queue, node.name))
     for root in roots:
         while here := [node for node in left if node.root is root]:
             values = {}
             for node in here:
                 with tree.trial():
-                    tree.charge(left[node].charges)
+                    tree.charge(left[node].assignment.charges)
                     child = node
                     while child.parent is not None:
                         values[child.parent, node] = share_of(tree, child)
@@ -127,9 +131,10 @@ def winner(node, left, stands_at):
     return best
 
 
-def stands(tree, contender, share_there, gates):
-    wanted = [tree.names[cell] for cell, amount in contender.charges.items() if amount]
-    return standing(contender, share_there, wanted, gates)
+def stands(tree, entry, share_there, gates):
+    charges = entry.assignment.charges
+    wanted = [tree.names[cell] for cell, amount in charges.items() if amount]
+    return standing(entry.ticket, share_there, wanted, gates)
 
 
 @st.composite
@@ -170,21 +175,23 @@ def test_turns_are_as_in_the_slow_tournament(made, data):
             tree.cell(node, ("default", r)): data.draw(st.integers(0, 4)) for r in ("gpu", "cpu")
         }
         age, priority = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 1))
-        entries.append((Contender(node, charges, priority, float(age)), node))
-    counted = {node: data.draw(st.booleans()) for _, node in entries}
-    by_node = {node: contender for contender, node in entries}
+        ticket = Ticket(workload(name, name, at=age, priority=priority), Demand())
+        options, assignment = of.queues[name].options, Assignment(charges=charges)
+        entries.append(Entry(ticket, options, None, assignment))
+    charged = {each.options.node: each.assignment.charges for each in entries}
+    counted = {node: data.draw(st.booleans()) for node in charged}
 
     def effect(node):
         if counted[node]:
-            tree.charge(by_node[node].charges)
+            tree.charge(charged[node])
 
     with tree.trial():
         expected = [node.name for node in slow_turns(tree, entries, gates, effect)]
     found = []
     with tree.trial():
-        for node in Tournament(tree, entries, gates=gates):
-            found.append(node.name)
-            effect(node)
+        for entry in tournament(entries, tree, gates):
+            found.append(entry.queue)
+            effect(entry.options.node)
     assert found == expected
 
 

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import Entry, in_tournament
+from policyd.alloc.entry import Entry, tournament
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
 from policyd.alloc.queue import FlavorQuotas, PreemptionPolicy, QueueSpec, Quota, ResourceGroup
@@ -189,7 +189,7 @@ def test_the_tournament_of_a_thousand_queues_takes_milliseconds(undisturbed):
             for requests in [ticket.requests(options)]
         ]
         start = time.process_time()
-        turns = list(in_tournament(entries, state.tree, state.settings.gates))
+        turns = list(tournament(entries, state.tree, state.settings.gates))
         times.append((time.process_time() - start) * 1e3)
 
     assert len(turns) == 1_000

@@ -7,8 +7,11 @@ from collections import deque
 import msgspec
 import pytest
 
-from policyd.alloc.fair_sharing import Contender, Tournament
+from policyd.alloc.assignment import Assignment
+from policyd.alloc.entry import Entry, tournament
 from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.options import Demand
+from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption import Claim, find_targets
 from policyd.alloc.preemption_fair import FairSearch
 from policyd.alloc.preemption_search import Search, in_order
@@ -87,6 +90,17 @@ def claim(state: State, queue: str, amount: int) -> Claim:
     return Claim(workload, charges, frozenset(charges))
 
 
+def waiting(queue: str, number: int) -> Workload:
+    return Workload(
+        key=f"team/{number}",
+        uid=f"{number:09}",
+        cluster_queue=queue,
+        queued_at=float(number),
+        priority=number % 3,
+        pod_sets=(),
+    )
+
+
 def search_time(state: State, wanted: Claim) -> tuple[float, int]:
     """CPU milliseconds of a search, the median of some; and how many targets it finds."""
     times, found = [], ()
@@ -124,17 +138,19 @@ def test_a_tournament_takes_milliseconds(queues):
     for _ in range(7):
         entries = []
         for n in range(queues):
-            node = state.queues[f"queue-{n}"].node
-            charges = {node.cells["default", resource]: n % 7 + 1 for resource in RESOURCES}
-            entries.append((Contender(node, charges, n % 3, float(n)), n))
+            options = state.queues[f"queue-{n}"].options
+            cells = options.node.cells
+            charges = {cells["default", resource]: n % 7 + 1 for resource in RESOURCES}
+            ticket = Ticket(waiting(f"queue-{n}", n), Demand())
+            entries.append(Entry(ticket, options, None, Assignment(charges=charges)))
         start = time.process_time()
         with tree.trial():
-            turns = iter(Tournament(tree, entries, gates=Gates()))
+            turns = tournament(entries, tree, Gates())
             winner = next(turns)
             first.append((time.process_time() - start) * 1e3)
-            tree.charge(entries[winner][0].charges)
+            tree.charge(winner.assignment.charges)
             for winner in turns:
-                tree.charge(entries[winner][0].charges)
+                tree.charge(winner.assignment.charges)
             all_turns.append((time.process_time() - start) * 1e3)
 
     goal = 20 if queues == 1_000 else None

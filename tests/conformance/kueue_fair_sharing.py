@@ -2,7 +2,10 @@
 
 from collections import deque
 
-from policyd.alloc.fair_sharing import Contender, Share, share_of, standing
+from policyd.alloc.entry import standing
+from policyd.alloc.fair_sharing import Share, share_of
+from policyd.alloc.options import Demand
+from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption import Claim
 from policyd.alloc.preemption_fair import FairSearch
 from policyd.alloc.preemption_search import Search, in_order
@@ -112,17 +115,11 @@ def _standing(case, cluster, name, gates):
     entry = case.input[name]
     key = key_of(entry["Obj"])
     drs = (case.input.get("drsValues") or {}).get(f"test-cohort/{key}", {})
-    workload = pending_value(cluster, entry["Obj"], "")
-    contender = Contender(
-        node=None,
-        charges={},
-        priority=workload.priority,
-        queued_at=workload.queued_at,
-        preemptor=entry.get("IsPreemptor", False),
-    )
+    ticket = Ticket(pending_value(cluster, entry["Obj"], ""), Demand())
+    ticket.preemptor = entry.get("IsPreemptor", False)
     asked = (case.input.get("requestedFRs") or {}).get(key, {})
     wanted = [tuple(n.split("/", 1)) for n, amount in asked.items() if amount]
-    return standing(contender, _share(drs), wanted, gates)
+    return standing(ticket, _share(drs), wanted, gates)
 
 
 def run_order(path):
