@@ -117,6 +117,8 @@ def deep_size(value: object) -> int:
 
     A part that is in the value several times counts several times: it will be looked at so often.
     """
+    if type(value) is list and set(map(type, value)) <= _PLAIN:
+        return 1 + len(value)
     count = 1
     pending = [value]
     while pending and count <= WORK_LIMIT:

@@ -4,7 +4,7 @@ from typing import Final
 
 from policyd.cel import ast
 from policyd.cel.checked import FunctionReference
-from policyd.cel.cost import traversal
+from policyd.cel.cost import traversal, traverse
 from policyd.cel.emit_operators import OPERATORS
 from policyd.cel.errors import CelError
 from policyd.cel.functions import (
@@ -163,8 +163,11 @@ def _emit_cost(
     if isinstance(first, int) and all(overload.cost == first for overload in fitting):
         generator.charge(first)
     else:
-        price = first if sure else cost_dynamically(fitting)
-        generator.line(f"c += {generator.constant(price)}({codes})", position)
+        if sure and first is traverse and fitting[0].parameters == (STRING,):
+            price = f"(len({codes}) + 9) // 10"
+        else:
+            price = f"{generator.constant(first if sure else cost_dynamically(fitting))}({codes})"
+        generator.line(f"c += {price}", position)
         generator.line("if c > m: R_exceed()")
     works = [overload.work for overload in fitting if overload.work]
     if not any(map(callable, works)):

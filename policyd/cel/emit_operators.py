@@ -47,15 +47,36 @@ def _emit_arithmetic(generator: Generator, node: ast.Call) -> Atom:
     left, right = _operands(generator, node)
     generator.charge(1)
     if node.function == "_+_" and left.kind not in _NUMERIC and right.kind not in _NUMERIC:
-        left = generator.named(left)
-        priced = f"c += R_cost_of_sum({left.code}, {right.code}, B)"
-        generator.line(f"if type({left.code}) in SIZED: {priced}", node.position)
-        generator.line("if c > m: R_exceed()")
+        return _emit_sum(generator, node, (left, right))
     # Where one side is sure, an overload for anything else than the same type does not exist.
-    sure = {left.kind, right.kind} & {"int", "uint", "double", "string", "bytes", "list"}
-    kind = sure.pop() if len(sure) == 1 else "dyn"
     code = f"{_RUNTIME[node.function]}({left.code}, {right.code})"
-    return generator.assign(code, kind, node.position)
+    return generator.assign(code, _kind_of_both(left, right), node.position)
+
+
+def _kind_of_both(left: Atom, right: Atom) -> str:
+    """Return the one kind a sum has; where a side is sure, no other goes with it."""
+    sure = {left.kind, right.kind} & {"int", "uint", "double", "string", "bytes", "list"}
+    return sure.pop() if len(sure) == 1 else "dyn"
+
+
+def _emit_sum(generator: Generator, node: ast.Call, atoms: tuple[Atom, Atom]) -> Atom:
+    """Write a sum of what may have a size; texts are joined without a call."""
+    left, right = generator.named(atoms[0]), generator.named(atoms[1])
+    both = f"{left.code}, {right.code}"
+    result = Atom(generator.temporary(), _kind_of_both(*atoms))
+    unsure = [atom.code for atom in (left, right) if atom.kind != "string"]
+    header = f"if {' and '.join(f'type({code}) is str' for code in unsure) or True}:"
+    with generator.block(header):
+        generator.line(f"c += (len({left.code}) + len({right.code}) + 9) // 10 - 1")
+        generator.line("if c > m: R_exceed()")
+        generator.line(f"{result.code} = {left.code} + {right.code}")
+    if unsure:
+        with generator.block("else:"):
+            priced = f"c += R_cost_of_sum({both}, B)"
+            generator.line(f"if type({left.code}) in SIZED: {priced}", node.position)
+            generator.line("if c > m: R_exceed()")
+            generator.line(f"{result.code} = R_add({both})", node.position)
+    return result
 
 
 def _emit_comparison(generator: Generator, node: ast.Call) -> Atom:

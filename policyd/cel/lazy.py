@@ -29,7 +29,6 @@ class LazyVariables(dict[str, Any]):
         """
         super().__init__()
         self._programs = programs
-        # Without itself: a cycle would keep the object until the garbage is collected.
         self._activation = dict(activation)
         self._budget = budget
         self._failed: dict[str, str] = {}
@@ -41,7 +40,7 @@ class LazyVariables(dict[str, Any]):
         if name in self._failed:
             raise CelError(self._failed[name])
         try:
-            value = program.evaluate({**self._activation, "variables": self}, self._budget)
+            value = self._evaluate(program)
         except (CelCostError, CelInternalError):
             raise
         except CelError as error:
@@ -50,6 +49,18 @@ class LazyVariables(dict[str, Any]):
             raise CelError(message) from error
         self[name] = value
         return value
+
+    def _evaluate(self, program: Program) -> object:
+        """Evaluate a variable, which sees those before it while it is evaluated."""
+        seen = self._activation
+        if "variables" in seen:
+            return program.evaluate(seen, self._budget)
+        seen["variables"] = self
+        try:
+            return program.evaluate(seen, self._budget)
+        finally:
+            # A cycle would keep the object until the garbage is collected.
+            del seen["variables"]
 
     def __contains__(self, name: object) -> bool:
         return name in self._programs

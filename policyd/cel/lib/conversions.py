@@ -37,6 +37,8 @@ _DOUBLE: Final = lazy_pattern(
 )
 _TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+# So many digits fit an int64, whichever they are.
+_INT64_DIGITS: Final = 18
 _TWO_63: Final = float(2**63)
 _TWO_64: Final = float(2**64)
 _PLAIN_DOUBLE: Final = 1e21
@@ -57,6 +59,8 @@ def double_text(number: float) -> str:
 
 
 def _string_to_int(text: str) -> int:
+    if len(text) <= _INT64_DIGITS and text.isdigit() and text.isascii():
+        return int(text)
     if not _INTEGER.fullmatch(text):
         raise CelError(f"type conversion error from 'string' to 'int': {text[:64]!r}")
     return arithmetic.checked_int(int(text))

@@ -22,7 +22,15 @@ from policyd.cel.types import (
     list_of,
     optional_of,
 )
-from policyd.cel.values import NONE, Duration, Optional, Timestamp, UInt, no_such_overload
+from policyd.cel.values import (
+    INT_MAX,
+    NONE,
+    Duration,
+    Optional,
+    Timestamp,
+    UInt,
+    no_such_overload,
+)
 
 _ZEROS: Final = {INT: 0, UINT: UInt(0), DOUBLE: 0.0, DURATION: Duration(0)}
 _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)
@@ -31,7 +39,8 @@ _DEEPEST: Final = 16
 
 
 # Where Python's own order is that of CEL; not so with doubles that are no numbers.
-_PLAIN: Final = ({int}, {str})
+_INTEGERS: Final = {int}
+_PLAIN: Final = (_INTEGERS, {str})
 _SUMMABLE: Final = frozenset((int, UInt, float, Duration))
 _COMPARABLE: Final = _SUMMABLE | {bool, str, bytes, Timestamp}
 
@@ -40,6 +49,8 @@ def _sum_from(zero: object) -> Callable[[list[Any]], object]:
     """Return what adds numbers up; without any they are `zero`."""
 
     def add_up(numbers: list[Any]) -> object:
+        if set(map(type, numbers)) == _INTEGERS and sum(map(abs, numbers)) <= INT_MAX:
+            return sum(numbers)
         total = zero
         for place, number in enumerate(numbers):
             if type(number) not in _SUMMABLE:

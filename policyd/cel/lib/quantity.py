@@ -44,7 +44,8 @@ def _is_quantity(text: str) -> bool:
 
 
 def _compare(a: CelQuantity, b: CelQuantity) -> int:
-    return (a.quantity > b.quantity) - (a.quantity < b.quantity)
+    x, y = a.quantity.nano, b.quantity.nano
+    return (x > y) - (x < y)
 
 
 def _is_less(a: CelQuantity, b: CelQuantity) -> bool:

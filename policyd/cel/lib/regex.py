@@ -115,7 +115,8 @@ def _direct_match(pattern: str, memory: int) -> Callable[[str], bool] | None:
 
     def contains_match(text: str) -> bool:
         encoded = text.encode()
-        return bool(match(anywhere, encoded, 0, len(encoded))[0][0] >= 0)
+        found: bool = match(anywhere, encoded, 0, len(encoded))[0][0] >= 0
+        return found
 
     return contains_match
 
