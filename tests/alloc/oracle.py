@@ -131,19 +131,18 @@ def best_flavor(tree, queue, pod_set, assumed, left_out):
     asked = {resource: total for resource, total in totals.items() if resource in covered}
     if not asked:
         return "", "Fit", 0
-    best = None
+    best, found = None, None
     for flavor in queue.groups[0].flavors[left_out:]:
         names = [(flavor.name, resource) for resource in asked]
         modes = [mode_of(tree, queue, fr, asked[fr[1]] + assumed.get(fr, 0)) for fr in names]
         worst = min(modes, key=rank_of)
-        if worst[0] == "NoFit":
+        if worst[0] == "NoFit" or (best is not None and rank_of(worst) <= rank_of(best)):
             continue
+        best, found = worst, (flavor.name, worst[0], max(level for _, level in modes))
         borrows_rather = queue.fungibility.when_can_borrow == "MayStopSearch"
         if worst[0] == "Fit" and (worst[1] == 0 or borrows_rather):
-            return flavor.name, *worst
-        if best is None or rank_of(worst) > rank_of(best[1:]):
-            best = flavor.name, *worst
-    return best
+            break
+    return found
 
 
 def rank_of(found):

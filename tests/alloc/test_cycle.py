@@ -7,7 +7,17 @@ from policyd.alloc.plan import Admit, Requeue
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.workload import Objection
 from policyd.status.words import message_of
-from tests.alloc.builders import admission, keys, pod_set, queue, quota, state, usage, workload
+from tests.alloc.builders import (
+    admission,
+    group,
+    keys,
+    pod_set,
+    queue,
+    quota,
+    state,
+    usage,
+    workload,
+)
 
 
 def run(of):
@@ -78,6 +88,18 @@ def test_who_borrows_less_goes_first_then_priority_then_age():
         "borrows",
     ]
     assert keys(plan.actions) == ["important", "older", "old"]
+
+
+def test_who_borrows_one_resource_goes_last_even_if_its_own_of_another_is_short():
+    of = state(
+        queue("a", "all", groups=[group(default={"gpu": 0, "cpu": 4})]),
+        queue("b", "all", groups=[group(default={"gpu": 1, "cpu": 0})]),
+        workload("r", "b", cpu=4, admission=admission("b", cpu=4), reserved_at=0.0, admitted=True),
+        workload("borrows-gpu", "a", gpu=1, cpu=1),
+        workload("asks-nothing", "b", at=1, gpu=0),
+    )
+
+    assert [a.workload.key for a in run(of).actions] == ["asks-nothing", "borrows-gpu"]
 
 
 def test_who_lost_its_room_to_another_is_tried_again_at_once():

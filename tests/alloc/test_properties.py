@@ -2,62 +2,17 @@
 
 import msgspec
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import CohortSpec, Fungibility, QueueSpec
+from policyd.alloc.queue import CohortSpec, QueueSpec
 from tests.alloc import oracle
-from tests.alloc.builders import cohort, group, pod_set, put, queue, quota, state, usage, workload
+from tests.alloc.builders import put, state, usage
+from tests.alloc.choices import scenarios
+from tests.alloc.worlds import FLAVORS, NAMES, cohorts, queues, workloads, world
 
-AMOUNTS = st.integers(0, 9)
-QUOTAS = st.builds(quota, AMOUNTS, st.none() | AMOUNTS, st.none() | AMOUNTS)
-RESOURCES = st.fixed_dictionaries({"gpu": QUOTAS, "cpu": QUOTAS})
-NAMES = ("a", "b", "c", "d")
-FLAVORS = ("default", "spot")
 RATE = settings(deadline=None)
-
-
-@st.composite
-def queues(draw, name):
-    groups = [group(default=draw(RESOURCES), spot=draw(RESOURCES))] if draw(st.booleans()) else (
-        [group(default={"gpu": draw(st.integers(0, 9))})])  # fmt: skip
-    return queue(
-        name,
-        draw(st.sampled_from(["", "x", "y"])),
-        groups=groups,
-        strict=draw(st.booleans()),
-        fungibility=Fungibility(
-            when_can_borrow=draw(st.sampled_from(["MayStopSearch", "TryNextFlavor"]))
-        ),
-    )
-
-
-@st.composite
-def workloads(draw, number):
-    sets = [
-        pod_set(f"s{n}", draw(st.integers(1, 3)), **draw(REQUESTS))
-        for n in range(draw(st.integers(1, 2)))
-    ]
-    name = draw(st.sampled_from(NAMES))
-    return workload(
-        f"w{number}", name, *sets, at=draw(st.integers(0, 3)), priority=draw(st.integers(0, 2))
-    )
-
-
-REQUESTS = st.fixed_dictionaries({"gpu": st.integers(0, 4)}, optional={"cpu": st.integers(0, 4)})
-COHORTS = st.tuples(
-    st.builds(cohort, st.just("x"), st.sampled_from(["", "y"]), st.none() | QUOTAS),
-    st.builds(cohort, st.just("y"), st.just(""), st.none() | QUOTAS),
-)
-
-
-@st.composite
-def worlds(draw):
-    """Queues in up to two cohorts, and workloads for them: all that there is."""
-    specs = [draw(queues(name)) for name in draw(st.lists(st.sampled_from(NAMES), unique=True))]
-    waiting = [draw(workloads(n)) for n in range(draw(st.integers(0, 9)))]
-    return [*draw(COHORTS), *specs, *waiting]
+WORLDS = scenarios(world, 180)
 
 
 def made(things):
@@ -98,7 +53,7 @@ def used_by_queues(of):
 
 
 @RATE
-@given(worlds())
+@given(WORLDS)
 def test_no_quota_is_exceeded(things):
     of = made(things)
 
@@ -111,9 +66,16 @@ def test_no_quota_is_exceeded(things):
             assert tree.usage[cell] <= tree.subtree[cell]
 
 
+def endings(choose):
+    """A world, and who ends one after the other."""
+    things = world(choose)
+    return things, [choose.number(0, 8) for _ in range(choose.number(0, 9))]
+
+
 @RATE
-@given(worlds(), st.lists(st.integers(0, 8), max_size=9))
-def test_usage_is_the_sum_of_what_is_admitted(things, finished):
+@given(scenarios(endings, 190))
+def test_usage_is_the_sum_of_what_is_admitted(scenario):
+    things, finished = scenario
     of = made(things)
     admitted = {}
 
@@ -132,11 +94,16 @@ def test_usage_is_the_sum_of_what_is_admitted(things, finished):
         assert used_by_queues(of) == {key: amount for key, amount in total.items() if amount}
 
 
+def orders(choose):
+    """The same world, put together in two orders."""
+    things = world(choose)
+    return things, choose.shuffled(things)
+
+
 @RATE
-@given(worlds(), st.randoms(use_true_random=False))
-def test_a_plan_does_not_depend_on_the_order_in_which_things_came(things, random):
-    shuffled = random.sample(things, len(things))
-    first, second = made(things), made(shuffled)
+@given(scenarios(orders, 195))
+def test_a_plan_does_not_depend_on_the_order_in_which_things_came(scenario):
+    first, second = (made(things) for things in scenario)
 
     for _ in range(4):
         assert seen(run(first)) == seen(run(second))
@@ -144,7 +111,7 @@ def test_a_plan_does_not_depend_on_the_order_in_which_things_came(things, random
 
 
 @RATE
-@given(worlds())
+@given(WORLDS)
 def test_planning_leaves_the_state_as_it_was(things):
     of = made(things)
     run(of)
@@ -161,7 +128,7 @@ def waiting(of):
 
 
 @RATE
-@given(worlds())
+@given(WORLDS)
 def test_no_workload_is_lost(things):
     of = made(things)
     everybody = sorted(t.key for t in things if hasattr(t, "pod_sets"))
@@ -173,7 +140,7 @@ def test_no_workload_is_lost(things):
 
 
 @RATE
-@given(worlds())
+@given(WORLDS)
 def test_a_strict_queue_admits_in_order_only(things):
     of = made(things)
     strict = {t.name for t in things if getattr(t, "strict", False)}
@@ -191,7 +158,7 @@ def test_a_strict_queue_admits_in_order_only(things):
 
 
 @RATE
-@given(worlds())
+@given(WORLDS)
 def test_cycles_agree_with_the_oracle(things):
     of = made(things)
     cohorts = [t for t in things if hasattr(t, "parent")]
@@ -222,26 +189,37 @@ def told(action):
     return action.workload.key, {name: next(iter(f), "") for name, f in flavors.items()}
 
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), st.sampled_from(NAMES).flatmap(queues)),
-        st.tuples(st.just("put"), st.integers(0, 7).flatmap(workloads)),
-        st.tuples(st.just("put"), COHORTS.map(lambda pair: pair[0])),
-        st.tuples(st.just("put"), COHORTS.map(lambda pair: pair[1])),
-        st.tuples(st.just("drop queue"), st.sampled_from(NAMES)),
-        st.tuples(st.just("drop cohort"), st.sampled_from("xy")),
-        st.tuples(st.just("finish"), st.integers(0, 7)),
-        st.tuples(st.just("confirm"), st.integers(0, 7)),
-        st.tuples(st.just("retract"), st.integers(0, 7)),
-        st.tuples(st.just("evict"), st.integers(0, 7)),
-        st.tuples(st.just("cycle"), st.none()),
-    ),
-    max_size=40,
-)
+STEPS = (
+    "cycle", "cycle", "finish", "confirm", "retract", "evict", "queue", "queue", "workload",
+    "workload", "workload", "cohort", "drop queue", "drop cohort",
+)  # fmt: skip
+
+
+def histories(choose):
+    """Up to 40 steps, or as many as there are choices for."""
+    return [
+        step_of(choose, choose.one(STEPS)) for _ in range(choose.number(0, 40)) if choose.left >= 20
+    ]
+
+
+def step_of(choose, kind):
+    match kind:
+        case "queue":
+            return "put", queues(choose, choose.one(NAMES))
+        case "workload":
+            return "put", workloads(choose, choose.number(0, 7))
+        case "cohort":
+            return "put", choose.one(cohorts(choose))
+        case "drop queue":
+            return kind, choose.one(NAMES)
+        case "drop cohort":
+            return kind, choose.one("xy")
+        case _:
+            return kind, choose.number(0, 7)
 
 
 @RATE
-@given(STEPS)
+@given(scenarios(histories, 280))
 def test_what_is_kept_up_to_date_is_as_what_is_built_anew(steps):
     of = made([])
     facts = {}

@@ -2,7 +2,6 @@
 
 import msgspec
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
@@ -11,7 +10,8 @@ from policyd.alloc.settings import FairSharing, Settings
 from policyd.alloc.state import State
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import held, put, usage
-from tests.alloc.test_properties import COHORTS, FLAVORS, NAMES, queues, workloads
+from tests.alloc.choices import scenarios
+from tests.alloc.worlds import FLAVORS, NAMES, cohorts, queues, workloads
 
 MOST_STEPS = 2_000
 NEVER_AGAIN = Protection(repetition=1_000.0)
@@ -20,53 +20,52 @@ NEVER_AGAIN = Protection(repetition=1_000.0)
 RATE = settings(deadline=None)
 
 
-@st.composite
-def policies(draw):
-    reclaim = draw(st.sampled_from(["Never", "LowerPriority", "Any"]))
-    borrow = draw(st.sampled_from(["Never", "LowerPriority"])) if reclaim != "Never" else "Never"
-    within = ["Never", "LowerPriority", "LowerOrNewerEqualPriority"]
+def policies(choose):
+    reclaim = choose.one(("Never", "LowerPriority", "Any"))
+    borrow = choose.one(("Never", "LowerPriority")) if reclaim != "Never" else "Never"
     return PreemptionPolicy(
-        within_cluster_queue=draw(st.sampled_from(within)),
+        within_cluster_queue=choose.one(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
         reclaim_within_cohort=reclaim,
         borrow_within_cohort=borrow,
     )
 
 
-FUNGIBILITY = st.builds(
-    Fungibility,
-    when_can_borrow=st.sampled_from(["MayStopSearch", "TryNextFlavor"]),
-    when_can_preempt=st.sampled_from(["MayStopSearch", "TryNextFlavor"]),
-    preference=st.sampled_from(["BorrowingOverPreemption", "PreemptionOverBorrowing"]),
-)
-
-
-@st.composite
-def arrivals(draw, number):
-    asked = draw(workloads(number))
-    first, *rest = asked.pod_sets
-    shrunk = msgspec.structs.replace(first, minimum=draw(st.none() | st.integers(1, first.count)))
-    return Arrival(
-        workload=msgspec.structs.replace(asked, pod_sets=(shrunk, *rest)),
-        at=float(draw(st.integers(0, 5))),
-        run_seconds=float(draw(st.integers(1, 5))),
+def fungibility(choose):
+    return Fungibility(
+        when_can_borrow=choose.one(("MayStopSearch", "TryNextFlavor")),
+        when_can_preempt=choose.one(("MayStopSearch", "TryNextFlavor")),
+        preference=choose.one(("BorrowingOverPreemption", "PreemptionOverBorrowing")),
     )
 
 
-@st.composite
-def scenarios(draw):
+def arrivals(choose, number):
+    asked = workloads(choose, number)
+    first, *rest = asked.pod_sets
+    shrunk = msgspec.structs.replace(first, minimum=choose.maybe(1, first.count))
+    return Arrival(
+        workload=msgspec.structs.replace(asked, pod_sets=(shrunk, *rest)),
+        at=float(choose.number(0, 5)),
+        run_seconds=float(choose.number(1, 5)),
+    )
+
+
+def scenario_of(choose):
     """Queues, workloads that come and end, and whether cohorts share fairly."""
     specs = [
         msgspec.structs.replace(
-            draw(queues(name)),
-            preemption=draw(policies()),
-            fungibility=draw(FUNGIBILITY),
+            queues(choose, name),
+            preemption=policies(choose),
+            fungibility=fungibility(choose),
             protection=NEVER_AGAIN,
         )
-        for name in draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1))
+        for name in choose.shuffled(NAMES)[: choose.number(1, 4)]
     ]
-    coming = [draw(arrivals(n)) for n in range(draw(st.integers(1, 9)))]
-    sharing = draw(st.none() | st.builds(FairSharing))
-    return [*draw(COHORTS), *specs], coming, Settings(fair_sharing=sharing)
+    coming = [arrivals(choose, number) for number in range(choose.number(1, 9))]
+    sharing = choose.one((None, FairSharing()))
+    return [*cohorts(choose), *specs], coming, Settings(fair_sharing=sharing)
+
+
+SCENARIOS = scenarios(scenario_of, 230)
 
 
 def made(scenario):
@@ -86,7 +85,7 @@ def steps(simulation):
 
 
 @RATE
-@given(scenarios())
+@given(SCENARIOS)
 def test_no_tree_uses_more_than_it_has_and_everything_ends(scenario):
     simulation = made(scenario)
     tree = simulation.state.tree
@@ -99,7 +98,7 @@ def test_no_tree_uses_more_than_it_has_and_everything_ends(scenario):
 
 
 @RATE
-@given(scenarios())
+@given(SCENARIOS)
 def test_usage_is_what_is_held_now(scenario):
     simulation = made(scenario)
 
@@ -109,7 +108,7 @@ def test_usage_is_what_is_held_now(scenario):
 
 
 @RATE
-@given(scenarios())
+@given(SCENARIOS)
 def test_who_gets_fewer_pods_gets_no_fewer_than_it_needs(scenario):
     simulation = made(scenario)
 
@@ -124,7 +123,7 @@ def test_who_gets_fewer_pods_gets_no_fewer_than_it_needs(scenario):
 
 
 @RATE
-@given(scenarios())
+@given(SCENARIOS)
 def test_nobody_is_preempted_twice_in_a_cycle_nor_for_a_stranger(scenario):
     simulation = made(scenario)
 
@@ -138,7 +137,7 @@ def test_nobody_is_preempted_twice_in_a_cycle_nor_for_a_stranger(scenario):
 
 
 @RATE
-@given(scenarios())
+@given(SCENARIOS)
 def test_the_same_scenario_goes_the_same_way(scenario):
     first, second = steps(made(scenario)), steps(made(scenario))
 
