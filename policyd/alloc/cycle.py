@@ -202,15 +202,13 @@ class _Cycle:
 
     def _choose(self, entry: Entry, removed: tuple[str, ...] = ()) -> None:
         """Choose again, of the same flavors, with what there is now."""
-        options, ticket = entry.options, entry.ticket
-        requests = ticket.requests(options)
-        chooser = Chooser(self._state, options, ticket.workload, requests, options.preempts)
-        holding = self._state.holding(ticket.workload.key)
-        if holding is not None:
-            choice = chooser.place_again(holding, removed)
-        else:
-            choice = chooser.choose(Scan(pins=entry.assignment.flavors), removed)
-        entry.requests, entry.assignment, entry.targets = choice
+        chooser = Chooser(self._state, entry.ticket, entry.options, entry.options.preempts)
+        found = chooser.choose(Scan(pins=entry.assignment.flavors), removed)
+        entry.requests, entry.assignment, entry.targets = (
+            found.requests,
+            found.assignment,
+            found.targets,
+        )
 
     def _gives_up(self, entry: Entry) -> bool:
         """Let a workload start over for which a failed node cannot be replaced, if that is wanted.
@@ -268,14 +266,13 @@ class _Cycle:
     def _requeue(
         self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
     ) -> None:
-        ticket, options, requests = entry.ticket, entry.options, entry.requests
-        progress, strict = None, options.spec.strict
+        ticket, options = entry.ticket, entry.options
+        strict = options.spec.strict
         if self.room.reserved is not None:
             refusal = self.room.reserved.told(entry, refusal)
             held = self.room.reserved.of(entry)
             strict = strict and (held is None or held.node is not options.node)
-        if goes_on and entry.assignment.unfinished:
-            progress = self._nominator.progress(entry.assignment.tried, ticket, options, requests)
+        progress = self._nominator.progress(entry) if goes_on else None
         self.actions.append(
             Requeue(
                 workload=ticket.workload,

@@ -41,6 +41,11 @@ class Entry:
         """The name of its queue."""
         return self.ticket.workload.cluster_queue
 
+    @property
+    def served(self) -> bool:
+        """Whether it fits, or will once its targets are gone."""
+        return self.assignment.mode is Mode.FIT or bool(self.targets)
+
 
 def turns(entries: Iterable[Entry], state: State) -> Iterator[Entry]:
     """Yield entries as they have their turn: those first that hold quota already."""

@@ -7,37 +7,21 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from operator import ge
+from typing import TypeVar
 
 from policyd.alloc.assignment import Assignment, Progress
-from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.reach import Reach
-from policyd.alloc.reasons import Mode
 from policyd.alloc.requests import Requests
-from policyd.alloc.search import EVERYWHERE, Oracle, Scan
+from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.state import State
 from policyd.alloc.topology.placing import Placer
-from policyd.alloc.workload import Workload
 
 T = TypeVar("T")
-
-
-class Choice(NamedTuple):
-    """What a workload would get.
-
-    Attributes:
-        requests: What it asks.
-        assignment: Flavors for it.
-        targets: Whom it would preempt; none if it fits, or if nobody can be preempted.
-    """
-
-    requests: Requests
-    assignment: Assignment
-    targets: tuple[Victim, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -45,85 +29,68 @@ class Chooser:
     """Chooses for one workload, with the usage the state's tree has when it is asked.
 
     Attributes:
-        workload: Who asks.
+        state: Left as it was.
+        ticket: Who asks.
         options: What its queue has to offer.
+        preempts: Whether it may preempt anybody.
     """
 
-    _state: State
+    state: State
+    ticket: Ticket
     options: QueueOptions
-    workload: Workload
-    _requests: Requests
-    _preempts: bool
+    preempts: bool
 
-    def choose(self, scan: Scan = EVERYWHERE, removed: Collection[str] = ()) -> Choice:
-        """Choose flavors and victims.
+    def choose(self, scan: Scan = EVERYWHERE, removed: Collection[str] = ()) -> Entry:
+        """Choose flavors and victims; for who has its quota, places and victims that have them.
 
         Args:
             scan: Which flavors to try.
             removed: Keys of workloads whose usage is gone already.
         """
-        replaced = self.workload.replaces
-        removed = (*removed, replaced) if replaced else removed
-        full = self._choose(self._requests, scan, removed)
-        if full.assignment.mode is Mode.FIT or full.targets:
-            return full
-        pod_sets = self.workload.pod_sets
-        if not self._state.settings.gates.partial_admission or all(
-            p.minimum is None or p.minimum >= p.count for p in pod_sets
-        ):
+        workload, requests = self.ticket.workload, self.ticket.requests(self.options)
+        holding = self.state.holding(workload.key)
+        if holding is not None:
+            return self._complete(requests, Assignment(held=holding.admission), removed)
+        removed = (*removed, workload.replaces) if workload.replaces else removed
+        full = self._choose(requests, scan, removed)
+        if full.served or not self.state.settings.gates.partial_admission:
             return full
 
-        def attempt(counts: Sequence[int]) -> Choice | None:
-            requests = self.options.requests(self.workload, counts)
-            choice = self._choose(requests, scan, removed)
-            return choice if choice.assignment.mode is Mode.FIT or choice.targets else None
+        def attempt(counts: Sequence[int]) -> Entry | None:
+            entry = self._choose(self.options.requests(workload, counts), scan, removed)
+            return entry if entry.served else None
 
-        wanted = [pod_set.count for pod_set in pod_sets]
-        least = [p.count if p.minimum is None else p.minimum for p in pod_sets]
-        return most_pods(wanted, least, attempt) or full
+        wanted = [pod_set.count for pod_set in workload.pod_sets]
+        least = [p.count if p.minimum is None else p.minimum for p in workload.pod_sets]
+        return full if all(map(ge, least, wanted)) else most_pods(wanted, least, attempt) or full
 
-    def _choose(self, requests: Requests, scan: Scan, removed: Collection[str]) -> Choice:
-        requests = self._beyond_replaced(requests)
-        oracle: Oracle | None = None
-        if self._preempts:
-            oracle = partial(possible, self._state, self.workload, removed=removed)
+    def _choose(self, requests: Requests, scan: Scan, removed: Collection[str]) -> Entry:
+        workload, oracle = self.ticket.workload, None
+        replaced = self.state.holding(workload.replaces) if workload.replaces else None
+        if replaced is not None and replaced.admission.cluster_queue == self.options.spec.name:
+            requests = replacing(requests, replaced.admission)
+        if self.preempts:
+            oracle = partial(possible, self.state, workload, removed=removed)
         assignment = self.options.search.assign(requests, oracle, scan)
-        if self.options.topologies or any(p.placed for p in self.workload.pod_sets):
-            return self._place(requests, assignment, removed)
-        if not self._preempts or not assignment.preempts:
-            return Choice(requests, assignment)
-        claim = Claim(self.workload, assignment.charges, assignment.short, removed)
-        return Choice(requests, assignment, find_targets(self._state, claim))
+        return self._complete(requests, assignment, removed)
 
-    def _place(
-        self, requests: Requests, assignment: Assignment, removed: Collection[str] = ()
-    ) -> Choice:
-        placer = Placer(self._state, self.options, self.workload, assignment)
-        assignment = placer.placed()
-        if not self._preempts or not assignment.preempts or self.workload.failed_node:
-            return Choice(requests, assignment)
-        claim = Claim(
-            self.workload, assignment.charges, assignment.short, removed, places=placer.fits
-        )
-        targets = find_targets(self._state, claim)
-        if targets:
-            assignment = placer.after(assignment, targets)
-        return Choice(requests, assignment, targets)
-
-    def place_again(self, holding: Holding, removed: Collection[str] = ()) -> Choice:
-        """Choose places, and victims that have them, for a workload that has its quota.
-
-        `removed` as in `choose`.
-        """
-        return self._place(self._requests, Assignment(held=holding.admission), removed)
-
-    def _beyond_replaced(self, requests: Requests) -> Requests:
-        if not self.workload.replaces:
-            return requests
-        holding = self._state.holding(self.workload.replaces)
-        if holding is None or holding.admission.cluster_queue != self.options.spec.name:
-            return requests
-        return replacing(requests, holding.admission)
+    def _complete(
+        self, requests: Requests, assignment: Assignment, removed: Collection[str]
+    ) -> Entry:
+        """Add places to flavors, where any are asked for, and victims."""
+        workload, placer = self.ticket.workload, None
+        if self.options.topologies or any(p.placed for p in workload.pod_sets):
+            placer = Placer(self.state, self.options, workload, assignment)
+            assignment = placer.placed()
+        entry = Entry(self.ticket, self.options, requests, assignment)
+        if self.preempts and assignment.preempts and not workload.failed_node:
+            claim = Claim(workload, assignment.charges, assignment.short, removed)
+            if placer is not None:
+                claim = claim._replace(places=placer.fits)
+            entry.targets = find_targets(self.state, claim)
+            if placer is not None and entry.targets:
+                entry.assignment = placer.after(assignment, entry.targets)
+        return entry
 
 
 class Nominator:
@@ -140,49 +107,43 @@ class Nominator:
     def entry(self, ticket: Ticket, options: QueueOptions) -> Entry:
         """Choose for a workload as if it were alone."""
         requests = ticket.requests(options)
-        # Who has quota comes up only to be placed: to look for everybody costs a tenth of a cycle.
-        holding = self._state.holding(ticket.workload.key) if self._state.again else None
-        if holding is not None:
-            return self._again(ticket, options, requests, holding)
-        if options.topologies:
-            return self._search(ticket, options, requests)
-        if ticket.plain and ticket.progress is None and ticket.workload.key not in self._moving:
+        key = ticket.workload.key
+        plain = ticket.plain and ticket.progress is None and key not in self._moving
+        if plain and not options.topologies and key not in self._state.again:
             known = requests.known(options.node.root.version)
             if known is not None:
                 if not self._preempts(options, ticket):
                     return Entry(ticket, options, requests, known)
-            elif (plain := requests.plain) and self._fits(plain.charges, borrowing=False):
-                return Entry(ticket, options, requests, plain)
+            elif (first := requests.plain) and self._fits(first.charges, borrowing=False):
+                return Entry(ticket, options, requests, first)
         return self._search(ticket, options, requests)
 
-    def _again(
-        self, ticket: Ticket, options: QueueOptions, requests: Requests, holding: Holding
-    ) -> Entry:
-        preempts = self._preempts(options, ticket)
-        chooser = Chooser(self._state, options, ticket.workload, requests, preempts)
-        choice = chooser.place_again(holding)
-        return Entry(ticket, options, choice.requests, choice.assignment, choice.targets)
+    def progress(self, entry: Entry) -> Progress | None:
+        """Note how far the search for a workload came in this cycle, if flavors are left to try."""
+        assignment = entry.assignment
+        if not assignment.unfinished:
+            return None
+        return self._progress(entry.ticket, entry.options, entry.requests, assignment.tried)
 
-    def progress(
+    def _progress(
         self,
-        tried: tuple[tuple[int, ...], ...],
         ticket: Ticket,
         options: QueueOptions,
         requests: Requests,
+        tried: tuple[tuple[int, ...], ...] = (),
     ) -> Progress:
-        """Note how far a search came in this cycle."""
         demand, generation = (ticket.workload.priority, requests.demand), options.node.generation
         return Progress(tried=tried, demand=demand, generation=generation, cycle=self._cycle)
 
     def _search(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
         preempts = self._preempts(options, ticket)
         scan = self._resume(ticket, options, requests)
-        choice = Chooser(self._state, options, ticket.workload, requests, preempts).choose(scan)
+        entry = Chooser(self._state, ticket, options, preempts).choose(scan)
         # What depends on nothing but the tree and the requests holds for the next one too.
-        known = scan is EVERYWHERE and not preempts and choice.requests is requests
-        if known and not options.topologies:
-            requests.learn(options.node.root.version, choice.assignment)
-        return Entry(ticket, options, choice.requests, choice.assignment, choice.targets)
+        known = scan is EVERYWHERE and not preempts and entry.requests is requests
+        if known and not options.topologies and entry.assignment.held is None:
+            requests.learn(options.node.root.version, entry.assignment)
+        return entry
 
     def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
         if ticket.workload.key in self._moving:
@@ -195,7 +156,7 @@ class Nominator:
             return Scan(pins=move.pins)
         if progress is None:
             return EVERYWHERE
-        now = self.progress((), ticket, options, requests)
+        now = self._progress(ticket, options, requests)
         valid = still_valid(progress, now, preserves=self._preserves)
         return Scan(progress) if valid else EVERYWHERE
 

@@ -4,6 +4,8 @@ from policyd.alloc.assignment import Assignment
 from policyd.alloc.attempt import GroupResult, SearchResult
 from policyd.alloc.nominate import Chooser
 from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
+from policyd.alloc.options import Demand
+from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.topology.placing import Placer
@@ -188,8 +190,8 @@ def _groups(case):
     }
     name = case.input["clusterQueue"]["metadata"]["name"]
     workload, options = cluster.value(body, name), state.queues[name].options
-    chooser = Chooser(state, options, workload, options.requests(workload), options.preempts)
-    found = chooser.choose().assignment
+    ticket = Ticket(workload, Demand())
+    found = Chooser(state, ticket, options, options.preempts).choose().assignment
     wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
     if {k: v for k, v in told(found).items() if k in wrong} != wrong:
         return f"expected {wrong}, got {told(found)}"
@@ -215,8 +217,8 @@ class PlacingAssigner(Assigner):
     def choose(self, scan=EVERYWHERE):
         body = next(a["wl"]["Obj"] for _, a, _ in self.case.operations("flavorassigner.New"))
         workload, options = self.cluster.value(body, self.queue), self.options
-        requests = options.requests(workload)
-        return Chooser(self.state, options, workload, requests, options.preempts).choose(scan)
+        ticket = Ticket(workload, Demand())
+        return Chooser(self.state, ticket, options, options.preempts).choose(scan)
 
     @property
     def options(self):
