@@ -1,7 +1,7 @@
 """Tells workloads why they wait: in their condition and by an event, no more often than of use."""
 
 from policyd.alloc.plan import Requeue
-from policyd.api.kueue import Workload
+from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import condition_true
 from policyd.controller.cache import Cache
@@ -20,15 +20,22 @@ from policyd.status.words import message_of
 HOLDERS_SECONDS = 10.0
 """A message in which only the holders of what is missing are new is written this often at most."""
 
+TURN_SECONDS = 0.1
+"""About what one write takes: so long does each wait that is told after another."""
+
 
 class Waiting:
-    """Writes why workloads wait."""
+    """Writes why workloads wait: one after the other, so that what was decided goes first.
+
+    Who is admitted before his turn comes need not be told any more; on a busy server most are.
+    """
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
         self._writes = writes
         self._told_at: dict[str, tuple[str, float]] = {}
         self._untold: dict[str, Requeue] = {}
+        self._busy = False
 
     def forget(self, key: str) -> None:
         """Take notice that a workload is gone."""
@@ -50,38 +57,52 @@ class Waiting:
         """Write why a workload waits; return the seconds until that is due if it is put off."""
         if has_quota(workload) or not workload.spec.active or is_finished(workload):
             return None
-        refusal, now, key = action.refusal, self._writes.now, workload.metadata.key
-        found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
+        key, refusal = workload.metadata.key, action.refusal
         text = message_of(refusal)
         text += nodes_missed(self._cache.state, refusal, action.workload.cluster_queue)
+        found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
         message = text + held_by(found, self._cache.mirrors.workloads) + self._help(action)
-        detailed = self._cache.state.settings.gates.unadmitted_workloads_observability
-        gated = action.reason == "PreemptionGated"
-        status = with_requests(
-            release(
-                blocked_on_gates(workload, now=now) if gated else workload,
-                reason=refusal.reason,
-                message=message,
-                now=now,
-                detailed=detailed,
-            ),
-            action.requests,
-        )
-        told, at = self._told_at.get(key, ("", 0.0))
+        status = self._status(workload, action, message)
         if status == workload.status:
             return None
-        if (
-            told == refusal.reason + text
-            and now - at < HOLDERS_SECONDS
-            and not condition_true(workload.status.conditions, QUOTA_RESERVED)
-        ):
+        told = refusal.reason + text
+        late = self._put_off(workload, told)
+        if late is not None:
             self._untold[key] = action
-            return HOLDERS_SECONDS - (now - at)
-        await self._writes.status(self._cache.mirrors.workloads, workload, status)
-        self._told_at[key] = (refusal.reason + text, now)
-        reason = told_reason(refusal.reason, detailed=detailed)
+            return late + TURN_SECONDS * len(self._untold)
+        self._busy = True
+        try:
+            await self._writes.status(self._cache.mirrors.workloads, workload, status)
+        finally:
+            self._busy = False
+        self._told_at[key] = (told, self._writes.now)
+        reason = told_reason(refusal.reason, detailed=self._detailed)
         self._writes.tell(WORKLOADS, workload.metadata, reason, message, bad=True)
         return None
+
+    @property
+    def _detailed(self) -> bool:
+        return self._cache.state.settings.gates.unadmitted_workloads_observability
+
+    def _status(self, workload: Workload, action: Requeue, message: str) -> WorkloadStatus:
+        now = self._writes.now
+        if action.reason == "PreemptionGated":
+            workload = blocked_on_gates(workload, now=now)
+        reason, detailed = action.refusal.reason, self._detailed
+        status = release(workload, reason=reason, message=message, now=now, detailed=detailed)
+        return with_requests(status, action.requests)
+
+    def _put_off(self, workload: Workload, told: str) -> float | None:
+        """Return the seconds by which a message is late on purpose; None if it is not."""
+        before, at = self._told_at.get(workload.metadata.key, ("", 0.0))
+        passed = self._writes.now - at
+        if (
+            told == before
+            and passed < HOLDERS_SECONDS
+            and not condition_true(workload.status.conditions, QUOTA_RESERVED)
+        ):
+            return HOLDERS_SECONDS - passed
+        return 0.0 if self._busy else None
 
     def _help(self, action: Requeue) -> str:
         """Say what would help, if it is more than to wait for those who are named already."""
