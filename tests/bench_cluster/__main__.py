@@ -9,10 +9,12 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +50,9 @@ FLAGS = {API_SERVER: ["--max-requests-inflight=5000", "--max-mutating-requests-i
 """As Kueue's harness has them."""
 
 WAIT_SECONDS = 60
+
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+WRITES = {"POST", "PUT", "PATCH", "APPLY"}
 
 
 def main() -> int:
@@ -111,7 +116,7 @@ async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> 
                 wall = await harness.run()
             except* Stuck as stuck:
                 raise SystemExit(f"{stuck.exceptions[0]}\n{_tail(log)}") from None
-            written = _written(control_plane) - served - sum(harness.writes.values())
+            written = _written(control_plane) - served - harness.writes
             return {
                 "wall": wall,
                 "cpu": {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()},
@@ -119,7 +124,7 @@ async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> 
                 "usage": harness.usage.share(),
                 "to_admission": harness.times.means(),
                 "evictions": sum(harness.times.evictions.values()),
-                "writes": written / load.workloads,
+                "writes": {what: count / load.workloads for what, count in written.items()},
                 "exceeded": harness.ledger.exceeded(load),
             }
 
@@ -150,16 +155,17 @@ def _until_watching(process: "subprocess.Popen[bytes]", log: Path) -> None:
         time.sleep(0.1)
 
 
-def _written(control_plane: ControlPlane) -> int:
-    """Return how many writes of Kueue's kinds and of core kinds the API server has answered."""
-    total = 0.0
+def _written(control_plane: ControlPlane) -> Counter[str]:
+    """Return how many writes the API server has answered, by what was written."""
+    found: Counter[str] = Counter()
     for line in control_plane.text("/metrics").splitlines():
         if line.startswith("apiserver_request_total{"):
-            labels, _, value = line.rpartition(" ")
-            verb = labels.partition('verb="')[2].partition('"')[0]
-            leases = 'resource="leases"' in labels
-            total += float(value) if verb in {"POST", "PUT", "PATCH", "APPLY"} and not leases else 0
-    return int(total)
+            text, _, value = line.rpartition(" ")
+            labels = dict(LABEL.findall(text))
+            if labels["verb"] in WRITES and labels["resource"] != "leases":
+                what = "/".join(filter(None, (labels["resource"], labels["subresource"])))
+                found[f"{labels['verb']} {what}"] += int(float(value))
+    return found
 
 
 def _say(text: str) -> None:
@@ -179,11 +185,13 @@ def _report(name: str, load: Load, runs: dict[str, Any]) -> None:
         print(
             f"{who:<18}{run['wall']:>6.0f} s{cpu['API server']:>14.0f} s{cpu['etcd']:>6.0f} s"
             f"{cpu['controller']:>10.0f} s{cpu['harness']:>7.0f} s{run['memory_mb']:>6.0f} MB"
-            f"{run['writes']:>13.2f}{usage:>8}{run['evictions']:>11}"
+            f"{sum(run['writes'].values()):>13.2f}{usage:>8}{run['evictions']:>11}"
         )
     print(f"{'Kueue':<18}{KUEUE[name]}")
     classes = "  ".join(f"{k} {seconds:.1f} s" for k, seconds in ours["to_admission"].items())
     print(f"time to admission: {classes}")
+    writes = sorted(ours["writes"].items(), key=lambda item: -item[1])
+    print(f"writes a workload: {', '.join(f'{what} {count:.2f}' for what, count in writes)}")
     print(f"quota exceeded:    {', '.join(ours['exceeded']) or 'never'}")
     for what, value, goal in _goals(name, load, floor, ours):
         print(f"{what:<40} {value:>7.2f}   goal {goal:>6.2f}   {'ok' if value <= goal else 'OVER'}")

@@ -113,7 +113,7 @@ class Harness:
 
     async def _create(self, resource: Resource, obj: Any) -> None:
         namespace = obj["metadata"].get("namespace", "")
-        self.writes["create"] += 1
+        self.writes[f"POST {resource.plural}"] += 1
         with suppress(AlreadyExistsError):  # an answer may have been lost
             await self._client.create(resource, obj, into=PartialObject, namespace=namespace)
 
@@ -167,7 +167,7 @@ class Harness:
             self._all_done.set()
 
     async def _write(self, seen: Workload, status: Any) -> bool:
-        self.writes["status"] += 1
+        self.writes["PATCH workloads/status"] += 1
         try:
             await self._client.patch(
                 WORKLOADS,
