@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.attempt import GroupResult, SearchResult, missing_quota
-from policyd.alloc.offers import GroupRequests
+from policyd.alloc.offers import GroupRequests, GroupResult, SearchResult, missing_quota
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
     Considered,
@@ -204,23 +203,46 @@ def _refusals(group: GroupResult, obstacles: tuple[Obstacle, ...]) -> Iterator[P
         yield PodSetRefusal(name=pod_set.name, obstacles=obstacles)
 
 
-def plain_assignment(requests: tuple[GroupRequests, ...]) -> Assignment | None:
-    """Return what a workload gets if the first flavors have room without borrowing.
+class Requests:
+    """What a workload asks of a queue, worked out once: which cells, and how much of each.
 
-    They are chosen then, whatever the queue's fungibility. None if a first flavor is unsuitable, or
-    a resource is not covered.
+    Attributes:
+        groups: What its pod sets ask, those together that must have the same flavors.
+        demand: What it was worked out from; equal demands ask the same.
+        plain: What the workload gets if there is room for all of it in the first flavors without
+            borrowing; None if these are unsuitable.
+        totals: What the pods of each pod set need together, by name and resource.
     """
+
+    __slots__ = ("_known", "_version", "demand", "groups", "plain", "totals")
+
+    def __init__(self, groups: tuple[GroupRequests, ...], demand: object) -> None:
+        self._version = -1
+        self._known: Assignment | None = None
+        self.groups = groups
+        self.demand = demand
+        self.plain: Assignment | None = _plain(groups)
+        self.totals: Mapping[str, Mapping[str, int]] = {
+            pod_set.name: pod_set.totals for group in groups for pod_set in group.pod_sets
+        }
+
+    def known(self, version: int) -> Assignment | None:
+        """Return what was found for them in that version of the tree, if anything was."""
+        return self._known if self._version == version else None
+
+    def learn(self, version: int, assignment: Assignment) -> None:
+        """Remember what was found for them, whoever asks, in a version of the tree."""
+        self._version, self._known = version, assignment
+
+
+def _plain(groups: tuple[GroupRequests, ...]) -> Assignment | None:
+    """Return what is had of the first flavors: with room there, they are chosen in any queue."""
     assignment = Assignment()
-    for group in requests:
-        result = GroupResult(group)
-        for offers in group.searches:
-            if not offers or offers[0].obstacles:
-                return None
-            search = SearchResult()
-            search.offer, search.mode = offers[0], Mode.FIT
-            search.tried = 0 if len(offers) > 1 else -1
-            result.searches.append(search)
-        if group.uncovered:
+    for group in groups:
+        if group.uncovered or any(not found or found[0].obstacles for found in group.searches):
             return None
-        assignment.add(result)
+        searches = [
+            SearchResult(found[0], tried=0 if len(found) > 1 else -1) for found in group.searches
+        ]
+        assignment.add(GroupResult(group, searches))
     return assignment

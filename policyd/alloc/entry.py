@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from policyd.alloc.assignment import Assignment
+from policyd.alloc.assignment import Assignment, Requests
 from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.fair_sharing import Share, share_of
 from policyd.alloc.hierarchy import Node
@@ -13,7 +13,6 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode
-from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Gates
 from policyd.alloc.state import State
 

@@ -1,9 +1,19 @@
-"""What a queue can offer pod sets: for each group of resources, its flavors and their cells."""
+"""What a queue can offer pod sets, flavor by flavor, and what the search found of that."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policyd.alloc.reasons import Obstacle
+from policyd.alloc.reasons import (
+    MissingQuota,
+    Mode,
+    NoFitReason,
+    Obstacle,
+    OverCapacity,
+    Try,
+    Unsuitable,
+    least_severe,
+    most_severe,
+)
 from policyd.alloc.workload import PodSetAssignment
 
 
@@ -76,3 +86,139 @@ class GroupRequests:
     pod_sets: tuple[PodSetRequests, ...]
     searches: tuple[tuple[Offer, ...], ...]
     uncovered: str
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """A flavor that was tried, and did not simply fit.
+
+    Attributes:
+        offer: The flavor's offer.
+        mode: As the worst of its resources.
+        level: How far up the tree that one would borrow.
+        borrowing: How far up the one would that borrows most.
+        notes: What is not there: the place of the resource in the offer, how much is needed, how
+            much is available, and whether it could ever be more.
+    """
+
+    offer: Offer
+    mode: Mode
+    level: int = 0
+    borrowing: int = 0
+    notes: list[tuple[int, int, int, bool]] = field(default_factory=list)
+
+    @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """What is in the way; made when it is asked for, since most is never read."""
+        offer = self.offer
+        return offer.obstacles or tuple(_obstacle(offer, *note) for note in self.notes)
+
+    @property
+    def value(self) -> Try:
+        """What is to be told of it."""
+        flavor, obstacles = self.offer.name, self.obstacles
+        return Try(flavor=flavor, mode=self.mode, level=self.level, obstacles=obstacles)
+
+    @property
+    def short(self) -> tuple[int, ...]:
+        """The cells that do not have what is needed, though they could."""
+        cells = tuple(self.offer.charges)
+        return tuple(cells[place] for place, _, _, possible in self.notes if possible)
+
+
+def _obstacle(offer: Offer, place: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001
+    if possible:
+        return missing_quota(offer, place, needed, available)
+    requested = tuple(offer.charges.values())[place]
+    return OverCapacity(
+        flavor=offer.name,
+        resource=offer.resources[place],
+        assumed=needed - requested,
+        requested=requested,
+        capacity=available,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class SearchResult:
+    """What was found for one group of resources.
+
+    Attributes:
+        offer: The best flavor's, None if none will do.
+        attempt: How it would be had; None if it simply fits.
+        attempts: What was tried and did not simply fit.
+        barred: Obstacles that kept flavors from being tried.
+        tried: The place of the flavor to start after the next time; -1 to start over.
+    """
+
+    offer: Offer | None = None
+    attempt: Attempt | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    barred: list[Obstacle] = field(default_factory=list)
+    tried: int = -1
+
+    @property
+    def mode(self) -> Mode:
+        """How the best flavor would be had."""
+        if self.offer is None:
+            return Mode.NO_FIT
+        return Mode.FIT if self.attempt is None else self.attempt.mode
+
+    def obstacles(self) -> list[Obstacle]:
+        """Return what stands in the way, if anything does."""
+        if self.mode is Mode.FIT:
+            return []
+        return self.barred + [each for attempt in self.attempts for each in attempt.obstacles]
+
+
+@dataclass(slots=True, eq=False)
+class GroupResult:
+    """What was found for pod sets that must have the same flavors.
+
+    Attributes:
+        requests: What was searched for.
+        searches: Results by group of resources; the search ends with the first that has none.
+        mode: As the worst of them, NO_FIT too if a resource is not covered.
+    """
+
+    requests: GroupRequests
+    searches: list[SearchResult]
+    mode: Mode = field(init=False)
+
+    def __post_init__(self) -> None:
+        modes = [search.mode for search in self.searches]
+        self.mode = Mode.NO_FIT if self.requests.uncovered else min(modes, default=Mode.FIT)
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The best offer of every group of resources that has one."""
+        return tuple([each.offer for each in self.searches if each.offer is not None])
+
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """Return what stands in the way: of what does not fit, only the last search counts."""
+        if self.mode is not Mode.NO_FIT:
+            return tuple([each for search in self.searches for each in search.obstacles()])
+        if self.searches and self.searches[-1].offer is None:
+            return tuple(self.searches[-1].obstacles())
+        return (Unsuitable(kind="NotCovered", name=self.requests.uncovered),)
+
+    def reason(self) -> NoFitReason:
+        """Say in one word why no flavor fits, if none does."""
+        by_search = [
+            [most_severe([o.reason for o in attempt.obstacles]) for attempt in tried]
+            for search in self.searches
+            if (tried := [attempt for attempt in search.attempts if attempt.mode is Mode.NO_FIT])
+        ]
+        return most_severe([least_severe(reasons) for reasons in by_search])
+
+
+def missing_quota(offer: Offer, index: int, needed: int, available: int) -> MissingQuota:
+    """Say how much of resource number `index` of an offer must become free for `needed` to fit."""
+    available = max(available, 0)
+    return MissingQuota(
+        flavor=offer.name,
+        resource=offer.resources[index],
+        missing=needed - available,
+        requested=needed,
+        available=available,
+    )

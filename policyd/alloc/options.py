@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from policyd.alloc.amount import request_amount
+from policyd.alloc.assignment import Requests
 from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
 from policyd.alloc.queue import FlavorQuotas, QueueSpec
 from policyd.alloc.reasons import Unsuitable, UnsuitableKind
-from policyd.alloc.requests import Requests
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload

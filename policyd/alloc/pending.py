@@ -14,11 +14,10 @@ others are parked too, when they are looked at.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from policyd.alloc.assignment import Progress
+from policyd.alloc.assignment import Progress, Requests
 from policyd.alloc.line import Line, Rank
 from policyd.alloc.options import Demand, QueueOptions, demand_of
 from policyd.alloc.plan import Requeue, RequeueReason
-from policyd.alloc.requests import Requests
 from policyd.alloc.workload import ConditionReason, Workload
 
 _MOST_DEMANDS = 1_000

@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from policyd.alloc.assignment import Assignment, Progress
-from policyd.alloc.attempt import Attempt, GroupResult, SearchResult
-from policyd.alloc.offers import GroupRequests, Offer
+from policyd.alloc.assignment import Assignment, Progress, Requests
+from policyd.alloc.offers import Attempt, GroupResult, Offer, SearchResult
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode, Unsuitable
-from policyd.alloc.requests import Requests
 from policyd.alloc.settings import Settings
 
 T = TypeVar("T")
@@ -89,31 +87,16 @@ class FlavorSearch:
             return plain
         assignment = Assignment()
         for number, group in enumerate(requests.groups):
-            result = self._assign_group(group, number, assignment.charges, (oracle, scan))
-            assignment.add(result)
-            if result.mode is Mode.NO_FIT:
+            searches: list[SearchResult] = []
+            for place, offers in enumerate(group.searches):
+                pinned, start = _pinned(offers, scan.pin(number, place)), scan.start(number, place)
+                searches.append(self._search(pinned, start, assignment.charges, oracle))
+                if searches[-1].offer is None:
+                    break
+            assignment.add(GroupResult(group, searches))
+            if assignment.mode is Mode.NO_FIT:
                 break
         return assignment
-
-    def _assign_group(
-        self,
-        group: GroupRequests,
-        number: int,
-        assumed: Mapping[int, int],
-        how: tuple[Oracle | None, Scan],
-    ) -> GroupResult:
-        result = GroupResult(group)
-        oracle, scan = how
-        for place, offers in enumerate(group.searches):
-            start, pin = scan.start(number, place), scan.pin(number, place)
-            found = self._search(_pinned(offers, pin), start, assumed, oracle)
-            result.searches.append(found)
-            result.mode = min(result.mode, found.mode)
-            if found.offer is None:
-                return result
-        if group.uncovered:
-            result.mode = Mode.NO_FIT
-        return result
 
     def _search(
         self,
@@ -123,7 +106,7 @@ class FlavorSearch:
         oracle: Oracle | None,
     ) -> SearchResult:
         """Find the best flavor for a group of resources."""
-        result = SearchResult()
+        result, best = SearchResult(), _NEVER
         offers = self._packed(offers) if self._packs else offers
         place = -1
         for place in range(start, len(offers)):
@@ -136,9 +119,8 @@ class FlavorSearch:
             if attempt is not None:
                 result.attempts.append(attempt)
             stop = self._stops(found)
-            if stop or self._better(found, (result.mode, result.level)):
-                result.offer, result.attempt = offer, attempt
-                result.mode, result.level = found
+            if stop or self._better(found, best):
+                result.offer, result.attempt, best = offer, attempt, found
             if stop:
                 break
         result.tried = -1 if place == len(offers) - 1 or self._packs else place

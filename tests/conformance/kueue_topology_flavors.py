@@ -1,9 +1,8 @@
 """Kueue's tables of flavors and topologies together: what is asked of which, and what is wrong."""
 
 from policyd.alloc.assignment import Assignment
-from policyd.alloc.attempt import GroupResult, SearchResult
 from policyd.alloc.nominate import Chooser
-from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
+from policyd.alloc.offers import GroupRequests, GroupResult, Offer, PodSetRequests, SearchResult
 from policyd.alloc.options import Demand
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import Mode, most_severe
@@ -79,12 +78,8 @@ def assignment_of(pod_sets):
     for each in pod_sets:
         flavors = {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
         asked = PodSetRequests(each["Name"], each.get("Count", 0), dict.fromkeys(flavors, 1))
-        result = GroupResult(GroupRequests((asked,), (), ""))
-        result.searches = [
-            SearchResult(offer=Offer(name, (resource,), {}), mode=Mode.FIT)
-            for resource, name in flavors.items()
-        ]
-        assignment.add(result)
+        searches = [SearchResult(Offer(name, (r,), {})) for r, name in flavors.items()]
+        assignment.add(GroupResult(GroupRequests((asked,), (), ""), searches))
     return assignment
 
 
