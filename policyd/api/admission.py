@@ -177,9 +177,11 @@ def parse_review(body: bytes) -> AdmissionRequest:
 
 def nested_deeper(text: bytes, levels: int) -> bool:
     """Tell whether JSON is nested more than `levels` deep; text that is no JSON may be either."""
-    closed_at_once = text.count(b"{}")  # such as most of managedFields are
-    if text.count(b"{") + text.count(b"[") - closed_at_once < levels:
-        return False  # so few brackets cannot be so deep, wherever they are: nearly every review
+    # Quotes are kept, so that what stands side by side here is closed at once, as most of
+    # managedFields are, or is in one string.
+    brackets = text.translate(None, _NOT_NESTING)
+    if brackets.count(b"{") + brackets.count(b"[") - brackets.count(b"{}") < levels:
+        return False  # so few cannot be so deep, wherever they are: nearly every review
     unescaped = _ESCAPE.sub(b"", text)
     kept = unescaped.translate(None, _NOT_NESTING).replace(b'""', b"")
     steps = _STRING.sub(b"", kept).translate(_STEPS)

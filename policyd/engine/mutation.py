@@ -27,6 +27,7 @@ from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
 from policyd.patch.builtin_views import type_of
+from policyd.patch.copying import same_json
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import difference
 from policyd.patch.operations import Operation
@@ -61,14 +62,16 @@ class _Mutation:
         self._chosen: dict[str, list[Invocation]] = {}
         self._facts = facts
         self._verdict = verdict
-        self._settled: list[Operation] = []
         self._draft: Draft | None = None
+        self._recorded = True
         self._original: Json = None
 
     @property
     def operations(self) -> list[Operation]:
-        """All that was done, in order."""
-        return self._settled + (self._draft.operations if self._draft else [])
+        """What turns the object as it came into the one that there is."""
+        if not self._recorded:
+            return difference(self._original, self._facts.object)
+        return self._draft.operations if self._draft else []
 
     @property
     def changed(self) -> bool:
@@ -139,7 +142,7 @@ class _Mutation:
                     changed = self._change(invocation, mutation, match) or changed
         except CATCHABLE as error:
             self._verdict.fail(policy, error)
-            self._undo(before)
+            self._put(before)
             return
         if changed:
             self._note(policy)
@@ -205,13 +208,12 @@ class _Mutation:
         return self._replace(before, restore(after, before))
 
     def _replace(self, before: Json, after: Json) -> bool:
-        """Put another object in the place of the one there was."""
-        operations = difference(before, after)
+        """Put another object in the place of the one there was; tell whether it differs."""
+        if same_json(before, after):
+            return False
         self._original = before if self._original is None else self._original
-        self._settled = [*self.operations, *operations]
-        self._draft = None
-        self._facts.object = after
-        return bool(operations)
+        self._put(after)
+        return True
 
     def _edits(
         self, policy: CompiledPolicy, match: Match, *, first: bool
@@ -248,8 +250,7 @@ class _Mutation:
         self._changed |= policy.writes
         self._verdict.mutated(policy)
 
-    def _undo(self, before: Json) -> None:
-        """Forget what a policy did before it failed; rare, so that a comparison is cheap enough."""
-        self._settled = difference(self._original, before)
-        self._draft = None
-        self._facts.object = before
+    def _put(self, obj: Json) -> None:
+        """Go on with an object that was not made by recorded changes."""
+        self._draft, self._recorded = None, False
+        self._facts.object = obj

@@ -6,7 +6,7 @@ What it refuses is refused here in its words, so that an answer offline is the a
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -244,7 +244,7 @@ def difference(old: Json, new: Json) -> list[Operation]:
 
     Parts that both share (`is`) are not looked at, which makes the difference of an object and its
     changed copy as cheap as the change. Fields are visited in the order of `old`, then of `new`;
-    of lists, the common start and end are kept.
+    of lists, the common start and end are kept, and what both share between these.
     """
     found: list[Operation] = []
     if type(old) is not type(new) or not isinstance(old, dict | list):
@@ -274,11 +274,8 @@ def _differ_in_fields(
             found.append(Operation("remove", pointer((*path, name))))
         elif value is not new[name]:
             _differ(value, new[name], (*path, name), found)
-    found.extend(
-        Operation("add", pointer((*path, name)), value=value)
-        for name, value in new.items()
-        if name not in old
-    )
+    gained = [name for name in new if name not in old]
+    found.extend(Operation("add", pointer((*path, name)), value=new[name]) for name in gained)
 
 
 def _alike(pairs: Iterable[tuple[Json, Json]]) -> int:
@@ -292,17 +289,40 @@ def _alike(pairs: Iterable[tuple[Json, Json]]) -> int:
 
 
 def _differ_in_items(old: list[Json], new: list[Json], path: Path, found: list[Operation]) -> None:
-    shorter = min(len(old), len(new))
     start = _alike(zip(old, new, strict=False))
-    end = min(_alike(zip(reversed(old), reversed(new), strict=False)), shorter - start)
-    both = shorter - start - end
-    for index in range(start, start + both):
-        _differ(old[index], new[index], (*path, index), found)
+    end = _alike(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
+    before, after = old[start : len(old) - end], new[start : len(new) - end]
+    at = was = 0
+    for kept, place in _kept(before, after):
+        if was < kept or at < place:
+            _differ_between(before[was:kept], after[at:place], path, start + at, found)
+        was, at = kept + 1, place + 1
+
+
+def _kept(old: list[Json], new: list[Json]) -> Iterator[tuple[int, int]]:
+    """Yield where the items are that both share (`is`), in one order; the ends come last."""
+    places = {id(item): place for place, item in enumerate(old)}
+    least = 0
+    for place, item in enumerate(new):
+        before = places.get(id(item), -1)
+        if before >= least:
+            yield before, place
+            least = before + 1
+    yield len(old), len(new)
+
+
+def _differ_between(
+    old: list[Json], new: list[Json], path: Path, at: int, found: list[Operation]
+) -> None:
+    """Turn items that begin at an index into others, those before it being done."""
+    both = min(len(old), len(new))
+    for index in range(both):
+        _differ(old[index], new[index], (*path, at + index), found)
     found.extend(
-        Operation("remove", pointer((*path, index)))
-        for index in range(len(old) - end - 1, start + both - 1, -1)
+        Operation("remove", pointer((*path, at + index)))
+        for index in range(len(old) - 1, both - 1, -1)
     )
     found.extend(
-        Operation("add", pointer((*path, index)), value=new[index])
-        for index in range(start + both, len(new) - end)
+        Operation("add", pointer((*path, at + index)), value=new[index])
+        for index in range(both, len(new))
     )

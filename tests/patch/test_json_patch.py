@@ -297,6 +297,26 @@ def test_the_difference_leads_from_one_to_the_other(old, new):
     assert difference(old, old) == []
 
 
+def test_what_both_lists_share_is_kept_wherever_it_stands():
+    first, second, third = ({"name": name} for name in "abc")
+    old = {"env": [first, second, third]}
+    new = {"env": [{"name": "0"}, first, {"name": "B"}, {"name": "x"}, third, {"name": "9"}]}
+
+    assert msgspec.to_builtins(difference(old, new)) == [
+        op("add", "/env/0", {"name": "0"}),
+        op("replace", "/env/2/name", "B"),
+        op("add", "/env/3", {"name": "x"}),
+        op("add", "/env/5", {"name": "9"}),
+    ]
+
+
+@given(st.lists(VALUES), st.data())
+def test_the_difference_leads_to_any_choice_of_the_same_items(old, data):
+    new = data.draw(st.lists(st.sampled_from(old) | VALUES if old else VALUES))
+
+    assert repr(sort(apply_json_patch(old, difference(old, new)))) == repr(sort(new))
+
+
 def sort(value):
     if isinstance(value, dict):
         return {name: sort(value[name]) for name in sorted(value)}
