@@ -97,6 +97,12 @@ class SchedulingGate(Wire, frozen=True):
     name: str
 
 
+class SchedulingGroup(Wire, frozen=True):
+    """The native pod group that a pod is scheduled with."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     """The part of a pod's specification that decides about quota, flavor and place."""
 
@@ -113,6 +119,8 @@ class PodSpec(Wire, frozen=True):
     priority_class_name: str = ""
     priority: int | None = None
     restart_policy: str = ""
+    scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodTemplate(Wire, frozen=True):
