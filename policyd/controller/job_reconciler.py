@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
 from policyd.api.meta import Json, OwnerReference
+from policyd.controller.bases import BASIS_SECONDS, on_basis
 from policyd.controller.cache import Cache
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -63,14 +64,15 @@ class JobReconciler:
             ApiError: If a write did not succeed.
         """
         job = self._mirror.get(key.path)
-        if job is None or not queue_name(job.metadata) or self._kind.ignored(job):
+        if job is None or not self._concerns(job):
             return None
-        if job.metadata.deletion_timestamp is not None:
-            return None  # its workload finds out by itself
         parent = self._parent(job)
         if parent is not None:
             await self._follow(job, parent)
             return None
+        job = await on_basis(self._kind, job, self._writes)
+        if job is None:
+            return BASIS_SECONDS
         view = self._view(job)
         if view is None:
             return FLAVOR_SECONDS
@@ -81,6 +83,11 @@ class JobReconciler:
         if step is None:
             return await self._steps.delete_deactivated(self._mirror, job, workload)
         return await self._take(job, view, step)
+
+    def _concerns(self, job: JobObject) -> bool:
+        """Tell whether a job queues; the workload of one that is deleted finds out by itself."""
+        deleted = job.metadata.deletion_timestamp is not None
+        return bool(queue_name(job.metadata)) and not (deleted or self._kind.ignored(job))
 
     def _parent(self, job: JobObject) -> JobObject | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""
@@ -204,6 +211,11 @@ class JobReconciler:
         except StartError as error:
             await self._steps.fail_to_start(workload, str(error))
             return None
+        if self._kind.fixed_while_started and draft.changed:
+            patch = versioned(draft, job.metadata)
+            job = await self._writes.patch(self._mirror, job, patch, kind="json")
+            draft = draft_of(job)
+        self._kind.resume(draft)
         if STOPPING in job.metadata.annotations:
             draft.remove(("metadata", "annotations", STOPPING))
         await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")

@@ -35,6 +35,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """An object that a job is made from, so that nothing is known of its pods without it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    name: str
+    namespaced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind(Generic[J]):
     """A kind of job that can be suspended.
 
@@ -64,6 +76,14 @@ class JobKind(Generic[J]):
         on_hold: Whether the job cannot use quota for now.
         ignored: Whether the job has no pods of its own, so that no queue concerns it.
         only_managed: Whether anything may stand in a job that names no queue.
+        defaults: What a new job gets at the door beside being suspended.
+        basis: What the job is made from, if there is more to read than itself.
+        on_basis: The job with what was read of its basis.
+        annotation_paths: What the annotations of each template are called when they are wrong;
+            None for their paths.
+        clear: Takes away all that a start wrote, where the user wrote nothing there; None if the
+            templates are put back instead.
+        fixed_while_started: Whether a start has to be written before the job is told to have pods.
     """
 
     group: str
@@ -89,6 +109,12 @@ class JobKind(Generic[J]):
     on_hold: Callable[[J], bool] = lambda _job: False
     ignored: Callable[[J], bool] = lambda _job: False
     only_managed: bool = False
+    defaults: Callable[[Draft], None] = lambda _draft: None
+    basis: Callable[[J], Basis | None] = lambda _job: None
+    on_basis: Callable[[J, Json], J] = lambda job, _found: job
+    annotation_paths: Callable[[J], Sequence[str]] | None = None
+    clear: Callable[[Draft], None] | None = None
+    fixed_while_started: bool = False
 
     def suspend(self, draft: Draft) -> None:
         """Tell the job to have no pods."""

@@ -8,6 +8,8 @@ keep a pod from being deleted.
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
     DEFAULT_LOCAL_QUEUE,
@@ -17,6 +19,7 @@ from policyd.api.kueue.names import (
     TOPOLOGY_GATE,
 )
 from policyd.api.meta import Json
+from policyd.jobs.base import JobKind
 from policyd.jobs.injection import add_gate
 from policyd.jobs.kinds import KINDS, find_kind
 from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT
@@ -61,8 +64,9 @@ def default_on_create(
         _hold_pod(draft)
         return
     known = find_kind(group, kind)
-    if known is not None:
+    if known is not None and not _is_ignored(known, draft):
         known.suspend(draft)
+        known.defaults(draft)
 
 
 def holds(group: str, kind: str) -> bool:
@@ -85,6 +89,13 @@ def _is_known(owner: Mapping[str, Any]) -> bool:
     group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
     name = (group if slash else "", owner.get("kind"))
     return any((known.group, known.kind) == name for known in KINDS)
+
+
+def _is_ignored(kind: JobKind[Any], draft: Draft) -> bool:
+    try:
+        return kind.ignored(msgspec.convert(draft.object, kind.type))
+    except msgspec.ValidationError:
+        return False  # the API server says what is wrong with an object that is not of its type
 
 
 def _hold_pod(draft: Draft) -> None:

@@ -9,8 +9,16 @@ from policyd.jobs.job_set import JOB_SET
 from policyd.jobs.kubeflow import TRAINING_JOBS
 from policyd.jobs.ray_cluster import RAY_CLUSTER
 from policyd.jobs.ray_job import RAY_JOB
+from policyd.jobs.train_job import TRAIN_JOB
 
-KINDS: tuple[JobKind[Any], ...] = (BATCH_JOB, JOB_SET, *TRAINING_JOBS, RAY_CLUSTER, RAY_JOB)
+KINDS: tuple[JobKind[Any], ...] = (
+    BATCH_JOB,
+    JOB_SET,
+    *TRAINING_JOBS,
+    RAY_CLUSTER,
+    RAY_JOB,
+    TRAIN_JOB,
+)
 
 
 def find_kind(group: str, kind: str) -> JobKind[Any] | None:

@@ -145,7 +145,7 @@ def _pod_set(name: str, template: PodTemplate, count: int) -> PodSet:
 def cluster_templates(spec: RayClusterSpec, *at: str) -> tuple[Path, ...]:
     """Return where the pod templates are of a cluster that is written `at` some path."""
     groups = range(len(spec.worker_group_specs))
-    workers = ((*at, "workerGroupSpecs", index, "template") for index in groups)
+    workers: Iterable[Path] = ((*at, "workerGroupSpecs", index, "template") for index in groups)
     return ((*at, "headGroupSpec", "template"), *workers)
 
 

@@ -16,7 +16,7 @@ def start(
     given: Sequence[Injection],
     counts: Mapping[str, int],
 ) -> None:
-    """Let a job have its pods, where they were given room.
+    """Send the pods that a job will have to where they were given room.
 
     Args:
         draft: The job.
@@ -36,7 +36,6 @@ def start(
         inject(draft, path, injection)
     for count in list(counts.values())[:1]:
         kind.resize(draft, count)
-    kind.resume(draft)
 
 
 def put_back(draft: Draft, job: J, *, kind: JobKind[J], pod_sets: Sequence[PodSet]) -> None:
@@ -48,6 +47,9 @@ def put_back(draft: Draft, job: J, *, kind: JobKind[J], pod_sets: Sequence[PodSe
         kind: Its kind.
         pod_sets: Of the workload; if they are others than the job's, all stays as it is.
     """
+    if kind.clear is not None:
+        kind.clear(draft)
+        return
     paths = kind.templates(job)
     if len(paths) != len(pod_sets):
         return

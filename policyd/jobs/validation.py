@@ -1,7 +1,7 @@
 """What the door refuses of jobs and pods that are submitted to a queue, in Kueue's words."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,6 @@ from policyd.jobs.kinds import find_kind
 from policyd.jobs.shape import check_shape
 from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology_validation import Template, topology_errors
-from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 KEEPS_RAY_QUEUES: Final = "ValidateRayAndSparkJobUpdates"
@@ -86,20 +85,26 @@ def _job(
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
         return  # the API server says what is wrong with an object that is not of its type
+    if around.basis is not None:
+        job = kind.on_basis(job, around.basis)
     if held or not kind.only_managed:
-        yield from _contents(kind, new, job, before)
+        yield from _contents(kind, job, before)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
         yield from _changes(new, old, suspended=suspended, default_queue=around.default_queue)
 
 
-def _contents(kind: JobKind[J], new: Json, job: J, before: J | None) -> Iterator[FieldError]:
-    paths, pod_sets = kind.templates(job), kind.pod_sets(job)
+def _contents(kind: JobKind[J], job: J, before: J | None) -> Iterator[FieldError]:
+    pod_sets = kind.pod_sets(job)
+    paths: Iterable[str] = (
+        f"{_written(path)}.metadata.annotations" for path in kind.templates(job)
+    )
+    if kind.annotation_paths is not None:
+        paths = kind.annotation_paths(job)
     yield from topology_errors(
         [
-            Template(f"{_written(path)}.metadata.annotations", _annotations(template), each.count)
+            Template(path, each.template.metadata.annotations, each.count)
             for path, each in zip(paths, pod_sets, strict=True)
-            for template in (Draft(new).get(path) or {},)
         ]
     )
     yield from kind.mistakes(job, before)

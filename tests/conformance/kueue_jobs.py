@@ -91,6 +91,7 @@ def around(case):
         default_queue=bool(said & {"nsHasDefaultQueue", "defaultLqExist", "withDefaultLocalQueue"}),
         manages_all=bool(said & {"manageAll", "manageJobsWithoutQueueName"}),
         off=frozenset(name for name, on in case.gates.items() if not on),
+        basis=case.input.get("clusterTrainingRuntime"),
     )
 
 
@@ -105,7 +106,12 @@ def run_defaults(path):
         wanted = next(filter(None, map(case.want.get, names)), None) or case.input["newJob"]
         return difference(draft.object, wanted, "job")
 
-    yield from run_table(path, failure)
+    yield from run_table(path, failure, rule=sent_away)
+
+
+def sent_away(case):
+    """Leave out what is sent to other clusters."""
+    return "MultiKueue" if case.input.get("withMultiKueueAdmissionCheck") else ""
 
 
 def job_of(given):

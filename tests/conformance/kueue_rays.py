@@ -1,4 +1,4 @@
-"""Kueue's tables of Ray's kinds, where they look into a job."""
+"""Kueue's tables of Ray's kinds and of TrainJobs, where they look into a job."""
 
 import msgspec
 
@@ -9,6 +9,7 @@ from policyd.jobs.injection import Injection, StartError
 from policyd.jobs.ray_cluster import RAY_CLUSTER, RayCluster, RayClusterSpec, cluster_mistakes
 from policyd.jobs.ray_job import RAY_JOB, RayJob
 from policyd.jobs.starting import put_back, start
+from policyd.jobs.train_job import TRAIN_JOB, TrainJob
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import run_table
 from tests.conformance.kueue_scene import difference, pruned
@@ -88,6 +89,7 @@ def started(draft, kind, infos):
     job = msgspec.convert(draft.object, kind.type)
     given = [injection_of(each) for each in infos]
     start(draft, job, kind=kind, given=given, counts={})
+    kind.resume(draft)
 
 
 def injection_of(info):
@@ -127,6 +129,35 @@ def run_states(path):
         return difference(got, case.want, "ended")
 
     yield from run_table(path, failure)
+
+
+def run_trainers(path):
+    """What is written into a TrainJob that starts."""
+
+    def failure(case):
+        body = case.input["trainJob"]
+        runtimes = [o for o in case.objects.values() if o["kind"].endswith("TrainingRuntime")]
+        job = TRAIN_JOB.on_basis(msgspec.convert(body, TrainJob), runtimes[0])
+        draft = Draft(body)
+        given = [injection_of(each) for each in case.input["podsetsInfo"]]
+        start(draft, job, kind=TRAIN_JOB, given=given, counts={})
+        TRAIN_JOB.resume(draft)
+        got, wanted = draft.object["spec"], case.want["wantTrainJob"]["spec"]
+        return difference(spelled_out(got), spelled_out(wanted), "spec")
+
+    yield from run_table(path, failure)
+
+
+def spelled_out(value):
+    """Write down that keys are equal, where tolerations say nothing of it."""
+    match value:
+        case {"key": _, "value": _}:
+            return {"operator": "Equal", **value}
+        case dict():
+            return {name: spelled_out(each) for name, each in pruned(value).items()}
+        case list():
+            return [spelled_out(each) for each in value]
+    return value
 
 
 def run_slices(path):

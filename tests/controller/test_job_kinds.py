@@ -7,6 +7,7 @@ from policyd.controller.mirrors import job_resource
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.kinds import KINDS
 from policyd.kube import resources as r
+from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
 from tests.controller.world import QUEUE, World, condition, pod_spec, running
 
@@ -37,6 +38,47 @@ def training(specs, *roles):
     return spec
 
 
+def ray(*, submitted=False, **more):
+    def spec(gpus):
+        head = {"template": template(gpus // 2)}
+        group = {"groupName": "small", "replicas": 2, "template": template(gpus // 4)}
+        cluster = {"headGroupSpec": head, "workerGroupSpecs": [group]}
+        return {"rayClusterSpec": cluster, **more} if submitted else cluster
+
+    return spec
+
+
+def train(gpus):
+    return {
+        "runtimeRef": {"name": "torch"},
+        "trainer": {"numNodes": 2, "resourcesPerNode": gpus_of(gpus // 2)},
+    }
+
+
+def gpus_of(gpus):
+    return {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
+
+
+RUNTIME = Resource(
+    "trainer.kubeflow.org",
+    "v1alpha1",
+    "clustertrainingruntimes",
+    "ClusterTrainingRuntime",
+    namespaced=False,
+)
+
+
+def runtime():
+    steps = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    pods = {"spec": {"containers": [{"name": "node", "image": "torch:1"}]}}
+    node = {"name": "node", "template": {"metadata": steps, "spec": {"template": pods}}}
+    template = {"spec": {"replicatedJobs": [node]}}
+    return {
+        "metadata": {"name": "torch"},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": template},
+    }
+
+
 def done(kind):
     return {"conditions": [{"type": kind, "status": "True", "message": "the end"}]}
 
@@ -65,6 +107,19 @@ JOBS = [
     pytest.param(
         "XGBoostJob", training("xgbReplicaSpecs", "Master", "Worker"), done("Succeeded"), id="xgb"
     ),
+    pytest.param("RayCluster", ray(), None, id="ray-cluster"),
+    pytest.param(
+        "RayJob",
+        ray(
+            submitted=True,
+            shutdownAfterJobFinishes=True,
+            submissionMode="K8sJobMode",
+            submitterPodTemplate=template(0),
+        ),
+        {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "the end"},
+        id="ray-job",
+    ),
+    pytest.param("TrainJob", train, done("Complete"), id="train-job"),
 ]
 
 
@@ -75,6 +130,7 @@ async def world():
     made.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 10})
     within = {"withinClusterQueue": "LowerPriority"}
     made.queue(preemption=within)
+    made.put(RUNTIME, runtime())
     async with running(made):
         yield made
 
@@ -95,7 +151,10 @@ def submit(world, name, spec, **labels):
 def templates(world, kind):
     found = world.get(job_resource(kind), "train")
     draft = Draft(found)
-    return [draft.get(path) for path in kind.templates(msgspec.convert(found, kind.type))]
+    job = msgspec.convert(found, kind.type)
+    if kind.basis(job) is not None:
+        job = kind.on_basis(job, runtime())
+    return [draft.get(path) for path in kind.templates(job)]
 
 
 def suspended(world, kind):
@@ -112,6 +171,7 @@ async def test_the_way_of_a_job(world, name, spec, end):
     await world.pass_time(2)
     assert suspended(world, kind) is False
     assert all(each["spec"]["nodeSelector"] == {"gpu": "h100"} for each in templates(world, kind))
+    assert templates(world, kind)
 
     world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
     await world.pass_time(2)
@@ -123,6 +183,8 @@ async def test_the_way_of_a_job(world, name, spec, end):
     await world.pass_time(2)
     assert suspended(world, kind) is False
 
+    if end is None:
+        return
     world.set_status(job_resource(kind), "train", **end)
     await world.pass_time(2)
     finished = condition(world.workload_of("train"), "Finished")

@@ -151,6 +151,7 @@ def jobs(operations):
         f"kubeflow.org/v1 Namespaced {operations} {trained}",
         f"kubeflow.org/v2beta1 Namespaced {operations} mpijobs",
         f"ray.io/v1 Namespaced {operations} rayclusters+rayjobs",
+        f"trainer.kubeflow.org/v1alpha1 Namespaced {operations} trainjobs",
     ]
 
 

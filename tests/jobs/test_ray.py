@@ -1,0 +1,172 @@
+"""Ray's clusters and jobs as the queue sees them."""
+
+import msgspec
+import pytest
+
+from policyd.jobs.defaults import default_on_create
+from policyd.jobs.injection import Injection
+from policyd.jobs.ray_cluster import RAY_CLUSTER
+from policyd.jobs.ray_job import RAY_JOB
+from policyd.jobs.starting import put_back, start
+from policyd.jobs.validation import validate_job
+from policyd.patch.draft import Draft
+
+QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}
+
+
+def template(**requests):
+    container = {"name": "ray", "resources": {"requests": requests}}
+    return {"spec": {"containers": [container]}}
+
+
+def cluster(*groups, **more):
+    return {"headGroupSpec": {"template": template()}, "workerGroupSpecs": list(groups), **more}
+
+
+def workers(name="small", **more):
+    return {"groupName": name, "template": template(), **more}
+
+
+def ray_job(spec=None, status=None, **more):
+    body = {"rayClusterSpec": cluster(workers()), "shutdownAfterJobFinishes": True}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": QUEUED,
+        "spec": {**body, **more, **(spec or {})},
+        "status": status or {},
+    }
+
+
+def read(kind, body):
+    return msgspec.convert(body, kind.type)
+
+
+@pytest.mark.parametrize(
+    ("groups", "counts"),
+    [
+        pytest.param([], {"head": 1}, id="a-head-alone"),
+        pytest.param([workers()], {"head": 1, "small": 1}, id="one-worker-if-nobody-says"),
+        pytest.param([workers(replicas=0)], {"head": 1, "small": 0}, id="none-for-now"),
+        pytest.param(
+            [workers("Big", replicas=3, numOfHosts=4)], {"head": 1, "big": 12}, id="several-hosts"
+        ),
+    ],
+)
+def test_a_cluster_demands_its_head_and_each_group(groups, counts):
+    job = read(RAY_CLUSTER, {"spec": cluster(*groups)})
+
+    assert {each.name: each.count for each in RAY_CLUSTER.pod_sets(job)} == counts
+    assert len(RAY_CLUSTER.templates(job)) == len(counts)
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        pytest.param({}, {"cpu": "200m", "memory": "256Mi"}, id="nothing"),
+        pytest.param({"cpu": "1"}, {"cpu": "1", "memory": "256Mi"}, id="enough-of-one"),
+        pytest.param(
+            {"cpu": "much", "memory": "1Ki"},
+            {"cpu": "much", "memory": "256Mi"},
+            id="no-quantity-stays",
+        ),
+    ],
+)
+def test_a_head_that_survives_requests_what_that_takes(requests, expected):
+    body = {"spec": {**cluster(), "gcsFaultToleranceOptions": {}}}
+    body["spec"]["headGroupSpec"] = {"template": template(**requests)}
+
+    (head,) = RAY_CLUSTER.pod_sets(read(RAY_CLUSTER, body))
+
+    assert head.template.spec.containers[0].resources.requests == expected
+
+
+def test_what_submits_a_job_counts_where_it_runs():
+    for mode, names in (("HTTPMode", 1), ("SidecarMode", 2), ("K8sJobMode", 1)):
+        job = read(RAY_JOB, ray_job(submissionMode=mode))
+        head, *rest = RAY_JOB.pod_sets(job)
+
+        assert len(head.template.spec.containers) == names
+        assert [each.name for each in rest][1:] == (["submitter"] if mode == "K8sJobMode" else [])
+
+
+def test_a_submitter_that_nobody_wrote_is_written_down_and_stays():
+    body = ray_job(submissionMode="K8sJobMode", suspend=True)
+    draft, job = Draft(body), read(RAY_JOB, body)
+    given = [Injection(node_selector={"zone": "a"}) for _ in RAY_JOB.pod_sets(job)]
+
+    start(draft, job, kind=RAY_JOB, given=given, counts={})
+    submitter = draft.object["spec"]["submitterPodTemplate"]["spec"]
+    put_back(draft, read(RAY_JOB, draft.object), kind=RAY_JOB, pod_sets=RAY_JOB.pod_sets(job))
+
+    assert submitter["nodeSelector"] == {"zone": "a"}
+    restored = draft.object["spec"]
+    assert restored["submitterPodTemplate"]["spec"]["containers"] == submitter["containers"]
+    assert "nodeSelector" not in restored["submitterPodTemplate"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("state", "active", "on_hold", "ended"),
+    [
+        pytest.param({}, False, False, None, id="new"),
+        pytest.param({"jobDeploymentStatus": "Suspended"}, False, False, None, id="suspended"),
+        pytest.param({"jobDeploymentStatus": "Running"}, True, False, None, id="running"),
+        pytest.param({"jobDeploymentStatus": "ValidationFailed"}, True, True, None, id="wrong"),
+        pytest.param(
+            {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
+            True,
+            False,
+            True,
+            id="succeeded",
+        ),
+        pytest.param(
+            {"jobDeploymentStatus": "Failed", "jobStatus": "RUNNING"}, True, False, False, id="late"
+        ),
+    ],
+)
+def test_the_states_of_a_job(state, active, on_hold, ended):
+    job = read(RAY_JOB, ray_job(status=state))
+
+    outcome = RAY_JOB.outcome(job)
+
+    assert (RAY_JOB.active(job), RAY_JOB.on_hold(job)) == (active, on_hold)
+    assert (None if outcome is None else outcome.succeeded) is ended
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param({}, None, id="nothing"),
+        pytest.param({"shutdownAfterJobFinishes": False}, "shutdownAfterJobFinishes", id="stays"),
+        pytest.param({"clusterSelector": {"a": "b"}}, "clusterSelector", id="other-cluster"),
+        pytest.param(
+            {"rayClusterSpec": cluster(workers("head"))},
+            "rayClusterSpec.workerGroupSpecs[0].groupName",
+            id="the-heads-name",
+        ),
+        pytest.param(
+            {"rayClusterSpec": cluster(*(workers(f"w{i}") for i in range(18)))},
+            "rayClusterSpec.workerGroupSpecs",
+            id="too-many-groups",
+        ),
+        pytest.param(
+            {"rayClusterSpec": cluster(enableInTreeAutoscaling=True)},
+            "rayClusterSpec.enableInTreeAutoscaling",
+            id="scales-itself",
+        ),
+    ],
+)
+def test_what_the_door_refuses(spec, path):
+    found = validate_job(ray_job(spec), group="ray.io", kind="RayJob")
+
+    assert [each.path for each in found] == ([] if path is None else [f"spec.{path}"])
+
+
+def test_a_job_for_a_cluster_that_is_there_has_no_pods_to_hold():
+    body = ray_job(clusterSelector={"a": "b"})
+    del body["spec"]["rayClusterSpec"]
+    draft = Draft(body)
+
+    default_on_create(draft, group="ray.io", kind="RayJob")
+
+    assert not draft.changed

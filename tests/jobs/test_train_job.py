@@ -1,0 +1,139 @@
+"""TrainJobs as the queue sees them: what a runtime says, and what the job changes of it."""
+
+import msgspec
+import pytest
+
+from policyd.jobs.injection import Injection
+from policyd.jobs.starting import put_back, start
+from policyd.jobs.train_job import MANAGER, TRAIN_JOB, TrainJobStatus, merged, replicated_jobs
+from policyd.patch.draft import Draft
+
+STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+
+
+def runtime(**more):
+    node = {"name": "node", "image": "torch:1", "command": ["python", "a.py"]}
+    jobs = [
+        {"name": "data", "template": {"spec": {"template": {"spec": {"containers": []}}}}},
+        {
+            "name": "Node",
+            "template": {
+                "metadata": STEP,
+                "spec": {"template": {"spec": {"containers": [node, {"name": "logs"}]}}},
+            },
+        },
+    ]
+    return {"spec": {"template": {"spec": {"replicatedJobs": jobs}}, **more}}
+
+
+def job(found=None, **spec):
+    body = {"metadata": {"name": "train"}, "spec": {"runtimeRef": {"name": "torch"}, **spec}}
+    return TRAIN_JOB.on_basis(msgspec.convert(body, TRAIN_JOB.type), found or runtime())
+
+
+def patch(manager, **spec):
+    pods = {"template": {"spec": {"template": {"spec": spec}}}}
+    jobs = {"replicatedJobs": [{"name": "Node", **pods}]}
+    return {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": jobs}}}
+
+
+@pytest.mark.parametrize(
+    ("found", "trainer", "counts"),
+    [
+        pytest.param(runtime(), None, {"data": 1, "node": 1}, id="one-node-if-nobody-says"),
+        pytest.param(
+            runtime(mlPolicy={"numNodes": 3}), None, {"data": 1, "node": 3}, id="the-runtime-says"
+        ),
+        pytest.param(
+            runtime(mlPolicy={"numNodes": 3}), {"numNodes": 5}, {"data": 1, "node": 5}, id="the-job"
+        ),
+    ],
+)
+def test_how_many_nodes_train(found, trainer, counts):
+    pod_sets = TRAIN_JOB.pod_sets(job(found, trainer=trainer))
+
+    assert {each.name: each.count for each in pod_sets} == counts
+
+
+def test_the_container_that_trains_is_as_the_job_says():
+    resources = {"requests": {"nvidia.com/gpu": "8"}}
+    made = job(trainer={"resourcesPerNode": resources, "command": ["sh"], "image": "mine:1"})
+
+    _, node = TRAIN_JOB.pod_sets(made)
+    trains, logs = node.template.spec.containers
+
+    assert trains.resources.requests == {"nvidia.com/gpu": "8"}
+    assert logs.resources.requests == {}
+    written = replicated_jobs(made)[1]["template"]["spec"]["template"]["spec"]["containers"][0]
+    assert (written["command"], written["image"]) == (["sh"], "mine:1")
+
+
+def test_a_patch_of_the_runtime_counts():
+    wanted = patch("me", nodeSelector={"disk": "ssd"}, tolerations=[{"key": "spot"}])
+    _, node = TRAIN_JOB.pod_sets(job(runtimePatches=[wanted]))
+
+    assert node.template.spec.node_selector == {"disk": "ssd"}
+    assert [each.key for each in node.template.spec.tolerations] == ["spot"]
+
+
+def test_a_start_is_a_patch_of_the_queues_own_and_a_stop_empties_it():
+    body = {"spec": {"runtimePatches": [patch("me", nodeSelector={"disk": "ssd"})]}}
+    draft = Draft(body)
+    TRAIN_JOB.defaults(draft)
+    held = draft.object
+    made = job(runtimePatches=held["spec"]["runtimePatches"])
+
+    start(draft, made, kind=TRAIN_JOB, given=[Injection(), Injection(labels={"a": "b"})], counts={})
+    mine, own = draft.object["spec"]["runtimePatches"]
+
+    assert (mine, own["manager"]) == (body["spec"]["runtimePatches"][0], MANAGER)
+    jobs = own["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert [each["name"] for each in jobs] == ["data", "Node"]
+    assert jobs[1]["template"]["spec"]["template"]["metadata"]["labels"] == {"a": "b"}
+    put_back(draft, made, kind=TRAIN_JOB, pod_sets=())
+    assert draft.object == held
+
+
+@pytest.mark.parametrize(
+    ("value", "change", "expected"),
+    [
+        pytest.param({"a": 1, "b": 2}, {"b": 3}, {"a": 1, "b": 3}, id="fields"),
+        pytest.param(["a"], ["b", "c"], ["b", "c"], id="words-are-replaced"),
+        pytest.param(
+            [{"name": "a", "x": 1}],
+            [{"name": "a", "y": 2}],
+            [{"name": "a", "x": 1, "y": 2}],
+            id="name",
+        ),
+        pytest.param([{"name": "a"}], [{"name": "b"}], [{"name": "a"}, {"name": "b"}], id="new"),
+        pytest.param([{"key": "a"}], [{"key": "b"}], [{"key": "a"}, {"key": "b"}], id="no-names"),
+    ],
+)
+def test_a_change_is_laid_over_a_value(value, change, expected):
+    assert merged(value, change) == expected
+
+
+@pytest.mark.parametrize(
+    ("jobs", "active", "ready"),
+    [
+        pytest.param([], False, False, id="nothing-yet"),
+        pytest.param([{"name": "data", "active": 1}], True, False, id="starting"),
+        pytest.param(
+            [{"name": "data", "succeeded": 1}, {"name": "node", "active": 1, "ready": 1}],
+            True,
+            True,
+            id="training",
+        ),
+    ],
+)
+def test_how_far_it_has_come(jobs, active, ready):
+    made = msgspec.convert({"status": {"jobsStatus": jobs}}, TRAIN_JOB.type)
+
+    assert (TRAIN_JOB.active(made), TRAIN_JOB.ready(made)) == (active, ready)
+
+
+def test_the_pods_of_a_job_that_is_over_are_given_back():
+    status = {"jobsStatus": [{"name": "data", "succeeded": 1}]}
+    made = msgspec.structs.replace(job(), status=msgspec.convert(status, TrainJobStatus))
+
+    assert [(each.name, each.count) for each in TRAIN_JOB.reclaimable(made)] == [("data", 1)]
