@@ -14,7 +14,7 @@ Usage is changed on the way and taken back at the end: planning leaves the state
 
 from collections.abc import Callable, Iterator
 
-from policyd.alloc.consolidation import claim_of, consolidate
+from policyd.alloc.consolidation import claim_of, consolidate, hold_places, places_held
 from policyd.alloc.cycle_room import CycleRoom
 from policyd.alloc.entry import Entry, turns
 from policyd.alloc.nominate import Chooser, Nominator
@@ -48,10 +48,11 @@ def plan_cycle(state: State) -> Plan:
         state: Left as it was; `state.commit(plan)` carries the plan out in it.
     """
     cycle = _Cycle(state)
-    cycle.nominate()
-    with state.ground.trial():
-        for entry in cycle.ordered():
-            cycle.process(entry)
+    with places_held(state):
+        cycle.nominate()
+        with state.ground.trial():
+            for entry in cycle.ordered():
+                cycle.process(entry)
     return Plan(
         actions=tuple(cycle.actions),
         revision=state.revision,
@@ -148,7 +149,7 @@ class _Cycle:
     def _consolidate(self, entry: Entry, reserved: Reservations) -> bool:
         """Move others out of the way of a workload that does not fit, if its queue wants that."""
         wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not _FIT
-        if not wants or self.room.victims or entry.options.topologies or reserved.of(entry):
+        if not wants or self.room.victims or reserved.of(entry):
             return False
         found = consolidate(self._state, entry)
         if found is None:
@@ -158,6 +159,7 @@ class _Cycle:
         self.moves.extend(moves)
         self._preempt(entry, missing)
         reserved.hold(moves[1:])
+        hold_places(self._state, moves[1:])
         return True
 
     def _admit_if_it_fits(self, entry: Entry) -> None:

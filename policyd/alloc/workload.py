@@ -146,6 +146,8 @@ class Workload(Value, frozen=True):
         failed_node: A node it was sent to and that failed, while its pods there need another place.
         short_since: Since when fewer of its pods run than it needs; None if enough do.
         run_seconds: How long it holds its quota at most, in seconds; None if that is not known.
+        saves_seconds: How often it saves its state, so that no more of its run is lost, in
+            seconds; None if that is not known.
     """
 
     key: str
@@ -171,3 +173,4 @@ class Workload(Value, frozen=True):
     failed_node: str = ""
     short_since: float | None = None
     run_seconds: float | None = None
+    saves_seconds: float | None = None

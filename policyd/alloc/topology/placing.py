@@ -56,6 +56,18 @@ class Placer:
         self._asked = _asked(state, options, workload, assignment)
         self._gates = state.settings.gates
         self.nothing = not any(self._asked)
+        # Who is moved waits for the places that are held for it.
+        self._moves = assignment.held is None and workload.key in self._nodes.held
+
+    @property
+    def requests(self) -> Mapping[str, Sequence[TopologyRequest]]:
+        """What the workload asks of topologies, by flavor."""
+        return self._asked.requests
+
+    @property
+    def placeable(self) -> bool:
+        """Whether all it asks can be answered, and now."""
+        return not (self._asked.unusable or self._asked.delayed)
 
     def placed(self) -> Assignment:
         """Return the assignment with places, or changed to what is left without them."""
@@ -80,7 +92,7 @@ class Placer:
 
     def fits(self) -> bool:
         """Tell whether there are places now."""
-        if self._workload.failed_node or self._workload.replaces:
+        if self._workload.failed_node or self._workload.replaces or self._moves:
             return not self._try(empty=False)[1]
         return fits(self._nodes, self._asked.requests, gates=self._gates)
 
@@ -98,6 +110,8 @@ class Placer:
         with self._state.ground.trial():
             if self._workload.replaces:
                 self._nodes.drop(self._workload.replaces)
+            if self._moves:
+                self._nodes.drop(self._workload.key)
             found = place(
                 self._nodes,
                 requests,
