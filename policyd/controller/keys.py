@@ -17,6 +17,7 @@ Subject = Literal[
     "Topology",
     "Places",
     "Node",
+    "Gang",
 ]
 
 

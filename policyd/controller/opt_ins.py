@@ -6,6 +6,8 @@ from typing import Final, get_args
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns, Order
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
+from policyd.jobs.gangs.hand_over import GANG_SCHEDULER
+from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
 
 QUEUE_ORDER: Final = "policyd.io/queue-order"
 BINPACK: Final = "policyd.io/binpack"
@@ -29,6 +31,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
     Raises:
         OptInError: If one of them says something that cannot be meant.
     """
+    gang_scheduler_of(annotations)
     found = OptIns(
         order=_order(annotations.get(QUEUE_ORDER, "Priority")),
         packs=_weights(annotations.get(BINPACK, "")),
@@ -40,6 +43,21 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         avoids_fragments=_switch(annotations, AVOID_FRAGMENTS),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
+
+
+def gang_scheduler_of(annotations: Mapping[str, str]) -> GangScheduler | None:
+    """Return the scheduler that the gangs of a ClusterQueue are handed to; None if to none.
+
+    Raises:
+        OptInError: If there is none of that name.
+    """
+    text = annotations.get(GANG_SCHEDULER)
+    if text is None:
+        return None
+    if text not in SCHEDULERS:
+        known = did_you_mean(text, SCHEDULERS) or f"known: {', '.join(SCHEDULERS)}"
+        raise OptInError(f"{GANG_SCHEDULER}: unknown scheduler `{text}`", hint=known)
+    return SCHEDULERS[text]
 
 
 def _order(text: str) -> Order:

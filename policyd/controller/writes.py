@@ -1,13 +1,14 @@
 """Writes, as all reconcilers do them: only while leading, and taken in at once."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar, Unpack
 
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import status_patch
-from policyd.kube.client import Client, DeleteOptions, PatchOptions
+from policyd.kube.client import Client, DeleteOptions, PartialObject, PatchOptions
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Identified, key_of
@@ -118,6 +119,22 @@ class Writes:
             await self.client.delete(mirror.resource, metadata.name, **options)
         except NotFoundError:
             mirror.forget(key_of(obj))
+
+    async def make(self, resource: Resource, body: Json, *, namespace: str) -> None:
+        """Create an object of a kind that is not watched.
+
+        Raises:
+            AlreadyExistsError: If the name is taken.
+            NotFoundError: If there is no such kind, or no such namespace.
+        """
+        self._check()
+        await self.client.create(resource, body, namespace=namespace, into=PartialObject)
+
+    async def unmake(self, resource: Resource, name: str, *, namespace: str) -> None:
+        """Delete an object of a kind that is not watched; it is no error if it is gone."""
+        self._check()
+        with suppress(NotFoundError):
+            await self.client.delete(resource, name, namespace=namespace)
 
     def tell(
         self,
