@@ -73,9 +73,7 @@ class Hierarchy:
 
     def put_queue(self, name: str, cohort: str, quotas: Mapping[FlavorResource, Quota]) -> Node:
         """Add a ClusterQueue, or change its quotas or its cohort."""
-        node = self.queues.get(name)
-        if node is None:
-            node = self.queues[name] = Node(name, queue=True)
+        node = self.queues.setdefault(name, Node(name, queue=True))
         self._place(node, cohort, quotas)
         return node
 
@@ -105,10 +103,10 @@ class Hierarchy:
 
         For a tree that hangs from a cycle, one node of the cycle stands for the top.
         """
-        gone = {id(node) for node in self.dropped}
-        tops = [_top(node) for node in self.changed if id(node) not in gone]
+        gone = set(self.dropped)
+        tops = dict.fromkeys(_top(node) for node in self.changed if node not in gone)
         self.changed.clear()
-        return list({id(top): top for top in tops}.values())
+        return list(tops)
 
     def _place(self, node: Node, parent: str, quotas: Mapping[FlavorResource, Quota]) -> None:
         self._attach(node, self._cohort(parent) if parent else None)
@@ -116,53 +114,37 @@ class Hierarchy:
         self.changed.append(node)
 
     def _cohort(self, name: str) -> Node:
-        node = self.cohorts.get(name)
-        if node is None:
-            node = self.cohorts[name] = Node(name, queue=False)
-        return node
+        return self.cohorts.setdefault(name, Node(name, queue=False))
 
     def _attach(self, node: Node, parent: Node | None) -> None:
-        old = node.parent
-        if old is parent:
-            return
-        node.parent = parent
+        old, node.parent = node.parent, parent
         if parent is not None:
             parent.children[node.queue, node.name] = node
-        if old is not None:
+        if old is not None and old is not parent:
             del old.children[node.queue, node.name]
             self.changed.append(old)
             self._drop_if_idle(old)
 
     def _drop_if_idle(self, cohort: Node) -> None:
-        if cohort.children or cohort.declared or self.cohorts.get(cohort.name) is not cohort:
-            return
-        del self.cohorts[cohort.name]
-        self.dropped.append(cohort)
+        if not cohort.children and not cohort.declared and cohort.name in self.cohorts:
+            self.dropped.append(self.cohorts.pop(cohort.name))
 
 
 def descendants(top: Node) -> list[Node]:
     """Return `top` and all below it, parents before children; in a cycle, each node once."""
-    nodes, seen = [top], {id(top)}
+    nodes, seen = [top], {top}
     for node in nodes:
-        for child in node.children.values():
-            if id(child) not in seen:
-                seen.add(id(child))
-                nodes.append(child)
+        children = [child for child in node.children.values() if child not in seen]
+        nodes += children
+        seen.update(children)
     return nodes
 
 
 def _top(node: Node) -> Node:
-    seen: dict[int, Node] = {}
-    while node.parent is not None and id(node) not in seen:
-        seen[id(node)] = node
+    path: list[Node] = []
+    while node.parent is not None and node not in path:
+        path.append(node)
         node = node.parent
     if node.parent is None:
         return node
-    return min(_cycle(node), key=lambda member: member.name)
-
-
-def _cycle(member: Node) -> list[Node]:
-    nodes = [member]
-    while (above := nodes[-1].parent) is not None and above is not member:
-        nodes.append(above)
-    return nodes
+    return min(path[path.index(node) :], key=lambda member: member.name)

@@ -3,7 +3,7 @@
 from bisect import insort
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 Rank = tuple[int, float, str, str]
 """Priority, highest first; age; uid; key."""
@@ -14,17 +14,11 @@ _UNUSED = 64
 _rank = attrgetter("rank")
 
 
-class Ranked(Protocol):
-    """What has a rank, which does not change."""
-
-    rank: Rank
-
-
-R = TypeVar("R", bound=Ranked)
+R = TypeVar("R")
 
 
 class Line(Generic[R]):
-    """Members, of which the one of the lowest rank is first.
+    """Members that have a `rank`, of which the one of the lowest is first.
 
     They are kept sorted, so that taking the first compares nothing, however many there are. Those
     that come are put in when somebody asks for the first: a few one by one, a crowd by sorting.

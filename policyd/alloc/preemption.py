@@ -2,20 +2,24 @@
 
 `find_targets` answers for a workload with flavors chosen; `possible` for one flavor and resource,
 while flavors are still being chosen. Both try things out in the tree and leave it as it was.
+`Reach` tells without a search that there is nobody to preempt, which is so most often: who has the
+lowest priority in a queue stands for all who hold its quota.
 """
 
 from collections.abc import Collection
 
-from policyd.alloc.cluster_queue import Victim
+from policyd.alloc.cluster_queue import ClusterQueue, Victim
+from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.options import QueueOptions
 from policyd.alloc.preemption_classical import classical_victims
 from policyd.alloc.preemption_fair import fair_victims
-from policyd.alloc.preemption_search import Claim, Search
+from policyd.alloc.preemption_search import Claim, Search, may_preempt
 from policyd.alloc.reasons import Mode
 from policyd.alloc.search import Found
 from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
 
-__all__ = ["Claim", "find_targets", "possible"]
+__all__ = ["Claim", "Reach", "find_targets", "possible"]
 
 
 def find_targets(state: State, claim: Claim) -> tuple[Victim, ...]:
@@ -68,3 +72,35 @@ def _victims(search: Search) -> list[Victim]:
     if sharing is None:
         return classical_victims(search)
     return fair_victims(search, sharing.strategies)
+
+
+class Reach:
+    """Tells of workloads whether they have anybody to preempt, while the state stays as it is."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._borrowers: dict[Node, list[ClusterQueue]] = {}
+
+    def anybody(self, options: QueueOptions, workload: Workload) -> bool:
+        """Tell whether a workload might find victims; if not, it certainly finds none."""
+        policy, node = options.spec.preemption, options.node
+        least = self._state.queues[node.name].least
+        if least is not None and may_preempt(policy.within_cluster_queue, workload, least):
+            return True
+        reclaim = policy.reclaim_within_cohort
+        if reclaim == "Never" or node.parent is None:
+            return False
+        others = (queue.least for queue in self._borrowing(node.root))
+        return any(each is not None and may_preempt(reclaim, workload, each) for each in others)
+
+    def _borrowing(self, root: Node) -> list[ClusterQueue]:
+        """Return the queues of a tree that use more than they have of anything."""
+        found = self._borrowers.get(root)
+        if found is None:
+            usage, subtree = self._state.tree.usage, self._state.tree.subtree
+            found = self._borrowers[root] = [
+                self._state.queues[node.name]
+                for node in descendants(root)
+                if node.queue and any(usage[cell] > subtree[cell] for cell in node.cells.values())
+            ]
+        return found

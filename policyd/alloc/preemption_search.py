@@ -94,19 +94,16 @@ class Search:
             return
         cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
         preemptor, removed = self.claim.workload, self.claim.removed
-        protection = UNPROTECTED if queue.spec is None else queue.spec.protection
+        spec = None if self.claim.heedless else queue.spec
+        protection = UNPROTECTED if spec is None else spec.protection
         for key, holding in queue.holdings.items():
             if cells.isdisjoint(holding.charges) or key in removed:
                 continue
-            if protection is not UNPROTECTED and self._protects(protection, holding, own=own):
+            heeds = protection is not UNPROTECTED and not holding.stopping
+            if heeds and self.protected_until(protection, holding, own=own) > self.state.now:
                 continue
             if policy == "Any" or may_preempt(policy, preemptor, holding.workload):
                 yield Candidate(candidate_rank(holding, own=own), holding, node)
-
-    def _protects(self, protection: Protection, holding: Holding, *, own: bool) -> bool:
-        if self.claim.heedless or holding.stopping:
-            return False
-        return self.protected_until(protection, holding, own=own) > self.state.now
 
     def protected_until(self, protection: Protection, holding: Holding, *, own: bool) -> float:
         """Return when the claim may preempt somebody, in seconds since the epoch."""
@@ -204,20 +201,16 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
 
 
 def ordered(search: Search, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Sort candidates, those to be preempted first at the front.
-
-    Of queues that go by what LocalQueues used in the past, it counts here too.
-    """
+    """Sort candidates, by what LocalQueues used in the past too where their queue goes by it."""
     used, queues = search.state.local_usage, search.state.queues
     if not used:
         return in_order(candidates, used)
-    found = list(candidates)
-    counted = {
-        each.holding.workload.local_queue
-        for each in found
-        if (spec := queues[each.node.name].spec) is not None and spec.by_usage
-    }
-    return in_order(found, {name: used[name] for name in counted if name in used})
+    found, counted = list(candidates), {}
+    for each in found:
+        spec, name = queues[each.node.name].spec, each.holding.workload.local_queue
+        if spec is not None and spec.by_usage and name in used:
+            counted[name] = used[name]
+    return in_order(found, counted)
 
 
 def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list[Candidate]:

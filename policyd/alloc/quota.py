@@ -225,8 +225,7 @@ class QuotaTree:
             self._recompute_node(node, () if cyclic else node.children.values())
         for node in nodes:
             for cell in node.cells.values():
-                self.potential[cell] = self._potential(cell)
-                self.pool[cell] = self._pool(cell)
+                self._look_up(cell)
 
     def _recompute_node(self, node: Node, children: Iterable[Node]) -> None:
         node.height = max((1 if child.queue else 1 + child.height for child in children), default=0)
@@ -242,35 +241,27 @@ class QuotaTree:
         for child in below:
             self.parent[child] = cell
             subtree = add(subtree, subtract(self.subtree[child], self.guaranteed[child]))
-        guaranteed = 0
-        if quota.lending_limit is not None:
-            guaranteed = max(0, subtract(subtree, quota.lending_limit))
-        ceiling = UNLIMITED
-        if quota.borrowing_limit is not None:
-            ceiling = add(subtract(subtree, guaranteed), quota.borrowing_limit)
-        self.parent[cell] = NOWHERE
-        self.nominal[cell] = quota.nominal
-        self.borrowing_limit[cell] = quota.borrowing_limit
-        self.subtree[cell] = subtree
-        self.guaranteed[cell] = guaranteed
-        self.ceiling[cell] = ceiling
+        lends, borrows = quota.lending_limit, quota.borrowing_limit
+        guaranteed = 0 if lends is None else max(0, subtract(subtree, lends))
+        lent = subtract(subtree, guaranteed)
+        self.ceiling[cell] = UNLIMITED if borrows is None else add(lent, borrows)
+        self.parent[cell], self.nominal[cell] = NOWHERE, quota.nominal
+        self.borrowing_limit[cell] = borrows
+        self.subtree[cell], self.guaranteed[cell] = subtree, guaranteed
         if not self.node[cell].queue:
             self.usage[cell] = sum(max(0, self.usage[c] - self.guaranteed[c]) for c in below)
 
-    def _potential(self, cell: int) -> int:
+    def _look_up(self, cell: int) -> None:
+        """Work out what depends on the cell above, which is known already."""
         above = self.parent[cell]
         if above == NOWHERE:
-            return self.subtree[cell]
-        potential = add(self.guaranteed[cell], self.potential[above])
+            self.potential[cell], self.pool[cell] = self.subtree[cell], cell
+            return
         limit = self.borrowing_limit[cell]
-        return potential if limit is None else min(add(self.subtree[cell], limit), potential)
-
-    def _pool(self, cell: int) -> int:
-        above = self.parent[cell]
-        if above == NOWHERE:
-            return cell
+        most = UNLIMITED if limit is None else add(self.subtree[cell], limit)
+        self.potential[cell] = min(most, add(self.guaranteed[cell], self.potential[above]))
         open_ = not self.guaranteed[cell] and self.ceiling[cell] >= UNLIMITED
-        return self.pool[above] if open_ else NOWHERE
+        self.pool[cell] = self.pool[above] if open_ else NOWHERE
 
     def _make_cell(self, node: Node, flavor_resource: FlavorResource) -> None:
         if self._unused:

@@ -5,6 +5,7 @@ workload's condition gives. Obstacles are made when they are asked for: most are
 """
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from typing import ClassVar, Literal
 
@@ -131,6 +132,7 @@ class PodSetRefusal(Value, frozen=True):
     obstacles: tuple[Obstacle, ...]
 
 
+@dataclass(slots=True, eq=False)
 class Refusal:
     """Why a workload got no quota in a cycle; compared by content.
 
@@ -138,36 +140,23 @@ class Refusal:
         reason: What its condition says.
         cause: What stands in the way, if not the pod sets' obstacles.
         note: A sentence from outside the allocator that stands in their place; "" for none.
+        explain: Names the obstacles; called once, if somebody asks.
         pending: How many workloads are preempted for it.
     """
 
-    __slots__ = ("_explain", "_pod_sets", "cause", "note", "pending", "reason")
-
-    def __init__(
-        self,
-        reason: ConditionReason,
-        *,
-        cause: Cause = "",
-        note: str = "",
-        explain: Callable[[], tuple[PodSetRefusal, ...]] = tuple,
-        pending: int = 0,
-    ) -> None:
-        """Refuse for `reason`; `explain` names the obstacles, and is called if somebody asks."""
-        self.reason = reason
-        self.cause = cause
-        self.note = note
-        self.pending = pending
-        self._explain = explain
-        self._pod_sets: tuple[PodSetRefusal, ...] | None = None
+    reason: ConditionReason
+    _: KW_ONLY
+    cause: Cause = ""
+    note: str = ""
+    explain: Callable[[], tuple[PodSetRefusal, ...]] = tuple
+    pending: int = 0
+    _pod_sets: tuple[PodSetRefusal, ...] | None = field(default=None, init=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Refusal) and self._content() == other._content()
 
     def __hash__(self) -> int:
         return hash(self._content())
-
-    def __repr__(self) -> str:
-        return f"Refusal{self._content()}"
 
     def _content(self) -> tuple[object, ...]:
         return self.reason, self.cause, self.note, self.pending, self.pod_sets
@@ -176,7 +165,7 @@ class Refusal:
     def pod_sets(self) -> tuple[PodSetRefusal, ...]:
         """What stands in the way of which pod set."""
         if self._pod_sets is None:
-            self._pod_sets = self._explain()
+            self._pod_sets = self.explain()
         return self._pod_sets
 
     @property

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Preempt
+from policyd.alloc.preemption import Reach
 from policyd.alloc.queue import PreemptionPolicy
-from policyd.alloc.reach import Reach
 from policyd.alloc.settings import FairSharing, Settings
 from tests.alloc.builders import group, put, queue, quota, state, workload
 
