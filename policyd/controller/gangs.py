@@ -4,7 +4,7 @@ A PodGroup is there while its workload is admitted, since some schedulers keep r
 no pods. The workload owns it: what a restart forgets to take away goes with that.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,14 +21,15 @@ from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.gangs.gang import gang_of
 from policyd.jobs.gangs.hand_over import GANG_QUEUE, GANG_SCHEDULER, HandedOver, hand_over
-from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler, Marks
+from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
+from policyd.jobs.injection import Injection
 from policyd.jobs.lifecycle import is_finished
 from policyd.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
 from policyd.kube.resources import Resource
 
 log = structlog.get_logger()
 
-SECONDS: Final = 10.0
+GANG_SECONDS: Final = 10.0
 """Between tries to make a PodGroup that the API server does not take."""
 
 Specs = Mapping[str, Json]
@@ -48,24 +49,26 @@ class Gangs:
         """Return what takes PodGroups away that are needed no longer."""
         return {"Gang": self._clear}
 
-    async def prepare(
+    async def tell(
         self,
         about: tuple[Resource, ObjectMeta],
         workload: Workload,
+        given: Sequence[Injection],
         *,
         in_order: bool = False,
         made: bool = False,
-    ) -> Mapping[str, Marks] | None:
+    ) -> bool:
         """Tell another scheduler of a gang that is about to start, if its queue wants that.
 
         Args:
             about: The job, which hears of it.
             workload: Its workload, admitted.
+            given: What the pods of each pod set get; what they must say is added.
             in_order: Whether its roles start one after the other.
             made: Whether its pods exist already.
 
         Returns:
-            What the pods of each pod set must say; None if they must not go yet.
+            Whether its pods may go.
 
         Raises:
             ApiError: If the API server did not answer.
@@ -75,7 +78,7 @@ class Gangs:
         queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
         scheduler = None if queue is None else gang_scheduler_of(queue.metadata.annotations)
         if queue is None or scheduler is None:
-            return {}
+            return True
         gang = gang_of(
             workload,
             queue=queue.metadata.annotations.get(GANG_QUEUE, ""),
@@ -84,18 +87,20 @@ class Gangs:
             made=made,
         )
         told = hand_over(gang, scheduler)
+        for injection, pod_set in zip(given, workload.spec.pod_sets, strict=True):
+            injection.marks = told.marks.get(pod_set.name, injection.marks)
         if self._made.get(workload.metadata.key) == (scheduler, told.specs):
-            return told.marks
+            return True
         try:
             for name, spec in told.specs.items():
                 await self._make(workload, scheduler, name=name, spec=spec)
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
             self._writes.tell(*about, "GangNotHandedOver", str(error), bad=True)
             log.warning("gang_not_handed_over", workload=workload.metadata.key, error=str(error))
-            return None
+            return False
         self._made[workload.metadata.key] = scheduler, told.specs
-        self._tell(about, queue, told)
-        return told.marks
+        self._announce(about, queue, told)
+        return True
 
     def _topology(self, admission: Admission) -> str:
         assigned = admission.pod_set_assignments
@@ -103,7 +108,7 @@ class Gangs:
         found = (self._cache.mirrors.flavors.get(name) for name in names)
         return next((f.spec.topology_name for f in found if f and f.spec.topology_name), "")
 
-    def _tell(
+    def _announce(
         self, about: tuple[Resource, ObjectMeta], queue: ClusterQueue, told: HandedOver
     ) -> None:
         scheduler = queue.metadata.annotations[GANG_SCHEDULER]

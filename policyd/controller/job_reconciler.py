@@ -11,6 +11,7 @@ from policyd.api.kueue import ResourceFlavor, Workload
 from policyd.api.meta import Json, OwnerReference
 from policyd.controller.bases import BASIS_SECONDS, on_basis
 from policyd.controller.cache import Cache
+from policyd.controller.gangs import GANG_SECONDS
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.mirror import Mirror
@@ -203,6 +204,9 @@ class JobReconciler:
         try:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
+            about, in_order = (self._resource, job.metadata), self._kind.in_order(job)
+            if not await self._steps.gangs.tell(about, workload, given, in_order=in_order):
+                return GANG_SECONDS
             counts = admitted_counts(workload)
             start(draft, job, kind=self._kind, given=given, counts=counts)
         except FlavorMissingError as error:

@@ -8,6 +8,7 @@ import structlog
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
 from policyd.controller.cache import Cache
+from policyd.controller.gangs import Gangs
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
 from policyd.controller.priorities import PriorityClassMissingError, priority_of
@@ -62,6 +63,7 @@ class WorkloadSteps:
         self._retention = limits.retention
         self._readiness = Readiness(cache, every=limits.ready is not None)
         self._told: dict[str, str] = {}
+        self.gangs = Gangs(cache, writes)
 
     @property
     def _mirror(self) -> Mirror[Workload]:

@@ -203,6 +203,7 @@ class Controller:
             "ResourceFlavor": self.in_use.reconcile_flavor,
             "Topology": self.in_use.reconcile_topology,
             **self.topologies.reconcilers(),
+            **steps.gangs.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in jobs.items()},
         }
 

@@ -84,6 +84,7 @@ class JobKind(Generic[J]):
         clear: Takes away all that a start wrote, where the user wrote nothing there; None if the
             templates are put back instead.
         fixed_while_started: Whether a start has to be written before the job is told to have pods.
+        in_order: Whether pods of one role are made when those of another are ready.
     """
 
     group: str
@@ -115,6 +116,7 @@ class JobKind(Generic[J]):
     annotation_paths: Callable[[J], Sequence[str]] | None = None
     clear: Callable[[Draft], None] | None = None
     fixed_while_started: bool = False
+    in_order: Callable[[J], bool] = lambda _job: False
 
     def suspend(self, draft: Draft) -> None:
         """Tell the job to have no pods."""

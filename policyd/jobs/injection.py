@@ -29,6 +29,8 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Json
 from policyd.api.pods import Toleration
 from policyd.errors import PolicydError
+from policyd.jobs.gangs.hand_over import mark
+from policyd.jobs.gangs.schedulers import Marks
 from policyd.jobs.topology import asks_for_topology
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -55,6 +57,8 @@ class Injection:
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[Toleration] = field(default_factory=list)
     gates: list[str] = field(default_factory=list)
+    marks: Marks = field(default_factory=Marks)
+    """What tells another scheduler which gang they belong to."""
 
 
 def injections(
@@ -168,6 +172,7 @@ def inject(draft: Draft, path: Path, injection: Injection) -> None:
             draft.append(where, msgspec.to_builtins(toleration))
     for gate in injection.gates:
         add_gate(draft, path, gate)
+    mark(draft, path, injection.marks)
 
 
 def add_gate(draft: Draft, path: Path, name: str) -> None:

@@ -33,10 +33,17 @@ class ReplicatedJobStatus(Wire, frozen=True):
     active: int = 0
 
 
+class StartupPolicy(Wire, frozen=True):
+    """Whether replicated jobs start one after the other."""
+
+    startup_policy_order: str = "AnyOrder"
+
+
 class JobSetSpec(Wire, frozen=True):
     """What a JobSet wants."""
 
     suspend: bool = False
+    startup_policy: StartupPolicy | None = None
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
 
 
@@ -95,6 +102,12 @@ def ready(job: JobSet) -> bool:
     return wanted == sum(each.ready + each.succeeded for each in job.status.replicated_jobs_status)
 
 
+def in_order(job: JobSet) -> bool:
+    """Tell whether a replicated job starts when those before it are ready."""
+    policy = job.spec.startup_policy
+    return policy is not None and policy.startup_policy_order == "InOrder"
+
+
 def reclaimable(job: JobSet) -> tuple[ReclaimablePod, ...]:
     """Return the pods of the Jobs that have succeeded."""
     pods = {each.name: pods_at_a_time(each.template.spec) for each in job.spec.replicated_jobs}
@@ -118,4 +131,5 @@ JOB_SET = JobKind(
     outcome=outcome,
     ready=ready,
     reclaimable=reclaimable,
+    in_order=in_order,
 )

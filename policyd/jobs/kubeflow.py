@@ -39,6 +39,7 @@ class TrainingJobSpec(Wire, frozen=True):
     """What a training job wants; of the replicas, every kind has one field."""
 
     run_policy: RunPolicy = RunPolicy()
+    launcher_creation_policy: str = ""
     jax_replica_specs: dict[str, Replicas | None] = {}
     mpi_replica_specs: dict[str, Replicas | None] = {}
     paddle_replica_specs: dict[str, Replicas | None] = {}
@@ -82,6 +83,11 @@ def ready(job: TrainingJob) -> bool:
     return any(each.type == "Running" and each.status == "True" for each in job.status.conditions)
 
 
+def in_order(job: TrainingJob) -> bool:
+    """Tell whether the launcher of an MPIJob waits for its workers."""
+    return job.spec.launcher_creation_policy == "WaitForWorkersReady"
+
+
 def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[TrainingJob]:
     """Describe a kind of training job.
 
@@ -118,6 +124,7 @@ def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[Tr
         ready=ready,
         reclaimable=lambda _job: (),
         priority_class=priority_class,
+        in_order=in_order,
     )
 
 

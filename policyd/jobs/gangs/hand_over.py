@@ -6,7 +6,13 @@ from typing import Final
 
 from policyd.api.meta import Json
 from policyd.jobs.gangs.gang import Gang, Role, short_name
-from policyd.jobs.gangs.schedulers import POD_GROUP, SCHEDULERS, GangScheduler, Marks
+from policyd.jobs.gangs.schedulers import (
+    MADE_OF_ONE,
+    POD_GROUP,
+    SCHEDULERS,
+    GangScheduler,
+    Marks,
+)
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -86,10 +92,15 @@ def _lost_between(gang: Gang, parts: list[Gang]) -> Iterator[str]:
 
 
 def mark(draft: Draft, path: Path, marks: Marks) -> None:
-    """Let the pod template, or the pod, at `path` say which PodGroup it belongs to."""
+    """Let the pod template, or the pod, at `path` say which PodGroup it belongs to.
+
+    What it says already stays, but for a PodGroup that a scheduler made of it alone.
+    """
     for section, values in (("labels", marks.labels), ("annotations", marks.annotations)):
         for key, value in values.items():
-            draft.set((*path, "metadata", section, key), value)
+            said = draft.get((*path, "metadata", section, key))
+            if said is None or str(said).startswith(MADE_OF_ONE):
+                draft.set((*path, "metadata", section, key), value)
 
 
 def join_pod_group(draft: Draft) -> None:

@@ -23,7 +23,8 @@ COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 POD_GROUP: Final = "policyd.io/pod-group"
 """Label of pods that the door lets join a native pod group, which only new pods can."""
 
-_MADE_BY_VOLCANO: Final = "podgroup-"
+MADE_OF_ONE: Final = "podgroup-"
+"""How the PodGroups begin that Volcano makes of single pods."""
 
 Spec = dict[str, Json]
 
@@ -105,7 +106,7 @@ def _lost_slices(gang: Gang) -> Iterator[str]:
 
 def _volcano_named(role: Role) -> str:
     name = role.metadata.annotations.get(VOLCANO_GROUP, "")
-    return "" if name.startswith(_MADE_BY_VOLCANO) else name
+    return "" if name.startswith(MADE_OF_ONE) else name
 
 
 def _volcano_spec(gang: Gang) -> Spec:
