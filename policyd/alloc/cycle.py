@@ -12,14 +12,14 @@
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+from policyd.alloc.assignment import Assignment
 from policyd.alloc.consolidation import claim_of, consolidate, hold_places, places_held
 from policyd.alloc.cycle_room import CycleRoom
 from policyd.alloc.entry import Entry, turns
 from policyd.alloc.nominate import Chooser, Nominator
-from policyd.alloc.options import QueueOptions
-from policyd.alloc.pending import Ticket, waits_aside
+from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import (
     Action,
     Admit,
@@ -35,7 +35,6 @@ from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
 from policyd.alloc.timing import stale_gangs
-from policyd.alloc.workload import Objection
 
 # Python 3.11 calls a function for each member of an enum that is named.
 _FIT, _NO_FIT = Mode.FIT, Mode.NO_FIT
@@ -51,7 +50,7 @@ def plan_cycle(state: State) -> Plan:
     with places_held(state):
         cycle.nominate()
         with state.ground.trial():
-            for entry in cycle.ordered():
+            for entry in turns(cycle.entries, state):
                 cycle.process(entry)
     return Plan(
         actions=tuple(cycle.actions),
@@ -67,6 +66,7 @@ class _Cycle:
     """A cycle on its way.
 
     Attributes:
+        entries: The nominated.
         actions: What was decided so far.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
@@ -75,40 +75,31 @@ class _Cycle:
     """
 
     def __init__(self, state: State) -> None:
+        self.entries: list[Entry] = []
         self.actions: list[Action] = []
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
         self.moves: list[Move] = []
         self._state = state
         self._ground = state.ground
-        self._tree = state.tree
         self._gates = state.settings.gates
-        self._blocks = state.settings.blocks_until_ready
         self._nominator = Nominator(state)
-        self._entries: list[Entry] = []
         self.room = CycleRoom(state)
-
-    # Nominate.
 
     def nominate(self) -> None:
         """Choose for the next workload of every queue."""
         for options, ticket in self._state.heads():
             objection = None if ticket.plain else ticket.workload.objection
             if objection is None:
-                self._entries.append(self._nominator.entry(ticket, options))
+                self.entries.append(self._nominator.entry(ticket, options))
             else:
-                self._set_aside(options, ticket, objection)
+                entry = Entry(ticket, options, ticket.requests(options), Assignment())
+                refusal = Refusal(objection.reason, note=objection.message)
+                reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
+                self._requeue(entry, reason, refusal, goes_on=False)
         if self._state.opted:
             self.room.reserved = Reservations(self._state)
             self.actions.extend(stale_gangs(self._state))
-
-    # Order.
-
-    def ordered(self) -> Iterator[Entry]:
-        """Yield the nominated in the order of their turns, which processing may still change."""
-        return turns(self._entries, self._state)
-
-    # Process.
 
     def process(self, entry: Entry) -> None:
         """Decide about one of the nominated."""
@@ -121,7 +112,9 @@ class _Cycle:
         if mode is _NO_FIT:
             self._requeue(entry, "NoFit", entry.assignment.refusal)
         elif deferred:
-            self._defer(entry)
+            self.room.keep(entry)
+            refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
+            self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
         elif self.room.reserved is not None and self._yields(entry, self.room.reserved):
             pass
         elif mode is _FIT:
@@ -132,9 +125,8 @@ class _Cycle:
     def _mend(self, entry: Entry) -> bool:
         """Choose again what others took; tell whether it fits once their victims are gone."""
         if entry.targets and self.room.overlaps(entry):
-            gates = self._gates
-            recomputes = gates.recompute_assignment_upon_preemption_targets_overlap
-            return recomputes and self._choose_again(entry)
+            again = self._gates.recompute_assignment_upon_preemption_targets_overlap
+            return again and self._choose_again(entry)
         if entry.assignment.placements and self.room.lost_places(entry):
             self._choose(entry)
         return False
@@ -166,15 +158,14 @@ class _Cycle:
         if not self.room.fits(entry):
             self._lose(entry)
             return
-        if self._blocks and entry.assignment.held is None and self._awaits_pods():
+        assignment = entry.assignment
+        if assignment.held is None and self._awaits_pods():
             self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
-        assignment = entry.assignment
         self.room.keep(entry)
-        ticket = entry.ticket
         self.actions.append(
             Admit(
-                workload=ticket.workload,
+                workload=entry.ticket.workload,
                 admission=assignment.admission(entry.queue),
                 level=assignment.level,
                 charges=assignment.charges,
@@ -183,15 +174,18 @@ class _Cycle:
         )
 
     def _awaits_pods(self) -> bool:
+        if not self._state.settings.blocks_until_ready:
+            return False
         started = any(isinstance(action, Admit) for action in self.actions)
         return started or self._state.register.awaits_pods()
 
     def _preempt_if_it_helps(self, entry: Entry) -> None:
-        assignment = entry.assignment
+        assignment, gates = entry.assignment, self._gates
+        gated = gates.concurrent_admission or gates.multi_kueue_orchestrated_preemption
         if not entry.targets:
             self.room.reserve(entry)
             self._requeue(entry, "PreemptionNoCandidates", assignment.refusal)
-        elif self._gated(entry):
+        elif gated and entry.ticket.workload.gated:
             self._requeue(entry, "PreemptionGated", assignment.refusal, goes_on=False)
         elif self.room.overlaps(entry):
             self.skipped.append(entry.queue)
@@ -236,18 +230,8 @@ class _Cycle:
         self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
         return deferred
 
-    def _defer(self, entry: Entry) -> None:
-        self.room.keep(entry)
-        refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
-        self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
-
-    def _gated(self, entry: Entry) -> bool:
-        gates = self._gates
-        heeded = gates.concurrent_admission or gates.multi_kueue_orchestrated_preemption
-        return heeded and entry.ticket.workload.gated
-
     def _lose(self, entry: Entry) -> None:
-        missing = entry.assignment.shortfall(self._tree)
+        missing = entry.assignment.shortfall(self._state.tree)
         refusal = Refusal("WaitingForQuota", cause="NoLongerFits", explain=lambda: missing)
         self._skip(entry, refusal)
 
@@ -283,17 +267,5 @@ class _Cycle:
                 requests=ticket.requests(options).totals,
                 parked=waits_aside(reason, progress, strict=strict),
                 progress=progress,
-            )
-        )
-
-    def _set_aside(self, options: QueueOptions, ticket: Ticket, objection: Objection) -> None:
-        reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
-        self.actions.append(
-            Requeue(
-                workload=ticket.workload,
-                reason=reason,
-                refusal=Refusal(objection.reason, note=objection.message),
-                requests=ticket.requests(options).totals,
-                parked=waits_aside(reason, None, strict=options.spec.strict),
             )
         )

@@ -1,6 +1,7 @@
 """What room a cycle has left, given what it decided so far."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry, reserved_charges
@@ -38,10 +39,7 @@ class CycleRoom:
             return True  # nothing has changed since it was nominated
         if not (self.victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
-        gone = self.victims | _holdings(entry.targets)
-        with self._ground.trial():
-            for holding in gone.values():
-                self._ground.release(holding)
+        with self._without_victims(entry):
             return tree.fits(charges) and self._has_places(entry)
 
     def lost_places(self, entry: Entry) -> bool:
@@ -49,11 +47,15 @@ class CycleRoom:
         recomputes = self._gates.tas_recompute_assignment_within_scheduling_cycle
         if not recomputes or not self._taken:
             return False
-        gone = self.victims | _holdings(entry.targets)
-        with self._ground.trial():
-            for holding in gone.values():
-                self._ground.release(holding)
+        with self._without_victims(entry):
             return self._tree.fits(entry.assignment.charges) and not self._has_places(entry)
+
+    @contextmanager
+    def _without_victims(self, entry: Entry) -> Iterator[None]:
+        with self._ground.trial():
+            for holding in (self.victims | _holdings(entry.targets)).values():
+                self._ground.release(holding)
+            yield
 
     def preempt(self, entry: Entry) -> list[Preempt]:
         """Count a workload's targets as gone; return what is to be done, but for those stopping."""
