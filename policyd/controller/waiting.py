@@ -58,6 +58,9 @@ class Waiting:
         if has_quota(workload) or not workload.spec.active or is_finished(workload):
             return None
         key, refusal = workload.metadata.key, action.refusal
+        if self._busy:
+            self._untold[key] = action
+            return TURN_SECONDS * len(self._untold)
         text = message_of(refusal)
         text += nodes_missed(self._cache.state, refusal, action.workload.cluster_queue)
         found = shortages(self._cache.state, refusal, action.workload.cluster_queue)
@@ -69,7 +72,7 @@ class Waiting:
         late = self._put_off(workload, told)
         if late is not None:
             self._untold[key] = action
-            return late + TURN_SECONDS * len(self._untold)
+            return late
         self._busy = True
         try:
             await self._writes.status(self._cache.mirrors.workloads, workload, status)
@@ -93,7 +96,7 @@ class Waiting:
         return with_requests(status, action.requests)
 
     def _put_off(self, workload: Workload, told: str) -> float | None:
-        """Return the seconds by which a message is late on purpose; None if it is not."""
+        """Return the seconds until a message is due that says nothing new but names."""
         before, at = self._told_at.get(workload.metadata.key, ("", 0.0))
         passed = self._writes.now - at
         if (
@@ -102,7 +105,7 @@ class Waiting:
             and not condition_true(workload.status.conditions, QUOTA_RESERVED)
         ):
             return HOLDERS_SECONDS - passed
-        return 0.0 if self._busy else None
+        return None
 
     def _help(self, action: Requeue) -> str:
         """Say what would help, if it is more than to wait for those who are named already."""

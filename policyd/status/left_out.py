@@ -20,9 +20,10 @@ def not_counted(state: State, flavor: str, *, limit: int = 3) -> str:
         Such as `a1-2 is not ready; a1-3 has no label ...`; empty if all are counted.
     """
     nodes = state.ground.nodes
-    found = sorted(nodes.left_out(flavor).items()) if flavor in nodes.trees else []
-    named = "; ".join(f"{node} {why}" for node, why in found[:limit])
-    return named + and_others(max(0, len(found) - limit))
+    if flavor not in nodes.trees:
+        return ""
+    found, more = nodes.left_out(flavor, limit=limit)
+    return "; ".join(f"{node} {why}" for node, why in found.items()) + and_others(more)
 
 
 def nodes_missed(state: State, refusal: Refusal, queue: str) -> str:

@@ -125,7 +125,9 @@ def shared_objects(load: Load) -> Iterator[Any]:
         for host in range(load.hosts):
             labels = {BLOCK: "block", RACK: f"rack-{rack}", **NODE_GROUP}
             offered = {"cpu": "96", "memory": "256Gi", "pods": "110"}
-            yield node(f"node-{rack}-{host}", labels=labels, allocatable=offered)
+            made = node(f"node-{rack}-{host}", labels=labels, allocatable=offered)
+            made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+            yield made
     if load.racks:
         yield _kueue("Topology", "default", {"levels": [{"nodeLabel": level} for level in levels]})
     placed = {"nodeLabels": NODE_GROUP, "topologyName": "default"} if load.racks else {}

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from heapq import nsmallest
+from itertools import chain
 from typing import NamedTuple
 
 from policyd.alloc.flavor import FlavorSpec
@@ -174,15 +176,23 @@ class Nodes:
                 return domain[0]
         return ""
 
-    def left_out(self, flavor: str) -> dict[str, str]:
-        """Return which nodes with the labels of a flavor are not counted, and why."""
-        tree, found = self.trees[flavor], {}
-        for name, node in tree.unusable.items():
-            found[name] = _why_unusable(node, tree.missing_level(node))
-        for domain, names in tree.twins.items():
-            for name in names[1:]:
-                found[name] = f"has the host name `{domain[0]}` of node `{names[0]}`"
-        return found
+    def left_out(self, flavor: str, *, limit: int) -> tuple[dict[str, str], int]:
+        """Say which nodes with the labels of a flavor are not counted.
+
+        Returns:
+            The first by name, at most `limit`, and why each is not; and how many more there are.
+        """
+        tree = self.trees[flavor]
+        twins = {
+            name: f"has the host name `{domain[0]}` of node `{names[0]}`"
+            for domain, names in tree.twins.items()
+            for name in names[1:]
+        }
+        first = nsmallest(limit, chain(tree.unusable, twins))
+        found = {
+            name: twins.get(name) or _why_unusable(tree, tree.unusable[name]) for name in first
+        }
+        return found, len(tree.unusable) + len(twins) - len(found)
 
     def _take(self, pod: Pod, sign: int) -> None:
         taken = self.taken.setdefault(pod.node, {})
@@ -207,7 +217,8 @@ class Nodes:
         return ledger
 
 
-def _why_unusable(node: NodeSpec, missing_level: str) -> str:
+def _why_unusable(tree: TopologyTree, node: NodeSpec) -> str:
     if not node.ready:
         return "is not ready"
-    return f"has no label `{missing_level}`" if missing_level else "is cordoned"
+    missing = tree.missing_level(node)
+    return f"has no label `{missing}`" if missing else "is cordoned"
