@@ -2,50 +2,56 @@
 
 import msgspec
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.queue import QueueSpec
 from tests.alloc.builders import held, usage
-from tests.simulate.test_properties import made, scenarios, steps, told
-
-SECONDS = st.none() | st.integers(0, 4).map(float)
-OPT_INS = st.builds(
-    OptIns,
-    order=st.sampled_from(["Priority", "DominantShare", "Proportion"]),
-    packs=st.sampled_from([{}, {"gpu": 1.0}, {"gpu": 1.0, "cpu": 2.0}]),
-    stale_seconds=SECONDS,
-    moves=st.integers(0, 2),
-    claims=st.booleans(),
-    reserve_seconds=SECONDS,
-)
+from tests.alloc.choices import scenarios
+from tests.simulate.test_properties import made, scenario_of, steps, told
 
 
-@st.composite
-def asking(draw):
+def seconds(choose, least, most):
+    chosen = choose.maybe(least, most)
+    return None if chosen is None else float(chosen)
+
+
+def opt_ins(choose):
+    return OptIns(
+        order=choose.one(("Priority", "DominantShare", "Proportion")),
+        packs=choose.one(({}, {"gpu": 1.0}, {"gpu": 1.0, "cpu": 2.0})),
+        stale_seconds=seconds(choose, 0, 4),
+        moves=choose.number(0, 2),
+        claims=choose.yes(),
+        reserve_seconds=seconds(choose, 0, 4),
+    )
+
+
+def asking(choose):
     """A scenario whose queues ask for anything, and whose workloads say when they end, or not."""
-    things, coming, chosen = draw(scenarios())
+    things, coming, chosen = scenario_of(choose)
     specs = [
-        msgspec.structs.replace(each, opt_ins=draw(OPT_INS))
+        msgspec.structs.replace(each, opt_ins=opt_ins(choose))
         if isinstance(each, QueueSpec)
         else each
         for each in things
     ]
-    arrivals = []
-    for each in coming:
-        bound = each.run_seconds + draw(st.integers(0, 2)) if draw(st.booleans()) else None
-        workload = msgspec.structs.replace(
-            each.workload,
-            run_seconds=bound,
-            local_queue=draw(st.sampled_from(["ns/a", "ns/b"])),
-        )
-        loses = draw(st.none() | st.integers(1, 5).map(float))
-        arrivals.append(msgspec.structs.replace(each, workload=workload, loses_pod_seconds=loses))
-    return specs, arrivals, chosen
+    return specs, [bounded(choose, each) for each in coming], chosen
+
+
+def bounded(choose, arrival):
+    bound = arrival.run_seconds + choose.number(0, 2) if choose.yes() else None
+    workload = msgspec.structs.replace(
+        arrival.workload, run_seconds=bound, local_queue=choose.one(("ns/a", "ns/b"))
+    )
+    loses = seconds(choose, 1, 5)
+    return msgspec.structs.replace(arrival, workload=workload, loses_pod_seconds=loses)
+
+
+ASKING = scenarios(asking, 300)
 
 
 @settings(deadline=None)
-@given(asking())
+@given(ASKING)
 def test_no_tree_uses_more_than_it_has_and_usage_is_what_is_held(scenario):
     simulation = made(scenario)
     tree = simulation.state.tree
@@ -58,7 +64,7 @@ def test_no_tree_uses_more_than_it_has_and_usage_is_what_is_held(scenario):
 
 
 @settings(deadline=None)
-@given(asking())
+@given(ASKING)
 def test_who_hangs_is_all_that_is_left_and_only_where_nobody_stops_it(scenario):
     simulation = made(scenario)
     list(steps(simulation))
@@ -70,7 +76,7 @@ def test_who_hangs_is_all_that_is_left_and_only_where_nobody_stops_it(scenario):
 
 
 @settings(deadline=None)
-@given(asking())
+@given(ASKING)
 def test_the_same_scenario_goes_the_same_way(scenario):
     first, second = steps(made(scenario)), steps(made(scenario))
 

@@ -7,7 +7,7 @@ from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.plan import Preempt, Requeue
 from policyd.alloc.queue import QueueSpec
 from policyd.status.words import message_of
-from tests.simulate.test_properties import made, scenarios, steps
+from tests.simulate.test_properties import SCENARIOS, made, steps
 
 
 def claiming(scenario):
@@ -22,7 +22,7 @@ def claiming(scenario):
 
 
 @settings(deadline=None)
-@given(scenarios())
+@given(SCENARIOS)
 def test_who_was_preempted_for_starts_as_soon_as_its_victims_have_stopped(scenario):
     owed = {}
 
