@@ -20,6 +20,7 @@ from policyd.api.kueue.queues import CohortStatus
 from policyd.api.meta import Condition, Json, ObjectMeta, timestamp, with_condition
 from policyd.api.quantity import QuantityError
 from policyd.controller.conversion import queue_spec
+from policyd.controller.opt_ins import OptInError
 from policyd.controller.patches import status_difference
 from policyd.status.quantities import format_amount
 from policyd.status.queues import Figures, Use, queue_status
@@ -38,7 +39,7 @@ def cluster_queue_active(state: State, queue: ClusterQueue) -> Condition:
     except QuantityError as error:  # so the allocator does not know it
         message = f"Can't admit new workloads: a quota cannot be read: {error}"
         return Condition(ACTIVE, "False", "Misconfigured", message)
-    except DurationError as error:
+    except (DurationError, OptInError) as error:
         message = f"Can't admit new workloads: an annotation cannot be read: {error}"
         return Condition(ACTIVE, "False", "Misconfigured", message)
     active = queue_status(state, queue.metadata.name)

@@ -1,0 +1,262 @@
+"""Gangs that another scheduler starts: it is told of them before their pods go, and not after."""
+
+import pytest
+
+from policyd.controller.mirrors import job_resource
+from policyd.jobs.kinds import find_kind
+from policyd.kube import resources as r
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.resources import Resource
+from tests.controller.world import GPU, QUEUE, World, condition, pod_spec, running
+
+pytestmark = pytest.mark.anyio
+
+VOLCANO = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+NATIVE = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+JOB_SETS = job_resource(find_kind("jobset.x-k8s.io", "JobSet"))
+SCHEDULER = "policyd.io/gang-scheduler"
+
+
+def hand_to(world, scheduler="Volcano", name="cq", **annotations):
+    (queue,) = [q for q in world.all(r.CLUSTER_QUEUES) if q["metadata"]["name"] == name]
+    told = {} if scheduler is None else {SCHEDULER: scheduler}
+    meta = {"name": name, "annotations": {**told, **annotations}}
+    world.put(r.CLUSTER_QUEUES, {"metadata": meta, "spec": queue["spec"]})
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish(gpus=16)
+    hand_to(made, **{"policyd.io/gang-queue": "research"})
+    async with running(made):
+        yield made
+
+
+def job(world, name="train", pods=4, scheduler="volcano", **metadata):
+    template = {"metadata": metadata, "spec": {**pod_spec(2), "schedulerName": scheduler}}
+    spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": template}
+    meta = {"name": name, "labels": {QUEUE: "lq-cq"}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+    return world.create(r.JOBS, body)
+
+
+def job_set(world, *roles, name="train", **spec):
+    jobs = [
+        {
+            "name": role,
+            "template": {"spec": {"parallelism": pods, "template": {"spec": pod_spec(gpus)}}},
+        }
+        for role, pods, gpus in roles
+    ]
+    meta = {"name": name, "labels": {QUEUE: "lq-cq"}}
+    body = {"suspend": True, "replicatedJobs": jobs, **spec}
+    world.create(JOB_SETS, {"metadata": meta, "spec": body})
+
+
+def groups(world, resource=VOLCANO):
+    return {each["metadata"]["name"]: each for each in world.all(resource)}
+
+
+def writes(world):
+    """What was written of PodGroups and jobs, in order: verb and kind."""
+    told = [(w.verb, w.resource.kind) for w in world.client.writes]
+    return [each for each in told if each[1] in {"PodGroup", "Job"}]
+
+
+async def test_a_group_is_made_before_its_job_is_let_go(world):
+    job(world)
+    await world.pass_time(2)
+
+    ((name, group),) = groups(world).items()
+    spec = world.get(r.JOBS, "train")["spec"]
+    assert not spec["suspend"]
+    assert spec["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == name
+    assert group["spec"]["minMember"] == 4
+    assert group["spec"]["minResources"] == {GPU: "8"}
+    assert group["spec"]["queue"] == "research"
+    assert writes(world) == [("create", "PodGroup"), ("patch", "Job")]
+    (event,) = world.events("GangHandedOver")
+    assert event["message"] == f"Handed over to Volcano as PodGroup {name}"
+
+
+async def test_a_group_belongs_to_the_workload(world):
+    job(world)
+    await world.pass_time(2)
+
+    (group,) = groups(world).values()
+    (owner,) = group["metadata"]["ownerReferences"]
+    assert owner["uid"] == world.workload_of("train")["metadata"]["uid"]
+
+
+async def test_a_group_goes_when_its_job_is_stopped_and_comes_back_with_it(world):
+    job(world)
+    await world.pass_time(2)
+    workload = world.workload_of("train")
+
+    world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": False}})
+    await world.pass_time(3)
+    template = world.get(r.JOBS, "train")["spec"]["template"]
+    assert groups(world) == {}
+    assert "scheduling.k8s.io/group-name" not in template["metadata"].get("annotations", {})
+
+    workload = world.workload_of("train")
+    world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": True}})
+    await world.pass_time(70)
+    assert list(groups(world)) == [workload["metadata"]["name"]]
+    assert not world.suspended("train")
+
+
+async def test_a_group_goes_when_its_job_has_ended(world):
+    job(world)
+    await world.pass_time(2)
+
+    world.end_job("train")
+    await world.pass_time(2)
+
+    assert groups(world) == {}
+
+
+async def test_a_job_whose_pods_name_another_scheduler_starts_and_hears_of_it(world):
+    job(world, scheduler="default-scheduler")
+    await world.pass_time(2)
+
+    assert groups(world) == {}
+    assert not world.suspended("train")
+    (event,) = world.events("GangNotHandedOver")
+    assert event["type"] == "Warning"
+    assert "`schedulerName: volcano`" in event["message"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(NotFoundError("there is no such kind"), id="no-such-kind"),
+        pytest.param(ForbiddenError("may not create podgroups"), id="not-allowed"),
+    ],
+)
+async def test_a_job_waits_while_the_group_cannot_be_made(world, error):
+    world.client.fail(error, verb="create", plural="podgroups")
+    job(world)
+    await world.pass_time(2)
+    assert world.suspended("train")
+    (event,) = world.events("GangNotHandedOver")
+    assert event["message"] == str(error)
+
+    await world.pass_time(10)
+    assert not world.suspended("train")
+    assert len(groups(world)) == 1
+
+
+async def test_a_group_that_somebody_else_made_stays_as_it_is(world):
+    name = "mine"
+    meta = {"name": name, "namespace": "ns"}
+    world.put(VOLCANO, {"metadata": meta, "spec": {"minMember": 3}})
+    job(world, annotations={"scheduling.k8s.io/group-name": name})
+    await world.pass_time(2)
+    assert not world.suspended("train")
+
+    world.end_job("train")
+    await world.pass_time(2)
+    assert groups(world)[name]["spec"] == {"minMember": 3}
+
+
+async def test_a_group_that_says_something_else_is_made_again(world):
+    job(world)
+    await world.pass_time(2)
+    name, group = next(iter(groups(world).items()))
+    await world.kill()
+    world.put(VOLCANO, {**group, "spec": {"minMember": 1}})
+    world.set_status(r.JOBS, "train")
+    body = world.get(r.JOBS, "train")
+    world.put(r.JOBS, {**body, "spec": {**body["spec"], "suspend": True}})
+    await world.start()
+    await world.pass_time(3)
+
+    assert groups(world)[name]["spec"]["minMember"] == 4
+    assert not world.suspended("train")
+
+
+async def test_a_queue_that_says_nothing_hands_nothing_over(world):
+    hand_to(world, None)
+    await world.pass_time(1)
+    job(world)
+    await world.pass_time(2)
+
+    assert not world.suspended("train")
+    assert groups(world) == {}
+    assert world.events("GangHandedOver") == []
+
+
+async def test_an_unknown_scheduler_is_told_on_the_queue_and_nothing_starts(world):
+    hand_to(world, "volcanic")
+    await world.pass_time(2)
+    job(world)
+    await world.pass_time(2)
+
+    (queue,) = world.all(r.CLUSTER_QUEUES)
+    active = condition(queue, "Active")
+    assert active["status"] == "False"
+    assert "unknown scheduler `volcanic`" in active["message"]
+    assert world.suspended("train")
+
+
+async def test_the_newest_version_of_native_groups_that_is_served_is_written(world):
+    hand_to(world, "Native")
+    await world.pass_time(1)
+    missing = NotFoundError("the server could not find the requested resource")
+    world.client.fail(missing, verb="create", plural="podgroups")
+    job(world, scheduler="")
+    await world.pass_time(2)
+
+    (group,) = groups(world, NATIVE).values()
+    assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 4}}}
+    assert group["apiVersion"] == "scheduling.k8s.io/v1alpha2"
+
+
+async def test_roles_of_a_job_set_in_order_are_gangs_of_their_own(world):
+    hand_to(world, "Native")
+    await world.pass_time(1)
+    in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    job_set(world, ("driver", 1, 0), ("worker", 4, 2), **in_order)
+    await world.pass_time(2)
+
+    found = groups(world, NATIVE)
+    counts = {
+        name.rpartition("-")[2]: each["spec"]["schedulingPolicy"]["gang"]["minCount"]
+        for name, each in found.items()
+    }
+    assert counts == {"driver": 1, "worker": 4}
+    (event,) = world.events("GangHandedOver")
+    assert "start one after the other" in event["message"]
+
+
+async def test_nothing_is_written_for_a_gang_of_which_one_role_fits(world):
+    job_set(world, ("driver", 1, 2), ("worker", 4, 8))
+    await world.pass_time(2)
+
+    workload = world.workload_of("train")
+    assert condition(workload, "QuotaReserved")["status"] == "False"
+    assert "admission" not in workload["status"]
+    job_writes = [w for w in world.client.writes if w.resource in {JOB_SETS, r.PODS, VOLCANO}]
+    assert job_writes == []
+
+
+async def test_nobody_is_preempted_for_a_gang_that_would_not_fit_whole():
+    world = World()
+    world.furnish(gpus=16, preemption={"withinClusterQueue": "LowerPriority"})
+    meta = {"metadata": {"name": "high"}, "value": 10}
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, meta)
+    async with running(world):
+        world.job("small", gpus=8)
+        await world.pass_time(2)
+        job_set(world, ("driver", 1, 8), ("worker", 2, 8))
+        body = world.get(JOB_SETS, "train")
+        labels = {**body["metadata"]["labels"], "kueue.x-k8s.io/priority-class": "high"}
+        world.put(JOB_SETS, {**body, "metadata": {**body["metadata"], "labels": labels}})
+        await world.pass_time(3)
+
+        assert world.is_true("small", "Admitted")
+        assert not world.is_true("small", "Evicted")
+        assert not world.is_true("train", "QuotaReserved")
+
