@@ -23,11 +23,13 @@ class Gates(Value, frozen=True, rename=_gate):
     elastic_jobs_via_workload_slices_with_tas: bool = False
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
+    fast_quota_release_in_pod_integration: bool = False
     finish_orphaned_workloads: bool = True
     flavor_fungibility: bool = True
     flavor_fungibility_preserve_scan_progress: bool = True
     multi_kueue_orchestrated_preemption: bool = False
     partial_admission: bool = True
+    pod_integration_validate_group_owner: bool = True
     prioritize_preemptor_workloads: bool = False
     priority_boost: bool = False
     priority_sorting_within_cohort: bool = True

@@ -211,7 +211,7 @@ class Cache:
             self._tell_queues(old)
         if new is None:
             assert old is not None, "a change has an object before or after"
-            keys = owner_keys(old)
+            keys = self._owner_keys(old)
             self.second_pass.remove(old.metadata.key)
             self.state.remove_workload(old.metadata.key)
             self.ears.schedule()
@@ -219,9 +219,17 @@ class Cache:
             self.index.add(new)
             self.put(new)
             self.ears.reconcile(workload_key(new))
-            keys = owner_keys(new)
+            keys = self._owner_keys(new)
         for key in keys:
             self.ears.reconcile(key)
+
+    def _owner_keys(self, workload: Workload) -> set[Key]:
+        """Return the keys of what a workload stands for; a pod that is in a group is that group."""
+        return {self._group_of(key) for key in owner_keys(workload)}
+
+    def _group_of(self, key: Key) -> Key:
+        pod = self.mirrors.pods.get(key.path) if key.subject == "Pod" else None
+        return key if pod is None else pod_key(pod)
 
     def touch_local_queue(self, key: str) -> None:
         """Look again at everything that is submitted to a LocalQueue."""

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import structlog
-from msgspec.structs import replace
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
@@ -116,9 +115,7 @@ class JobReconciler:
 
     def _view(self, job: JobObject) -> JobView | None:
         kind = self._kind
-        pod_sets = kind.pod_sets(job)
-        if not self._gates.topology_aware_scheduling:
-            pod_sets = tuple(replace(each, topology_request=None) for each in pod_sets)
+        pod_sets = self._steps.demanded(kind.pod_sets(job))
         priority = self._steps.priority(
             self._resource, job.metadata, pod_sets, named=kind.priority_class(job)
         )

@@ -1,6 +1,7 @@
 """Steps that are the same for jobs of every kind: those that concern the workload."""
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -22,8 +23,9 @@ from policyd.controller.transitions import (
     set_condition,
 )
 from policyd.controller.writes import Writes
-from policyd.jobs.base import J, Outcome
+from policyd.jobs.base import JobObject, Outcome
 from policyd.jobs.lifecycle import ON_HOLD, is_finished
+from policyd.jobs.pods import Pod
 from policyd.jobs.steps import (
     Adopt,
     ChangePriority,
@@ -47,6 +49,8 @@ from policyd.kube.errors import AlreadyExistsError
 from policyd.kube.resources import Resource
 
 log = structlog.get_logger()
+
+D = TypeVar("D", bound=JobObject | Pod)
 
 QuietStep = Release | Report | TellReady | Retire | Resize
 
@@ -121,6 +125,12 @@ class WorkloadSteps:
         """Tell whether anybody waits for the pods of a workload."""
         return self._readiness.watches(workload)
 
+    def demanded(self, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+        """Return what pods demand: no place in a topology, where those are not heeded."""
+        if self._cache.state.settings.gates.topology_aware_scheduling:
+            return pod_sets
+        return tuple(msgspec.structs.replace(each, topology_request=None) for each in pod_sets)
+
     async def tell_ready(self, workload: Workload, condition: Condition) -> None:
         """Say whether the pods of a workload run."""
         status = set_condition(workload, condition, now=self._writes.now)
@@ -185,6 +195,8 @@ class WorkloadSteps:
     async def delete(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Delete a workload that does not fit its job."""
         await drop_finalizer(self._writes, self._mirror, workload)
+        if workload.metadata.deletion_timestamp is not None:
+            return
         await self._writes.delete(self._mirror, workload)
         message = f"Deleted not matching Workload: {workload.metadata.key}"
         self._writes.tell(resource, job, "DeletedWorkload", message)
@@ -204,7 +216,7 @@ class WorkloadSteps:
         self._writes.tell(resource, job, "FinishedWorkload", message)
 
     async def delete_deactivated(
-        self, jobs: Mirror[J], job: J, workload: Workload | None
+        self, jobs: Mirror[D], job: D, workload: Workload | None
     ) -> float | None:
         """Delete a job whose workload the queue has deactivated, once it was kept long enough.
 

@@ -1,15 +1,19 @@
 """Pods of a group that come and go while its workload waits or runs."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from policyd.api.kueue import ReclaimablePod, Workload
-from policyd.api.meta import Condition, condition_true
+from policyd.api.kueue.names import EVICTED
+from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
 from policyd.controller.transitions import set_condition
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import is_finished
-from policyd.jobs.pods import PodGroup, has_ended, owner_reference
-from policyd.kube.resources import PODS
+from policyd.jobs.pod_groups import PodGroup
+from policyd.jobs.pods import Pod, has_ended, owner_reference
+from policyd.kube.resources import PODS, WORKLOADS
 
 
 class Membership:
@@ -19,24 +23,20 @@ class Membership:
         self._cache = cache
         self._writes = writes
 
-    async def tend(
-        self, group: PodGroup, workload: Workload, succeeded: tuple[ReclaimablePod, ...]
-    ) -> bool:
-        """Take notice of pods that came or went; tell whether something was written."""
+    async def tend(self, group: PodGroup, workload: Workload | None) -> bool:
+        """Take notice of pods that came, or came too many; tell whether something was written."""
+        if not group.name:
+            return False
+        if workload is None:
+            return await self._delete_excess(group.excess())
         if is_finished(workload):
             return False
-        if await self._own(group, workload):
+        if await self._own(group.within(workload), workload):
             return True
-        if group.outcome(succeeded) is None and await self._note_missing(
-            group, workload, sum(each.count for each in succeeded)
-        ):
-            return True
-        return await self._delete_excess(group)
+        return await self._delete_excess(group.beyond(workload))
 
     async def _own(self, group: PodGroup, workload: Workload) -> bool:
         """Have all pods of a group own its workload, so that it lives as long as any of them."""
-        if not group.name:
-            return False
         owners = workload.metadata.owner_references
         known = {owner.uid for owner in owners}
         new = [pod for pod in group.pods if pod.metadata.uid not in known]
@@ -47,31 +47,46 @@ class Membership:
         version = workload.metadata.resource_version
         patch = {"metadata": {"resourceVersion": version, "ownerReferences": references}}
         await self._writes.patch(self._cache.mirrors.workloads, workload, patch)
-        self._writes.tell(
-            PODS,
-            group.first.metadata,
-            "OwnerReferencesAdded",
-            f"Added {len(new)} owner reference(s)",
-        )
+        message = f"Added {len(new)} owner reference(s)"
+        self._writes.tell(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
         return True
 
-    async def _note_missing(self, group: PodGroup, workload: Workload, succeeded: int) -> bool:
-        """Say that pods must be replaced: until they are, the group does not queue."""
-        able = sum(not has_ended(pod) for pod in group.running_or_able_to())
-        missing = able + succeeded < group.total
-        noted = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
-        if missing == noted or not group.name:
+    async def note_missing(
+        self, group: PodGroup, workload: Workload, succeeded: Iterable[ReclaimablePod]
+    ) -> bool:
+        """Say that pods must be replaced: until they are, the group does not queue.
+
+        Returns:
+            Whether that, or the contrary, was news.
+        """
+        if is_finished(workload) or group.outcome(tuple(succeeded)) is not None:
             return False
-        text = "Some Failed pods need replacement" if missing else "No pods need replacement"
-        reason = "PodsFailed" if missing else "PodsReady"
-        condition = Condition(WAITING_FOR_REPLACEMENT, "True" if missing else "False", reason, text)
-        new = set_condition(workload, condition, now=self._writes.now)
+        able = sum(not has_ended(pod) for pod in group.running_or_able_to())
+        there = able + sum(each.count for each in succeeded)
+        missing = there < sum(each.count for each in workload.spec.pod_sets)
+        noted = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
+        if missing == noted or group.serving or not group.name:
+            return False
+        new = set_condition(workload, _replacement(workload, missing), now=self._writes.now)
         await self._writes.status(self._cache.mirrors.workloads, workload, new)
         return True
 
-    async def _delete_excess(self, group: PodGroup) -> bool:
-        excess = [pod for pod in group.excess() if pod.metadata.deletion_timestamp is None]
+    async def _delete_excess(self, pods: Iterable[Pod]) -> bool:
+        excess = [
+            pod for pod in pods if pod.metadata.deletion_timestamp is None and not has_ended(pod)
+        ]
         for pod in excess:
             await self._writes.delete(self._cache.mirrors.pods, pod)
             self._writes.tell(PODS, pod.metadata, "ExcessPodDeleted", "Excess pod deleted")
         return bool(excess)
+
+
+def _replacement(workload: Workload, missing: bool) -> Condition:  # noqa: FBT001 - it writes one
+    """Return the condition that says whether pods must be replaced, and why they are missing."""
+    if not missing:
+        return Condition(WAITING_FOR_REPLACEMENT, "False", "PodsReady", "No pods need replacement")
+    evicted = find_condition(workload.status.conditions, EVICTED)
+    if evicted is not None and evicted.status == "True":
+        return Condition(WAITING_FOR_REPLACEMENT, "True", evicted.reason, evicted.message)
+    text = "Some Failed pods need replacement"
+    return Condition(WAITING_FOR_REPLACEMENT, "True", "PodsFailed", text)

@@ -66,7 +66,7 @@ def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
     owners = workload.metadata.owner_references
     if workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
         return owners
-    return tuple(owner for owner in owners if owner.controller)
+    return tuple(owner for owner in owners if owner.controller) or owners
 
 
 def _resource_of(owner: OwnerReference) -> Resource | None:

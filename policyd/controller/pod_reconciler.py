@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from policyd.alloc.settings import Gates
 from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
@@ -21,13 +22,12 @@ from policyd.controller.writes import Writes
 from policyd.jobs.base import queue_name
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
 from policyd.jobs.lifecycle import has_quota, is_finished, next_step
+from policyd.jobs.matching import without_prebuilt
+from policyd.jobs.pod_groups import PodGroup, new_group_workload
 from policyd.jobs.pods import (
     Pod,
-    PodGroup,
     by_age,
-    has_ended,
-    is_gated,
-    new_group_workload,
+    is_let_go,
     owner_reference,
     pod_set_of,
     ungate,
@@ -57,6 +57,10 @@ class PodReconciler:
         self._successes: dict[str, Successes] = {}
 
     @property
+    def _gates(self) -> Gates:
+        return self._cache.state.settings.gates
+
+    @property
     def _pods(self) -> Mirror[Pod]:
         return self._cache.mirrors.pods
 
@@ -83,7 +87,9 @@ class PodReconciler:
         return await self._reconcile_group(group)
 
     def _name_is_taken(self, group: PodGroup) -> bool:
-        workload = self._workloads.get(f"{group.first.metadata.namespace}/{group.name}")
+        workload = self._named(group)
+        if not self._gates.pod_integration_validate_group_owner or group.prebuilt:
+            return False
         if workload is None or workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
             return False
         message = (
@@ -96,16 +102,31 @@ class PodReconciler:
     async def _reconcile_group(self, group: PodGroup) -> float | None:
         workload, others = self._match(group)
         succeeded = self._succeeded(group, workload)
-        if workload is not None and await self._membership.tend(group, workload, succeeded):
+        if await self._membership.tend(group, workload):
             return None
+        if workload is not None and not is_finished(workload):
+            group = group.within(workload)
         view = self._view(group, succeeded)
         if view is None:
             return FLAVOR_SECONDS
-        watched = workload is not None and self._steps.watches(workload)
-        step = next_step(view, workload, others, watched=watched)
+        self._steps.tell_checks(PODS, view.metadata, workload)
+        step = self._next(group, view, workload, others)
         if step is not None:
             return await self._take(group, view, step)
-        return None if workload or view.complete else self._await_members(group)
+        if workload is None:
+            return None if view.complete else self._await_members(group)
+        queues = workload.spec.active
+        if queues and await self._membership.note_missing(group, workload, succeeded):
+            return None
+        return await self._steps.delete_deactivated(self._pods, group.first, workload)
+
+    def _next(
+        self, group: PodGroup, view: JobView, workload: Workload | None, others: list[Workload]
+    ) -> Step | None:
+        if group.prebuilt and workload is None:
+            return without_prebuilt(view, next(iter(others), None))
+        watched = workload is not None and self._steps.watches(workload)
+        return next_step(view, workload, others, watched=watched)
 
     def _await_members(self, group: PodGroup) -> float | None:
         """Say that pods of a group are missing, once nobody has added one for a while."""
@@ -122,27 +143,30 @@ class PodReconciler:
 
     def _match(self, group: PodGroup) -> tuple[Workload | None, list[Workload]]:
         if group.name:
-            named = self._workloads.get(f"{group.first.metadata.namespace}/{group.name}")
+            named = self._named(group)
             if named is None:
                 return None, []
             return (named, []) if self._fits(group, named) else (None, [named])
         owned = self._cache.workloads_of(group.first.metadata.uid)
-        return next(iter(owned), None), owned[1:]
+        found = next((each for each in owned if self._fits(group, each)), None)
+        return found, [each for each in owned if each is not found]
+
+    def _named(self, group: PodGroup) -> Workload | None:
+        return self._workloads.get(f"{group.first.metadata.namespace}/{group.workload_name}")
 
     def _fits(self, group: PodGroup, workload: Workload) -> bool:
         """Tell whether a workload stands for a group as it is.
 
         Once it has quota pods may come and go, as long as they are of its pod sets.
         """
-        held = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
-        if is_finished(workload):
+        if is_finished(workload) and not group.prebuilt:
             return True
+        if not group.name:
+            return equivalent(group.pod_sets(), workload)
+        placed = group.within(workload)
         if has_quota(workload) or len(group.running_or_able_to()) < group.total:
-            total = sum(held.values()) == group.total
-            return total and all(pod_set_of(pod, workload) for pod in group.pods)
-        if group.excess():
-            return True
-        return equivalent(group.pod_sets(), workload)
+            return bool(placed.pods)
+        return bool(placed.pods) and equivalent(placed.pod_sets(), workload)
 
     def _succeeded(self, group: PodGroup, workload: Workload | None) -> tuple[ReclaimablePod, ...]:
         if workload is None or not group.name:
@@ -156,21 +180,24 @@ class PodReconciler:
         return self._successes[uid].count(group)
 
     def _view(self, group: PodGroup, succeeded: tuple[ReclaimablePod, ...]) -> JobView | None:
-        pod_sets = group.pod_sets()
+        pod_sets = self._steps.demanded(group.pod_sets())
         priority = self._steps.priority(PODS, group.first.metadata, pod_sets)
         if priority is None:
             return None
         return JobView(
             metadata=group.first.metadata,
             held=bool(group.gated()),
-            running=any(_is_let_go(pod) for pod in group.pods),
-            active=group.active(),
+            running=any(is_let_go(pod) for pod in group.pods),
+            active=group.active(
+                now=self._writes.now, fast=self._gates.fast_quota_release_in_pod_integration
+            ),
             ready=group.ready(),
-            complete=len(group.running_or_able_to()) >= group.total,
+            complete=group.fast or len(group.running_or_able_to()) >= group.total,
             outcome=group.outcome(succeeded),
             pod_sets=pod_sets,
             reclaimable=() if group.serving or not group.name else succeeded,
             priority=priority,
+            keeps_queue=group.serving,
         )
 
     # Steps.
@@ -201,7 +228,8 @@ class PodReconciler:
             )
             templates.append({"spec": whole["spec"]})
         if group.name:
-            return body_of(new_group_workload(group, priority=view.priority), templates)
+            made = new_group_workload(group, pod_sets=view.pod_sets, priority=view.priority)
+            return body_of(made, templates)
         owner = owner_reference(group.first, controller=True)
         workload = new_workload(
             metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
@@ -210,7 +238,8 @@ class PodReconciler:
 
     async def _start(self, group: PodGroup, workload: Workload) -> float | None:
         try:
-            given = injections(workload, flavors_by_name(self._cache.mirrors.flavors))
+            flavors = flavors_by_name(self._cache.mirrors.flavors)
+            given = injections(workload, flavors, self._gates)
             names = (pod_set.name for pod_set in workload.spec.pod_sets)
             by_pod_set = dict(zip(names, given, strict=True))
             patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in group.gated()]
@@ -223,7 +252,8 @@ class PodReconciler:
         calls = (self._writes.patch(self._pods, pod, p, kind="json") for pod, p in patches)
         _raise_first(await asyncio.gather(*calls, return_exceptions=True))
         log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
-        self._steps.tell_started(PODS, group.first.metadata, workload)
+        for pod, _ in patches:
+            self._steps.tell_started(PODS, pod.metadata, workload)
         return None
 
     def _ungating(
@@ -235,15 +265,14 @@ class PodReconciler:
 
     async def _stop(self, group: PodGroup, step: Stop) -> None:
         """Delete the pods that were let go; those that still wait go on waiting."""
-        message = step.message
-        if step.reason == "NoMatchingWorkload":
-            message = "missing workload"
         for pod in group.pods:
-            if not _is_let_go(pod):
+            if not is_let_go(pod):
                 continue
-            await self._announce(pod, step.reason, message)
+            await self._announce(pod, step.reason, step.message)
             await self._writes.delete(self._pods, pod)
-            self._writes.tell(PODS, pod.metadata, "Stopped", message)
+            self._writes.tell(PODS, pod.metadata, "Stopped", step.message)
+        if step.workload is not None and not step.fits:
+            await self._steps.delete(PODS, group.first.metadata, step.workload)
         log.info("pods_stopped", pods=group.first.metadata.key, reason=step.reason)
 
     async def _announce(self, pod: Pod, reason: str, message: str) -> None:
@@ -258,11 +287,6 @@ class PodReconciler:
 
     def _tell(self, group: PodGroup, reason: str, message: str, *, bad: bool = False) -> None:
         self._writes.tell(PODS, group.first.metadata, reason, message, bad=bad)
-
-
-def _is_let_go(pod: Pod) -> bool:
-    """Tell whether a pod runs, or may soon, and nobody has asked it to stop."""
-    return not (is_gated(pod) or has_ended(pod)) and pod.metadata.deletion_timestamp is None
 
 
 def _raise_first(results: Sequence[object]) -> None:

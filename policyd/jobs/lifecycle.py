@@ -92,7 +92,7 @@ def _without_workload(job: JobView, others: Sequence[Workload]) -> Step | None:
         return UpdateWorkload(others[0]) if job.complete else None
     if others:
         return DeleteWorkload(others[0])
-    return CreateWorkload() if job.complete and job.held and not job.active else None
+    return CreateWorkload() if job.complete and not job.active else None
 
 
 def _with_workload(job: JobView, workload: Workload, *, watched: bool) -> Step | None:
@@ -137,7 +137,7 @@ def change_of_priority(job: JobView, workload: Workload) -> ChangePriority | Non
 
 def _outdated(job: JobView, workload: Workload) -> Step | None:
     changed, spec = change_of_priority(job, workload), workload.spec
-    if changed is not None or has_quota(workload):
+    if changed is not None or has_quota(workload) or job.keeps_queue:
         return changed
     limit = maximum_execution_time(job.metadata)
     same = (spec.queue_name, spec.maximum_execution_time_seconds) == (

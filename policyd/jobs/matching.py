@@ -77,17 +77,18 @@ def _fits(job: JobView, workload: Workload) -> bool:
 def _prebuilt(job: JobView, named: Workload | None, watched: Callable[[Workload], bool]) -> Choice:
     owner = None if named is None else controller_of(named.metadata)
     if named is None or (owner is not None and owner.uid != job.metadata.uid):
-        return None, _stop_without(job)
+        return None, without_prebuilt(job, None)
     if owner is None:
         return named, Adopt(named)
     if _fits(job, named):
         return named, next_step(job, named, watched=watched(named))
-    if is_finished(named):
-        return named, _stop_without(job)
-    return named, Retire(named, "OutOfSync", OUT_OF_SYNC)
+    return named, without_prebuilt(job, named)
 
 
-def _stop_without(job: JobView) -> Stop | None:
+def without_prebuilt(job: JobView, named: Workload | None) -> Step | None:
+    """Return what is next for a job whose prebuilt workload is another one's, or does not fit."""
+    if named is not None and not is_finished(named):
+        return Retire(named, "OutOfSync", OUT_OF_SYNC)
     return Stop(None, "NoMatchingWorkload", MISSING_WORKLOAD) if job.running else None
 
 

@@ -26,6 +26,7 @@ class JobView:
         priority: How important it is.
         prebuilt: Name of the workload that somebody made for it; empty if nobody did.
         elastic: Whether it may grow and shrink while it runs.
+        keeps_queue: Whether its workload follows somebody else's word on which queue it is in.
     """
 
     metadata: ObjectMeta
@@ -41,6 +42,7 @@ class JobView:
     priority: Priority = field(default_factory=Priority)
     prebuilt: str = ""
     elastic: bool = False
+    keeps_queue: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from policyd.api.kueue import ReclaimablePod
-from policyd.jobs.pods import PodGroup
+from policyd.jobs.pod_groups import PodGroup
 
 
 class Successes:

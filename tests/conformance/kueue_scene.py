@@ -14,6 +14,7 @@ from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
+from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.retention import Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.controller.workload_reconciler import WorkloadReconciler
@@ -50,7 +51,7 @@ class Notes(EventRecorder):
 class Scene:
     """What a case sets up, and what is reconciled in it."""
 
-    def __init__(self, case):
+    def __init__(self, case, *, stored=lambda body: body):
         self.case = case
         self.cluster = Cluster(settings_of(case))
         cache, pace = self.cluster.cache, self.cluster.clock.pace()
@@ -67,9 +68,9 @@ class Scene:
             limits=limits,
         )
         self.jobs = job_reconcilers(cache, writes, steps)
-        for key, body in case.objects.items():
-            if "#" not in key:
-                self.put(copy.deepcopy(body))
+        self.pods = PodReconciler(cache, writes, steps)
+        for body in apart(copy.deepcopy(first_versions(case))):
+            self.put(stored(body))
         self.wait, self.wrote = None, False
 
     @property
@@ -88,26 +89,51 @@ class Scene:
         stored = plain(self.store.put(mirror.resource, body))
         mirror.wrote(msgspec.json.decode(json.dumps(stored), type=mirror.into))
 
+    def delete(self, body):
+        """Delete an object, as its user does."""
+        mirror = self.cluster.mirror_of(body["kind"])
+        metadata = body["metadata"]
+        asyncio.run(
+            self.cluster.client.delete(
+                mirror.resource, metadata["name"], namespace=metadata["namespace"]
+            )
+        )
+        self.watch()
+
     def reconcile(self, key):
         """Reconcile once; tell whether anything was written."""
         before = self.store.version
-        code = self.workloads if key.subject == "Workload" else self.jobs[key.kind]
+        by_subject = {"Workload": self.workloads, "Pod": self.pods, "PodGroup": self.pods}
+        code = by_subject.get(key.subject) or self.jobs[key.kind]
         self.wait = asyncio.run(code.reconcile(key))
         self.wrote = self.store.version != before
+        self.watch()
         return self.wrote
 
+    def watch(self):
+        """Have the mirrors take in what is stored, as their watches would."""
+        for mirror in self.cluster.mirrors.all():
+            there = {path_of(each): each for each in self.store.select(mirror.resource, {})}
+            for each in mirror:
+                if f"{each.metadata.namespace}/{each.metadata.name}" not in there:
+                    mirror.forget(each.metadata.key)
+            for each in there.values():
+                mirror.wrote(msgspec.json.decode(json.dumps(plain(each)), type=mirror.into))
+
     def reconcile_until(self, keys, unlike):
-        """Reconcile each of the keys until `unlike()` has nothing to say, or nothing happens any more.
+        """Reconcile the keys until `unlike()` has nothing to say, or nothing happens any more.
 
         Returns:
             What it said first and last, if there was always something.
         """
         said = []
         for _ in range(MOST_STEPS):
-            wrote = any([self.reconcile(key) for key in keys])
-            said.append(unlike())
-            if not said[-1]:
-                return ""
+            wrote = False
+            for key in keys:
+                wrote |= self.reconcile(key)
+                said.append(unlike())
+                if not said[-1]:
+                    return ""
             if not wrote:
                 break
         return " | ".join(dict.fromkeys([said[0], said[-1]]))
@@ -115,6 +141,30 @@ class Scene:
     def all(self, kind):
         resource = self.cluster.mirror_of(kind).resource
         return [plain(each) for each in self.store.select(resource, {})]
+
+
+def path_of(obj):
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def first_versions(case):
+    return [body for key, body in case.objects.items() if "#" not in key]
+
+
+def apart(objects):
+    """Give pods that share a uid one each, and those who refer to them by name."""
+    pods, known = {}, set()
+    for body in objects:
+        uid = body["metadata"].get("uid")
+        if body["kind"] == "Pod" and uid in known:
+            body["metadata"]["uid"] = pods[path_of(body)] = f"{uid}-{body['metadata']['name']}"
+        known.add(uid)
+    for body in objects:
+        for owner in body["metadata"].get("ownerReferences", ()):
+            key = f"{body['metadata'].get('namespace', '')}/{owner['name']}"
+            if owner["kind"] == "Pod" and key in pods:
+                owner["uid"] = pods[key]
+    return objects
 
 
 def job_key(job):

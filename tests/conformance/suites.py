@@ -175,6 +175,9 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         "kueue-controllers", "pkg-controller-jobs-job__TestReconciler", "kueue_jobs:run_reconciler"
     ),
+    Adapter(
+        "kueue-controllers", "pkg-controller-jobs-pod__TestReconciler", "kueue_pods:run_reconciler"
+    ),
     Adapter("kueue-controllers", "pkg-webhooks__TestValidateCohort", "kueue_webhooks:run_cohorts"),
     Adapter("kueue-controllers", "pkg-webhooks__*ResourceFlavor", "kueue_webhooks:run_flavors"),
     Adapter("kueue-controllers", "pkg-webhooks__*Workload*", "kueue_webhooks:run_workloads"),

@@ -1,0 +1,244 @@
+"""Pods that start together as a job: they share a name and say how many they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policyd.api.kueue import PodSet, ReclaimablePod, Workload
+from policyd.api.kueue.names import (
+    DEFAULT_POD_SET,
+    IS_GROUP_WORKLOAD,
+    POD_GROUP_TOTAL_COUNT,
+    RESOURCE_IN_USE_FINALIZER,
+    RETRIABLE_IN_GROUP,
+)
+from policyd.api.meta import ObjectMeta
+from policyd.api.pods import PodTemplate
+from policyd.jobs.base import Outcome, prebuilt_name, queue_name
+from policyd.jobs.pods import (
+    POD_INDEX_LABEL,
+    SERVING,
+    Pod,
+    counts,
+    has_ended,
+    is_gated,
+    is_ready,
+    owner_reference,
+    pod_set_of,
+    role_of,
+    total_count,
+    uses_quota,
+)
+from policyd.jobs.topology import topology_request
+from policyd.jobs.workload import Priority, copied_annotations, new_spec
+
+FAST_ADMISSION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
+MOST_ROLES: Final = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroup:
+    """All pods of a group, or one pod that is in none.
+
+    Attributes:
+        name: The group's name; empty for a pod that is in none.
+        pods: Its pods, the oldest first; at least one.
+    """
+
+    name: str
+    pods: tuple[Pod, ...]
+
+    @property
+    def first(self) -> Pod:
+        """The oldest pod: it speaks for the group."""
+        return self.pods[0]
+
+    @property
+    def prebuilt(self) -> bool:
+        """Whether somebody made the workload of the group."""
+        return bool(prebuilt_name(self.first.metadata))
+
+    @property
+    def fast(self) -> bool:
+        """Whether the group queues as soon as one of its pods is there: all are like that one."""
+        return self.first.metadata.annotations.get(FAST_ADMISSION) == "true"
+
+    @property
+    def workload_name(self) -> str:
+        """Name of the workload of a group: one that somebody made for it, or its own."""
+        return prebuilt_name(self.first.metadata) or self.name
+
+    @property
+    def total(self) -> int:
+        """How many pods the group must have."""
+        return total_count(self.first.metadata) if self.name else 1
+
+    @property
+    def serving(self) -> bool:
+        """Whether the group runs for ever."""
+        return self.first.metadata.annotations.get(SERVING) == "true"
+
+    def running_or_able_to(self) -> list[Pod]:
+        """Return the pods that count for the group."""
+        return [pod for pod in self.pods if counts(pod)]
+
+    def within(self, workload: Workload) -> "PodGroup":
+        """Return the group without the pods for which its workload has no place."""
+        kept, _ = self._by_place(workload)
+        return replace(self, pods=tuple(pod for pod in self.pods if pod.metadata.name in kept))
+
+    def beyond(self, workload: Workload) -> tuple[Pod, ...]:
+        """Return the pods for which its workload has no place, and that have not ended."""
+        _, excess = self._by_place(workload)
+        return tuple(pod for pod in self.pods if pod.metadata.name in excess)
+
+    def _by_place(self, workload: Workload) -> tuple[set[str], set[str]]:
+        """Return the names of the pods that have a place in a workload, and of those too many.
+
+        Those that were let go come first, then the older ones. Failed pods have no place once all
+        are replaced.
+        """
+        kept: set[str] = set()
+        excess: set[str] = set()
+        for pod_set in workload.spec.pod_sets:
+            own = [pod for pod in self.pods if pod_set_of(pod, workload) == pod_set.name]
+            active = [pod.metadata.name for pod in sorted(own, key=is_gated) if counts(pod)]
+            over = [pod.metadata.name for pod in own if not counts(pod)]
+            missing = max(0, pod_set.count - len(active))
+            kept.update(active[: pod_set.count], over[len(over) - missing :] if missing else ())
+            excess.update(active[pod_set.count :])
+        return kept, excess
+
+    def gated(self) -> list[Pod]:
+        """Return the pods that still wait for the queue."""
+        return [p for p in self.pods if is_gated(p) and p.metadata.deletion_timestamp is None]
+
+    def active(self, *, now: float, fast: bool = False) -> bool:
+        """Tell whether a pod runs; the arguments as in `uses_quota`."""
+        return any(uses_quota(pod, now=now, fast=fast) for pod in self.pods)
+
+    def ready(self) -> bool:
+        """Tell whether all pods of the group are ready or have succeeded."""
+        return 0 < self.total <= sum(is_ready(pod) for pod in self.pods)
+
+    def contradiction(self) -> str:
+        """Return in what the pods of the group disagree, as a sentence; empty if in nothing."""
+        if not self.name:
+            return ""
+        if self.total < 1:
+            return f"'{self.name}' group has no valid {POD_GROUP_TOTAL_COUNT}"
+        for pod in self.pods[1:]:
+            if total_count(pod.metadata) != self.total:
+                return f"'{self.name}' group has pods with different {POD_GROUP_TOTAL_COUNT}"
+            if queue_name(pod.metadata) != queue_name(self.first.metadata):
+                return f"'{self.name}' group has pods with different queue names"
+        if len({role_of(pod) for pod in self.pods}) > MOST_ROLES:
+            return f"pod group can't include more than {MOST_ROLES} roles"
+        return next(filter(None, (self._wrong_index(pod) for pod in self.pods)), "")
+
+    def _wrong_index(self, pod: Pod) -> str:
+        index = pod.metadata.labels.get(POD_INDEX_LABEL)
+        if index is None or (index.isdecimal() and int(index) < self.total):
+            return ""
+        return (
+            f"{POD_INDEX_LABEL} `{index}` of {pod.metadata.name} is not from 0 to {self.total - 1}"
+        )
+
+    def pod_sets(self) -> tuple[PodSet, ...]:
+        """Return what the group demands: a pod set for each role, sorted by name."""
+        if not self.name:
+            return (_pod_set(DEFAULT_POD_SET, self.first, 1),)
+        roles: dict[str, list[Pod]] = {}
+        able = self.running_or_able_to()
+        if self.fast and able:
+            return (_pod_set(role_of(able[0]), able[0], self.total),)
+        for pod in able:
+            roles.setdefault(role_of(pod), []).append(pod)
+        return tuple(_pod_set(role, pods[0], len(pods)) for role, pods in sorted(roles.items()))
+
+    def examples(self) -> tuple[str, ...]:
+        """Return the name of one pod for each pod set: its template is the pod set's."""
+        if not self.name:
+            return (self.first.metadata.name,)
+        named: dict[str, str] = {}
+        for pod in self.running_or_able_to()[: 1 if self.fast else None]:
+            named.setdefault(role_of(pod), pod.metadata.name)
+        return tuple(name for _, name in sorted(named.items()))
+
+    def succeeded(self) -> dict[str, set[str]]:
+        """Return the uids of the pods that have succeeded, by pod set."""
+        found: dict[str, set[str]] = {}
+        for pod in self.pods:
+            if pod.status.phase == "Succeeded":
+                found.setdefault(self._role(pod), set()).add(pod.metadata.uid)
+        return found
+
+    def outcome(self, succeeded: Sequence[ReclaimablePod]) -> Outcome | None:
+        """Return how the group ended; None while it has not.
+
+        Args:
+            succeeded: How many pods have succeeded, those included that are gone since.
+        """
+        if not self.name:
+            return _single_outcome(self.first)
+        if self.serving:
+            return None
+        count = sum(each.count for each in succeeded)
+        message = f"Pods succeeded: {count}/{self.total}."
+        running = any(not is_gated(pod) and not has_ended(pod) for pod in self.pods)
+        if count >= self.total or (self._given_up() and not running):
+            return Outcome(succeeded=True, message=message)
+        return None
+
+    def _given_up(self) -> bool:
+        return any(
+            pod.metadata.annotations.get(RETRIABLE_IN_GROUP) == "false" and has_ended(pod)
+            for pod in self.pods
+        )
+
+    def _role(self, pod: Pod) -> str:
+        return role_of(pod) if self.name else DEFAULT_POD_SET
+
+    def excess(self) -> tuple[Pod, ...]:
+        """Return the pods beyond the group's total: those that wait, the youngest first."""
+        counted = self.running_or_able_to()
+        over = len(counted) - self.total
+        if over <= 0:
+            return ()
+        ranked = sorted(counted, key=is_gated)
+        return tuple(pod for pod in ranked[self.total :] if not has_ended(pod))
+
+
+def _pod_set(name: str, pod: Pod, count: int) -> PodSet:
+    return PodSet(
+        name=name,
+        count=count,
+        template=PodTemplate(spec=pod.spec),
+        topology_request=topology_request(
+            pod.metadata.annotations, pod_index_label=POD_INDEX_LABEL
+        ),
+    )
+
+
+def _single_outcome(pod: Pod) -> Outcome | None:
+    if not has_ended(pod):
+        return None
+    succeeded = pod.status.phase == "Succeeded"
+    said = pod.status.message or ("" if succeeded else "Pod failed")
+    return Outcome(succeeded=succeeded, message=said)
+
+
+def new_group_workload(
+    group: PodGroup, *, pod_sets: tuple[PodSet, ...], priority: Priority
+) -> Workload:
+    """Return the workload to create for a group of pods: it has the group's name."""
+    first = group.first.metadata
+    metadata = ObjectMeta(
+        name=group.workload_name,
+        namespace=first.namespace,
+        annotations={**copied_annotations(first), IS_GROUP_WORKLOAD: "true"},
+        finalizers=(RESOURCE_IN_USE_FINALIZER,),
+        owner_references=tuple(owner_reference(pod, controller=False) for pod in group.pods),
+    )
+    spec = new_spec(first, pod_sets=pod_sets, priority=priority)
+    return Workload(metadata=metadata, spec=spec)

@@ -1,0 +1,145 @@
+"""Kueue's tables of plain pods, alone and in groups.
+
+Kueue keeps its pods by a finalizer; the product never puts one on a pod. So finalizers of pods are
+not compared, and a pod that is being deleted may be there still where Kueue has let it go.
+"""
+
+import copy
+
+from policyd.api.kueue.names import ROLE_HASH
+from policyd.controller.keys import Key
+from policyd.jobs.pods import Pod, group_name
+from policyd.jobs.roles import role_hash
+from tests.conformance.kueue_objects import decode, run_table
+from tests.conformance.kueue_scene import Scene, compared, difference, events, workload_key
+
+LONG_AGO = "2026-01-01T00:00:00Z"
+METRIC_LABELS = "labels and annotations of pods that become labels of metrics"
+POD_TABLE_UNTOLD = frozenset({"admission"})
+
+
+def run_reconciler(path):
+    """Pods, their workloads and what is told of them, after one look of Kueue."""
+
+    def failure(case):
+        scene = Scene(case, stored=with_role)
+        delete_all(case, scene)
+        keys = [key_of(case)]
+        if not case.input.get("pods"):
+            keys += [workload_key(each) for each in case.input.get("workloads") or ()]
+        return scene.reconcile_until(keys, lambda: unlike(scene, case))
+
+    yield from run_table(path, failure, rule=left_out)
+
+
+def left_out(case):
+    options = (case.input.get("reconcilerOptions") or {}).get("$options") or {}
+    copied = {"AnnotationsToCopy", "LabelKeysToCopy"} & options.keys()
+    return METRIC_LABELS if copied else ""
+
+
+def key_of(case):
+    """Return what is looked at: the one that is named, else the first pod or its group."""
+    named = case.input.get("reconcileKey")
+    if named:
+        *group, namespace, name = named.split("/")
+        return Key("PodGroup" if group else "Pod", namespace, name)
+    pod = decode(case.input["pods"][0], Pod)
+    group = group_name(pod.metadata)
+    subject = ("PodGroup", group) if group else ("Pod", pod.metadata.name)
+    return Key(subject[0], pod.metadata.namespace, subject[1])
+
+
+def with_role(body):
+    """Return a pod of a group as the door stores it: it writes down which pods it is like."""
+    metadata = body["metadata"]
+    if body["kind"] == "Pod":
+        metadata.setdefault("creationTimestamp", LONG_AGO)
+    if body["kind"] == "Pod" and group_name(decode(body, Pod).metadata):
+        metadata.setdefault("annotations", {}).setdefault(ROLE_HASH, role_hash(body["spec"]))
+    return body
+
+
+def delete_all(case, scene):
+    """Delete what the table deletes before the look."""
+    for _, arguments, _ in case.operations("client.Delete"):
+        scene.delete(arguments["obj"])
+
+
+def unlike(scene, case):
+    want = case.want
+    pods = [told_of_pod(each) for each in scene.all("Pod")]
+    # Where a case has its own way to compare, that leaves out all but what is copied and told.
+    loosely = isinstance(case.input["workloadCmpOpts"]["$cmpOptions"], list)
+    told = conditions_of if loosely else told_of_workload
+    workloads = [told(each) for each in scene.all("Workload")]
+    wanted = [told(each) for each in want.get("wantWorkloads") or ()]
+    return (
+        unlike_pods(pods, want.get("wantPods"))
+        or difference(by_name(workloads), by_name(wanted), "workloads")
+        or difference(told_events(scene.notes.told, want), events_of(want), "events")
+    )
+
+
+def told_of_workload(workload):
+    metadata = workload["metadata"]
+    owners = [(each["kind"], each["name"]) for each in metadata.get("ownerReferences", ())]
+    annotations = metadata.get("annotations") or {}
+    told = compared(workload, untold=POD_TABLE_UNTOLD)
+    return {**told, "owners": sorted(owners), "annotations": annotations}
+
+
+def conditions_of(workload):
+    told = told_of_workload(workload)
+    metadata = {"name": ""}
+    return {"metadata": metadata, **{k: told.get(k) for k in ("status", "annotations")}}
+
+
+def unlike_pods(pods, wanted):
+    if wanted is None:
+        return ""
+    wanted = [told_of_pod(copy.deepcopy(each)) for each in wanted]
+    names = {each["metadata"]["name"] for each in wanted}
+    there = [p for p in pods if p["metadata"]["name"] in names or not p.pop("going")]
+    for each in (*there, *wanted):
+        each.pop("going", None)
+    return difference(by_name(there), by_name(wanted), "pods")
+
+
+def told_of_pod(pod):
+    going = bool(pod["metadata"].get("deletionTimestamp"))
+    metadata = {
+        name: value
+        for name, value in pod["metadata"].items()
+        if name not in {"finalizers", "deletionTimestamp", "deletionGracePeriodSeconds"}
+    }
+    told = compared({**pod, "metadata": metadata})
+    annotations = {k: v for k, v in metadata.get("annotations", {}).items() if k != ROLE_HASH}
+    return {**told, **({"annotations": annotations} if annotations else {}), "going": going}
+
+
+def by_name(objects):
+    return sorted(objects, key=lambda each: each["metadata"]["name"])
+
+
+def told_events(told, want):
+    """Return what was told: a warning may go on, or be what Kueue only writes into its log."""
+    wanted = events_of(want)
+    kept = []
+    for event in told:
+        like = next((each for each in wanted if begins(event, each)), None)
+        if like or event["Reason"] != "ErrWorkloadCompose":
+            kept.append(like or event)
+    return sorted_events(kept)
+
+
+def begins(event, wanted):
+    return event["EventType"] == "Warning" and event["Message"].startswith(wanted["Message"])
+
+
+def events_of(want):
+    return sorted_events(events(want.get("wantEvents")))
+
+
+def sorted_events(told):
+    return sorted(told, key=lambda each: tuple(each.values()))
