@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from policyd.alloc.amount import request_amount
+from policyd.alloc.amount import request_amount, total_of
 from policyd.alloc.assignment import Requests
 from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
 from policyd.alloc.hierarchy import Node
@@ -52,22 +52,19 @@ class QueueOptions:
         self.spec = spec
         self.node = node
         self.search = search
+        self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
         self.missing = tuple(name for name in spec.flavors if name not in flavors)
+        self.topologies = {n: f.levels for n, f in self._flavors.items() if f.topology}
+        self.places_all = self.topologies.keys() >= set(spec.flavors)
+        lost = tuple(name for name, levels in self.topologies.items() if not levels)
+        self.adrift = () if spec.elsewhere else lost
         blocked = spec.stopped or spec.missing_checks or spec.inactive_checks or spec.clashes
-        self.topologies = {n: flavors[n].levels for n in spec.flavors if _places(flavors.get(n))}
-        self.places_all = all(_places(flavors.get(name)) for name in spec.flavors)
-        known = self.topologies.items()
-        self.adrift = () if spec.elsewhere else tuple(n for n, levels in known if not levels)
         self.open = not (blocked or self.missing or self.adrift)
         policy = spec.preemption
         self.preempts = policy.within_cluster_queue != "Never" or (
             bool(spec.cohort) and policy.reclaim_within_cohort != "Never"
         )
-        self._ignores_undeclared = (
-            settings.ignores_undeclared and settings.gates.quota_check_strategy
-        )
-        self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
-        self._cells = node.cells
+        self._covers_all = settings.ignores_undeclared and settings.gates.quota_check_strategy
         # Where a resource is in two groups, which the API forbids, the first counts.
         self._group_of = {r: group for group in reversed(spec.groups) for r in group.resources}
         self._requests: dict[object, Requests] = {}
@@ -93,21 +90,11 @@ class QueueOptions:
         return requests
 
     def _groups(self, workload: Workload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
-        asked = [
-            self._pod_set_requests(pod_set, counts[place] if counts else pod_set.count)
-            for place, pod_set in enumerate(workload.pod_sets)
-        ]
-        members: dict[object, list[int]] = {}
+        members: dict[object, list[tuple[PodSet, PodSetRequests]]] = {}
         for place, pod_set in enumerate(workload.pod_sets):
-            members.setdefault(pod_set.group or place, []).append(place)
-        return tuple(
-            self._group(
-                [workload.pod_sets[place] for place in places],
-                tuple(asked[place] for place in places),
-                workload.allowed_flavors,
-            )
-            for places in members.values()
-        )
+            asked = self._pod_set_requests(pod_set, counts[place] if counts else pod_set.count)
+            members.setdefault(pod_set.group or place, []).append((pod_set, asked))
+        return tuple(self._group(each, workload.allowed_flavors) for each in members.values())
 
     def _pod_set_requests(self, pod_set: PodSet, count: int) -> PodSetRequests:
         totals = {name: request_amount(n * count) for name, n in pod_set.requests.items()}
@@ -117,15 +104,11 @@ class QueueOptions:
         return PodSetRequests(pod_set.name, count, totals, follows)
 
     def _group(
-        self,
-        pod_sets: Sequence[PodSet],
-        asked: tuple[PodSetRequests, ...],
-        allowed: tuple[str, ...] | None,
+        self, members: Sequence[tuple[PodSet, PodSetRequests]], allowed: tuple[str, ...] | None
     ) -> GroupRequests:
-        totals: dict[str, int] = {}
-        for each in asked:
-            for resource, amount in each.totals.items():
-                totals[resource] = request_amount(totals.get(resource, 0) + amount)
+        pod_sets, asked = [p for p, _ in members], tuple([asked for _, asked in members])
+        summed = total_of(*(each.totals for each in asked))
+        totals = {resource: request_amount(amount) for resource, amount in summed.items()}
         uncovered = ""
         searches: dict[tuple[str, ...], tuple[Offer, ...]] = {}
         for resource in sorted(totals, key=search_order):
@@ -136,7 +119,7 @@ class QueueOptions:
                     self._offer(flavor, {r: totals[r] for r in wanted}, pod_sets, allowed)
                     for flavor in group.flavors
                 )
-            if group is None and totals[resource] and not self._ignores_undeclared:
+            if group is None and totals[resource] and not self._covers_all:
                 uncovered = resource
                 break
         return GroupRequests(asked, tuple(searches.values()), uncovered)
@@ -149,16 +132,15 @@ class QueueOptions:
         allowed: tuple[str, ...] | None,
     ) -> Offer:
         given = tuple(r for r in wanted if r in flavor.quotas)
-        charges = {self._cells[flavor.name, r]: wanted[r] for r in given}
+        charges = {self.node.cells[flavor.name, r]: wanted[r] for r in given}
         if allowed is not None and flavor.name not in allowed:
-            why = Unsuitable(kind="NotAllowed", name=flavor.name)
-            return Offer(flavor.name, given, charges, obstacles=(why,), barred=True)
-        unsuitable = self._unsuitable(flavor.name, pod_sets)
-        if unsuitable is None and len(given) < len(wanted):
+            no = Unsuitable(kind="NotAllowed", name=flavor.name)
+            return Offer(flavor.name, given, charges, obstacles=(no,), barred=True)
+        why = self._unsuitable(flavor.name, pod_sets)
+        if why is None and len(given) < len(wanted):
             lacks = next(r for r in wanted if r not in flavor.quotas)
-            unsuitable = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
-        obstacles = () if unsuitable is None else (unsuitable,)
-        return Offer(flavor.name, given, charges, obstacles=obstacles)
+            why = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
+        return Offer(flavor.name, given, charges, obstacles=() if why is None else (why,))
 
     def _unsuitable(self, name: str, pod_sets: Iterable[PodSet]) -> Unsuitable | None:
         flavor = self._flavors.get(name)
@@ -178,30 +160,16 @@ class QueueOptions:
 
     def _misplaced(self, flavor: FlavorSpec, pod_set: PodSet) -> UnsuitableKind | None:
         """Tell whether a flavor places pods where it should not, or does not where it should."""
+        levels, asked = self.topologies.get(flavor.name), pod_set.place
         if not pod_set.placed:
-            only = _places(flavor) and not self.places_all
-            return "TopologyOnly" if only else None
-        if not _places(flavor):
+            return None if levels is None or self.places_all else "TopologyOnly"
+        if levels is None:
             # What is counted as quota alone, pods do not have on their node: it has no place.
             group = next(g for g in self.spec.groups if flavor.name in [f.name for f in g.flavors])
-            asked = {} if pod_set.place is None else pod_set.place.requests
-            beside = pod_set.place is not None and asked.keys().isdisjoint(group.resources)
+            beside = asked is not None and asked.requests.keys().isdisjoint(group.resources)
             return None if beside else "TopologyMissing"
-        wanted = _levels(pod_set)
-        return None if wanted <= set(flavor.levels) or not flavor.levels else "LevelMissing"
-
-
-def _places(flavor: FlavorSpec | None) -> bool:
-    return flavor is not None and bool(flavor.topology)
-
-
-def _levels(pod_set: PodSet) -> set[str]:
-    """Return the levels that a pod set names."""
-    asked = pod_set.place
-    if asked is None:
-        return set()
-    named = {asked.level, *(layer.level for layer in asked.slices)}
-    return named - {""}
+        wanted = {"", asked.level, *(each.level for each in asked.slices)} if asked else set()
+        return None if wanted <= {"", *levels} or not levels else "LevelMissing"
 
 
 class Demand:

@@ -214,11 +214,9 @@ def _rank(fungibility: Fungibility, found: Found) -> tuple[int, int, int]:
 
 def _pinned(offers: tuple[Offer, ...], pin: str | None) -> tuple[Offer, ...]:
     """Bar all flavors but the one that was nominated."""
-    if pin is None:
-        return offers
-    return tuple(offer if offer.name == pin else _barred(offer) for offer in offers)
 
+    def barred(offer: Offer) -> Offer:
+        why = Unsuitable(kind="NotNominated", name=offer.name, detail=offer.resources[0])
+        return replace(offer, obstacles=(why,), barred=True)
 
-def _barred(offer: Offer) -> Offer:
-    why = Unsuitable(kind="NotNominated", name=offer.name, detail=offer.resources[0])
-    return replace(offer, obstacles=(why,), barred=True)
+    return offers if pin is None else tuple(o if o.name == pin else barred(o) for o in offers)
