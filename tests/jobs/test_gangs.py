@@ -8,7 +8,7 @@ import yaml
 
 from policyd.api.kueue import Workload
 from policyd.jobs.gangs.gang import LONGEST_NAME, gang_of, short_name
-from policyd.jobs.gangs.hand_over import hand_over, join_pod_group, mark
+from policyd.jobs.gangs.hand_over import hand_over, mark
 from policyd.jobs.gangs.schedulers import (
     COSCHEDULING_GROUP,
     KAI_QUEUE,
@@ -360,42 +360,22 @@ def test_pods_that_exist_cannot_join_a_native_group():
     assert "only new pods" in found.lost[0]
 
 
-def test_the_door_lets_a_new_pod_join_the_group_that_its_label_names():
-    draft = Draft({"metadata": {"labels": {POD_GROUP: "train"}}, "spec": {}})
-
-    join_pod_group(draft)
-
-    assert draft.object["spec"] == {"schedulingGroup": {"podGroupName": "train"}}
-
-
 @pytest.mark.parametrize(
-    "pod",
+    ("said", "says"),
     [
-        pytest.param({"metadata": {}, "spec": {}}, id="without-the-label"),
-        pytest.param(
-            {
-                "metadata": {"labels": {POD_GROUP: "train"}},
-                "spec": {"schedulingGroup": {"podGroupName": "mine"}},
-            },
-            id="of-another-group",
-        ),
+        pytest.param({}, {"group": "train"}, id="nothing"),
+        pytest.param({"group": "mine"}, {"group": "mine"}, id="another"),
+        pytest.param({"group": "podgroup-1"}, {"group": "train"}, id="one-of-its-own"),
+        pytest.param({"a": "b"}, {"a": "b", "group": "train"}, id="something-else"),
     ],
 )
-def test_the_door_leaves_other_pods_alone(pod):
-    draft = Draft(pod)
+@pytest.mark.parametrize("section", ["labels", "annotations"])
+def test_a_template_says_which_group_its_pods_belong_to(section, said, says):
+    draft = Draft({"spec": {"template": {"metadata": {section: said}}}})
 
-    join_pod_group(draft)
+    mark(draft, ("spec", "template"), Marks(**{section: {"group": "train"}}))
 
-    assert not draft.changed
-
-
-def test_marks_are_put_on_a_template():
-    draft = Draft({"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
-
-    mark(draft, ("spec", "template"), Marks(labels={"c": "d"}, annotations={"e": "f"}))
-
-    metadata = draft.object["spec"]["template"]["metadata"]
-    assert metadata == {"labels": {"a": "b", "c": "d"}, "annotations": {"e": "f"}}
+    assert draft.object["spec"]["template"]["metadata"][section] == says
 
 
 @pytest.mark.parametrize("length", [1, LONGEST_NAME, LONGEST_NAME + 1, 200])

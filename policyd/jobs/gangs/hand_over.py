@@ -101,10 +101,3 @@ def mark(draft: Draft, path: Path, marks: Marks) -> None:
             said = draft.get((*path, "metadata", section, key))
             if said is None or str(said).startswith(MADE_OF_ONE):
                 draft.set((*path, "metadata", section, key), value)
-
-
-def join_pod_group(draft: Draft) -> None:
-    """Let a new pod join the native pod group that its label names, if it is in none."""
-    name = draft.get(("metadata", "labels", POD_GROUP))
-    if isinstance(name, str) and name and draft.get(("spec", "schedulingGroup")) is None:
-        draft.set(("spec", "schedulingGroup"), {"podGroupName": name})

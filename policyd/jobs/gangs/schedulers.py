@@ -21,7 +21,7 @@ KAI_SUB_GROUP: Final = "kai.scheduler/subgroup-name"
 KAI_OUR_GROUP: Final = "kai.scheduler/skip-podgrouper"
 COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 POD_GROUP: Final = "policyd.io/pod-group"
-"""Label of pods that the door lets join a native pod group, which only new pods can."""
+"""Label by which the library's policy `native-gang` lets new pods join a native pod group."""
 
 MADE_OF_ONE: Final = "podgroup-"
 """How the PodGroups begin that Volcano makes of single pods."""
