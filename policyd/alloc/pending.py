@@ -96,16 +96,12 @@ class PendingQueue:
     _tickets: dict[str, Ticket] = field(default_factory=dict)
     _parked: dict[str, Ticket] = field(default_factory=dict)
     _demands: dict[object, Demand] = field(default_factory=dict)
-    _lines: dict[str, Line[Ticket]] = field(default_factory=dict)
+    _lines: dict[str, Line[Ticket]] = field(default_factory=lambda: {"": Line()})
     _usage: Mapping[str, float] | None = None
     _hopeless: dict[tuple[int, Demand], ConditionReason] = field(default_factory=dict)
     _preemptor: str = ""
     _latest: Ticket | None = None
-    _line: Line[Ticket] = field(default_factory=Line)
     _all: Line[Ticket] | None = None
-
-    def __post_init__(self) -> None:
-        self._lines[""] = self._line
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -128,20 +124,18 @@ class PendingQueue:
             usage: By LocalQueue, none for one that used nothing. Looked at when somebody is next.
         """
         if (usage is None) != (self._usage is None):
-            self._usage = usage
-            self._line = Line()
-            self._lines = {"": self._line}
+            self._usage, self._lines = usage, {"": Line()}
             for ticket in self._tickets.values():
                 if not ticket.parked:
-                    self._push(ticket)
+                    self._activate(ticket)
         self._usage = usage
 
     def keep_first(self, *, wanted: bool) -> None:
         """Keep track, or no longer, of who is first of all, tried or not."""
         if wanted is (self._all is None):
             self._all = Line() if wanted else None
-            for ticket in self._tickets.values() if wanted else ():
-                self._append(self._all, ticket)
+            for ticket in self._tickets.values():
+                self._push(self._all, ticket)
 
     def first(self) -> Ticket | None:
         """Return who is first of all that may be tried, parked or not; None if nobody is."""
@@ -169,11 +163,11 @@ class PendingQueue:
                 ticket.preemptor, self._latest = True, ticket
         self._parked.pop(workload.key, None)
         self._tickets[workload.key] = ticket
-        self._append(self._all, ticket)
+        self._push(self._all, ticket)
         if ticket.parked:
             self._parked[workload.key] = ticket
         else:
-            self._push(ticket)
+            self._activate(ticket)
 
     def _intern(self, workload: Workload) -> Demand:
         # Hashing what a workload asks each time it is next costs more than deciding about it.
@@ -199,7 +193,7 @@ class PendingQueue:
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""
         if self._usage is None and not self._preemptor:
-            return self._top(self._line)
+            return self._top(self._lines[""])
         found = [ticket for line in self._lines.values() if (ticket := self._top(line)) is not None]
         preemptor = self._tickets.get(self._preemptor)
         if preemptor is not None and not preemptor.parked:
@@ -235,7 +229,7 @@ class PendingQueue:
                 continue
             del self._parked[key]
             ticket.parked = False
-            self._push(ticket)
+            self._activate(ticket)
 
     def shared_refusal(self, key: str) -> ConditionReason | None:
         """Return why a parked workload, or one that asks for the same, does not fit.
@@ -268,15 +262,12 @@ class PendingQueue:
         ticket.parked = True
         self._parked[ticket.workload.key] = ticket
 
-    def _push(self, ticket: Ticket) -> None:
+    def _activate(self, ticket: Ticket) -> None:
         group = "" if self._usage is None else ticket.workload.local_queue
-        line = self._lines.setdefault(group, Line())
-        line.push(ticket)
-        if len(line) > 2 * len(self._tickets) + _SLACK:
-            line.keep({id(each): each for each in line if not (each.gone or each.parked)}.values())
+        self._push(self._lines.setdefault(group, Line()), ticket)
 
-    def _append(self, everybody: Line[Ticket] | None, ticket: Ticket) -> None:
-        if everybody is not None:
-            everybody.push(ticket)
-            if len(everybody) > 2 * len(self._tickets) + _SLACK:
-                everybody.keep([each for each in everybody if not each.gone])
+    def _push(self, line: Line[Ticket] | None, ticket: Ticket) -> None:
+        if line is not None:
+            line.push(ticket)
+            if len(line) > 2 * len(self._tickets) + _SLACK:
+                line.keep({id(each): each for each in line if not each.gone}.values())

@@ -116,13 +116,9 @@ class UsageLedger:
         return queue in self.entries and workload in self.entries[queue].penalties
 
     def settle(self, queue: str, workload: str, usage: Nanos, now: float) -> None:
-        """Make history of what a workload counts: it is admitted now.
+        """Make history of what a workload counts that is admitted now.
 
-        Args:
-            queue: Its LocalQueue.
-            workload: Its key; it counts without being admitted yet.
-            usage: What the LocalQueue's admitted workloads use.
-            now: Seconds since the epoch.
+        `usage` is what the LocalQueue's admitted workloads use.
         """
         entry = self.entries[queue]
         self._move(entry, usage, now)
