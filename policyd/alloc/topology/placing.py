@@ -61,8 +61,11 @@ class Placer:
 
     @property
     def requests(self) -> Mapping[str, Sequence[TopologyRequest]]:
-        """What the workload asks of topologies, by flavor."""
-        return self._asked.requests
+        """What the workload asks of topologies, by flavor, wherever it is now."""
+        return {
+            flavor: [with_fields(each, held=None) for each in wanted]
+            for flavor, wanted in self._asked.requests.items()
+        }
 
     @property
     def placeable(self) -> bool:

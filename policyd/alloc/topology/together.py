@@ -116,7 +116,7 @@ def _everywhere(nodes: Nodes, asked: Asked, gates: Gates, patience: Patience) ->
     items = [(key, *each) for key, requests in asked.items() for each in _each(requests)]
     trees = (nodes.trees.get(flavor) for _, flavor, _ in items)
     small = all(tree is None or len(tree.leaves) <= MOST_LEAVES for tree in trees)
-    if not small or any(request.group or request.held for _, _, request in items):
+    if not small or any(request.group for _, _, request in items):
         patience.exhausted = True
         return None
     places: Places = {key: {} for key in asked}
