@@ -56,7 +56,7 @@ class Gangs:
         given: Sequence[Injection],
         *,
         in_order: bool = False,
-        made: bool = False,
+        pods: Mapping[str, ObjectMeta] | None = None,
     ) -> bool:
         """Tell another scheduler of a gang that is about to start, if its queue wants that.
 
@@ -65,7 +65,7 @@ class Gangs:
             workload: Its workload, admitted.
             given: What the pods of each pod set get; what they must say is added.
             in_order: Whether its roles start one after the other.
-            made: Whether its pods exist already.
+            pods: What its pods say, by pod set; None if they do not exist yet.
 
         Returns:
             Whether its pods may go.
@@ -84,7 +84,7 @@ class Gangs:
             queue=queue.metadata.annotations.get(GANG_QUEUE, ""),
             topology=self._topology(admission),
             in_order=in_order,
-            made=made,
+            pods=pods,
         )
         told = hand_over(gang, scheduler)
         for injection, pod_set in zip(given, workload.spec.pod_sets, strict=True):

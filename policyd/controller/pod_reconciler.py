@@ -12,6 +12,7 @@ from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
 from policyd.controller.cache import Cache
+from policyd.controller.gangs import GANG_SECONDS
 from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -186,7 +187,7 @@ class PodReconciler:
             return None
         return JobView(
             metadata=group.first.metadata,
-            held=bool(group.gated()),
+            held=bool(group.to_let_go()),
             running=any(is_let_go(pod) for pod in group.pods),
             active=group.active(
                 now=self._writes.now, fast=self._gates.fast_quota_release_in_pod_integration
@@ -240,9 +241,13 @@ class PodReconciler:
         try:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
+            about, pods = (PODS, group.first.metadata), group.said(workload)
+            if not await self._steps.gangs.tell(about, workload, given, pods=pods):
+                return GANG_SECONDS
             names = (pod_set.name for pod_set in workload.spec.pod_sets)
             by_pod_set = dict(zip(names, given, strict=True))
-            patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in group.gated()]
+            turn = group.to_let_go()
+            patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in turn]
         except FlavorMissingError as error:
             log.warning("start_waits", pods=group.first.metadata.key, error=str(error))
             return FLAVOR_SECONDS

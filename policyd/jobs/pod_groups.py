@@ -15,6 +15,7 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import Outcome, prebuilt_name, queue_name
+from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.pods import (
     POD_INDEX_LABEL,
     SERVING,
@@ -112,6 +113,16 @@ class PodGroup:
     def gated(self) -> list[Pod]:
         """Return the pods that still wait for the queue."""
         return [p for p in self.pods if is_gated(p) and p.metadata.deletion_timestamp is None]
+
+    def to_let_go(self) -> list[Pod]:
+        """Return the pods that wait and whose turn it is: all of a lower number are ready."""
+        able = self.running_or_able_to()
+        turn = min((start_order(p.metadata) for p in able if not is_ready(p)), default=0)
+        return [pod for pod in self.gated() if start_order(pod.metadata) <= turn]
+
+    def said(self, workload: Workload) -> dict[str, ObjectMeta]:
+        """Return what the oldest pod of each pod set of its workload says of itself."""
+        return {pod_set_of(pod, workload): pod.metadata for pod in reversed(self.pods)}
 
     def active(self, *, now: float, fast: bool = False) -> bool:
         """Tell whether a pod runs; the arguments as in `uses_quota`."""

@@ -114,7 +114,7 @@ def gang_of(
     queue: str = "",
     topology: str = "",
     in_order: bool = False,
-    made: bool = False,
+    pods: Mapping[str, ObjectMeta] | None = None,
 ) -> Gang:
     """Return the gang of an admitted workload, as many pods as it was admitted with.
 
@@ -123,25 +123,32 @@ def gang_of(
         queue: The other scheduler's queue.
         topology: The Topology of its flavor.
         in_order: Whether whoever makes the pods makes those of a role when others are ready.
-        made: Whether the pods exist already.
+        pods: Labels and annotations of pods that exist already, by pod set; None if none does yet.
     """
     admission = workload.status.admission
     assigned = {} if admission is None else {a.name: a for a in admission.pod_set_assignments}
     pod_sets = workload.spec.pod_sets
-    orders = {each.template.metadata.annotations.get(START_ORDER, "0") for each in pod_sets}
+    said = {each.name: each.template.metadata for each in pod_sets} | dict(pods or {})
+    orders = {start_order(metadata) for metadata in said.values()}
     return Gang(
         name=short_name(workload.metadata.name),
-        roles=tuple(_role(each, assigned.get(each.name)) for each in pod_sets),
+        roles=tuple(_role(each, assigned.get(each.name), said[each.name]) for each in pod_sets),
         queue=queue,
         topology=topology,
         in_order=(in_order or len(orders) > 1) and len(pod_sets) > 1,
-        made=made,
+        made=pods is not None,
     )
 
 
-def _role(pod_set: PodSet, assigned: PodSetAssignment | None) -> Role:
+def start_order(metadata: ObjectMeta) -> int:
+    """Return when pods start: after those of lower numbers are ready. At once, if they say none."""
+    text = metadata.annotations.get(START_ORDER, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _role(pod_set: PodSet, assigned: PodSetAssignment | None, metadata: ObjectMeta) -> Role:
     count = pod_set.count if assigned is None or assigned.count is None else assigned.count
-    metadata, spec = pod_set.template.metadata, pod_set.template.spec
+    spec = pod_set.template.spec
     least = metadata.annotations.get(MIN_MEMBERS, "")
     placed = assigned is not None and assigned.topology_assignment is not None
     try:
