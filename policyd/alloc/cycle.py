@@ -63,16 +63,7 @@ def plan_cycle(state: State) -> Plan:
 
 
 class _Cycle:
-    """A cycle on its way.
-
-    Attributes:
-        entries: The nominated.
-        actions: What was decided so far.
-        skipped: Queues whose workloads could have preempted, had another not come before.
-        recomputed: Queues whose victims were chosen again, and what came of it.
-        moves: Places to hold for those that are moved.
-        room: What is left.
-    """
+    """A cycle on its way: who was nominated, what of the plan is decided, what room is left."""
 
     def __init__(self, state: State) -> None:
         self.entries: list[Entry] = []

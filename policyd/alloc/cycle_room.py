@@ -13,11 +13,9 @@ from policyd.alloc.topology.values import Placement
 
 
 class CycleRoom:
-    """Quota and places that are left, those included of whom the cycle preempts.
+    """Quota and places that are left, those included of whom the cycle preempts: its victims.
 
-    Attributes:
-        victims: Whom it preempts, by key.
-        reserved: What is held for some; None if no queue wants anything of that kind.
+    `reserved` is what is held for some; None if no queue wants anything of that kind.
     """
 
     def __init__(self, state: State) -> None:

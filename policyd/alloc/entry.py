@@ -19,15 +19,7 @@ from policyd.alloc.state import State
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A nominated workload.
-
-    Attributes:
-        ticket: Its place in its queue.
-        options: What its queue has to offer.
-        requests: What it asks.
-        assignment: What it would get.
-        targets: Whom it would preempt.
-    """
+    """A nominated workload: what it asks, what it would get, and whom it would preempt for that."""
 
     ticket: Ticket
     options: QueueOptions
@@ -75,13 +67,8 @@ def tournament(entries: Iterable[Entry], tree: QuotaTree, gates: Gates) -> Itera
 
     In every cohort the best of each child meet, and are compared by the children's shares as they
     would be then; the best goes on to the cohort above. Between trees, and between equals, names
-    decide.
-
-    Args:
-        entries: One of each ClusterQueue; of several the last.
-        tree: Usage may change between two turns as the winner's turn makes it: in its queue and
-            above.
-        gates: Feature gates.
+    decide. Usage may change between two turns as the winner's turn makes it: in its queue and
+    above. Of several entries of a ClusterQueue the last takes part.
     """
     left = {entry.options.node: entry for entry in entries}
 
@@ -106,11 +93,7 @@ def tournament(entries: Iterable[Entry], tree: QuotaTree, gates: Gates) -> Itera
 def standing(ticket: Ticket, share: Share, wanted: Iterable[FlavorResource], gates: Gates) -> Key:
     """Rank a workload in a cohort; the lowest wins.
 
-    Args:
-        ticket: Who.
-        share: Of the cohort's child that it is below, with its usage.
-        wanted: What it asks for.
-        gates: Feature gates.
+    The share is that of the cohort's child that it is below, with what is `wanted` used.
     """
     borrows = any(names in share.borrowed for names in wanted)
     return (

@@ -24,14 +24,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Chooser:
-    """Chooses for one workload, with the usage the state's tree has when it is asked.
-
-    Attributes:
-        state: Left as it was.
-        ticket: Who asks.
-        options: What its queue has to offer.
-        preempts: Whether it may preempt anybody.
-    """
+    """Chooses for one workload, with the usage the state's tree has when it is asked."""
 
     state: State
     ticket: Ticket
@@ -160,12 +153,9 @@ class Nominator:
 
 
 def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:
-    """Tell whether a search may go on where an earlier one stopped.
+    """Tell whether a search may go on `now` where an earlier one stopped.
 
-    Args:
-        progress: The earlier one's.
-        now: What is searched for, of what generation, in which cycle; what it tried is ignored.
-        preserves: Whether progress is kept in the cycle that follows, whatever changed meanwhile.
+    With `preserves`, progress is kept in the cycle that follows, whatever changed meanwhile.
     """
     if preserves:
         if progress.demand != now.demand:
@@ -182,11 +172,6 @@ def most_pods(
 
     The counts go down evenly from `wanted` to `least`. Fewer pods are supposed to fit where more
     do, so that half of the possibilities are ruled out at a time.
-
-    Args:
-        wanted: How many pods of each pod set there should be.
-        least: How few there may be.
-        attempt: Tries counts; None is a failure.
     """
     spread = sum(wanted) - sum(least)
     found: dict[int, T] = {}

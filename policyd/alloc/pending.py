@@ -74,10 +74,7 @@ class Ticket:
 def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
     """Tell whether a workload is parked after an attempt that failed.
 
-    Args:
-        reason: How it failed.
-        progress: Where the search for flavors is to go on, if it is.
-        strict: Whether the queue lets nobody pass its head.
+    It is not where its search for flavors is to go on, or, `strict`, nobody passes the head.
     """
     if reason == "NamespaceMismatch":
         return True
@@ -118,10 +115,9 @@ class PendingQueue:
         return len(self._parked)
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
-        """Let LocalQueues that used least go first; None to go by priority and age alone.
+        """Let LocalQueues go first whose `usage` is least when somebody is next.
 
-        Args:
-            usage: By LocalQueue, none for one that used nothing. Looked at when somebody is next.
+        None is to go by priority and age alone.
         """
         if (usage is None) != (self._usage is None):
             self._usage, self._lines = usage, {"": Line()}
@@ -149,9 +145,7 @@ class PendingQueue:
     def put(self, workload: Workload, *, carries: bool = True) -> None:
         """Add a workload, or take notice of its change. What is parked stays so if unchanged.
 
-        Args:
-            workload: Who waits.
-            carries: Whether the search for its flavors goes on where it stopped before the change.
+        With `carries`, the search for its flavors goes on where it stopped before the change.
         """
         old = self._tickets.get(workload.key)
         if old is not None and old.workload == workload:
@@ -201,12 +195,9 @@ class PendingQueue:
         return min(found, key=self._turn, default=None)
 
     def requeue(self, action: Requeue, *, strict: bool, equivalents: bool) -> None:
-        """Let a workload wait after an attempt.
+        """Let a workload wait after an attempt, with its `equivalents` if they wait aside too.
 
-        Args:
-            action: How the attempt failed, and whether the workload waits aside.
-            strict: Whether the queue lets nobody pass its head: then nobody needs to be put there.
-            equivalents: Whether those that ask for the same wait aside too.
+        `strict` tells that nobody passes the head of the queue: then nobody needs to be put there.
         """
         ticket = self._tickets[action.workload.key]
         ticket.progress = action.progress

@@ -50,15 +50,7 @@ class Admit(Value, frozen=True):
 
 
 class Preempt(Value, frozen=True):
-    """Stop a workload, so that another gets its quota.
-
-    Attributes:
-        workload: The victim.
-        reason: By which right.
-        preemptor: Who will get the quota.
-        path: Where the victim is in the tree: cohorts and queue, from the top.
-        preemptor_path: Where the preemptor is.
-    """
+    """Stop a workload, so that another gets its quota; paths are names from the tree's top."""
 
     workload: Workload
     reason: PreemptionReason

@@ -25,11 +25,8 @@ __all__ = ["Claim", "Reach", "find_targets", "possible"]
 def find_targets(state: State, claim: Claim) -> tuple[Victim, ...]:
     """Choose whom to preempt so that a claim fits.
 
-    By the queue's policies, and by the state's settings with or without fair sharing.
-
-    Args:
-        state: Left as it was. Usage is as it is when this is called, inside of a trial too.
-        claim: What is needed.
+    By the queue's policies, and by the state's settings with or without fair sharing. Usage is as
+    it is when this is called, inside of a trial too.
 
     Returns:
         Victims, in the order in which they were chosen; empty if nobody may be preempted, or if
@@ -48,7 +45,7 @@ def possible(
         workload: Who wants it.
         cell: The flavor and resource, at the workload's ClusterQueue.
         amount: How much it needs in all, that of its other pod sets included.
-        removed: Keys of workloads that are no candidates, since their usage is gone already.
+        removed: As of a claim.
 
     Returns:
         The mode, BLOCKED if nobody can be preempted, and the borrowing level left then.

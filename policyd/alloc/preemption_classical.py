@@ -17,14 +17,10 @@ from policyd.alloc.quota import QuotaTree
 
 
 class _Kind(NamedTuple):
-    """What is to be known of the candidates of one queue.
+    """What is to be known of candidates: those of lower order go first, or are spared in borrowing.
 
-    Attributes:
-        order: Kinds that go first have a lower one.
-        reason: Why they would be preempted.
-        spared: Whether they are when the claim borrows.
-        path: The queue, and cohorts above it; if one of them is within its quota nothing is taken
-            from below it. Empty for the claim's own queue.
+    If a node of the path, from their queue up, is within its quota, nothing is taken from below it.
+    It is empty for the claim's own queue.
     """
 
     order: int
@@ -44,18 +40,13 @@ def classical_victims(search: Search) -> list[Victim]:
     kinds = {id(candidate.holding): kind for candidate, kind in others}
     candidates = [*(candidate for candidate, _ in others), *search.candidates(search.node)]
     options = [(each, kinds.get(id(each.holding), _OWN)) for each in ordered(search, candidates)]
-    options.sort(key=_order)
+    options.sort(key=lambda option: (option[0].rank[0], option[1].order))
     for borrowing in _attempts(search, [kind for _, kind in others]):
         with search.state.ground.trial():
             victims = _attempt(search, options, borrowing=borrowing)
         if victims:
             return victims
     return []
-
-
-def _order(option: _Option) -> tuple[bool, int]:
-    candidate, kind = option
-    return candidate.rank[0], kind.order
 
 
 def _attempts(search: Search, others: list[_Kind]) -> tuple[bool, ...]:

@@ -141,12 +141,8 @@ class Search:
         """Spare every victim without whom the claim `fits` too, those chosen last first.
 
         The very last was needed: without it the claim did not fit. Who holds more of the claim's
-        pool than is left over was needed as well, and is not tried.
-
-        Args:
-            victims: Who was removed; only those that are needed are left.
-            fits: Tells whether the claim does.
-            charged: Whether the claim is counted as used.
+        pool than is left over was needed as well, and is not tried. `charged` tells whether the
+        claim is counted as used.
         """
         left = self._left_over(charged=charged)
         for index in reversed(range(len(victims) - 1)):
@@ -216,10 +212,8 @@ def ordered(search: Search, candidates: Iterable[Candidate]) -> list[Candidate]:
 def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list[Candidate]:
     """Sort candidates, those to be preempted first at the front.
 
-    Args:
-        candidates: Of any queues.
-        used: What LocalQueues used in the past, by `namespace/name`, where that counts: of the same
-            ClusterQueue those go first whose LocalQueue used more, whatever their priority.
+    Where it counts what LocalQueues `used` in the past, by `namespace/name`: of the same
+    ClusterQueue those go first whose LocalQueue used more, whatever their priority.
     """
     if not used:
         return sorted(candidates, key=_RANK)

@@ -61,10 +61,7 @@ class PreemptionPolicy(Value, frozen=True):
 class Protection(Value, frozen=True):
     """How long the workloads of a queue keep the quota they got; in seconds, 0 for not at all.
 
-    Attributes:
-        preemption: Against workloads of the same queue.
-        reclaim: Against those of other queues.
-        repetition: Against a workload that preempted them before.
+    Against workloads of the same queue, of others (`reclaim`), and who preempted them before.
     """
 
     preemption: float = 0.0
@@ -121,14 +118,7 @@ class QueueSpec(Value, frozen=True):
 
 
 class CohortSpec(Value, frozen=True):
-    """A Cohort.
-
-    Attributes:
-        name: Unique among Cohorts.
-        parent: The cohort above, "" for none.
-        groups: Quota of its own for those below.
-        weight: As that of a queue.
-    """
+    """A Cohort: below `parent`, if that is not "", with quota of its own for those below it."""
 
     name: str
     parent: str = ""

@@ -24,13 +24,7 @@ class Register:
         ledger: UsageLedger | None,
         left: Callable[[str, Node | None, bool], None],
     ) -> None:
-        """Begin with no workloads.
-
-        Args:
-            ground: Where quota and places are charged.
-            ledger: What LocalQueues used in the past; None where that orders nobody.
-            left: Told of who leaves a queue: the key, the queue, and whether quota became free.
-        """
+        """Begin; `left` is told who leaves which queue, and whether quota became free by it."""
         self.queues: dict[str, ClusterQueue] = {}
         self._ground = ground
         self._tree = ground.tree

@@ -71,10 +71,7 @@ class Entry:
 class UsageLedger:
     """What each LocalQueue used, by `namespace/name`.
 
-    Attributes:
-        rules: How it counts.
-        entries: What is known of each.
-        usage: What orders LocalQueues: what they used, by the weights of resources and their own.
+    `usage` is what orders them: by the weights of resources, and their own.
     """
 
     def __init__(self, rules: AdmissionFairSharing) -> None:
