@@ -3,11 +3,13 @@
 import pytest
 
 from policyd.controller.mirrors import job_resource
+from policyd.jobs.defaults import default_on_create
 from policyd.jobs.kinds import find_kind
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import Resource
-from tests.controller.world import GPU, QUEUE, World, condition, pod_spec, running
+from policyd.patch.draft import Draft
+from tests.controller.world import GPU, QUEUE, World, condition, gates, pod_spec, running
 
 pytestmark = pytest.mark.anyio
 
@@ -260,3 +262,108 @@ async def test_nobody_is_preempted_for_a_gang_that_would_not_fit_whole():
         assert not world.is_true("small", "Evicted")
         assert not world.is_true("train", "QuotaReserved")
 
+
+def member(world, name, *, order="", total=3, **metadata):
+    """A pod of the group `ring`, as the door leaves it."""
+    annotations = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
+    annotations |= {"kueue.x-k8s.io/role-hash": f"role{order}"} if order else {}
+    annotations |= {"policyd.io/start-order": order} if order else {}
+    labels = {QUEUE: "lq-cq", "kueue.x-k8s.io/pod-group-name": "ring", **metadata.pop("labels", {})}
+    meta = {"name": name, "labels": labels, "annotations": {**annotations, **metadata}}
+    spec = {**pod_spec(1), "schedulerName": "volcano"}
+    draft = Draft({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    default_on_create(draft, group="", kind="Pod")
+    return world.create(r.PODS, draft.object)
+
+
+def let_go(world):
+    return [pod["metadata"]["name"] for pod in world.all(r.PODS) if not gates(pod)]
+
+
+def make_ready(world, name):
+    world.set_status(
+        r.PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}]
+    )
+
+
+async def test_pods_start_when_those_of_lower_numbers_are_ready(world):
+    for name, order in (("worker-a", "1"), ("worker-b", "1"), ("leader", "")):
+        member(world, name, order=order)
+    await world.pass_time(2)
+    assert world.is_true("ring", "Admitted")
+    assert let_go(world) == ["leader"]
+
+    await world.pass_time(5)
+    world.set_status(r.PODS, "leader", phase="Running")
+    await world.pass_time(2)
+    assert let_go(world) == ["leader"]
+
+    make_ready(world, "leader")
+    await world.pass_time(2)
+    assert sorted(let_go(world)) == ["leader", "worker-a", "worker-b"]
+
+
+async def test_pods_that_wait_for_others_stay_when_these_are_stopped(world):
+    for name, order in (("worker-a", "1"), ("worker-b", "1"), ("leader", "")):
+        member(world, name, order=order)
+    await world.pass_time(2)
+    workload = world.workload_of("ring")
+
+    world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": False}})
+    await world.pass_time(3)
+
+    assert sorted(pod["metadata"]["name"] for pod in world.all(r.PODS)) == ["worker-a", "worker-b"]
+    assert let_go(world) == []
+
+
+async def test_a_group_of_pods_is_handed_over_before_they_go(world):
+    for name in ("a", "b", "c"):
+        member(world, name)
+    await world.pass_time(2)
+
+    assert groups(world)["ring"]["spec"]["minMember"] == 3
+    assert let_go(world) == ["a", "b", "c"]
+    written = [w for w in world.client.writes if w.resource in {VOLCANO, r.PODS}]
+    assert written[0].resource == VOLCANO
+    (pod, *_) = world.all(r.PODS)
+    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "ring"
+
+
+async def test_pods_that_volcano_took_for_single_ones_come_into_one_group(world):
+    for name in ("a", "b", "c"):
+        member(world, name, **{"scheduling.k8s.io/group-name": f"podgroup-{name}"})
+    await world.pass_time(2)
+
+    named = {
+        pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for pod in world.all(r.PODS)
+    }
+    assert named == set(groups(world)) == {"ring"}
+
+
+async def test_pods_may_say_which_group_they_belong_to(world):
+    for name in ("a", "b", "c"):
+        member(world, name, **{"scheduling.k8s.io/group-name": "mine"})
+    await world.pass_time(2)
+
+    assert list(groups(world)) == ["mine"]
+
+
+async def test_roles_of_pods_that_start_in_order_are_gangs_of_their_own(world):
+    for name, order in (("worker-a", "1"), ("worker-b", "1"), ("leader", "")):
+        member(world, name, order=order)
+    await world.pass_time(2)
+
+    found = {name: each["spec"]["minMember"] for name, each in groups(world).items()}
+    assert sorted(found.values()) == [1, 2]
+
+
+async def test_pods_cannot_join_a_native_group_any_more_and_start_without(world):
+    hand_to(world, "Native")
+    await world.pass_time(1)
+    for name in ("a", "b", "c"):
+        member(world, name)
+    await world.pass_time(2)
+
+    assert let_go(world) == ["a", "b", "c"]
+    assert groups(world, NATIVE) == {}
+    assert "only new pods" in world.events("GangNotHandedOver")[0]["message"]
