@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
@@ -12,6 +11,7 @@ from policyd.alloc.queue import Protection
 from policyd.simulate.scenario import Arrival, Simulation
 from policyd.status.words import message_of
 from tests.alloc.builders import admission, cohort, group, keys, pod_set, queue, state, workload
+from tests.alloc.choices import scenarios
 
 MOVES = OptIns(moves=2)
 FLAVORS = [FlavorSpec(name=name, labels={"size": name}) for name in ("big", "small")]
@@ -119,30 +119,31 @@ def test_places_are_not_held_for_ever():
 # Properties.
 
 
-@st.composite
-def scenarios(draw):
+def setting(choose):
     """Two queues that take part, of two flavors of which some workloads can use only one."""
-    quotas = st.integers(0, 5)
-    wants = OptIns(moves=draw(st.integers(1, 3)))
+    wants = OptIns(moves=choose.number(1, 3))
     queues = [
-        queue(name, "all", groups=two_flavors(draw(quotas), draw(quotas)), opt_ins=wants)
+        queue(
+            name, "all", groups=two_flavors(choose.number(0, 5), choose.number(0, 5)),
+            opt_ins=wants,
+        )
         for name in "qr"
-    ]
-    coming = []
-    for number in range(draw(st.integers(1, 8))):
-        selector = {"size": "big"} if draw(st.booleans()) else {}
-        asked = workload(
-            f"w{number}", draw(st.sampled_from("qr")),
-            pod_set(selector=selector, gpu=draw(st.integers(1, 5))),
-            priority=draw(st.integers(0, 1)),
-        )  # fmt: skip
-        at, runs = draw(st.integers(0, 5)), draw(st.none() | st.integers(1, 5))
-        coming.append(Arrival(workload=asked, at=float(at), run_seconds=runs and float(runs)))
-    return queues, coming
+    ]  # fmt: skip
+    return queues, [arrival(choose, number) for number in range(choose.number(1, 8))]
+
+
+def arrival(choose, number):
+    selector = {"size": "big"} if choose.yes() else {}
+    asked = workload(
+        f"w{number}", choose.one("qr"), pod_set(selector=selector, gpu=choose.number(1, 5)),
+        priority=choose.number(0, 1),
+    )  # fmt: skip
+    at, runs = choose.number(0, 5), choose.maybe(1, 5)
+    return Arrival(workload=asked, at=float(at), run_seconds=runs and float(runs))
 
 
 @settings(deadline=None)
-@given(scenarios())
+@given(scenarios(setting, 55))
 def test_all_that_are_moved_run_again_at_once_beside_whom_they_made_room_for(scenario):
     queues, coming = scenario
     of = state(*FLAVORS, cohort("all"), *queues)

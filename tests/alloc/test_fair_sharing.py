@@ -5,7 +5,6 @@ import math
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.cycle import plan_cycle
@@ -17,7 +16,9 @@ from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.status.shares import rounded_share, share_text, weighted_share
 from tests.alloc.builders import cohort, group, put, queue, state, workload
-from tests.alloc.test_preemption import QUOTAS, RATE, RECLAIM, running
+from tests.alloc.choices import scenarios
+from tests.alloc.test_preemption import RATE, RECLAIM, running
+from tests.alloc.worlds import quotas
 
 
 def share(of, name):
@@ -137,52 +138,56 @@ def stands(tree, entry, share_there, gates):
     return standing(entry.ticket, share_there, wanted, gates)
 
 
-@st.composite
-def trees(draw):
-    names = [f"q{n}" for n in range(draw(st.integers(1, 6)))]
-    parents = ["", "w", "x", "y", "z"]
+def contest(choose):
+    """A tree in which some run, what waits first in each queue, and who is charged in its turn."""
+    names = [f"q{n}" for n in range(choose.number(1, 6))]
     cohorts = [
-        cohort("x", draw(st.sampled_from(["", "w"])), draw(st.integers(0, 6))),
-        cohort("y", draw(st.sampled_from(["", "x", "w"])), draw(st.integers(0, 6))),
+        cohort("x", choose.one(("", "w")), choose.number(0, 6)),
+        cohort("y", choose.one(("", "x", "w")), choose.number(0, 6)),
     ]
     queues = [
         queue(
             name,
-            draw(st.sampled_from(parents)),
-            groups=[group(default={"gpu": draw(QUOTAS), "cpu": draw(QUOTAS)})],
-            weight=draw(st.sampled_from([0, 0.5, 1, 2])),
+            choose.one(("", "w", "x", "y", "z")),
+            groups=[group(default={"gpu": quotas(choose, 6), "cpu": quotas(choose, 6)})],
+            weight=choose.one((0, 0.5, 1, 2)),
         )
         for name in names
     ]
     used = [
-        running(f"w{n}", draw(st.sampled_from(names)), gpu=draw(st.integers(0, 4)))
-        for n in range(draw(st.integers(0, 5)))
+        running(f"w{n}", choose.one(names), gpu=choose.number(0, 4))
+        for n in range(choose.number(0, 5))
     ]
-    return [*cohorts, *queues, *used], names
+    heads = [
+        workload(
+            name, name, gpu=choose.number(0, 4), cpu=choose.number(0, 4),
+            at=choose.number(0, 2), priority=choose.number(0, 1),
+        )
+        for name in names
+    ]  # fmt: skip
+    counted = {name: choose.yes() for name in names}
+    return [*cohorts, *queues, *used], heads, counted, choose.yes()
 
 
 @RATE
-@given(trees(), st.data())
-def test_turns_are_as_in_the_slow_tournament(made, data):
-    things, names = made
+@given(scenarios(contest, 110))
+def test_turns_are_as_in_the_slow_tournament(scenario):
+    things, heads, counted, prioritized = scenario
     of = state(*things)
     of.settle()
-    tree, gates = of.tree, Gates(fair_sharing_prioritize_non_borrowing=data.draw(st.booleans()))
+    tree, gates = of.tree, Gates(fair_sharing_prioritize_non_borrowing=prioritized)
     entries = []
-    for name in names:
-        node = of.queues[name].node
+    for head in heads:
+        options = of.queues[head.cluster_queue].options
         charges = {
-            tree.cell(node, ("default", r)): data.draw(st.integers(0, 4)) for r in ("gpu", "cpu")
+            tree.cell(options.node, ("default", resource)): amount
+            for resource, amount in head.pod_sets[0].requests.items()
         }
-        age, priority = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 1))
-        ticket = Ticket(workload(name, name, at=age, priority=priority), Demand())
-        options, assignment = of.queues[name].options, Assignment(charges=charges)
-        entries.append(Entry(ticket, options, None, assignment))
+        entries.append(Entry(Ticket(head, Demand()), options, None, Assignment(charges=charges)))
     charged = {each.options.node: each.assignment.charges for each in entries}
-    counted = {node: data.draw(st.booleans()) for node in charged}
 
     def effect(node):
-        if counted[node]:
+        if counted[node.name]:
             tree.charge(charged[node])
 
     with tree.trial():
@@ -198,13 +203,17 @@ def test_turns_are_as_in_the_slow_tournament(made, data):
 # In the long run.
 
 
+def parts(choose):
+    """The weights of some queues, and who has some of twelve parts."""
+    weights = [choose.one((0.5, 1, 2, 3)) for _ in range(choose.number(2, 4))]
+    return weights, [choose.number(0, 3) for _ in range(choose.number(0, 12))]
+
+
 @RATE
-@given(
-    st.lists(st.sampled_from([0.5, 1, 2, 3]), min_size=2, max_size=4),
-    st.lists(st.integers(0, 3), max_size=12),
-)
-def test_cycles_converge_to_the_weighted_shares(weights, owners):
+@given(scenarios(parts, 18))
+def test_cycles_converge_to_the_weighted_shares(scenario):
     """Everybody wants more than there is, and some of it runs already: in whose hands ever."""
+    weights, owners = scenario
     names, total = "abcd"[: len(weights)], 12
     of = state(
         cohort("x", gpu=total),
@@ -216,8 +225,10 @@ def test_cycles_converge_to_the_weighted_shares(weights, owners):
         *(workload(f"{name}{n}", name, gpu=1) for name in names for n in range(total)),
     )
     of.settings = Settings(fair_sharing=FairSharing())
-    for _ in range(40 * total):
+    for _ in range(100):
         plan = plan_cycle(of)
+        if not plan.actions:
+            break
         of.commit(plan)
         for action in plan.actions:
             match action:
@@ -225,6 +236,8 @@ def test_cycles_converge_to_the_weighted_shares(weights, owners):
                     put(of, msgspec.structs.replace(action.workload, admission=action.admission))
                 case Preempt():
                     of.remove_workload(action.workload.key)
+    else:
+        raise AssertionError("cycles go on for ever")
 
     held = {name: len(of.queues[name].holdings) for name in names}
     assert sum(held.values()) == total

@@ -1,13 +1,13 @@
 """Volcano's orders: whose turn it is among the LocalQueues of a ClusterQueue."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.local_order import deserved, local_shares
 from policyd.alloc.opt_ins import OptIns
 from tests.alloc.builders import admission, group, keys, queue, state, workload
+from tests.alloc.choices import scenarios
 
 
 def world(order, *things, weights=None):
@@ -77,15 +77,18 @@ def test_what_one_does_not_want_is_divided_among_the_others():
     assert deserved(12, {"a": 2, "b": 20, "c": 20}, {"b": 3.0}) == {"a": 2.0, "b": 7.5, "c": 2.5}
 
 
-NAMES = st.sampled_from("abcde")
+def demands(choose):
+    """What there is, what is asked by name, and the weights of some of the names."""
+    total = choose.number(0, 100)
+    asked = {name: choose.number(1, 40) for name in choose.shuffled("abcde")[: choose.number(0, 5)]}
+    weighing = choose.shuffled("abcde")[: choose.number(0, 5)]
+    return total, asked, {name: choose.one((0.0, 0.5, 1.0, 2.0, 5.0)) for name in weighing}
 
 
-@given(
-    st.integers(0, 100),
-    st.dictionaries(NAMES, st.integers(1, 40)),
-    st.dictionaries(NAMES, st.sampled_from([0.0, 0.5, 1.0, 2.0, 5.0])),
-)
-def test_all_is_divided_by_weight_and_nobody_gets_more_than_it_asks(total, asked, weights):
+@settings(deadline=None)
+@given(scenarios(demands, 25))
+def test_all_is_divided_by_weight_and_nobody_gets_more_than_it_asks(demand):
+    total, asked, weights = demand
     due = deserved(total, asked, weights)
 
     assert all(0 <= due[name] <= asked[name] + 1e-9 for name in asked)

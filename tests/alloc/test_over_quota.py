@@ -3,12 +3,12 @@
 from fractions import Fraction
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import cohort, queue, state, workload
+from tests.alloc.choices import scenarios
 
 ANY = PreemptionPolicy(reclaim_within_cohort="Any")
 
@@ -26,22 +26,21 @@ def fair_shares(total, queues):
             share[name] = min(Fraction(queues[name][2]), share[name] + part)
 
 
-@st.composite
-def teams(draw):
+def teams(choose):
     """Teams whose parts are whole: each borrows its weight so many times over, or has enough."""
-    level, found = draw(st.integers(0, 3)), {}
-    for name in draw(st.lists(st.sampled_from("abcd"), min_size=1, unique=True)):
-        quota, weight = draw(st.integers(0, 3)), draw(st.integers(1, 3))
-        short = draw(st.booleans())
+    level, found = choose.number(0, 3), {}
+    for name in choose.shuffled("abcd")[: choose.number(1, 4)]:
+        quota, weight = choose.number(0, 3), choose.number(1, 3)
         most = quota + weight * level
-        asked = most + draw(st.integers(1, 3)) if short else draw(st.integers(quota, most))
+        short = choose.yes()
+        asked = most + choose.number(1, 3) if short else choose.number(quota, most)
         found[name] = (quota, weight, asked)
     lent = sum(min(asked - quota, weight * level) for quota, weight, asked in found.values())
-    return found, lent, draw(st.permutations(sorted(found)))
+    return found, lent, choose.shuffled(sorted(found))
 
 
 @settings(deadline=None)
-@given(teams())
+@given(scenarios(teams, 30))
 def test_what_is_left_over_is_divided_by_weight(drawn):
     found, lent, order = drawn
     specs = [

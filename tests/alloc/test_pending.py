@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.assignment import Progress
 from policyd.alloc.pending import PendingQueue, waits_aside
@@ -11,6 +10,7 @@ from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.workload import Objection
 from tests.alloc.builders import workload
+from tests.alloc.choices import scenarios
 
 
 def pending(*workloads):
@@ -248,16 +248,13 @@ def test_a_queue_that_stops_counting_usage_goes_by_priority():
     assert drain(queue) == ["important", "modest"]
 
 
-OPS = st.lists(
-    st.tuples(
-        st.sampled_from(["put", "put", "boost", "remove", "park", "wake"]), st.integers(0, 5)
-    ),
-    max_size=150,
-)
+def steps(choose):
+    kinds = ("put", "put", "boost", "remove", "park", "wake")
+    return [(choose.one(kinds), choose.number(0, 5)) for _ in range(choose.number(0, 100))]
 
 
 @settings(deadline=None)
-@given(OPS)
+@given(scenarios(steps, 201))
 def test_the_heap_agrees_with_sorting_whatever_happens(ops):
     queue, active, parked = PendingQueue(), {}, {}
     for op, n in ops:

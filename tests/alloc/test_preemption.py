@@ -5,14 +5,15 @@ from unittest.mock import patch
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.preemption import Claim, find_targets, possible
 from policyd.alloc.preemption_search import Search
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
-from tests.alloc.builders import admission, cohort, group, put, queue, quota, state, workload
+from tests.alloc.builders import admission, cohort, group, put, queue, state, workload
+from tests.alloc.choices import scenarios
+from tests.alloc.worlds import quotas
 
 RATE = settings(deadline=None)
 WITHIN = PreemptionPolicy(within_cluster_queue="LowerPriority")
@@ -262,67 +263,72 @@ def test_who_was_preempted_is_not_soon_preempted_again_by_the_same_one():
 
 # What holds for all claims.
 
-AMOUNTS = st.integers(0, 6)
-QUOTAS = st.builds(quota, AMOUNTS, st.none() | AMOUNTS, st.none() | AMOUNTS)
 NAMES = ("a", "b", "c", "d")
-POLICIES = st.builds(
-    PreemptionPolicy,
-    within_cluster_queue=st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
-    reclaim_within_cohort=st.sampled_from(["Never", "LowerPriority", "Any"]),
-    borrow_within_cohort=st.sampled_from(["Never", "LowerPriority"]),
-    max_priority_threshold=st.none() | st.integers(0, 2),
+SHARING = (
+    None,
+    FairSharing(),
+    FairSharing(strategies=("LessThanInitialShare",)),
+    FairSharing(strategies=("LessThanOrEqualToFinalShare",)),
 )
 
 
-@st.composite
-def worlds(draw):
+def policies(choose):
+    return PreemptionPolicy(
+        within_cluster_queue=choose.one(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
+        reclaim_within_cohort=choose.one(("Never", "LowerPriority", "Any")),
+        borrow_within_cohort=choose.one(("Never", "LowerPriority")),
+        max_priority_threshold=choose.maybe(0, 2),
+    )
+
+
+def world(choose):
     """Queues in a tree of cohorts, and what runs in them; more than there is quota for, maybe."""
-    quotas = st.fixed_dictionaries({"gpu": QUOTAS, "cpu": QUOTAS})
     cohorts = [
-        cohort("x", draw(st.sampled_from(["", "y"])), draw(AMOUNTS)),
-        cohort("y", "", draw(AMOUNTS)),
+        cohort("x", choose.one(("", "y")), choose.number(0, 6)),
+        cohort("y", "", choose.number(0, 6)),
     ]
     queues = [
         queue(
             name,
-            draw(st.sampled_from(["", "x", "x", "y"])),
-            groups=[group(default=draw(quotas))],
-            preemption=draw(POLICIES),
-            weight=draw(st.sampled_from([0, 0.5, 1, 3])),
+            choose.one(("", "x", "x", "y")),
+            groups=[group(default={"gpu": quotas(choose, 6), "cpu": quotas(choose, 6)})],
+            preemption=policies(choose),
+            weight=choose.one((0, 0.5, 1, 3)),
         )
         for name in NAMES
     ]
     others = [
         running(
             f"w{n}",
-            draw(st.sampled_from(NAMES)),
-            at=draw(st.integers(0, 3)),
-            priority=draw(st.integers(0, 3)),
-            evicted=draw(st.integers(0, 5)) == 0,
-            gpu=draw(st.integers(0, 3)),
-            cpu=draw(st.integers(0, 3)),
+            choose.one(NAMES),
+            at=choose.number(0, 3),
+            priority=choose.number(0, 3),
+            evicted=choose.once_in(6),
+            gpu=choose.number(0, 3),
+            cpu=choose.number(0, 3),
         )
-        for n in range(draw(st.integers(0, 8)))
+        for n in range(choose.number(0, 8))
     ]
     return [*cohorts, *queues, *others]
 
 
-CLAIMS = st.fixed_dictionaries(
-    {
-        "name": st.sampled_from(NAMES),
-        "priority": st.integers(0, 3),
-        "gpu": st.integers(1, 6),
-        "cpu": st.integers(0, 3),
+def claims(choose):
+    """A world, what a new workload asks for in it, and how cohorts share."""
+    asked = {
+        "name": choose.one(NAMES),
+        "priority": choose.number(0, 3),
+        "gpu": choose.number(1, 6),
+        "cpu": choose.number(0, 3),
     }
-)
-SHARING = st.sampled_from(
-    [
-        None,
-        FairSharing(),
-        FairSharing(strategies=("LessThanInitialShare",)),
-        FairSharing(strategies=("LessThanOrEqualToFinalShare",)),
-    ]
-)
+    return world(choose), asked, choose.one(SHARING)
+
+
+def in_two_orders(choose):
+    things, asked, sharing = claims(choose)
+    return things, choose.shuffled(things), asked, sharing
+
+
+CLAIMS = scenarios(claims, 105)
 
 
 def made(things, sharing):
@@ -340,8 +346,9 @@ def without(of, holdings, wanted, *, borrowing):
 
 
 @RATE
-@given(worlds(), CLAIMS, SHARING)
-def test_victims_are_enough_and_none_of_them_could_be_spared(things, asked, sharing):
+@given(CLAIMS)
+def test_victims_are_enough_and_none_of_them_could_be_spared(scenario):
+    things, asked, sharing = scenario
     of = made(things, sharing)
     wanted = claim(of, **asked)
     victims = [of.holding(target.workload.key) for target in find_targets(of, wanted)]
@@ -358,8 +365,9 @@ def test_victims_are_enough_and_none_of_them_could_be_spared(things, asked, shar
 
 
 @RATE
-@given(worlds(), CLAIMS, SHARING)
-def test_nobody_is_preempted_against_the_policies(things, asked, sharing):
+@given(CLAIMS)
+def test_nobody_is_preempted_against_the_policies(scenario):
+    things, asked, sharing = scenario
     of = made(things, sharing)
     wanted = claim(of, **asked)
     queue_, policy = asked["name"], of.queues[asked["name"]].spec.preemption
@@ -379,8 +387,9 @@ def test_nobody_is_preempted_against_the_policies(things, asked, sharing):
 
 
 @RATE
-@given(worlds(), CLAIMS, SHARING)
-def test_a_search_leaves_everything_as_it_was(things, asked, sharing):
+@given(CLAIMS)
+def test_a_search_leaves_everything_as_it_was(scenario):
+    things, asked, sharing = scenario
     of = made(things, sharing)
     wanted = claim(of, **asked)
     before = list(of.tree.usage)
@@ -392,16 +401,18 @@ def test_a_search_leaves_everything_as_it_was(things, asked, sharing):
 
 
 @RATE
-@given(worlds(), CLAIMS, SHARING, st.randoms(use_true_random=False))
-def test_victims_do_not_depend_on_the_order_in_which_things_came(things, asked, sharing, random):
-    first, second = made(things, sharing), made(random.sample(things, len(things)), sharing)
+@given(scenarios(in_two_orders, 120))
+def test_victims_do_not_depend_on_the_order_in_which_things_came(scenario):
+    *orders, asked, sharing = scenario
+    first, second = (made(things, sharing) for things in orders)
 
     assert preempted(first, claim(first, **asked)) == preempted(second, claim(second, **asked))
 
 
 @RATE
-@given(worlds(), CLAIMS, SHARING)
-def test_who_is_spared_without_a_try_is_who_would_be_anyway(things, asked, sharing):
+@given(CLAIMS)
+def test_who_is_spared_without_a_try_is_who_would_be_anyway(scenario):
+    things, asked, sharing = scenario
     of = made(things, sharing)
     wanted = claim(of, **asked)
 
@@ -411,14 +422,17 @@ def test_who_is_spared_without_a_try_is_who_would_be_anyway(things, asked, shari
     assert preempted(of, wanted) == slowly
 
 
+def shared(choose):
+    """The weights of some queues, who has each of twelve parts, and how cohorts share."""
+    weights = [choose.one((0.5, 1, 2, 3)) for _ in range(choose.number(2, 4))]
+    return weights, [choose.number(0, 3) for _ in range(12)], choose.one(SHARING[1:])
+
+
 @RATE
-@given(
-    st.lists(st.sampled_from([0.5, 1, 2, 3]), min_size=2, max_size=4),
-    st.lists(st.integers(0, 3), min_size=12, max_size=12),
-    SHARING.filter(bool),
-)
-def test_shares_get_as_equal_as_they_can(weights, owners, sharing):
+@given(scenarios(shared, 18))
+def test_shares_get_as_equal_as_they_can(scenario):
     """However quota is spread at first, in the end nobody has a step more than it should."""
+    weights, owners, sharing = scenario
     names = NAMES[: len(weights)]
     of = made(
         [

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.amount import UNLIMITED
 from policyd.alloc.queue import quotas_of
 from policyd.alloc.quota import QuotaTree
 from tests.alloc import oracle
 from tests.alloc.builders import cohort, queue, quota
+from tests.alloc.choices import scenarios
+from tests.alloc.worlds import quotas
 
 GPU = ("default", "gpu")
 
@@ -235,25 +236,23 @@ class World:
     charges: list
 
 
-AMOUNTS = st.integers(0, 12)
-QUOTAS = st.builds(quota, AMOUNTS, st.none() | AMOUNTS, st.none() | AMOUNTS)
-
-
-@st.composite
-def worlds(draw):
+def world_of(choose):
     """Up to six queues below up to four cohorts in any shape without cycles, and what they use."""
     cohorts = [
-        cohort(f"c{n}", draw(st.sampled_from(["", *(f"c{m}" for m in range(n))])),
-               draw(st.none() | QUOTAS))
-        for n in range(draw(st.integers(0, 4)))
-    ]  # fmt: skip
+        cohort(f"c{n}", choose.one(["", *(f"c{m}" for m in range(n))]), maybe_quotas(choose))
+        for n in range(choose.number(0, 4))
+    ]
     names = ["", "implicit", *(c.name for c in cohorts)]
     queues = [
-        queue(f"q{n}", draw(st.sampled_from(names)), gpu=draw(st.none() | QUOTAS))
-        for n in range(draw(st.integers(1, 6)))
+        queue(f"q{n}", choose.one(names), gpu=maybe_quotas(choose))
+        for n in range(choose.number(1, 6))
     ]
-    steps = st.tuples(st.sampled_from([q.name for q in queues]), AMOUNTS)
-    return World(queues, cohorts, draw(st.lists(steps, max_size=8)))
+    charges = [(choose.one(queues).name, choose.number(0, 12)) for _ in range(choose.number(0, 8))]
+    return World(queues, cohorts, charges)
+
+
+def maybe_quotas(choose):
+    return quotas(choose, 12) if choose.yes() else None
 
 
 def check(tree, slow):
@@ -279,7 +278,7 @@ def check_amounts(tree, number, slow, at, names):
 
 
 @settings(deadline=None)
-@given(worlds())
+@given(scenarios(world_of, 70))
 def test_the_tree_agrees_with_the_oracle_after_every_step(world):
     tree, used = tree_of(*world.cohorts, *world.queues), {}
     for name, _ in world.charges:
@@ -299,8 +298,9 @@ def test_the_tree_agrees_with_the_oracle_after_every_step(world):
 
 
 @settings(deadline=None)
-@given(worlds(), worlds())
-def test_changing_the_tree_is_as_making_it_anew(before, after):
+@given(scenarios(lambda choose: (world_of(choose), world_of(choose)), 140))
+def test_changing_the_tree_is_as_making_it_anew(worlds):
+    before, after = worlds
     tree = tree_of(*before.cohorts, *before.queues)
     used = {}
     for name, amount in before.charges:

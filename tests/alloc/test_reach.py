@@ -1,26 +1,44 @@
 """Whether anybody could be preempted: never denied where a search would find victims."""
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Preempt
 from policyd.alloc.preemption import Reach
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import FairSharing, Settings
-from tests.alloc.builders import group, put, queue, quota, state, workload
+from tests.alloc.builders import put, queue, state, workload
+from tests.alloc.choices import scenarios
 
 NAMES = ("a", "b", "c")
-POLICIES = st.builds(
-    PreemptionPolicy,
-    within_cluster_queue=st.sampled_from(["LowerPriority", "LowerOrNewerEqualPriority", "Never"]),
-    reclaim_within_cohort=st.sampled_from(["Any", "LowerPriority", "Never"]),
-    borrow_within_cohort=st.sampled_from(["LowerPriority", "Never"]),
-)
-QUEUES = st.tuples(st.sampled_from(["x", ""]), st.integers(0, 5), POLICIES)
-WORKLOADS = st.tuples(
-    st.sampled_from(NAMES), st.integers(1, 4), st.integers(0, 2), st.integers(0, 5)
-)
+
+
+def setting(choose):
+    """Three queues, up to twelve workloads for them, and whether they share fairly."""
+    specs = [
+        queue(
+            name,
+            choose.one(("x", "")),
+            gpu=choose.number(0, 5),
+            preemption=PreemptionPolicy(
+                within_cluster_queue=choose.one(
+                    ("LowerPriority", "LowerOrNewerEqualPriority", "Never")
+                ),
+                reclaim_within_cohort=choose.one(("Any", "LowerPriority", "Never")),
+                borrow_within_cohort=choose.one(("LowerPriority", "Never")),
+            ),
+        )
+        for name in NAMES
+    ]
+    sharing = choose.one((None, FairSharing()))
+    return specs, [arrival(choose, number) for number in range(choose.number(4, 12))], sharing
+
+
+def arrival(choose, number):
+    return workload(
+        f"w{number}", choose.one(NAMES), gpu=choose.number(1, 4), priority=choose.number(0, 2),
+        at=choose.number(0, 5),
+    )  # fmt: skip
 
 
 def searching(of):
@@ -33,19 +51,13 @@ def searching(of):
 
 
 @settings(deadline=None)
-@given(
-    st.tuples(*[QUEUES] * len(NAMES)),
-    st.lists(WORKLOADS, min_size=4, max_size=12),
-    st.sampled_from([None, FairSharing()]),
-)
-def test_a_plan_is_the_same_with_all_searches_made(specs, workloads, sharing):
-    of = state(rules=Settings(fair_sharing=sharing))
-    for name, (cohort, gpus, policy) in zip(NAMES, specs, strict=True):
-        quotas = [group(default={"gpu": quota(gpus)})]
-        put(of, queue(name, cohort, groups=quotas, preemption=policy))
+@given(scenarios(setting, 70))
+def test_a_plan_is_the_same_with_all_searches_made(scenario):
+    specs, coming, sharing = scenario
+    of = state(*specs, rules=Settings(fair_sharing=sharing))
 
-    for number, (name, gpus, priority, at) in enumerate(workloads):
-        put(of, workload(f"w{number}", name, gpu=gpus, priority=priority, at=at))
+    for each in coming:
+        put(of, each)
         searched, plan = searching(of), plan_cycle(of)
         assert plan == searched
         of.commit(plan)

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.opt_ins import OptIns
@@ -12,6 +11,7 @@ from policyd.alloc.reasons import Held
 from policyd.alloc.reservation import Reservations
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import admission, cohort, group, keys, queue, state, workload
+from tests.alloc.choices import scenarios
 
 AT_ONCE = OptIns(reserve_seconds=0.0)
 HOUR = 3600.0
@@ -161,29 +161,26 @@ def test_who_was_held_up_is_tried_again_when_the_reservation_is_gone():
 # Properties.
 
 
-@st.composite
-def arrivals(draw, number, most):
+def arrival(choose, number, most):
     """A workload that ends when it says, or before; or does not say."""
-    bound = draw(st.none() | st.integers(1, 9))
-    runs = draw(st.integers(1, 9 if bound is None else bound))
+    bound = choose.maybe(1, 9)
+    runs = choose.number(1, 9 if bound is None else bound)
     asked = workload(
-        f"w{number}", draw(st.sampled_from("qr")), gpu=draw(st.integers(1, most)),
+        f"w{number}", choose.one("qr"), gpu=choose.number(1, most),
         run_seconds=None if bound is None else float(bound),
     )  # fmt: skip
-    return Arrival(workload=asked, at=float(draw(st.integers(0, 9))), run_seconds=float(runs))
+    return Arrival(workload=asked, at=float(choose.number(0, 9)), run_seconds=float(runs))
 
 
-@st.composite
-def scenarios(draw):
+def setting(choose):
     """Two queues; the one that reserves has all the quota, so that its reservations bind both."""
-    most = draw(st.integers(2, 8))
-    wants = OptIns(reserve_seconds=float(draw(st.integers(0, 4))))
-    strict = draw(st.booleans())
+    most = choose.number(2, 8)
+    wants = OptIns(reserve_seconds=float(choose.number(0, 4)))
     queues = [
-        queue("q", "all", gpu=most, opt_ins=wants, strict=strict),
+        queue("q", "all", gpu=most, opt_ins=wants, strict=choose.yes()),
         queue("r", "all", gpu=0),
     ]
-    return queues, [draw(arrivals(n, most)) for n in range(draw(st.integers(1, 12)))]
+    return queues, [arrival(choose, number, most) for number in range(choose.number(1, 12))]
 
 
 def promised(of):
@@ -193,7 +190,7 @@ def promised(of):
 
 
 @settings(deadline=None)
-@given(scenarios())
+@given(scenarios(setting, 70))
 def test_what_was_promised_is_kept_whoever_goes_before(scenario):
     queues, coming = scenario
     simulation = Simulation(state(cohort("all"), *queues), coming)

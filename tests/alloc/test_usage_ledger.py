@@ -1,11 +1,11 @@
 """What LocalQueues used lately counts by halves, and what was just decided counts at once."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 from policyd.alloc.settings import AdmissionFairSharing
 from policyd.alloc.usage_ledger import UsageLedger, nanos
+from tests.alloc.choices import scenarios
 
 RULES = AdmissionFairSharing(half_life_seconds=600, sampling_seconds=300, weights={"memory": 0})
 CORE = nanos({"cpu": 1_000})
@@ -97,11 +97,15 @@ def test_a_seed_does_not_replace_what_is_known():
     assert book.usage["lq"] == 1
 
 
-names = st.sampled_from("abc")
-steps = st.lists(st.tuples(st.sampled_from(["push", "drop"]), names, st.integers(0, 5)))
+def steps(choose):
+    return [
+        (choose.one(("push", "drop")), choose.one("abc"), choose.number(0, 5))
+        for _ in range(choose.number(0, 20))
+    ]
 
 
-@given(steps)
+@settings(deadline=None)
+@given(scenarios(steps, 61))
 def test_penalties_are_those_of_the_workloads_that_still_count(actions):
     book = ledger(AdmissionFairSharing(half_life_seconds=1e-9))
     book.seed("lq", {}, at=0)
