@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from policyd.jobs.gangs.schedulers import SCHEDULERS
 from tests.charts import release, rights
 from tests.charts.conftest import CONTROLLER, WEBHOOKS
 from tests.charts.release import NAMESPACE
@@ -185,6 +186,11 @@ SELDOM = {
             for kind, (group, _) in foreign.GROUPS.items()
         },
         Right("", "pods/finalizers", "update"): "checked where owners of workloads are",
+        **{
+            Right(scheduler.group, "podgroups", verb): "where gangs are handed over"
+            for scheduler in SCHEDULERS.values()
+            for verb in ("get", "create", "delete")
+        },
         Right("wgpolicyk8s.io", "clusterpolicyreports", "update"): "when it is something else",
         Right("wgpolicyk8s.io", "clusterpolicyreports", "delete"): "when all is in order",
     },
