@@ -21,15 +21,15 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Json
 from policyd.jobs.base import JobKind
 from policyd.jobs.injection import add_gate
-from policyd.jobs.kinds import KINDS, find_kind
+from policyd.jobs.integrations import EVERYTHING, POD, GroupKind, Integrations
+from policyd.jobs.kinds import PARENTS, find_kind, find_parent
+from policyd.jobs.parents import ParentKind
 from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT
 from policyd.jobs.roles import role_hash
 from policyd.jobs.shape import check_shape
 from policyd.jobs.surroundings import NOWHERE, Surroundings
+from policyd.jobs.topology import POD_INDEX_LABEL_NAME
 from policyd.patch.draft import Draft
-
-POD_INDEX_LABEL_NAME = "kueue.x-k8s.io/pod-group-pod-index-label"
-"""Annotation of a pod that names the label in which its index is."""
 
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
@@ -52,43 +52,113 @@ def default_on_create(
         MisshapenError: If the object is not of its kind.
         PatchError: If it is so even where nothing was looked at.
     """
-    named = _text(draft, _LABELS, QUEUE_NAME)
-    if not (named or around.default_queue or around.manages_all):
+    if kind == "Pod" and group == "":
+        _default_pod(draft, around)
         return
-    check_shape(draft.object, group=group, kind=kind)
-    if belongs_to_managed(draft.object):
-        return
-    if around.default_queue and not named:
-        draft.set((*_LABELS, QUEUE_NAME), DEFAULT_LOCAL_QUEUE)
-    if (group, kind) == ("", "Pod"):
-        _hold_pod(draft)
+    if not _submit(draft, around, group=group, kind=kind):
         return
     known = find_kind(group, kind)
     if known is not None and not _is_ignored(known, draft):
         known.suspend(draft)
         known.defaults(draft)
+    default_parent(draft, group=group, kind=kind, around=around)
 
 
-def holds(group: str, kind: str) -> bool:
+def default_parent(draft: Draft, *, group: str, kind: str, around: Surroundings = NOWHERE) -> None:
+    """Mark the templates of what makes pods that are held, when it is created or changed.
+
+    The arguments as in `default_on_create`. Anything else is left as it is.
+    """
+    known = find_parent(group, kind)
+    if known is None or not _queues(draft, around) or is_part(draft.object, around.integrations):
+        return
+    try:
+        parent = msgspec.convert(draft.object, known.type)
+    except msgspec.ValidationError:
+        return  # the API server says what is wrong with an object that is not of its type
+    if is_held_otherwise(known, draft.object):
+        return
+    known.mark(draft, parent)
+
+
+def is_part(obj: Json, integrations: Integrations = EVERYTHING) -> bool:
+    """Tell whether an object belongs to what is held, or whose pods are: that one counts."""
+    owners = [group_kind_of(owner) for owner in _controllers(obj)]
+    return belongs_to_managed(obj, integrations) or any(find_parent(*each) for each in owners)
+
+
+def is_held_otherwise(kind: ParentKind[Any], obj: Json) -> bool:
+    """Tell whether the pods of a parent are held for something else."""
+    draft = Draft(obj)
+    found = (
+        draft.get((*path, "metadata", "annotations", SUSPENDING_PARENT))
+        for path in kind.templates(msgspec.convert(obj, kind.type))
+    )
+    return any(word not in {None, kind.word} for word in found)
+
+
+def _submit(draft: Draft, around: Surroundings, *, group: str, kind: str) -> bool:
+    """Tell whether an object queues, after it was given the queue of its namespace's default."""
+    if not _queues(draft, around):
+        return False
+    check_shape(draft.object, group=group, kind=kind)
+    if not _is_free(draft, around):
+        return False
+    if around.default_queue and not _text(draft, _LABELS, QUEUE_NAME):
+        draft.set((*_LABELS, QUEUE_NAME), DEFAULT_LOCAL_QUEUE)
+    return True
+
+
+def _queues(draft: Draft, around: Surroundings) -> bool:
+    everywhere = around.default_queue or around.integrations.manages_all
+    return everywhere or bool(_text(draft, _LABELS, QUEUE_NAME))
+
+
+def _is_free(draft: Draft, around: Surroundings) -> bool:
+    return not belongs_to_managed(draft.object, around.integrations)
+
+
+def _default_pod(draft: Draft, around: Surroundings) -> None:
+    parent = _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
+    if any(parent == each.word for each in PARENTS if each.in_groups):
+        check_shape(draft.object, group="", kind="Pod")
+        _gate(draft)
+    elif _submit(draft, around, group="", kind="Pod"):
+        _hold_pod(draft)
+
+
+def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> bool:
     """Tell whether the door has anything to do with objects of this kind."""
-    return (group, kind) == ("", "Pod") or find_kind(group, kind) is not None
+    if not integrations.has(group, kind):
+        return False
+    known = find_kind(group, kind) or find_parent(group, kind)
+    return (group, kind) == POD or known is not None
 
 
-def belongs_to_managed(obj: Json) -> bool:
+def belongs_to_managed(obj: Json, integrations: Integrations = EVERYTHING) -> bool:
     """Tell whether the controller of an object is of a kind that the queue holds itself.
 
     Whether that very owner has a queue cannot be seen here; if it has none, its pods say so by
     having none either, as both take it from the same template.
     """
+    return any(_is_known(group_kind_of(owner), integrations) for owner in _controllers(obj))
+
+
+def _controllers(obj: Json) -> list[Json]:
     owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
-    controllers = [owner for owner in owners if owner.get("controller")]
-    return any(_is_known(owner) for owner in controllers)
+    return [owner for owner in owners if owner.get("controller")]
 
 
-def _is_known(owner: Mapping[str, Any]) -> bool:
+def group_kind_of(owner: Mapping[str, Any]) -> GroupKind:
+    """Return the API group and the kind that an owner reference names."""
     group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
-    name = (group if slash else "", owner.get("kind"))
-    return any((known.group, known.kind) == name for known in KINDS)
+    return group if slash else "", str(owner.get("kind", ""))
+
+
+def _is_known(name: GroupKind, integrations: Integrations) -> bool:
+    if name in integrations.external:
+        return True
+    return find_kind(*name) is not None and integrations.has(*name)
 
 
 def _is_ignored(kind: JobKind[Any], draft: Draft) -> bool:
@@ -98,12 +168,16 @@ def _is_ignored(kind: JobKind[Any], draft: Draft) -> bool:
         return False  # the API server says what is wrong with an object that is not of its type
 
 
-def _hold_pod(draft: Draft) -> None:
+def _gate(draft: Draft) -> None:
     draft.set((*_LABELS, MANAGED), "true")
     # Which flavor it gets, and so whether its place is chosen too, is not known yet; later the API
     # server takes no more gates.
     for gate in (ADMISSION_GATE, TOPOLOGY_GATE):
         add_gate(draft, (), gate)
+
+
+def _hold_pod(draft: Draft) -> None:
+    _gate(draft)
     index = _text(draft, _LABELS, _text(draft, _ANNOTATIONS, POD_INDEX_LABEL_NAME))
     if index:
         draft.set((*_LABELS, POD_INDEX_LABEL), index)

@@ -2,13 +2,17 @@
 
 from typing import Any
 
-from policyd.api.meta import OwnerReference
+from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.jobs.base import JobKind
 from policyd.jobs.batch_job import BATCH_JOB
+from policyd.jobs.deployment import DEPLOYMENT
 from policyd.jobs.job_set import JOB_SET
 from policyd.jobs.kubeflow import TRAINING_JOBS
+from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
+from policyd.jobs.parents import ParentKind
 from policyd.jobs.ray_cluster import RAY_CLUSTER
 from policyd.jobs.ray_job import RAY_JOB
+from policyd.jobs.stateful_set import STATEFUL_SET
 from policyd.jobs.train_job import TRAIN_JOB
 
 KINDS: tuple[JobKind[Any], ...] = (
@@ -19,6 +23,25 @@ KINDS: tuple[JobKind[Any], ...] = (
     RAY_JOB,
     TRAIN_JOB,
 )
+
+
+PARENTS: tuple[ParentKind[Any], ...] = (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
+"""What is not suspended itself: its pods are held for it."""
+
+
+def find_parent(group: str, kind: str) -> ParentKind[Any] | None:
+    """Return the kind of parent of that name; None if it is not known."""
+    return next((known for known in PARENTS if (known.group, known.kind) == (group, kind)), None)
+
+
+def parent_of_owner(owner: OwnerReference) -> ParentKind[Any] | None:
+    """Return the kind of parent that an owner reference names; None if it is something else."""
+    return next((known for known in PARENTS if known.owns(owner)), None)
+
+
+def parent_of_pod(pod: ObjectMeta) -> ParentKind[Any] | None:
+    """Return the kind that a pod is held for, in a group; None if it is held for itself."""
+    return next((known for known in PARENTS if known.in_groups and known.holds(pod)), None)
 
 
 def find_kind(group: str, kind: str) -> JobKind[Any] | None:

@@ -8,7 +8,7 @@ import msgspec
 from policyd.api.meta import Json
 
 DIGITS = 8
-_SHAPE = (
+SHAPE = (
     "nodeSelector",
     "affinity",
     "tolerations",
@@ -18,6 +18,7 @@ _SHAPE = (
     "overhead",
     "resourceClaims",
 )
+"""What of a pod's specification decides where it can run, beside its containers."""
 
 _ESCAPED = tuple(
     (character.encode(), f"\\u{ord(character):04x}".encode()) for character in "<>&\u2028\u2029"
@@ -31,7 +32,7 @@ def role_hash(spec: Mapping[str, Json]) -> str:
     Args:
         spec: The pod's `spec` as decoded JSON, fields in the API server's order.
     """
-    shape: dict[str, Json] = {name: spec.get(name) or None for name in _SHAPE}
+    shape: dict[str, Json] = {name: spec.get(name) or None for name in SHAPE}
     shape["priority"] = spec.get("priority")
     shape["initContainers"] = _containers(spec.get("initContainers"))
     shape["containers"] = _containers(spec.get("containers"))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from policyd.api.meta import Json
+from policyd.jobs.integrations import EVERYTHING, Integrations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,15 +11,13 @@ class Surroundings:
     """What counts beside the object.
 
     Attributes:
+        integrations: Which kinds of jobs queue, and where.
         default_queue: Whether the namespace has a LocalQueue named `default`.
-        manages_all: Whether jobs that name no queue are held, too.
-        off: Feature gates of checks that are off.
         basis: What the object is made from, if it says so; None if that is not at hand.
     """
 
+    integrations: Integrations = EVERYTHING
     default_queue: bool = False
-    manages_all: bool = False
-    off: frozenset[str] = frozenset()
     basis: Json = None
 
 

@@ -18,6 +18,8 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 POD_SET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
 POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
+POD_INDEX_LABEL_NAME = "kueue.x-k8s.io/pod-group-pod-index-label"
+"""Annotation of a pod that names the label in which its index is."""
 
 LEVEL_ANNOTATIONS: Final = (
     PODSET_REQUIRED_TOPOLOGY,

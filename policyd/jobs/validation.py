@@ -1,20 +1,18 @@
 """What the door refuses of jobs and pods that are submitted to a queue, in Kueue's words."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from policyd.api.kueue.names import (
-    ADMISSION_GATED_BY,
     DEFAULT_LOCAL_QUEUE,
     ELASTIC_JOB,
     MAX_EXEC_TIME_SECONDS,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     PREBUILT_WORKLOAD,
-    PRIORITY_CLASS,
     QUEUE_NAME,
     RETRIABLE_IN_GROUP,
 )
@@ -22,8 +20,16 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import J, JobKind
-from policyd.jobs.kinds import find_kind
+from policyd.jobs.kinds import find_kind, find_parent
+from policyd.jobs.parents_validation import is_others, parent_errors
 from policyd.jobs.shape import check_shape
+from policyd.jobs.submission import (
+    annotations_of,
+    gate_changes,
+    gating_errors,
+    labels_of,
+    priority_changes,
+)
 from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.patch.operations import Path
@@ -59,26 +65,33 @@ def validate_job(
     for obj in (new, old):
         if obj is not None:
             check_shape(obj, group=group, kind=kind)
-    errors = [*_names(new)]
+    parent = find_parent(group, kind)
+    if parent is not None and is_others(parent, new, around):
+        return ()
+    errors = [*_names(new, around)]
     if (group, kind) == ("", "Pod"):
         errors += _group(new)
-        errors += topology_errors([Template("metadata.annotations", _annotations(new))])
+        errors += topology_errors([Template("metadata.annotations", annotations_of(new))])
         errors += _pod_changes(new, old) if old is not None else ()
         return tuple(errors)
     known = find_kind(group, kind)
     if known is not None:
         errors += _job(known, new, old, around)
+    if parent is not None:
+        errors += parent_errors(parent, new, old, around)
     return tuple(errors)
 
 
 def _job(
     kind: JobKind[Any], new: Json, old: Json | None, around: Surroundings
 ) -> Iterator[FieldError]:
-    held, was_held = (
-        around.manages_all or QUEUE_NAME in _labels(each)
-        for each in (new, {} if old is None else old)
-    )
-    if kind.only_managed and not held and (not was_held or KEEPS_RAY_QUEUES in around.off):
+    everywhere = around.integrations.manages_all
+    held, was_held = (everywhere or QUEUE_NAME in labels_of(each) for each in (new, old or {}))
+    if (
+        kind.only_managed
+        and not held
+        and (not was_held or KEEPS_RAY_QUEUES in around.integrations.off)
+    ):
         return
     try:
         job = msgspec.convert(new, kind.type)
@@ -117,16 +130,18 @@ def _written(path: Path) -> str:
     return "".join(written).removeprefix(".")
 
 
-def _names(obj: Json) -> Iterator[FieldError]:
-    queue = _labels(obj).get(QUEUE_NAME)
+def _names(obj: Json, around: Surroundings) -> Iterator[FieldError]:
+    if "AdmissionGatedBy" not in around.integrations.off:
+        yield from gating_errors(annotations_of(obj))
+    queue = labels_of(obj).get(QUEUE_NAME)
     if queue and not is_subdomain(queue):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)
-    for section, values in (("labels", _labels(obj)), ("annotations", _annotations(obj))):
+    for section, values in (("labels", labels_of(obj)), ("annotations", annotations_of(obj))):
         prebuilt = values.get(PREBUILT_WORKLOAD)
         if prebuilt and not is_subdomain(prebuilt):
             where = f"metadata.{section}[{PREBUILT_WORKLOAD}]"
             yield FieldError(where, prebuilt, SUBDOMAIN_RULE)
-    limit = _labels(obj).get(MAX_EXEC_TIME_SECONDS)
+    limit = labels_of(obj).get(MAX_EXEC_TIME_SECONDS)
     if limit is not None:
         where = f"metadata.labels[{MAX_EXEC_TIME_SECONDS}]"
         if not re.fullmatch(r"[+-]?\d+", limit):
@@ -136,8 +151,8 @@ def _names(obj: Json) -> Iterator[FieldError]:
 
 
 def _group(pod: Json) -> Iterator[FieldError]:
-    annotations = _annotations(pod)
-    name = annotations.get(POD_GROUP_NAME) or _labels(pod).get(POD_GROUP_NAME)
+    annotations = annotations_of(pod)
+    name = annotations.get(POD_GROUP_NAME) or labels_of(pod).get(POD_GROUP_NAME)
     total = annotations.get(POD_GROUP_TOTAL_COUNT)
     where = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
     if name and not is_subdomain(name):
@@ -155,21 +170,21 @@ def _pod_changes(new: Json, old: Json) -> Iterator[FieldError]:
     before, after = _group_of(old), _group_of(new)
     if before and before != after:
         yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", after, _IMMUTABLE)
-    was, now = (_annotations(pod).get(RETRIABLE_IN_GROUP) for pod in (old, new))
+    was, now = (annotations_of(pod).get(RETRIABLE_IN_GROUP) for pod in (old, new))
     if was == "false" and now != "false":
         detail = "an unretriable pod cannot become retriable"
         yield FieldError(f"metadata.annotations[{RETRIABLE_IN_GROUP}]", now or "", detail)
 
 
 def _group_of(pod: Json) -> str:
-    name = _annotations(pod).get(POD_GROUP_NAME) or _labels(pod).get(POD_GROUP_NAME) or ""
+    name = annotations_of(pod).get(POD_GROUP_NAME) or labels_of(pod).get(POD_GROUP_NAME) or ""
     return str(name)
 
 
 def _changes(
     new: Json, old: Json, *, suspended: tuple[bool, bool], default_queue: bool
 ) -> Iterator[FieldError]:
-    before, after = _labels(old), _labels(new)
+    before, after = labels_of(old), labels_of(new)
     queue, limit = (f"metadata.labels[{name}]" for name in (QUEUE_NAME, MAX_EXEC_TIME_SECONDS))
     if before.get(QUEUE_NAME) != after.get(QUEUE_NAME):
         if not suspended[1]:
@@ -180,57 +195,23 @@ def _changes(
     if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
         yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
     yield from _fixed(new, old, suspended=suspended[1])
-    yield from _priority_changes(before, after, running=not any(suspended))
-    yield from _gate_changes(_annotations(old), _annotations(new))
+    yield from priority_changes(before, after, running=not any(suspended))
+    yield from gate_changes(annotations_of(old), annotations_of(new))
 
 
 def _fixed(new: Json, old: Json, *, suspended: bool) -> Iterator[FieldError]:
     """Yield changes of which workload stands for a job, and of how it may grow."""
-    was, now = (each.get(ELASTIC_JOB, "") for each in (_annotations(old), _annotations(new)))
+    was, now = (each.get(ELASTIC_JOB, "") for each in (annotations_of(old), annotations_of(new)))
     if was != now:
         yield FieldError(f"metadata.annotations[{ELASTIC_JOB}]", now, _IMMUTABLE)
     names = [_prebuilt(each) for each in (old, new)]
     if names[0] != names[1] and not suspended:
-        section = "annotations" if PREBUILT_WORKLOAD in _annotations(new) else "labels"
+        section = "annotations" if PREBUILT_WORKLOAD in annotations_of(new) else "labels"
         yield FieldError(f"metadata.{section}[{PREBUILT_WORKLOAD}]", names[1], _IMMUTABLE)
 
 
 def _prebuilt(job: Json) -> str:
-    for values in (_annotations(job), _labels(job)):
+    for values in (annotations_of(job), labels_of(job)):
         if PREBUILT_WORKLOAD in values:
             return values[PREBUILT_WORKLOAD]
     return ""
-
-
-def _priority_changes(
-    before: Mapping[str, str], after: Mapping[str, str], *, running: bool
-) -> Iterator[FieldError]:
-    where = f"metadata.labels[{PRIORITY_CLASS}]"
-    was, now = before.get(PRIORITY_CLASS, ""), after.get(PRIORITY_CLASS, "")
-    if was and not now:
-        detail = "WorkloadPriorityClass cannot be removed from a workload"
-        yield FieldError(where, "", detail)
-    if now and not was and running:
-        detail = "WorkloadPriorityClass cannot be added to a running workload"
-        yield FieldError(where, now, detail)
-
-
-def _gate_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[FieldError]:
-    was, now = (_gates(annotations) for annotations in (before, after))
-    if not now <= was:
-        where = f"metadata.annotations[{ADMISSION_GATED_BY}]"
-        detail = "can only remove gates, not add new ones"
-        yield FieldError(where, after.get(ADMISSION_GATED_BY, ""), detail, "Forbidden")
-
-
-def _gates(annotations: Mapping[str, str]) -> set[str]:
-    parts = annotations.get(ADMISSION_GATED_BY, "").split(",")
-    return {part.strip() for part in parts if part.strip()}
-
-
-def _labels(obj: Json) -> Mapping[str, str]:
-    return (obj.get("metadata") or {}).get("labels") or {}
-
-
-def _annotations(obj: Json) -> Mapping[str, str]:
-    return (obj.get("metadata") or {}).get("annotations") or {}

@@ -7,6 +7,7 @@ import msgspec
 from policyd.api.kueue import PodSet
 from policyd.jobs.batch_job import count_indexes
 from policyd.jobs.defaults import default_on_create
+from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds import KINDS
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
@@ -20,6 +21,14 @@ from tests.conformance.kueue_scene import (
     job_key,
     workload_key,
 )
+
+PARENTS = ("deployment", "lws", "statefulset", "sts")
+CHANGES = (
+    ("oldJob", "newJob"),
+    ("oldObj", "newObj"),
+    ("oldDeployment", "newDeployment"),
+)
+"""What tables call a job before and after a change."""
 
 UNNAMED = frozenset({"name", "admission"})
 """What is not compared of the workloads of jobs."""
@@ -68,7 +77,8 @@ def run_change(path):
     """What is refused of changes."""
 
     def failure(case):
-        old, new = (job_of(case.input[name]) for name in ("oldJob", "newJob"))
+        found = next(pair for pair in CHANGES if pair[0] in case.input)
+        old, new = (job_of(case.input[name]) for name in found)
         return refused(case, new, old)
 
     yield from run_table(path, failure)
@@ -89,8 +99,10 @@ def around(case):
     said = {name for name, value in case.input.items() if value is True}
     return Surroundings(
         default_queue=bool(said & {"nsHasDefaultQueue", "defaultLqExist", "withDefaultLocalQueue"}),
-        manages_all=bool(said & {"manageAll", "manageJobsWithoutQueueName"}),
-        off=frozenset(name for name, on in case.gates.items() if not on),
+        integrations=Integrations(
+            manages_all=bool(said & {"manageAll", "manageJobsWithoutQueueName"}),
+            off=frozenset(name for name, on in case.gates.items() if not on),
+        ),
         basis=case.input.get("clusterTrainingRuntime"),
     )
 
@@ -134,7 +146,7 @@ def read(path, case):
 
 def given(case):
     """Return the job of a case, whatever its table calls it."""
-    names = ("job", "jobSet", "oldJob", "rayJob", "rayCluster", "trainJob")
+    names = ("job", "jobSet", "oldJob", "rayJob", "rayCluster", "trainJob", *PARENTS)
     return next(filter(None, map(case.input.get, names)))
 
 

@@ -1,0 +1,42 @@
+"""Which kinds of jobs queue, and where: what the administrator chose."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policyd.api.selectors import LabelSelector
+
+GroupKind = tuple[str, str]
+"""API group and kind of objects; the group of pods is empty."""
+
+POD: GroupKind = ("", "Pod")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integrations:
+    """Which kinds of jobs queue, and where.
+
+    Attributes:
+        kinds: Those that are on; None for all that are known.
+        external: Those that others queue: what belongs to them is left to them.
+        manages_all: Whether jobs that name no queue are held, too.
+        namespaces: Labels of the namespaces whose jobs queue; None for all.
+        off: Feature gates that are off, of those that checks go by.
+    """
+
+    kinds: frozenset[GroupKind] | None = None
+    external: frozenset[GroupKind] = frozenset()
+    manages_all: bool = False
+    namespaces: LabelSelector | None = None
+    off: frozenset[str] = frozenset()
+
+    def has(self, group: str, kind: str) -> bool:
+        """Tell whether a kind is on."""
+        return self.kinds is None or (group, kind) in self.kinds
+
+    def covers(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether the jobs of a namespace with these labels queue."""
+        return self.namespaces is None or self.namespaces.matches(labels)
+
+
+EVERYTHING = Integrations()
+"""All kinds that are known, everywhere, if they name a queue."""

@@ -1,0 +1,235 @@
+"""Objects that make pods and cannot be suspended: their pods are held instead, alone or in groups.
+
+A parent marks the templates of its pods, so that the door holds them. The pods of a Deployment
+queue one by one. Those of the other kinds start together: a group has one workload, which is there
+before its pods are.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from policyd.api.kueue import PodSet, Workload
+from policyd.api.kueue.names import (
+    IS_GROUP_WORKLOAD,
+    MANAGED,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    PREBUILT_WORKLOAD,
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+    RESOURCE_IN_USE_FINALIZER,
+    ROLE_HASH,
+)
+from policyd.api.kueue.validation import FieldError
+from policyd.api.meta import ObjectMeta, OwnerReference, Wire
+from policyd.jobs.base import JobObject, controller_of
+from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
+from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.workload import (
+    Priority,
+    copied_annotations,
+    new_spec,
+    uid_label,
+    workload_name,
+)
+from policyd.patch.draft import Draft
+from policyd.patch.operations import Path
+
+COMPONENT_INDEX: Final = "kueue.x-k8s.io/component-workload-index"
+"""Annotation of a workload: which of its parent's groups it stands for."""
+
+
+class ParentStatus(Wire, frozen=True):
+    """How far a parent has come."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    updated_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class Parent(JobObject, frozen=True):
+    """The base of what is read of a parent: every kind adds its `spec`."""
+
+    status: ParentStatus = ParentStatus()
+
+
+P = TypeVar("P", bound=Parent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Pods of a parent that start together.
+
+    Attributes:
+        index: Which of the parent's groups it is; empty if there is only one.
+        pod_sets: What it demands.
+        paths: Where its templates are in the parent.
+    """
+
+    index: str
+    pod_sets: tuple[PodSet, ...]
+    paths: tuple[Path, ...]
+
+    @property
+    def total(self) -> int:
+        """How many pods it has."""
+        return sum(each.count for each in self.pod_sets)
+
+
+def _controller(pod: Pod) -> str:
+    owner = controller_of(pod.metadata)
+    return "" if owner is None else owner.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentKind(Generic[P]):
+    """A kind whose pods are held for it.
+
+    Attributes:
+        group: API group of the objects.
+        version: API version that is read.
+        plural: Name of the collection in paths.
+        kind: Kind of the objects.
+        type: Struct that reads what the functions below need.
+        word: What Kueue calls the kind in the annotation of pods that are held for it.
+        templates: Where the templates of its pods are.
+        mark: Tells the templates that their pods are held.
+        groups: What starts together; None if pods queue one by one.
+        name_of: The name of a pod's parent; empty if it has none.
+        index_of: Which group a pod is in, by its index.
+        role_of: Which pod set of its group a pod is in.
+        notes: Annotations that pods of a group get beside those that all groups have.
+        mistakes: What is wrong with it in particular, given what it was before; both queue.
+        fixed: Whether pods of another shape would not fit the workload that is there.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[P]
+    word: str
+    templates: Callable[[P], tuple[Path, ...]]
+    mark: Callable[[Draft, P], None]
+    groups: Callable[[P], tuple[Group, ...]] | None = None
+    name_of: Callable[[Pod], str] = _controller
+    index_of: Callable[[Pod], str] = lambda _pod: ""
+    role_of: Callable[[P, Pod], str] = lambda _parent, _pod: ""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    mistakes: Callable[[P, P | None, Surroundings], Iterable[FieldError]] = (
+        lambda _parent, _old, _around: ()
+    )
+    fixed: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`."""
+        return f"{self.group}/{self.version}"
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether pods of this kind start together."""
+        return self.groups is not None
+
+    def owns(self, owner: OwnerReference) -> bool:
+        """Tell whether `owner` names a parent of this kind, in whichever version."""
+        return (owner.kind, owner.api_version.rpartition("/")[0]) == (self.kind, self.group)
+
+    def holds(self, pod: ObjectMeta) -> bool:
+        """Tell whether a pod is held for a parent of this kind."""
+        return pod.annotations.get(SUSPENDING_PARENT) == self.word
+
+    def owner(self, parent: P) -> OwnerReference:
+        """Return the reference by which a parent owns its workloads."""
+        metadata = parent.metadata
+        return OwnerReference(
+            api_version=self.api_version, kind=self.kind, name=metadata.name, uid=metadata.uid
+        )
+
+
+def annotate(draft: Draft, path: Path, notes: Mapping[str, str]) -> None:
+    """Give the template at `path` annotations."""
+    for name, value in notes.items():
+        draft.set((*path, "metadata", "annotations", name), value)
+
+
+def pass_on(draft: Draft, path: Path, names: Iterable[str]) -> None:
+    """Give a template the labels of its parent, those that the parent has."""
+    for name in names:
+        value = draft.get(("metadata", "labels", name))
+        if value:
+            draft.set((*path, "metadata", "labels", name), value)
+
+
+SUBMISSION: Final = (QUEUE_NAME, PRIORITY_CLASS)
+"""Labels that say where, and how urgently, pods queue."""
+
+
+def group_name_of(kind: ParentKind[P], parent: P, index: str, *, uid: str) -> str:
+    """Return the name of a group's workload; without `uid`, that which it had long ago."""
+    name = "-".join(filter(None, (parent.metadata.name, index)))
+    owner = kind.owner(parent)
+    return workload_name(replace(owner, name=name, uid=uid))
+
+
+def group_workload(
+    kind: ParentKind[P], parent: P, group: Group, *, name: str, priority: Priority
+) -> Workload:
+    """Return the workload to create for a group."""
+    job = parent.metadata
+    index = {COMPONENT_INDEX: group.index} if group.index else {}
+    metadata = ObjectMeta(
+        name=name,
+        namespace=job.namespace,
+        labels=uid_label(job.uid),
+        annotations={**copied_annotations(job), IS_GROUP_WORKLOAD: "true", **index},
+        finalizers=(RESOURCE_IN_USE_FINALIZER,),
+        owner_references=(kind.owner(parent),),
+    )
+    return Workload(
+        metadata=metadata, spec=new_spec(job, pod_sets=group.pod_sets, priority=priority)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat(Generic[P]):
+    """Where a pod belongs.
+
+    Attributes:
+        kind: Its parent's kind.
+        parent: Its parent.
+        group: Its group.
+        workload: The name of the group's workload.
+        in_labels: Whether names are written where Kueue has them without the gate
+            WorkloadIdentifierAnnotations.
+    """
+
+    kind: ParentKind[P]
+    parent: P
+    group: Group
+    workload: str
+    in_labels: bool = False
+
+
+def take_seat(draft: Draft, pod: Pod, seat: Seat[P]) -> None:
+    """Make a pod one of its group, or let one that is keep to the queue of its parent."""
+    queue = seat.parent.metadata.labels.get(QUEUE_NAME)
+    if queue:
+        draft.set(("metadata", "labels", QUEUE_NAME), queue)
+    if group_name(pod.metadata):
+        return
+    draft.set(("metadata", "labels", MANAGED), "true")
+    section = "labels" if seat.in_labels else "annotations"
+    for each in (POD_GROUP_NAME, PREBUILT_WORKLOAD):
+        draft.set(("metadata", section, each), seat.workload)
+    notes = {
+        POD_GROUP_TOTAL_COUNT: str(seat.group.total),
+        ROLE_HASH: seat.kind.role_of(seat.parent, pod),
+        **seat.kind.notes,
+    }
+    annotate(draft, (), notes)
