@@ -7,7 +7,12 @@ import structlog
 
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
-from policyd.controller.queue_settings import queue_settings, time_limits, unheeded
+from policyd.controller.queue_settings import (
+    label_keys,
+    queue_settings,
+    time_limits,
+    unheeded,
+)
 from policyd.controller.run import ControllerSettings
 
 log = structlog.get_logger()
@@ -41,5 +46,6 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         settings,
         queueing=queueing,
         limits=time_limits(configuration, gates=gates),
+        label_keys=label_keys(configuration),
         resources=configuration.resources,
     )

@@ -25,7 +25,7 @@ from policyd.jobs.matching import choose
 from policyd.jobs.slices import as_slice, is_elastic
 from policyd.jobs.starting import put_back, start
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
-from policyd.jobs.workload import admitted_counts, body_of, new_workload
+from policyd.jobs.workload import admitted_counts, body_of, copied_labels, new_workload
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
@@ -184,7 +184,8 @@ class JobReconciler:
         )
         if view.elastic:
             workload = as_slice(workload, owner=owner, generation=metadata.generation, old=old)
-        return body_of(workload, templates)
+        labels = copied_labels(self._steps.label_keys, metadata)
+        return body_of(workload, templates, labels)
 
     def _owner(self, job: JobObject) -> OwnerReference:
         return OwnerReference(

@@ -1,6 +1,6 @@
 """Steps that are the same for jobs of every kind: those that concern the workload."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -61,10 +61,19 @@ NOT_HELD = "Workload no longer on hold; waiting for quota reservation"
 class WorkloadSteps:
     """Does to the workload of a job what the next step says, and tells it on the job."""
 
-    def __init__(self, cache: Cache, writes: Writes, *, limits: TimeLimits = NO_LIMITS) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        writes: Writes,
+        *,
+        limits: TimeLimits = NO_LIMITS,
+        label_keys: Sequence[str] = (),
+    ) -> None:
         self._cache = cache
         self._writes = writes
         self._retention = limits.retention
+        self.label_keys = label_keys
+        """Labels of a job that its workload has too."""
         self._readiness = Readiness(cache, every=limits.ready is not None)
         self._told: dict[str, str] = {}
         self.gangs = Gangs(cache, writes)

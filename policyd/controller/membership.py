@@ -59,7 +59,8 @@ class Membership:
         Returns:
             Whether that, or the contrary, was news.
         """
-        if is_finished(workload) or group.outcome(tuple(succeeded)) is not None:
+        over = is_finished(workload) or group.outcome(tuple(succeeded)) is not None
+        if over or not workload.spec.active:
             return False
         able = sum(not has_ended(pod) for pod in group.running_or_able_to())
         there = able + sum(each.count for each in succeeded)

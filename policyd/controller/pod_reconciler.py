@@ -22,7 +22,7 @@ from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.base import queue_name
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
-from policyd.jobs.lifecycle import has_quota, is_finished, next_step
+from policyd.jobs.lifecycle import is_finished, next_step
 from policyd.jobs.matching import without_prebuilt
 from policyd.jobs.pod_groups import PodGroup, new_group_workload
 from policyd.jobs.pods import (
@@ -35,7 +35,12 @@ from policyd.jobs.pods import (
 )
 from policyd.jobs.steps import CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.successes import Successes
-from policyd.jobs.workload import body_of, equivalent, new_workload
+from policyd.jobs.workload import (
+    DifferentLabelsError,
+    body_of,
+    copied_labels,
+    new_workload,
+)
 from policyd.kube.errors import ConflictError
 from policyd.kube.resources import PODS
 
@@ -116,8 +121,7 @@ class PodReconciler:
             return await self._take(group, view, step)
         if workload is None:
             return None if view.complete else self._await_members(group)
-        queues = workload.spec.active
-        if queues and await self._membership.note_missing(group, workload, succeeded):
+        if await self._membership.note_missing(group, workload, succeeded):
             return None
         return await self._steps.delete_deactivated(self._pods, group.first, workload)
 
@@ -147,27 +151,13 @@ class PodReconciler:
             named = self._named(group)
             if named is None:
                 return None, []
-            return (named, []) if self._fits(group, named) else (None, [named])
+            return (named, []) if group.fits(named) else (None, [named])
         owned = self._cache.workloads_of(group.first.metadata.uid)
-        found = next((each for each in owned if self._fits(group, each)), None)
+        found = next((each for each in owned if group.fits(each)), None)
         return found, [each for each in owned if each is not found]
 
     def _named(self, group: PodGroup) -> Workload | None:
         return self._workloads.get(f"{group.first.metadata.namespace}/{group.workload_name}")
-
-    def _fits(self, group: PodGroup, workload: Workload) -> bool:
-        """Tell whether a workload stands for a group as it is.
-
-        Once it has quota pods may come and go, as long as they are of its pod sets.
-        """
-        if is_finished(workload) and not group.prebuilt:
-            return True
-        if not group.name:
-            return equivalent(group.pod_sets(), workload)
-        placed = group.within(workload)
-        if has_quota(workload) or len(group.running_or_able_to()) < group.total:
-            return bool(placed.pods)
-        return bool(placed.pods) and equivalent(placed.pod_sets(), workload)
 
     def _succeeded(self, group: PodGroup, workload: Workload | None) -> tuple[ReclaimablePod, ...]:
         if workload is None or not group.name:
@@ -206,8 +196,7 @@ class PodReconciler:
     async def _take(self, group: PodGroup, view: JobView, step: Step) -> float | None:
         match step:
             case CreateWorkload():
-                body = await self._body(group, view)
-                await self._steps.create(PODS, group.first.metadata, body)
+                await self._create(group, view)
             case UpdateWorkload():
                 body = await self._body(group, view)
                 await self._steps.update(PODS, group.first.metadata, step, body)
@@ -218,6 +207,14 @@ class PodReconciler:
             case _:
                 await self._steps.take(PODS, view, step)
         return None
+
+    async def _create(self, group: PodGroup, view: JobView) -> None:
+        try:
+            body = await self._body(group, view)
+        except DifferentLabelsError as error:
+            self._tell(group, "ErrWorkloadCompose", str(error), bad=True)
+            return
+        await self._steps.create(PODS, group.first.metadata, body)
 
     async def _body(self, group: PodGroup, view: JobView) -> Json:
         """Return the body of the group's workload, with the whole specification of its pods."""
@@ -230,12 +227,15 @@ class PodReconciler:
             templates.append({"spec": whole["spec"]})
         if group.name:
             made = new_group_workload(group, pod_sets=view.pod_sets, priority=view.priority)
-            return body_of(made, templates)
+            return body_of(made, templates, self._labels(group))
         owner = owner_reference(group.first, controller=True)
         workload = new_workload(
             metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
         )
-        return body_of(workload, templates)
+        return body_of(workload, templates, self._labels(group))
+
+    def _labels(self, group: PodGroup) -> dict[str, str]:
+        return copied_labels(self._steps.label_keys, *(pod.metadata for pod in group.pods))
 
     async def _start(self, group: PodGroup, workload: Workload) -> float | None:
         try:

@@ -47,6 +47,12 @@ def unheeded(configuration: Configuration) -> list[str]:
     ]
 
 
+def label_keys(configuration: Configuration) -> tuple[str, ...]:
+    """Return the labels of a job that its workload has too."""
+    integrations = configuration.integrations
+    return () if integrations is None else integrations.label_keys_to_copy
+
+
 def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings:
     """Return the settings that a Configuration stands for.
 

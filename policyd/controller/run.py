@@ -74,6 +74,9 @@ class ControllerSettings:
     limits: TimeLimits = NO_LIMITS
     """How long pods may take to get ready, and how long what is over is kept."""
 
+    label_keys: tuple[str, ...] = ()
+    """Labels of a job that its workload has too."""
+
     resources: Resources | None = None
     """Which requests count against quota, and as what; None for all, as they are."""
 
@@ -185,13 +188,14 @@ class Controller:
         )
 
     def _reconcilers(self) -> dict[str, Reconcile]:
-        steps = WorkloadSteps(self.cache, self.writes, limits=self.settings.limits)
+        limits, keys = self.settings.limits, self.settings.label_keys
+        steps = WorkloadSteps(self.cache, self.writes, limits=limits, label_keys=keys)
         workloads = WorkloadReconciler(
             self.cache,
             self.writes,
             take=self.cycles.take,
             metrics=self.health.metrics,
-            limits=self.settings.limits,
+            limits=limits,
         )
         pods = PodReconciler(self.cache, self.writes, steps)
         jobs = job_reconcilers(self.cache, self.writes, steps)

@@ -16,6 +16,7 @@ from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import Outcome, prebuilt_name, queue_name
 from policyd.jobs.gangs.gang import start_order
+from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import (
     POD_INDEX_LABEL,
     SERVING,
@@ -31,7 +32,7 @@ from policyd.jobs.pods import (
     uses_quota,
 )
 from policyd.jobs.topology import topology_request
-from policyd.jobs.workload import Priority, copied_annotations, new_spec
+from policyd.jobs.workload import Priority, copied_annotations, equivalent, new_spec
 
 FAST_ADMISSION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
 MOST_ROLES: Final = 18
@@ -92,6 +93,20 @@ class PodGroup:
         """Return the pods for which its workload has no place, and that have not ended."""
         _, excess = self._by_place(workload)
         return tuple(pod for pod in self.pods if pod.metadata.name in excess)
+
+    def fits(self, workload: Workload) -> bool:
+        """Tell whether a workload stands for the group as it is.
+
+        Once it has quota pods may come and go, as long as some are of its pod sets.
+        """
+        if is_finished(workload) and not self.prebuilt:
+            return True
+        if not self.name:
+            return equivalent(self.pod_sets(), workload)
+        placed = self.within(workload)
+        if has_quota(workload) or len(self.running_or_able_to()) < self.total:
+            return bool(placed.pods)
+        return bool(placed.pods) and equivalent(placed.pod_sets(), workload)
 
     def _by_place(self, workload: Workload) -> tuple[set[str], set[str]]:
         """Return the names of the pods that have a place in a workload, and of those too many.

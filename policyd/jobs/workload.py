@@ -1,6 +1,6 @@
 """The Workload that stands for a job: its name, its body, and whether it still fits the job."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
@@ -23,6 +23,7 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
 from policyd.api.pods import Container, PodTemplate
+from policyd.errors import PolicydError
 from policyd.jobs.base import queue_name
 
 LONGEST_NAME = 253
@@ -31,6 +32,10 @@ HASH_DIGITS = 5
 COPIED_ANNOTATIONS = "provreq.kueue.x-k8s.io/"
 EXPECTED_RUN_TIME = "policyd.io/expected-run-time"
 """How long a job runs, as its user knows; believed, and not enforced."""
+
+
+class DifferentLabelsError(PolicydError):
+    """Pods of a group have different values of a label that their workload is to have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +98,39 @@ def new_spec(job: ObjectMeta, *, pod_sets: tuple[PodSet, ...], priority: Priorit
     )
 
 
-def body_of(workload: Workload, templates: Sequence[Json]) -> dict[str, Json]:
-    """Return what to send to create a workload, or to replace its spec, templates whole."""
-    body = workload_body(workload, templates)
+def body_of(
+    workload: Workload, templates: Sequence[Json], labels: Mapping[str, str] | None = None
+) -> dict[str, Json]:
+    """Return what to send to create a workload, or to replace its spec.
+
+    Args:
+        workload: The workload.
+        templates: Of its pod sets, whole.
+        labels: Of the job, those that it has too.
+    """
+    metadata = workload.metadata
+    labelled = msgspec.structs.replace(metadata, labels={**(labels or {}), **metadata.labels})
+    body = workload_body(msgspec.structs.replace(workload, metadata=labelled), templates)
     body["spec"].setdefault("priority", workload.spec.priority)
     for pod_set, given in zip(workload.spec.pod_sets, body["spec"].get("podSets", ()), strict=True):
         given.setdefault("name", pod_set.name)
         given.setdefault("count", pod_set.count)
     return body
+
+
+def copied_labels(keys: Iterable[str], *jobs: ObjectMeta) -> dict[str, str]:
+    """Return the labels of a job, or of the pods that are one, that its workload has too.
+
+    Raises:
+        DifferentLabelsError: If the pods contradict each other.
+    """
+    copied: dict[str, str] = {}
+    for key in keys:
+        values = {job.labels[key] for job in jobs if key in job.labels}
+        if len(values) > 1:
+            raise DifferentLabelsError(f"pods have different values of label `{key}`")
+        copied.update((key, value) for value in values)
+    return copied
 
 
 def copied_annotations(job: ObjectMeta) -> dict[str, str]:

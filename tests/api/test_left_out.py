@@ -40,14 +40,14 @@ def test_what_the_core_heeds_is_not_left_out():
     [
         pytest.param({}, [], id="nothing-is-set"),
         pytest.param({"PartialAdmission": False}, [], id="a-gate-that-is-heeded"),
-        pytest.param({"FinishOrphanedWorkloads": True}, [], id="what-is-so-anyway"),
+        pytest.param({"WorkloadRequestUseMergePatch": True}, [], id="what-is-so-anyway"),
         pytest.param(
-            {"CustomMetricLabels": True, "FinishOrphanedWorkloads": False},
+            {"CustomMetricLabels": True, "WorkloadIdentifierAnnotations": False},
             [
                 "feature gate `CustomMetricLabels` is set to true, but stays off: metrics are"
                 " policyd's own, with labels from closed sets",
-                "feature gate `FinishOrphanedWorkloads` is set to false, but stays on: a workload"
-                " whose owner is gone would hold quota for ever",
+                "feature gate `WorkloadIdentifierAnnotations` is set to false, but stays on:"
+                " annotations are read first, labels where there are none",
             ],
             id="what-is-left-out",
         ),

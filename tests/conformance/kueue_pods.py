@@ -14,7 +14,7 @@ from tests.conformance.kueue_objects import decode, run_table
 from tests.conformance.kueue_scene import Scene, compared, difference, events, workload_key
 
 LONG_AGO = "2026-01-01T00:00:00Z"
-METRIC_LABELS = "labels and annotations of pods that become labels of metrics"
+METRIC_LABELS = "annotations that become labels of metrics (CustomMetricLabels)"
 POD_TABLE_UNTOLD = frozenset({"admission"})
 
 
@@ -34,7 +34,7 @@ def run_reconciler(path):
 
 def left_out(case):
     options = (case.input.get("reconcilerOptions") or {}).get("$options") or {}
-    copied = {"AnnotationsToCopy", "LabelKeysToCopy"} & options.keys()
+    copied = "AnnotationsToCopy" in options and case.gates.get("CustomMetricLabels")
     return METRIC_LABELS if copied else ""
 
 

@@ -59,7 +59,8 @@ class Scene:
         writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
         options = options_of(case)
         limits = TimeLimits(ready=rules_of(options), retention=retention_of(options))
-        steps = WorkloadSteps(cache, writes, limits=limits)
+        keys = options.get("LabelKeysToCopy", ())
+        steps = WorkloadSteps(cache, writes, limits=limits, label_keys=keys)
         self.workloads = WorkloadReconciler(
             cache,
             writes,

@@ -37,12 +37,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "FailureRecoveryPolicy": LeftOut(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
     ),
-    "FastQuotaReleaseInPodIntegration": LeftOut(
-        on=False, reason="quota is free when pods have ended, not when they are asked to"
-    ),
-    "FinishOrphanedWorkloads": LeftOut(
-        on=True, reason="a workload whose owner is gone would hold quota for ever"
-    ),
     "KueueDRAIntegration": _DEVICES,
     "KueueDRAIntegrationConsumableCapacity": _DEVICES,
     "KueueDRAIntegrationExtendedResource": _DEVICES,
@@ -60,7 +54,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "MultiKueueKubeConfigPathValidation": _CLUSTERS,
     "MultiKueueManagerQuotaAutomation": _CLUSTERS,
     "MultiKueueRemoteSpecSync": _CLUSTERS,
-    "PodIntegrationValidateGroupOwner": _DOOR,
     "RejectUpdatesToCQWithInvalidOnFlavors": LeftOut(on=False, reason=_DOOR.reason),
     "RemoveFinalizersWithStrictPatch": LeftOut(
         on=True, reason="a finalizer is only taken from the version that was read"
