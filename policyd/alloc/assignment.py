@@ -40,11 +40,6 @@ class Progress(Value, frozen=True):
     generation: int
     cycle: int
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether there are flavors that have not been tried."""
-        return any(place != -1 for places in self.tried for place in places)
-
 
 @dataclass(slots=True, eq=False)
 class Assignment:
@@ -56,7 +51,6 @@ class Assignment:
         mode: How it would get it: as the worst of its groups.
         level: How far up the tree it borrows, 0 without borrowing.
         hindered: Whether something that was tried did not simply fit.
-        unfinished: Whether there are flavors that have not been tried.
         placements: Where pods go, by pod set.
         delayed: Pod sets that get their place once there is quota.
         unplaced: Why pods cannot be placed, by pod set.
@@ -69,7 +63,6 @@ class Assignment:
     mode: Mode = Mode.FIT
     level: int = 0
     hindered: bool = False
-    unfinished: bool = False
     placements: Mapping[str, Placement] = field(default_factory=dict)
     delayed: frozenset[str] = frozenset()
     unplaced: Mapping[str, tuple[Unplaced, ...]] = field(default_factory=dict)
@@ -87,8 +80,6 @@ class Assignment:
         for search in result.searches:
             if search.attempts:
                 self.hindered = True
-            if search.tried != -1:
-                self.unfinished = True
             if search.attempt is not None:
                 self.level = max(self.level, search.attempt.borrowing)
             if search.offer is not None:
@@ -121,6 +112,11 @@ class Assignment:
             () if group.mode is Mode.NO_FIT else tuple(search.tried for search in group.searches)
             for group in self.groups
         )
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there are flavors that have not been tried."""
+        return any_left(self.tried)
 
     @property
     def flavors(self) -> tuple[tuple[str, ...], ...]:
@@ -198,11 +194,17 @@ class Assignment:
         )
 
 
+def any_left(tried: tuple[tuple[int, ...], ...]) -> bool:
+    """Tell whether there are flavors to try after searches that came that far."""
+    return any(place != -1 for places in tried for place in places)
+
+
 def _refusals(group: GroupResult, obstacles: tuple[Obstacle, ...]) -> Iterator[PodSetRefusal]:
     for pod_set in group.requests.pod_sets:
         yield PodSetRefusal(name=pod_set.name, obstacles=obstacles)
 
 
+@dataclass(slots=True, eq=False)
 class Requests:
     """What a workload asks of a queue, worked out once: which cells, and how much of each.
 
@@ -214,17 +216,16 @@ class Requests:
         totals: What the pods of each pod set need together, by name and resource.
     """
 
-    __slots__ = ("_known", "_version", "demand", "groups", "plain", "totals")
+    groups: tuple[GroupRequests, ...]
+    demand: object
+    plain: Assignment | None = field(init=False)
+    totals: Mapping[str, Mapping[str, int]] = field(init=False)
+    _known: Assignment | None = None
+    _version: int = -1
 
-    def __init__(self, groups: tuple[GroupRequests, ...], demand: object) -> None:
-        self._version = -1
-        self._known: Assignment | None = None
-        self.groups = groups
-        self.demand = demand
-        self.plain: Assignment | None = _plain(groups)
-        self.totals: Mapping[str, Mapping[str, int]] = {
-            pod_set.name: pod_set.totals for group in groups for pod_set in group.pod_sets
-        }
+    def __post_init__(self) -> None:
+        self.plain = _plain(self.groups)
+        self.totals = {each.name: each.totals for group in self.groups for each in group.pod_sets}
 
     def known(self, version: int) -> Assignment | None:
         """Return what was found for them in that version of the tree, if anything was."""

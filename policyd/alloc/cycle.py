@@ -249,7 +249,8 @@ class _Cycle:
             refusal = self.room.reserved.told(entry, refusal)
             held = self.room.reserved.of(entry)
             strict = strict and (held is None or held.node is not options.node)
-        progress = self._nominator.progress(entry) if goes_on else None
+        unfinished = goes_on and entry.assignment.unfinished
+        progress = self._nominator.progress(entry) if unfinished else None
         self.actions.append(
             Requeue(
                 workload=ticket.workload,

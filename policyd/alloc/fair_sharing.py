@@ -7,6 +7,7 @@ higher ones give first when quota is taken back.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from policyd.alloc.amount import add
 from policyd.alloc.hierarchy import Node
@@ -16,6 +17,7 @@ from policyd.alloc.quota import QuotaTree, Shared
 _PER_MILLE = 1_000
 
 
+@dataclass(slots=True, eq=False)
 class Share:
     """How much a node borrows, against its siblings.
 
@@ -25,25 +27,18 @@ class Share:
             what nobody lends.
         dominant: That resource; "" without a ratio.
         weight: The node's weight.
-        weightless: Whether it borrows with weight 0.
-        rank: For comparison: those that are weightless are above all others, and there by ratio.
     """
 
-    __slots__ = ("borrowed", "dominant", "rank", "ratio", "weight", "weightless")
+    borrowed: Mapping[FlavorResource, int]
+    ratio: float = 0.0
+    dominant: str = ""
+    weight: float = 1.0
 
-    def __init__(
-        self,
-        borrowed: Mapping[FlavorResource, int],
-        ratio: float = 0.0,
-        dominant: str = "",
-        weight: float = 1.0,
-    ) -> None:
-        self.borrowed = borrowed
-        self.ratio = ratio
-        self.dominant = dominant
-        self.weight = weight
-        self.weightless = weight == 0 and ratio > 0
-        self.rank = self.weightless, ratio if self.weightless or not ratio else ratio / weight
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """For comparison: who borrows with weight 0 is above all others, and there by ratio."""
+        weightless = self.weight == 0 and self.ratio > 0
+        return weightless, self.ratio if weightless or not self.ratio else self.ratio / self.weight
 
 
 def share_of(tree: QuotaTree, node: Node) -> Share:

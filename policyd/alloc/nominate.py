@@ -109,26 +109,15 @@ class Nominator:
                 return Entry(ticket, options, requests, first)
         return self._search(ticket, options, requests)
 
-    def progress(self, entry: Entry) -> Progress | None:
-        """Note how far the search for a workload came in this cycle, if flavors are left to try."""
-        assignment = entry.assignment
-        if not assignment.unfinished:
-            return None
-        return self._progress(entry.ticket, entry.options, entry.requests, assignment.tried)
-
-    def _progress(
-        self,
-        ticket: Ticket,
-        options: QueueOptions,
-        requests: Requests,
-        tried: tuple[tuple[int, ...], ...] = (),
-    ) -> Progress:
-        demand, generation = (ticket.workload.priority, requests.demand), options.node.generation
+    def progress(self, entry: Entry) -> Progress:
+        """Note how far the search for a workload came in this cycle."""
+        demand = entry.ticket.workload.priority, entry.requests.demand
+        tried, generation = entry.assignment.tried, entry.options.node.generation
         return Progress(tried=tried, demand=demand, generation=generation, cycle=self._cycle)
 
     def _search(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
         preempts = self._preempts(options, ticket)
-        scan = self._resume(ticket, options, requests)
+        scan = self._resume(Entry(ticket, options, requests, Assignment()))
         entry = Chooser(self._state, ticket, options, preempts).choose(scan)
         # What depends on nothing but the tree and the requests holds for the next one too.
         known = scan is EVERYWHERE and not preempts and entry.requests is requests
@@ -141,14 +130,13 @@ class Nominator:
             return False
         return options.preempts and self._reach.anybody(options, ticket.workload)
 
-    def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
-        progress, move = ticket.progress, self._moving.get(ticket.workload.key)
+    def _resume(self, entry: Entry) -> Scan:
+        progress, move = entry.ticket.progress, self._moving.get(entry.ticket.workload.key)
         if move is not None:
             return Scan(pins=move.pins)
         if progress is None:
             return EVERYWHERE
-        now = self._progress(ticket, options, requests)
-        valid = still_valid(progress, now, preserves=self._preserves)
+        valid = still_valid(progress, self.progress(entry), preserves=self._preserves)
         return Scan(progress) if valid else EVERYWHERE
 
 

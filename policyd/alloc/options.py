@@ -16,7 +16,7 @@ from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
 from policyd.alloc.queue import FlavorQuotas, QueueSpec
 from policyd.alloc.reasons import Unsuitable, UnsuitableKind
 from policyd.alloc.search import FlavorSearch
-from policyd.alloc.settings import DEFAULTS, Settings
+from policyd.alloc.settings import Settings
 from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
 
 PODS = "pods"
@@ -47,7 +47,7 @@ class QueueOptions:
         flavors: Mapping[str, FlavorSpec],
         search: FlavorSearch,
         *,
-        settings: Settings = DEFAULTS,
+        settings: Settings,
     ) -> None:
         self.spec = spec
         self.node = node

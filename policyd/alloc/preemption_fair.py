@@ -118,7 +118,8 @@ class FairSearch:
         """Take the first candidate of a queue that the strategy justifies; pass over the others."""
         tree, (ours, theirs) = self.search.tree, self._sides(node)
         our_share, their_share = share_of(tree, ours), share_of(tree, theirs)
-        if our_share.weightless and not their_share.weightless:
+        weightless = our_share.rank[0], their_share.rank[0]
+        if weightless == (True, False):
             self._pass_over(node, waiting)
         while waiting:
             if strategy == "LessThanInitialShare":

@@ -69,7 +69,7 @@ class State:
         self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
         self._outdated: dict[str, ClusterQueue] = {}
-        self._stirred: dict[int, Node] = {}
+        self._stirred: set[Node] = set()
 
     # What there is.
 
@@ -198,9 +198,10 @@ class State:
         """Yield who has quota and is to be placed, or placed anew."""
         for key in self.again:
             holding = self.holding(key)
-            queue = None if holding is None else self.queues[holding.admission.cluster_queue]
-            if holding is not None and queue is not None and queue.options is not None:
-                yield queue.options, Ticket(holding.workload, Demand())
+            if holding is not None:
+                options = self.queues[holding.admission.cluster_queue].options
+                if options is not None:
+                    yield options, Ticket(holding.workload, Demand())
 
     def commit(self, plan: Plan) -> None:
         """Carry out a plan in this state: admissions are assumed, workloads parked.
@@ -236,18 +237,17 @@ class State:
         """Do what changes left to do: recompute quota, and wake up whom they may help."""
         self.tree.refresh()
         for queue in self._outdated.values():
-            if queue.spec is not None and queue.node is not None:
-                search = FlavorSearch(self.tree, queue.spec, self.settings)
-                queue.options = QueueOptions(
-                    queue.spec, queue.node, self.flavors, search, settings=self.settings
-                )
+            spec, node, rules = queue.spec, queue.node, self.settings
+            if spec is not None and node is not None:
+                search = FlavorSearch(self.tree, spec, rules)
+                queue.options = QueueOptions(spec, node, self.flavors, search, settings=rules)
         self._outdated.clear()
         for queue in self.opted.values():
             if queue.spec is not None and queue.spec.opt_ins.order != "Priority":
                 queue.pending.order_by(local_shares(queue, self.local_weights))
-        roots = {id(node.root): node.root for node in self._stirred.values()}
+        roots = {node.root for node in self._stirred}
         self._stirred.clear()
-        for root in roots.values():
+        for root in roots:
             for node in descendants(root):
                 if node.queue and node.name in self.queues:
                     self.queues[node.name].pending.wake()
@@ -288,6 +288,6 @@ class State:
     def _stir(self, node: Node | None) -> None:
         self.revision += 1
         if node is not None:
-            self._stirred[id(node)] = node
+            self._stirred.add(node)
             if node.parent is not None:
-                self._stirred[id(node.parent)] = node.parent
+                self._stirred.add(node.parent)
