@@ -95,7 +95,9 @@ class Gangs:
             for name, spec in told.specs.items():
                 await self._make(workload, scheduler, name=name, spec=spec)
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
-            self._writes.tell(*about, "GangNotHandedOver", str(error), bad=True)
+            missing = isinstance(error, NotFoundError)
+            why = f"the API server has no PodGroups of {scheduler.group}" if missing else str(error)
+            self._writes.tell(*about, "GangNotHandedOver", f"Waits: {why}", bad=True)
             log.warning("gang_not_handed_over", workload=workload.metadata.key, error=str(error))
             return False
         self._made[workload.metadata.key] = scheduler, told.specs

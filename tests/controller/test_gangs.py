@@ -131,19 +131,27 @@ async def test_a_job_whose_pods_name_another_scheduler_starts_and_hears_of_it(wo
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "why"),
     [
-        pytest.param(NotFoundError("there is no such kind"), id="no-such-kind"),
-        pytest.param(ForbiddenError("may not create podgroups"), id="not-allowed"),
+        pytest.param(
+            NotFoundError("404"),
+            "Waits: the API server has no PodGroups of scheduling.volcano.sh",
+            id="no-such-kind",
+        ),
+        pytest.param(
+            ForbiddenError("may not create podgroups"),
+            "Waits: may not create podgroups",
+            id="not-allowed",
+        ),
     ],
 )
-async def test_a_job_waits_while_the_group_cannot_be_made(world, error):
+async def test_a_job_waits_while_the_group_cannot_be_made(world, error, why):
     world.client.fail(error, verb="create", plural="podgroups")
     job(world)
     await world.pass_time(2)
     assert world.suspended("train")
     (event,) = world.events("GangNotHandedOver")
-    assert event["message"] == str(error)
+    assert event["message"] == why
 
     await world.pass_time(10)
     assert not world.suspended("train")

@@ -7,7 +7,7 @@ the separate processes that they are in production.
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,15 +88,21 @@ def ready(process: Process, words: str) -> bool:
 
 
 @contextmanager
-def real(folder: Path) -> Iterator[Cluster]:
-    """The real control plane, with policyd's two processes beside it."""
+def real(folder: Path, *, also: Sequence[Path] = (), **options: Any) -> Iterator[Cluster]:
+    """The real control plane, with policyd's two processes beside it.
+
+    Args:
+        folder: Where the processes log.
+        also: Policies of the library beside those that are installed unless others are chosen.
+        options: How the control plane is started, as `ControlPlane` takes them.
+    """
     from tests.controlplane.server import ControlPlane  # noqa: PLC0415 - only here is it needed
 
-    with ControlPlane() as control_plane, ExitStack() as stack:
+    with ControlPlane(**options) as control_plane, ExitStack() as stack:
         kubeconfig = control_plane.kubeconfig
         api = Api(kubeconfig)
         install(api)
-        webhooks = Process(webhooks_command(kubeconfig), folder / "webhooks.log")
+        webhooks = Process(webhooks_command(kubeconfig, also), folder / "webhooks.log")
         controller = Process(controller_command(kubeconfig), folder / "controller.log")
         for process in (webhooks, controller):
             process.start()
@@ -105,9 +111,9 @@ def real(folder: Path) -> Iterator[Cluster]:
         yield Cluster("real", kubeconfig, api, controller)
 
 
-def webhooks_command(kubeconfig: Path) -> list[str]:
+def webhooks_command(kubeconfig: Path, also: Sequence[Path] = ()) -> list[str]:
     port = free_ports(["webhooks"])["webhooks"]
-    policies = default_files(PROJECT / "policies")
+    policies = [*default_files(PROJECT / "policies"), *also]
     return [
         str(COMMANDS / "policyd-webhooks"),
         *(word for file in policies for word in ("--policies", str(file))),
