@@ -11,6 +11,7 @@ import msgspec
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import State
+from policyd.cli.defragmenting import plan_lines, plans_json
 from policyd.cli.maps import Maps
 from policyd.cli.report import count
 from policyd.cli.scenarios import (
@@ -38,6 +39,7 @@ class _Options(TypedDict):
     until: str
     draw: bool
     explain: bool
+    defragment: int
 
 
 @click.command("simulate")
@@ -53,6 +55,13 @@ class _Options(TypedDict):
 @click.option("--until", default="", metavar="DURATION", help="When to stop, such as 8h.")
 @click.option("--map", "draw", is_flag=True, help="Draw the nodes whenever somebody comes or goes.")
 @click.option("--explain", is_flag=True, help="Say what would help those who wait.")
+@click.option(
+    "--defragment",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Plan at most N moves of those who run for each who still waits.",
+)
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
@@ -64,10 +73,14 @@ def command(**options: Unpack[_Options]) -> None:
     What would help who waits is tried: to wait for others, fewer pods, another flavor, a policy or
     limit of its queue, more quota. The cheapest is told, as JSON all of them.
 
+    With --defragment, the fewest moves to other places are planned that let in who waits at the
+    end: who moves, from where to where, and what of its run that costs. Nothing is carried out.
+
     \b
     Examples:
       policyd simulate scenario.yaml --explain
       policyd simulate scenario.yaml --until 8h -o json
+      policyd simulate scenario.yaml --until 8h --defragment 4 --map
     """
     try:
         _simulate(**options)
@@ -86,13 +99,28 @@ def _simulate(**options: Unpack[_Options]) -> None:
     steps = simulation.steps(until=until)
     if options["output"] == "json":
         state = simulation.state if options["explain"] else None
-        click.echo(json.dumps([_as_json(step, state) for step in steps], indent=2))
+        told: Any = [_as_json(step, state) for step in steps]
+        if options["defragment"]:
+            _until(simulation, until)
+            plans = plans_json(simulation.state, options["defragment"])
+            told = {"steps": told, "defragmentation": plans}
+        click.echo(json.dumps(told, indent=2))
         return
     maps = Maps(simulation.state, list(scenario_nodes(objects))) if options["draw"] else None
     for line in _table(steps, simulation.state if options["explain"] else None, maps):
         click.echo(line)
+    if options["defragment"]:
+        _until(simulation, until)
+        for line in plan_lines(simulation.state, options["defragment"], maps):
+            click.echo(line)
     for line in _left(simulation.state):
         click.echo(line, err=True)
+
+
+def _until(simulation: Simulation, until: float) -> None:
+    """Let it be as late as was asked for, for what depends on how long workloads have run."""
+    if until < float("inf"):
+        simulation.state.now = until
 
 
 def _table(steps: Iterable[Step], state: State | None, maps: Maps | None) -> Iterator[str]:

@@ -29,6 +29,9 @@ from policyd.controller.priorities import effective_priority
 from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.jobs.workload import EXPECTED_RUN_TIME
 
+CHECKPOINT_EVERY: Final = "policyd.io/checkpoint-every"
+"""Annotation of pods: how often they save their state, such as `15m`."""
+
 NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
 FAILED_CHECKS: Final = "The workload has failed admission checks"
 
@@ -93,6 +96,7 @@ def workload_value(
         gated=_gated(workload),
         short_since=_short_since(workload),
         run_seconds=_run_seconds(workload),
+        saves_seconds=_saves_seconds(workload),
         allowed_flavors=_allowed_flavors(workload, settings),
         elastic=_elastic(workload, settings),
         failed_node=_failed_node(workload),
@@ -135,6 +139,15 @@ def _run_seconds(workload: kueue.Workload) -> float | None:
     waited = (_since(workload, ADMITTED) or 0.0) - (_since(workload, QUOTA_RESERVED) or 0.0)
     admitted = condition_true(status.conditions, ADMITTED)
     return max(0.0, min(known)) + (max(0.0, waited) if admitted else 0.0)
+
+
+def _saves_seconds(workload: kueue.Workload) -> float | None:
+    """Return how often pods of a workload save their state; None if they do not say."""
+    annotations = (each.template.metadata.annotations for each in workload.spec.pod_sets)
+    said = next((each[CHECKPOINT_EVERY] for each in annotations if CHECKPOINT_EVERY in each), "")
+    with suppress(DurationError):  # what is no length of time counts as not said
+        return max(0.0, duration_seconds(said))
+    return None
 
 
 def _replaces(workload: kueue.Workload, settings: Settings) -> str:

@@ -1,0 +1,76 @@
+"""Plans of moves, as `policyd simulate --defragment` shows them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from policyd.alloc.state import State
+from policyd.alloc.topology.moves import Moves
+from policyd.alloc.workload import Workload
+from policyd.cli.maps import Maps
+from policyd.cli.report import count
+from policyd.simulate.defragmentation import (
+    Defragmentation,
+    PlannedMove,
+    Where,
+    carried_out,
+    described,
+    plan_moves,
+)
+
+_HOUR = 3600
+
+
+def plan_lines(state: State, most: int, maps: Maps | None) -> Iterator[str]:
+    """Yield a plan for each workload that waits, with the map of what would be if there are maps.
+
+    Args:
+        state: Left as it was.
+        most: How many moves a plan has at most.
+        maps: To draw with; None not to.
+    """
+    for workload, moves in _plans(state, most):
+        if moves is None:
+            yield f"{workload.key}: no plan of at most {count(most, 'move')} lets it in"
+            continue
+        yield from _told(described(state, moves))
+        with carried_out(state, moves):
+            yield from maps.changed() if maps is not None else ()
+
+
+def plans_json(state: State, most: int) -> list[dict[str, Any]]:
+    """Return the plan for each workload that waits; without moves if none would let it in."""
+    return [
+        {"workload": workload.key, "moves": None}
+        if moves is None
+        else {**msgspec.to_builtins(plan := described(state, moves)), "cost": plan.cost}
+        for workload, moves in _plans(state, most)
+    ]
+
+
+def _plans(state: State, most: int) -> Iterator[tuple[Workload, Moves | None]]:
+    waiting = (
+        ticket.workload for name in sorted(state.queues) for ticket in state.queues[name].pending
+    )
+    for workload in sorted(waiting, key=lambda each: (-each.priority, each.queued_at, each.key)):
+        yield workload, plan_moves(state, workload, most=most)
+
+
+def _told(plan: Defragmentation) -> Iterator[str]:
+    doubt = "" if plan.fewest else "; perhaps fewer would do"
+    costs = f"{plan.cost / _HOUR:.1f} device-hours of work lost"
+    yield f"{plan.workload}: {count(len(plan.moves), 'move')} would let it in, {costs}{doubt}"
+    for move in plan.moves:
+        where = f"{_written(move.source)} -> {_written(move.target)}"
+        yield f"  move {move.workload}: {where}{_lost(move)}"
+    yield f"  start {plan.workload}: {_written(plan.target)}"
+
+
+def _lost(move: PlannedMove) -> str:
+    minutes = round(move.lost_seconds / 60)
+    return f" ({count(move.pods, 'pod')}, {minutes}m lost: {move.cost / _HOUR:.1f} device-hours)"
+
+
+def _written(where: Where) -> str:
+    return ", ".join(f"{name} {pods}" for name, pods in where.items())

@@ -1,0 +1,138 @@
+"""Plans of the fewest moves that let in who waits: from where to where, and at what cost.
+
+A plan is an offer. It is worked out with everybody that runs and is not more important, whatever
+protects them; nothing comes of it unless somebody carries it out, or the ClusterQueue says that the
+controller may (`policyd.io/consolidate`).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.plan import Move
+from policyd.alloc.state import State
+from policyd.alloc.topology.moves import (
+    Asker,
+    Moves,
+    cost_of,
+    fewest_moves,
+    lost_seconds,
+    may_move,
+)
+from policyd.alloc.value import Value
+from policyd.alloc.workload import Admission, Workload
+
+Where = Mapping[str, int]
+"""How many pods are where: by domain, or by flavor where no topology places them."""
+
+
+class PlannedMove(Value, frozen=True):
+    """One workload that would be stopped, and start again elsewhere.
+
+    Attributes:
+        workload: Who.
+        pods: How many pods it has.
+        source: Where they are.
+        target: Where they would be.
+        lost_seconds: How much of its run it loses.
+        cost: That, times its devices, or times its pods if it has none.
+    """
+
+    workload: str
+    pods: int
+    source: Where
+    target: Where
+    lost_seconds: float
+    cost: float
+
+
+class Defragmentation(Value, frozen=True):
+    """A plan.
+
+    Attributes:
+        workload: Who would be let in.
+        target: Where its pods would be.
+        moves: Who would be moved, in the order in which they are to be stopped.
+        fewest: Whether it is certain that fewer would not do.
+    """
+
+    workload: str
+    target: Where
+    moves: tuple[PlannedMove, ...]
+    fewest: bool
+
+    @property
+    def cost(self) -> float:
+        """What all moves cost together."""
+        return sum(move.cost for move in self.moves)
+
+
+def plan_moves(state: State, workload: Workload, *, most: int) -> Moves | None:
+    """Find the fewest moves that let a waiting workload in; None if none do.
+
+    Args:
+        state: Left as it was.
+        workload: Who waits.
+        most: How many may be moved at most.
+    """
+    state.settle()
+    queue = state.queues.get(workload.cluster_queue)
+    if queue is None or queue.options is None or not queue.options.open:
+        return None
+    movable = list(_movable(state, queue.options.node, workload))
+    return fewest_moves(Asker(state, workload, queue.options), movable, most=most)
+
+
+def described(state: State, moves: Moves) -> Defragmentation:
+    """Say what moves are: whom they concern, from where to where, and what they cost."""
+    own, *others = moves.moves
+    victims = zip(moves.victims, others, strict=True)
+    return Defragmentation(
+        workload=own.key,
+        target=_where(own.admission),
+        moves=tuple(_described(victim.holding, move, state.now) for victim, move in victims),
+        fewest=moves.fewest,
+    )
+
+
+@contextmanager
+def carried_out(state: State, moves: Moves) -> Iterator[None]:
+    """Let everybody be, in the block, where moves say."""
+    with state.ground.trial():
+        for victim in moves.victims:
+            state.ground.release(victim.holding)
+        for move in moves.moves:
+            state.ground.nodes.hold(move.key, state.ground.placements(move.admission))
+        yield
+
+
+def _described(holding: Holding, move: Move, now: float) -> PlannedMove:
+    return PlannedMove(
+        workload=move.key,
+        pods=sum(each.count for each in holding.admission.pod_sets),
+        source=_where(holding.admission),
+        target=_where(move.admission),
+        lost_seconds=lost_seconds(holding.workload, now),
+        cost=cost_of(holding, now),
+    )
+
+
+def _movable(state: State, node: Node, workload: Workload) -> Iterator[Holding]:
+    if node.cyclic:
+        return
+    for each in descendants(node.root):
+        queue = state.queues.get(each.name) if each.queue else None
+        if queue is not None and queue.options is not None:
+            yield from (held for held in queue.holdings.values() if may_move(held, workload))
+
+
+def _where(admission: Admission) -> dict[str, int]:
+    pods: dict[str, int] = {}
+    for each in admission.pod_sets:
+        flavors = "+".join(sorted(set(each.flavors.values())))
+        domains = (((flavors,), each.count),) if each.placement is None else each.placement.domains
+        for values, count in domains:
+            name = "/".join(values)
+            pods[name] = pods.get(name, 0) + count
+    return pods
