@@ -31,7 +31,6 @@ from policyd.alloc.plan import (
     RequeueReason,
 )
 from policyd.alloc.reasons import Mode, PodSetRefusal, Refusal
-from policyd.alloc.reservation import Reservations
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
 from policyd.alloc.timing import stale_gangs
@@ -46,8 +45,8 @@ def plan_cycle(state: State) -> Plan:
     Args:
         state: Left as it was; `state.commit(plan)` carries the plan out in it.
     """
-    cycle = _Cycle(state)
     with places_held(state):
+        cycle = _Cycle(state)
         cycle.nominate()
         with state.ground.trial():
             for entry in turns(cycle.entries, state):
@@ -57,7 +56,7 @@ def plan_cycle(state: State) -> Plan:
         revision=state.revision,
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
-        reserved={} if cycle.room.reserved is None else cycle.room.reserved.holders,
+        reserved=cycle.room.reserved.holders,
         moves=tuple(cycle.moves),
     )
 
@@ -66,6 +65,7 @@ class _Cycle:
     """A cycle on its way: who was nominated, what of the plan is decided, what room is left."""
 
     def __init__(self, state: State) -> None:
+        state.settle()
         self.entries: list[Entry] = []
         self.actions: list[Action] = []
         self.skipped: list[str] = []
@@ -88,13 +88,11 @@ class _Cycle:
                 refusal = Refusal(objection.reason, note=objection.message)
                 reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
                 self._requeue(entry, reason, refusal, goes_on=False)
-        if self._state.opted:
-            self.room.reserved = Reservations(self._state)
-            self.actions.extend(stale_gangs(self._state))
+        self.actions.extend(stale_gangs(self._state))
 
     def process(self, entry: Entry) -> None:
         """Decide about one of the nominated."""
-        if self.room.reserved is not None and self._consolidate(entry, self.room.reserved):
+        if self._consolidate(entry):
             return
         deferred = self._mend(entry)
         mode = entry.assignment.mode
@@ -106,7 +104,7 @@ class _Cycle:
             self.room.keep(entry)
             refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
             self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
-        elif self.room.reserved is not None and self._yields(entry, self.room.reserved):
+        elif self._yields(entry):
             pass
         elif mode is _FIT:
             self._admit_if_it_fits(entry)
@@ -122,17 +120,18 @@ class _Cycle:
             self._choose(entry)
         return False
 
-    def _yields(self, entry: Entry, reserved: Reservations) -> bool:
+    def _yields(self, entry: Entry) -> bool:
         """Let a workload wait that fits, but would delay one for which quota is held."""
-        refusal = reserved.refusal(entry) if self.room.fits(entry) else None
-        if refusal is not None:
+        refusal = self.room.reserved.refusal(entry)
+        if refusal is not None and self.room.fits(entry):
             self._requeue(entry, "Generic", refusal, goes_on=False)
-        return refusal is not None
+            return True
+        return False
 
-    def _consolidate(self, entry: Entry, reserved: Reservations) -> bool:
+    def _consolidate(self, entry: Entry) -> bool:
         """Move others out of the way of a workload that does not fit, if its queue wants that."""
         wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not _FIT
-        if not wants or self.room.victims or reserved.of(entry):
+        if not wants or self.room.victims or self.room.reserved.of(entry):
             return False
         found = consolidate(self._state, entry)
         if found is None:
@@ -141,7 +140,7 @@ class _Cycle:
         entry.assignment, entry.targets, moves = found
         self.moves.extend(moves)
         self._preempt(entry, missing)
-        reserved.hold(moves[1:])
+        self.room.reserved.hold(moves[1:])
         hold_places(self._state, moves[1:])
         return True
 
@@ -243,19 +242,15 @@ class _Cycle:
     def _requeue(
         self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
     ) -> None:
-        ticket, options = entry.ticket, entry.options
-        strict = options.spec.strict
-        if self.room.reserved is not None:
-            refusal = self.room.reserved.told(entry, refusal)
-            held = self.room.reserved.of(entry)
-            strict = strict and (held is None or held.node is not options.node)
+        ticket, options, held = entry.ticket, entry.options, self.room.reserved.of(entry)
+        strict = options.spec.strict and (held is None or held.node is not options.node)
         unfinished = goes_on and entry.assignment.unfinished
         progress = self._nominator.progress(entry) if unfinished else None
         self.actions.append(
             Requeue(
                 workload=ticket.workload,
                 reason=reason,
-                refusal=refusal,
+                refusal=self.room.reserved.told(entry, refusal),
                 requests=ticket.requests(options).totals,
                 parked=waits_aside(reason, progress, strict=strict),
                 progress=progress,

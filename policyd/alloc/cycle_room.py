@@ -13,18 +13,15 @@ from policyd.alloc.topology.values import Placement
 
 
 class CycleRoom:
-    """Quota and places that are left, those included of whom the cycle preempts: its victims.
-
-    `reserved` is what is held for some; None if no queue wants anything of that kind.
-    """
+    """Quota and places that are left, those included of whom the cycle preempts: its victims."""
 
     def __init__(self, state: State) -> None:
         self.victims: dict[str, Holding] = {}
-        self.reserved: Reservations | None = None
+        self.reserved = Reservations(state)
         self._ground = state.ground
         self._tree = state.tree
         self._gates = state.settings.gates
-        self._taken = False
+        self._opted, self._taken = bool(state.opted), False
 
     def overlaps(self, entry: Entry) -> bool:
         """Tell whether somebody whom a workload would preempt is a victim already."""
@@ -33,7 +30,7 @@ class CycleRoom:
     def fits(self, entry: Entry) -> bool:
         """Tell whether there is room, those that are or would be preempted being gone."""
         tree, charges = self._tree, entry.assignment.charges
-        if not self._taken and self.reserved is None:
+        if not (self._taken or self._opted):
             return True  # nothing has changed since it was nominated
         if not (self.victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
@@ -75,15 +72,14 @@ class CycleRoom:
         """Keep quota for somebody, who may not get it yet, from those that come later."""
         self._tree.charge(entry.assignment.charges)
         self._occupy(entry)
-        if self.reserved is not None:
-            self.reserved.note(entry)
+        self.reserved.note(entry)
 
     def reserve(self, entry: Entry) -> None:
         """Keep quota for somebody who has to wait and can preempt nobody."""
         # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
         # to those that come later in the cycle.
         waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
-        held = None if self.reserved is None else self.reserved.of(entry)
+        held = self.reserved.of(entry)
         if held is not None and held.name == entry.ticket.workload.key:
             return
         if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":

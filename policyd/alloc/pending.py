@@ -126,16 +126,12 @@ class PendingQueue:
                     self._activate(ticket)
         self._usage = usage
 
-    def keep_first(self, *, wanted: bool) -> None:
-        """Keep track, or no longer, of who is first of all, tried or not."""
-        if wanted is (self._all is None):
-            self._all = Line() if wanted else None
-            for ticket in self._tickets.values():
-                self._push(self._all, ticket)
-
     def first(self) -> Ticket | None:
         """Return who is first of all that may be tried, parked or not; None if nobody is."""
-        while self._all is not None and (ticket := self._all.first()) is not None:
+        if self._all is None:
+            self._all = Line()
+            self._all.keep(self._tickets.values())
+        while (ticket := self._all.first()) is not None:
             workload = ticket.workload
             if not (ticket.gone or workload.backing_off or workload.objection):
                 return ticket

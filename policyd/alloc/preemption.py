@@ -52,9 +52,9 @@ def possible(
     """
     search = Search(state, Claim(workload, {cell: amount}, (cell,), removed))
     victims = _victims(search)
-    with state.ground.trial():
+    with search.ground.trial():
         for victim in victims:
-            search.remove(victim.holding)
+            search.ground.release(victim.holding)
         level, _ = state.tree.borrowing_level(cell, amount)
     if not victims:
         return Mode.BLOCKED, level
@@ -63,8 +63,6 @@ def possible(
 
 
 def _victims(search: Search) -> list[Victim]:
-    if search.hopeless:
-        return []
     sharing = search.state.settings.fair_sharing
     if sharing is None:
         return classical_victims(search)

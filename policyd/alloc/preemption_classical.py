@@ -42,7 +42,7 @@ def classical_victims(search: Search) -> list[Victim]:
     options = [(each, kinds.get(id(each.holding), _OWN)) for each in ordered(search, candidates)]
     options.sort(key=lambda option: (option[0].rank[0], option[1].order))
     for borrowing in _attempts(search, [kind for _, kind in others]):
-        with search.state.ground.trial():
+        with search.ground.trial():
             victims = _attempt(search, options, borrowing=borrowing)
         if victims:
             return victims
@@ -69,7 +69,7 @@ def _attempt(search: Search, options: Iterable[_Option], *, borrowing: bool) -> 
             continue
         if kind.path and any(map(search.within_nominal, kind.path)):
             continue
-        search.remove(holding)
+        search.ground.release(holding)
         victims.append(Victim(holding, kind.reason))
         if search.fits(borrowing=borrowing):
             search.fill_back(victims, lambda: search.fits(borrowing=borrowing))

@@ -33,7 +33,7 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
     waiting = {node: deque(ordered(search, found)) for node, found in candidates if found}
     if not waiting:
         return []
-    with search.state.ground.trial():
+    with search.ground.trial():
         search.tree.charge(search.charges)
         fair = FairSearch(search)
         if fair.first(waiting, strategies[0]) or (
@@ -125,9 +125,9 @@ class FairSearch:
             if strategy == "LessThanInitialShare":
                 justified = our_share.rank < their_share.rank
             else:
-                self.search.remove(waiting[0].holding)
+                self.search.ground.release(waiting[0].holding)
                 justified = our_share.rank <= share_of(tree, theirs).rank
-                self.search.restore(waiting[0].holding)
+                self.search.ground.restore(waiting[0].holding)
             if justified:
                 return self._take(waiting.popleft(), "InCohortFairSharing")
             self.passed_over.setdefault(node, deque()).append(waiting.popleft())
@@ -142,7 +142,7 @@ class FairSearch:
         waiting.clear()
 
     def _take(self, candidate: Candidate, reason: PreemptionReason) -> bool:
-        self.search.remove(candidate.holding)
+        self.search.ground.release(candidate.holding)
         self.victims.append(Victim(candidate.holding, reason))
         return self.fits()
 

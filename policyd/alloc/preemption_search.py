@@ -55,14 +55,15 @@ class Search:
     Attributes:
         claim: What for.
         state: Who holds what.
-        tree: The state's quota and usage, changed in trials only.
+        ground: What they hold, changed in trials only.
+        tree: Quota and usage of that.
         node: The ClusterQueue of the claim.
         policy: Whom it may preempt.
         charges: What of the claim is not nothing.
         names: The flavors and resources of which there is not enough.
     """
 
-    __slots__ = ("charges", "claim", "names", "node", "policy", "state", "tree")
+    __slots__ = ("charges", "claim", "ground", "names", "node", "policy", "state", "tree")
 
     def __init__(self, state: State, claim: Claim) -> None:
         queue = state.queues[claim.workload.cluster_queue]
@@ -70,6 +71,7 @@ class Search:
         assert queue.node is not None, "what has a specification is in the tree"
         self.claim = claim
         self.state = state
+        self.ground = state.ground
         self.tree = state.tree
         self.node = queue.node
         self.policy = claim.policy or queue.spec.preemption
@@ -80,11 +82,6 @@ class Search:
     def reclaims(self) -> bool:
         """Whether workloads of other queues may be victims."""
         return self.node.parent is not None and self.policy.reclaim_within_cohort != "Never"
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether nobody at all may be a victim."""
-        return not self.reclaims and self.policy.within_cluster_queue == "Never"
 
     def candidates(self, node: Node) -> Iterator[Candidate]:
         """Yield the candidates of a queue, its own or another."""
@@ -127,14 +124,6 @@ class Search:
         """Tell whether the claim fits now."""
         return self.tree.fits(self.charges, borrowing=borrowing) and self.claim.places()
 
-    def remove(self, holding: Holding) -> None:
-        """Take away what somebody holds."""
-        self.state.ground.release(holding)
-
-    def restore(self, holding: Holding) -> None:
-        """Give it back: the reverse of `remove`."""
-        self.state.ground.restore(holding)
-
     def fill_back(
         self, victims: list[Victim], fits: Callable[[], bool], *, charged: bool = False
     ) -> None:
@@ -149,13 +138,13 @@ class Search:
             holding = victims[index].holding
             if self._exceeds(holding, left):
                 continue
-            self.restore(holding)
+            self.ground.restore(holding)
             if fits():
                 victims[index] = victims[-1]
                 victims.pop()
                 left = self._left_over(charged=charged)
             else:
-                self.remove(holding)
+                self.ground.release(holding)
 
     def _left_over(self, *, charged: bool) -> dict[int, int]:
         """Return what is left over by the claim, by the pool or cell that it takes from."""

@@ -89,11 +89,12 @@ class Reservations:
         self._state = state
         first: dict[Node, tuple[Ticket, QueueOptions]] = {}
         for queue in state.opted.values():
-            ticket, options = queue.pending.first(), queue.options
-            if ticket is None or options is None or not queue.active(options):
+            options = queue.options
+            after = None if options is None else options.spec.opt_ins.reserve_seconds
+            ticket = None if after is None else queue.pending.first()
+            if after is None or ticket is None or options is None or not queue.active(options):
                 continue
-            root, after = options.node.root, options.spec.opt_ins.reserve_seconds
-            due = ticket.workload.queued_at + (inf if after is None else after)
+            root, due = options.node.root, ticket.workload.queued_at + after
             if due <= state.now and (root not in first or ticket.rank < first[root][0].rank):
                 first[root] = ticket, options
         found = {root: _reserve(state, *each) for root, each in first.items()}
@@ -110,7 +111,7 @@ class Reservations:
         return self._by_root.get(entry.options.node.root)
 
     def refusal(self, entry: Entry) -> Refusal | None:
-        """Return why somebody who fits must not start now; None if it may."""
+        """Return why a workload must not start now, if it fits; None if it may."""
         found = self.of(entry)
         if found is None or not found.delayed_by(entry, self._state):
             return None

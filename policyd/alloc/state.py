@@ -71,8 +71,6 @@ class State:
         self._outdated: dict[str, ClusterQueue] = {}
         self._stirred: set[Node] = set()
 
-    # What there is.
-
     def put_flavor(self, flavor: FlavorSpec) -> None:
         """Add or change a ResourceFlavor."""
         if not self.settings.gates.topology_aware_scheduling:
@@ -183,8 +181,6 @@ class State:
         """Return the queues that have quota for a flavor."""
         return [q for q in self.queues.values() if q.spec is not None and flavor in q.spec.flavors]
 
-    # What is decided.
-
     def heads(self) -> Iterator[tuple[QueueOptions, Ticket]]:
         """Yield the next workload of every active queue that has one, with the queue's options."""
         self.settle()
@@ -252,8 +248,6 @@ class State:
                 if node.queue and node.name in self.queues:
                     self.queues[node.name].pending.wake()
 
-    # How it is done.
-
     def _note_preempted(self, key: str, *, preempted: bool) -> None:
         holding = self.holding(key)
         if holding is not None:
@@ -268,7 +262,6 @@ class State:
         queue.pending.requeue(action, strict=strict, equivalents=equivalents)
 
     def _opt_in(self, queue: ClusterQueue, wants: OptIns) -> None:
-        queue.pending.keep_first(wanted=wants.reserve_seconds is not None)
         if wants is NO_OPT_INS:
             self.opted.pop(queue.name, None)
         else:

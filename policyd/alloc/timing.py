@@ -18,9 +18,10 @@ def next_due(state: State) -> float | None:
     """
     moments = [due for due, _ in _short_gangs(state)]
     for queue in state.opted.values():
-        ticket, wants = queue.pending.first(), queue.spec and queue.spec.opt_ins
-        if ticket is not None and wants and wants.reserve_seconds is not None:
-            moments.append(ticket.workload.queued_at + wants.reserve_seconds)
+        after = None if queue.spec is None else queue.spec.opt_ins.reserve_seconds
+        ticket = None if after is None else queue.pending.first()
+        if ticket is not None and after is not None:
+            moments.append(ticket.workload.queued_at + after)
     return min((moment for moment in moments if moment > state.now), default=None)
 
 
