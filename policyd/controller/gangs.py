@@ -21,7 +21,7 @@ from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.gangs.gang import gang_of
 from policyd.jobs.gangs.hand_over import GANG_QUEUE, GANG_SCHEDULER, HandedOver, hand_over
-from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
+from policyd.jobs.gangs.schedulers import GangScheduler
 from policyd.jobs.injection import Injection
 from policyd.jobs.lifecycle import is_finished
 from policyd.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
@@ -43,6 +43,7 @@ class Gangs:
         self._writes = writes
         self._versions: dict[str, Resource] = {}
         self._made: dict[str, tuple[GangScheduler, Specs]] = {}
+        self._over: dict[str, tuple[GangScheduler, Specs]] = {}
         cache.mirrors.workloads.listen(self._changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
@@ -131,7 +132,7 @@ class Gangs:
             await self._create(scheduler, body, namespace)
         except AlreadyExistsError:
             found = await self._read(scheduler, name, namespace)
-            if found is None or not _is_ours(found, workload):
+            if found is None or not self._is_ours(found, workload.metadata.name):
                 return  # who made it knows better
             if _says(found, spec) and _owner(workload) in found["metadata"]["ownerReferences"]:
                 return
@@ -176,21 +177,29 @@ class Gangs:
             return None
 
     def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is not None and old.metadata.key in self._made and (new is None or _is_over(new)):
+        key = "" if old is None else old.metadata.key
+        if old is not None and key in self._made and (new is None or _is_over(new)):
+            self._over[key] = self._made.pop(key)
             self._cache.ears.reconcile(Key("Gang", old.metadata.namespace, old.metadata.name))
 
     async def _clear(self, key: Key) -> float | None:
-        workload = self._cache.mirrors.workloads.get(key.path)
-        if workload is not None and not _is_over(workload):
-            return None
-        scheduler, specs = self._made.get(key.path, (SCHEDULERS["Native"], {}))
-        for name in specs:
-            found = await self._read(scheduler, name, key.namespace)
-            if found is not None and _is_ours(found, workload or key):
-                resource = self._versions[scheduler.group]
-                await self._writes.unmake(resource, name, namespace=key.namespace)
-        self._made.pop(key.path, None)
+        if key.path in self._over and key.path not in self._made:
+            scheduler, specs = self._over[key.path]
+            for name in specs:
+                found = await self._read(scheduler, name, key.namespace)
+                if found is not None and self._is_ours(found, key.name):
+                    resource = self._versions[scheduler.group]
+                    await self._writes.unmake(resource, name, namespace=key.namespace)
+        self._over.pop(key.path, None)
         return None
+
+    def _is_ours(self, found: Mapping[str, Any], workload: str) -> bool:
+        """Tell whether a PodGroup was made for a workload of that name, or for one that is gone."""
+        metadata = found["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        names = [owner["name"] for owner in owners if owner["kind"] == "Workload"]
+        there = self._cache.mirrors.workloads.get
+        return any(n == workload or there(f"{metadata['namespace']}/{n}") is None for n in names)
 
 
 def _is_over(workload: Workload) -> bool:
@@ -207,13 +216,6 @@ def _owner(workload: Workload) -> dict[str, Any]:
         block_owner_deletion=False,
     )
     return {"blockOwnerDeletion": False, **msgspec.to_builtins(owner)}
-
-
-def _is_ours(found: Mapping[str, Any], workload: Workload | Key) -> bool:
-    """Tell whether a PodGroup was made for a workload, or for one of its name that is gone."""
-    name = workload.name if isinstance(workload, Key) else workload.metadata.name
-    owners = found["metadata"].get("ownerReferences") or ()
-    return any((owner["kind"], owner["name"]) == ("Workload", name) for owner in owners)
 
 
 def _says(found: Mapping[str, Any], spec: Mapping[str, Json]) -> bool:

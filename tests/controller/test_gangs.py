@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.api.kueue.names import API_VERSION
 from policyd.controller.mirrors import job_resource
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.kinds import find_kind
@@ -169,6 +170,39 @@ async def test_a_group_that_somebody_else_made_stays_as_it_is(world):
     world.end_job("train")
     await world.pass_time(2)
     assert groups(world)[name]["spec"] == {"minMember": 3}
+
+
+async def test_a_group_of_a_workload_that_is_gone_is_made_again(world):
+    owner = {"apiVersion": API_VERSION, "kind": "Workload", "name": "old", "uid": "0"}
+    meta = {"name": "mine", "namespace": "ns", "ownerReferences": [owner]}
+    world.put(VOLCANO, {"metadata": meta, "spec": {"minMember": 4}})
+    job(world, annotations={"scheduling.k8s.io/group-name": "mine"})
+    await world.pass_time(2)
+
+    (owner,) = groups(world)["mine"]["metadata"]["ownerReferences"]
+    assert owner["uid"] == world.workload_of("train")["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before-a-write", "after-a-write"])
+@pytest.mark.parametrize("writes_left", range(7))
+async def test_a_controller_that_is_killed_leaves_a_gang_that_the_next_one_starts(
+    writes_left, after
+):
+    world = World()
+    world.furnish(gpus=16)
+    hand_to(world)
+    job(world)
+    await world.start(writes=writes_left, after=after)
+    await world.pass_time(3)
+    await world.kill()
+
+    async with running(world):
+        await world.pass_time(3)
+        assert not world.suspended("train")
+        ((name, group),) = groups(world).items()
+        template = world.get(r.JOBS, "train")["spec"]["template"]
+        assert template["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == name
+        assert group["spec"]["minMember"] == 4
 
 
 async def test_a_group_that_says_something_else_is_made_again(world):
