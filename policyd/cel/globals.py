@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from policyd.cel import arithmetic, comparison, containers, cost, values
+from policyd.cel import arithmetic, comparison, containers, cost, ordinary, values
 from policyd.cel.cost import EXPRESSION_LIMIT, Budget
 from policyd.cel.errors import CelError
 from policyd.cel.failures import absorb
@@ -52,9 +52,11 @@ GLOBALS: Final[dict[str, Any]] = {
     "list": list,
     "str": str,
     "type": type,
+    "ANY": Exception,
     "ERRORS": (CelError, KeyError, TypeError),
     "LIMIT": EXPRESSION_LIMIT,
     "NUMBERS": comparison.NUMBERS,
+    "SHORT": ordinary.SHORT_LIMIT,
     "SIZED": frozenset((str, bytes, list, dict, CelMap)),
     "R_NONE": NONE,
     "R_Optional": Optional,
@@ -65,6 +67,7 @@ GLOBALS: Final[dict[str, Any]] = {
     "R_cost_of_in": _cost_of_in,
     "R_cost_of_sum": _cost_of_sum,
     "R_deep_size": cost.deep_size,
+    "R_distinct": ordinary.distinct,
     "R_divide": arithmetic.divide,
     "R_elements": containers.elements,
     "R_equal": comparison.equal,
@@ -72,6 +75,7 @@ GLOBALS: Final[dict[str, Any]] = {
     "R_exceed": cost.exceed,
     "R_fail": _fail,
     "R_finish_map": containers.finish_map,
+    "R_give_up": ordinary.give_up,
     "R_greater": comparison.greater,
     "R_greater_or_equal": comparison.greater_or_equal,
     "R_has": containers.has,
@@ -89,10 +93,12 @@ GLOBALS: Final[dict[str, Any]] = {
     "R_no_overload": _no_overload,
     "R_optional_index": values.optional_index,
     "R_pairs": containers.pairs,
+    "R_plain": ordinary.PLAIN,
     "R_present": _present,
     "R_present_pair": _present_pair,
     "R_size_of": cost.size_of,
     "R_sort_pairs": comparison.sort_pairs,
     "R_subtract": arithmetic.subtract,
+    "R_tenths": ordinary.tenths,
     "R_traverse_least": cost.traverse_least,
 }

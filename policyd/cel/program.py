@@ -1,6 +1,6 @@
 """Compile expressions, and run what was compiled."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Final
 
@@ -15,6 +15,7 @@ from policyd.cel.emit_macros import (
     emit_optional_map,
     emit_sort_by,
 )
+from policyd.cel.emit_nested import write_nested
 from policyd.cel.emit_values import (
     emit_conditional,
     emit_has,
@@ -78,22 +79,27 @@ MAX_LINES: Final = 60_000
 """Lines of Python one expression may become: Python takes 3 KB each to compile them."""
 
 
+Run = Callable[[Mapping[str, object], Budget], Value]
+"""The function an expression becomes."""
+
+
 class Program:
     """A compiled expression; it keeps nothing between evaluations, so threads may share it.
 
     Attributes:
+        run: What evaluates it, without saying where an error is.
         source: The text of the expression.
         result_type: The type of what it evaluates to, as far as the checker knows.
         variables_used: The variables it reads; `variables.x` by that name.
     """
 
-    __slots__ = ("_run", "result_type", "source", "variables_used")
+    __slots__ = ("result_type", "run", "source", "variables_used")
 
-    def __init__(self, source: str, checked: Checked, generated: Generated) -> None:
+    def __init__(self, source: str, checked: Checked, run: Run) -> None:
         self.source = source
         self.result_type = checked.result
         self.variables_used = _variables_used(checked)
-        self._run = _load(generated)
+        self.run = run
 
     def evaluate(self, variables: Mapping[str, object], budget: Budget) -> Value:
         """Evaluate the expression on decoded JSON.
@@ -111,7 +117,7 @@ class Program:
         if budget.weights:
             budget.weights = {}
         try:
-            return self._run(variables, budget)
+            return self.run(variables, budget)
         except Exception as error:  # noqa: BLE001 - whatever an object holds, the door stays closed
             raise self._located(translate(error)) from None
         finally:
@@ -141,7 +147,12 @@ def compile_expression(
     with deep_recursion():
         checked = check(tree, source, environment)
         _check_result(checked, source, wants)
-        return compile_checked(source, checked, environment)
+        nested = write_nested(checked)
+        if nested is None:
+            return compile_checked(source, checked, environment)
+        # Errors are located in the function in full: the lines of this one have no places.
+        names = {"R_whole": _Whole(source, environment)}
+        return Program(source, checked, _define(nested, "<nested>", names))
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:
@@ -174,13 +185,37 @@ def compile_checked(source: str, checked: Checked, environment: Environment) -> 
     if len(generated.lines) > MAX_LINES:
         wrong = f"expression too large: {len(generated.lines)} operations, limit: {MAX_LINES}"
         raise CelCompileError([issue_at(source, checked.tree.position, wrong)])
-    return Program(source, checked, generated)
+    return Program(source, checked, _load(generated))
+
+
+class _Whole:
+    """The function in full of an expression, compiled when it is first needed."""
+
+    __slots__ = ("_environment", "_run", "_source")
+
+    def __init__(self, source: str, environment: Environment) -> None:
+        self._source = source
+        self._environment = environment
+        self._run: Run | None = None
+
+    def __call__(self, variables: Mapping[str, object], budget: Budget) -> Value:
+        """Evaluate the expression."""
+        if self._run is None:
+            tree = parse(self._source, macros=self._environment.macros)
+            with deep_recursion():
+                checked = check(tree, self._source, self._environment)
+                self._run = compile_checked(self._source, checked, self._environment).run
+        return self._run(variables, budget)
 
 
 def _load(generated: Generated) -> FunctionType:
     places = tuple((line.position, line.probe) for line in generated.lines)
-    namespace = {"__builtins__": GLOBALS, **generated.constants, PLACES: places}
-    code: CodeType = compile(generated.source, FILE, "exec")
+    return _define(generated.source, FILE, {**generated.constants, PLACES: places})
+
+
+def _define(source: str, file: str, names: Mapping[str, object]) -> FunctionType:
+    namespace: dict[str, object] = {"__builtins__": GLOBALS, **names}
+    code: CodeType = compile(source, file, "exec")
     exec(code, namespace)  # noqa: S102 - INVARIANT: the source holds no text of the expression
     function = namespace["cel"]
     assert isinstance(function, FunctionType), "the generated source defines `cel`"

@@ -2,53 +2,122 @@
 
     python -m tests.cel.fuzz 100000 [SEED]
 
-Prints each expression with different outcomes; ends with 1 if there is one.
+Every fourth is loops in loops, which are compiled in two ways: of these errors have to be in the
+same place, and costs have to be the same. Prints each expression with different outcomes, made as
+small as it gets; ends with 1 if there is one.
 """
 
+import multiprocessing
+import os
 import random
 import sys
 import time
+from typing import NamedTuple
 
-from policyd.cel import Budget, CelError, CelInternalError
+from policyd.cel import Budget, CelCompileError, CelError, CelInternalError, ast
+from policyd.cel.parser import parse
 from policyd.cel.program import compile_unchecked
-from tests.cel import reference
+from policyd.cel.unparse import unparse
+from tests.cel import nested, reference
 from tests.cel.expressions import ENVIRONMENT, TYPED, VARIABLES, expression
 from tests.cel.outcomes import outcome
 
 _SHOWN = 20
+_PORTION = 250
+_BAR = 40
 # The reference evaluator has no limits.
 _TOO_COSTLY = ("error", "operation cancelled: actual cost limit exceeded")
 
 
-def difference(source, environment):
+class Try(NamedTuple):
+    """An expression, and what to evaluate it with; without an environment, in two ways."""
+
+    source: str
+    environment: object
+    variables: dict
+
+
+def made_up(seed, number):
+    """Make up one of the expressions of a seed."""
+    choose = random.Random(f"{seed} {number}").choice
+    if number % 4 == 0:
+        return Try(nested.expression(choose), None, nested.objects(choose))
+    return Try(expression(choose), TYPED if number % 2 else ENVIRONMENT, VARIABLES)
+
+
+def difference(made):
     """Return what is wrong with an expression; empty if nothing is."""
+    source, environment, variables = made
     try:
+        if environment is None:
+            return _difference_of_nested(source, variables)
         program = compile_unchecked(source, environment)
-        compiled = outcome(lambda: program.evaluate(VARIABLES, Budget(10**12)))
+        compiled = outcome(lambda: program.evaluate(variables, Budget(10**12)))
     except (CelInternalError, CelError, RecursionError) as error:
-        return f"{source}\n  {type(error).__name__}: {error}"
-    walked = outcome(lambda: reference.evaluate(source, environment, VARIABLES))
+        return f"{type(error).__name__}: {error}"
+    walked = outcome(lambda: reference.evaluate(source, environment, variables))
     if compiled in (walked, _TOO_COSTLY):
         return ""
-    return f"{source}\n  compiled:  {compiled}\n  reference: {walked}"
+    return f"compiled:  {compiled}\n  reference: {walked}"
+
+
+def _difference_of_nested(source, variables):
+    try:
+        programs = nested.both_ways(source)
+    except CelCompileError:
+        return ""
+    ordinary, whole = (nested.results(program, variables) for program in programs)
+    walked = outcome(lambda: reference.evaluate(source, nested.ENVIRONMENT, variables))
+    if ordinary == whole and whole[0] == walked:
+        return ""
+    return f"ordinary:  {ordinary}\n  in full:   {whole}\n  reference: {walked}\n  of: {variables}"
+
+
+def smallest(made):
+    """Return the smallest part of an expression in which the same kind of thing is wrong."""
+    kind = difference(made).split()[0]
+    parts = [parse(made.source, macros=(made.environment or nested.ENVIRONMENT).macros)]
+    for part in parts:
+        parts += ast.children(part)
+    for part in sorted(map(unparse, parts), key=len):
+        smaller = made._replace(source=part)
+        if len(part) < len(made.source) and difference(smaller).startswith(kind):
+            return smaller
+    return made
+
+
+def found_among(portion):
+    """Return what is wrong with the expressions of a seed that have these numbers."""
+    seed, numbers = portion
+    tries = [made_up(seed, number) for number in numbers]
+    return len(tries), [smallest(made) for made in tries if difference(made)]
 
 
 def main(arguments):
     wanted = int(arguments[0])
     seed = int(arguments[1]) if len(arguments) > 1 else random.randrange(10**6)
-    choose = random.Random(seed).choice
-    started = time.monotonic()
-    wrong = 0
-    for number in range(wanted):
-        source = expression(choose)
-        found = difference(source, TYPED if number % 2 else ENVIRONMENT)
-        if found:
-            wrong += 1
-            if wrong <= _SHOWN:
-                print(found, flush=True)
+    print(f"seed {seed}", flush=True)
+    starts = range(0, wanted, _PORTION)
+    portions = [(seed, range(start, min(start + _PORTION, wanted))) for start in starts]
+    started, done, wrong = time.monotonic(), 0, 0
+    with multiprocessing.Pool(os.cpu_count()) as pool:
+        for count, found in pool.imap_unordered(found_among, portions):
+            done += count
+            for made in found[: _SHOWN - wrong]:
+                print(f"\r{made.source}\n  {difference(made)}", flush=True)
+            wrong += len(found)
+            show(done, wanted)
     seconds = time.monotonic() - started
     print(f"{wanted} expressions, seed {seed}, {seconds:.0f} s: {wrong} with different outcomes")
     return 1 if wrong else 0
+
+
+def show(done, wanted):
+    """Draw how far it is, where somebody watches."""
+    if sys.stderr.isatty():
+        filled = _BAR * done // wanted
+        bar = "█" * filled + "·" * (_BAR - filled)
+        print(f"\r{bar} {done:,} of {wanted:,}", end="\n" * (done == wanted), file=sys.stderr)
 
 
 if __name__ == "__main__":
