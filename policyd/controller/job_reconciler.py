@@ -22,10 +22,16 @@ from policyd.jobs.base import JobKind, JobObject, controller_of, prebuilt_name, 
 from policyd.jobs.injection import FlavorMissingError, StartError, injections
 from policyd.jobs.kinds import KINDS, kind_of_owner
 from policyd.jobs.matching import choose
-from policyd.jobs.slices import as_slice, is_elastic
+from policyd.jobs.slices import as_slice
 from policyd.jobs.starting import put_back, start
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
-from policyd.jobs.workload import admitted_counts, body_of, copied_labels, new_workload
+from policyd.jobs.workload import (
+    admitted_counts,
+    body_of,
+    copied_labels,
+    is_elastic,
+    new_workload,
+)
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()

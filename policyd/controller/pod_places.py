@@ -7,8 +7,8 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import SLICE_NAME, WORKLOAD
 from policyd.api.kueue.topology_assignment import HOSTNAME
 from policyd.controller.mirror import Mirror
-from policyd.jobs.places import slice_name
 from policyd.jobs.pods import Pod
+from policyd.jobs.workload import slice_name
 
 
 class PodPlaces:

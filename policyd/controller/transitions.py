@@ -145,10 +145,11 @@ def sync_admitted(workload: Workload, *, now: float, detailed: bool = True) -> W
             (gate UnadmittedWorkloadsObservability).
     """
     reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
-    if reserved is None:
-        return workload.status
-    status, reason, message = _admitted(workload, reserved=reserved.status == "True")
     before = find_condition(workload.status.conditions, ADMITTED)
+    if reserved is None and before is None:
+        return workload.status
+    has_quota = reserved is not None and reserved.status == "True"
+    status, reason, message = _admitted(workload, reserved=has_quota)
     was = "False" if before is None else before.status
     said = before is not None and (status == "True" or before.reason == reason)
     if status == was and (said or not detailed):

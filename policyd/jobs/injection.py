@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.api.kueue import (
@@ -18,20 +19,23 @@ from policyd.api.kueue import (
     PodSetAssignment,
     PodSetUpdate,
     ResourceFlavor,
+    TopologyRequest,
     Workload,
 )
 from policyd.api.kueue.names import (
     POD_SET,
     PODSET_UNCONSTRAINED_TOPOLOGY,
+    SLICE_NAME,
     TOPOLOGY_GATE,
     WORKLOAD,
 )
 from policyd.api.meta import Json
-from policyd.api.pods import Toleration
+from policyd.api.pods import PodTemplate, Toleration
 from policyd.errors import PolicydError
 from policyd.jobs.gangs.hand_over import mark
 from policyd.jobs.gangs.schedulers import Marks
 from policyd.jobs.topology import asks_for_topology
+from policyd.jobs.workload import is_elastic, slice_name
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -50,13 +54,14 @@ class FlavorMissingError(PolicydError):
 
 @dataclass(slots=True)
 class Injection:
-    """What the pods of one pod set get."""
+    """What the pods of one pod set get; those of a slice are told anew which one theirs is."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[Toleration] = field(default_factory=list)
     gates: list[str] = field(default_factory=list)
+    renews: bool = False
     marks: Marks = field(default_factory=Marks)
     """What tells another scheduler which gang they belong to."""
 
@@ -78,11 +83,18 @@ def injections(
     admission = workload.status.admission
     assert admission is not None, "a job is started when its workload is admitted"
     assigned = {each.name: each for each in admission.pod_set_assignments}
+    if not gates.topology_aware_scheduling:
+        assigned = {n: replace(each, topology_assignment=None) for n, each in assigned.items()}
     names = {WORKLOAD: workload.metadata.name} if gates.topology_aware_scheduling else {}
+    sliced = gates.elastic_jobs_via_workload_slices and is_elastic(workload.metadata)
+    if sliced:
+        names[SLICE_NAME] = slice_name(workload)
     queues = _queues(workload, admission) if gates.assign_queue_labels_for_pods else {}
     return tuple(
         _filled(
-            Injection(labels={POD_SET: pod_set.name, **queues}, annotations=dict(names)),
+            Injection(
+                labels={POD_SET: pod_set.name, **queues}, annotations=dict(names), renews=sliced
+            ),
             workload,
             pod_set,
             assigned.get(pod_set.name, PodSetAssignment()),
@@ -117,7 +129,9 @@ def _filled(
 def _hold_for_place(injection: Injection, pod_set: PodSet) -> None:
     """Let pods wait until each has its place; those that asked for none say that they have one."""
     injection.gates.append(TOPOLOGY_GATE)
-    if not asks_for_topology(pod_set.template.metadata.annotations):
+    asked = pod_set.topology_request or TopologyRequest()
+    by_request = asked.required or asked.preferred or asked.unconstrained
+    if not (by_request or asks_for_topology(pod_set.template.metadata.annotations)):
         injection.annotations[PODSET_UNCONSTRAINED_TOPOLOGY] = "true"
 
 
@@ -163,7 +177,11 @@ def inject(draft: Draft, path: Path, injection: Injection) -> None:
         StartError: If it says something else already.
     """
     _set_keys(draft, (*path, "metadata", "labels"), injection.labels)
-    _set_keys(draft, (*path, "metadata", "annotations"), injection.annotations)
+    told = (*path, "metadata", "annotations")
+    if injection.renews:
+        draft.remove((*told, SLICE_NAME))
+        draft.remove((*told, WORKLOAD))
+    _set_keys(draft, told, injection.annotations)
     _set_keys(draft, (*path, "spec", "nodeSelector"), injection.node_selector)
     where = (*path, "spec", "tolerations")
     present = msgspec.convert(draft.get(where) or [], list[Toleration])
@@ -205,9 +223,12 @@ RESTORED = (
 
 def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
     """Put the template at `path` back to what the workload says of it."""
-    original: Json = msgspec.json.decode(msgspec.json.encode(pod_set.template))
+    original: Json = msgspec.to_builtins(pod_set.template)
+    present = msgspec.to_builtins(msgspec.convert(draft.get(path) or {}, PodTemplate))
     for section, name in RESTORED:
         value = original.get(section, {}).get(name)
+        if value == present.get(section, {}).get(name):
+            continue
         if value:
             draft.set((*path, section, name), value)
         else:

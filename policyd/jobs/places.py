@@ -14,6 +14,7 @@ from policyd.api.kueue.names import POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD
 from policyd.api.kueue.topology_assignment import HOSTNAME, decode_topology
 from policyd.jobs.pods import Pod, has_ended
 from policyd.jobs.topology import POD_INDEX_OFFSET, asks_for_topology
+from policyd.jobs.workload import slice_name
 
 Selector = Mapping[str, str]
 """Labels of the nodes of a domain."""
@@ -30,11 +31,6 @@ class Departure:
 
     pod: Pod
     node_selector: Selector
-
-
-def slice_name(workload: Workload) -> str:
-    """Return the name that all slices of an elastic workload share; its own if it is in none."""
-    return workload.metadata.annotations.get(SLICE_NAME) or workload.metadata.name
 
 
 def belongs_to(pod: Pod, workload: Workload) -> bool:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from policyd.api.kueue import PodSet, Workload
 from policyd.api.kueue.names import ELASTIC_JOB, EVICTED, SLICE_NAME, SLICE_REPLACEMENT_FOR
-from policyd.api.meta import ObjectMeta, OwnerReference, condition_true
+from policyd.api.meta import OwnerReference, condition_true
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import LONGEST_AGO
 from policyd.jobs.steps import Retire
@@ -40,11 +40,6 @@ class Chain:
     newest: Workload | None
     held: Workload | None = None
     outdated: tuple[Workload, ...] = ()
-
-
-def is_elastic(job: ObjectMeta) -> bool:
-    """Tell whether a job may grow and shrink while it runs."""
-    return job.annotations.get(ELASTIC_JOB) == "true"
 
 
 def oldest_first(workloads: Iterable[Workload]) -> list[Workload]:

@@ -17,9 +17,11 @@ from policyd.api.kueue import (
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
     ADMITTED,
+    ELASTIC_JOB,
     JOB_UID,
     MAX_EXEC_TIME_SECONDS,
     RESOURCE_IN_USE_FINALIZER,
+    SLICE_NAME,
 )
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
 from policyd.api.pods import Container, PodTemplate
@@ -116,6 +118,16 @@ def body_of(
         given.setdefault("name", pod_set.name)
         given.setdefault("count", pod_set.count)
     return body
+
+
+def is_elastic(job: ObjectMeta) -> bool:
+    """Tell whether a job may grow and shrink while it runs."""
+    return job.annotations.get(ELASTIC_JOB) == "true"
+
+
+def slice_name(workload: Workload) -> str:
+    """Return the name that all slices of an elastic workload share; its own if it is in none."""
+    return workload.metadata.annotations.get(SLICE_NAME) or workload.metadata.name
 
 
 def copied_labels(keys: Iterable[str], *jobs: ObjectMeta) -> dict[str, str]:

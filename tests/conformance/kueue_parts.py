@@ -1,0 +1,520 @@
+"""Kueue's tables of single questions about workloads and pods, and of what their pods get."""
+
+import copy
+from datetime import UTC, datetime
+
+import msgspec
+
+from policyd.alloc.settings import Settings
+from policyd.api.kueue import Admission, ResourceFlavor, Workload
+from policyd.api.kueue.names import (
+    EVICTED,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    REQUEUED,
+    ROLE_HASH,
+    SLICE_NAME,
+)
+from policyd.api.meta import condition_true, find_condition
+from policyd.api.pods import Toleration
+from policyd.controller.lifecycle import Surroundings, next_status
+from policyd.controller.time_limits import ReadyRules, after_checks, give_up_waiting
+from policyd.controller.transitions import (
+    after_eviction,
+    finish,
+    reserve,
+    sync_admitted,
+    with_status,
+)
+from policyd.controller.workload_values import needs_second_pass, queued_at
+from policyd.jobs.injection import (
+    FlavorMissingError,
+    Injection,
+    StartError,
+    add_gate,
+    inject,
+    injections,
+    restore,
+)
+from policyd.jobs.lifecycle import change_of_priority, is_on_hold
+from policyd.jobs.pod_groups import PodGroup
+from policyd.jobs.pods import POD_INDEX_LABEL, Pod, by_age, group_name, without_gates
+from policyd.jobs.roles import role_hash
+from policyd.jobs.slices import latest_active, oldest_first, scaled_down, settle
+from policyd.jobs.steps import JobView
+from policyd.jobs.workload import Priority, is_elastic
+from policyd.patch.draft import Draft
+from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
+from tests.conformance.kueue_scene import compared, difference, plain
+
+MACHINERY = "how Kueue writes: server-side apply, and its fake client's conflicts"
+
+
+def workload_of(body):
+    """Decode a Workload; some tables leave all out but what they ask for."""
+    body = copy.deepcopy(body)
+    for number, check in enumerate(body.get("status", {}).get("admissionChecks", ())):
+        check.setdefault("name", str(number))
+        check.setdefault("state", "Pending")
+    return decode({"metadata": {"name": "wl", "namespace": "ns"}, **body}, Workload)
+
+
+def asked(question):
+    """Return a runner for tables that ask one question: `question(case)` answers it."""
+
+    def run(path):
+        def failure(case):
+            wanted = next(iter(case.want.values()))
+            return difference(question(case), wanted, "answer")
+
+        yield from run_table(path, failure)
+
+    return run
+
+
+def all_left_out(rule):
+    """Return a runner for a table of a feature that is left out."""
+
+    def run(path):
+        yield from run_table(path, None, rule=lambda _case: rule)
+
+    return run
+
+
+# Workloads.
+
+
+def deactivated(case):
+    """Tell whether a workload whose eviction is over goes on once it is active again."""
+    workload = workload_of(case.input["workload"])
+    if not condition_true(workload.status.conditions, EVICTED):
+        return False
+    ended = with_status(workload, after_eviction(workload, now=NOW))
+    around = Surroundings(local_queue=None, cluster_queue=None)
+    after = next_status(ended, around, now=NOW)
+    requeued = find_condition(after.conditions, REQUEUED)
+    return requeued.reason == "Reactivated"
+
+
+def timed_out(case):
+    """Tell whether a workload queues since its eviction, and not since it was created."""
+    body = copy.deepcopy(case.input["workload"])
+    body["metadata"] = {**body.get("metadata", {}), "creationTimestamp": "2025-01-01T00:00:00Z"}
+    for condition in body.get("status", {}).get("conditions", ()):
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    workload = workload_of(body)
+    return queued_at(workload, Settings()) == seconds("2026-01-01T00:00:00Z")
+
+
+def retry_time(case):
+    checks = [
+        {**each, "lastTransitionTime": each.get("lastTransitionTime")}
+        for each in case.input["checkStates"] or ()
+    ]
+    workload = workload_of({"status": {"admissionChecks": checks}})
+    state = after_checks(workload, now=0).requeue_state
+    return None if state is None else moment(state.requeue_at)
+
+
+def moment(time):
+    return None if time is None else time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def on_hold(case):
+    return is_on_hold(workload_of(case.input["wl"]))
+
+
+def second_pass(case):
+    return needs_second_pass(workload_of(case.input["wl"]))
+
+
+def priority_changed(case):
+    """Tell whether a job that names another class gives its running workload that one."""
+    old, new = (workload_of(case.input[name]) for name in ("oldWorkload", "newWorkload"))
+    priority = Priority(value=new.spec.priority or 0, reference=new.spec.priority_class_ref)
+    job = JobView(metadata=new.metadata, held=False, running=True, active=True, priority=priority)
+    running = with_status(old, reserve(old, Admission(cluster_queue="cq"), now=NOW))
+    return change_of_priority(job, running) is not None
+
+
+def run_finish(path):
+    def failure(case):
+        args = case.input["args"]
+        workload = workload_of(args["wl"])
+        status = finish(workload, reason=args["reason"], message=args["message"], now=NOW)
+        return unlike_status(status, case.want["want"]["wl"])
+
+    yield from run_table(path, failure)
+
+
+def run_reservation(path):
+    def failure(case):
+        args = case.input["args"]
+        admission = msgspec.convert(args["admission"], Admission)
+        status = reserve(workload_of(args["workload"]), admission, now=NOW)
+        kinds = {each["type"] for each in case.want["want"]["status"]["conditions"]}
+        kept = tuple(each for each in status.conditions if each.type in kinds)
+        status = msgspec.structs.replace(status, conditions=kept)
+        return unlike_status(status, case.want["want"])
+
+    yield from run_table(path, failure)
+
+
+def unlike_status(status, wanted):
+    got = {"metadata": {}, "status": plain(msgspec.to_builtins(status))}
+    wanted = {"metadata": {}, "status": copy.deepcopy(wanted.get("status", {}))}
+    return difference(compared(got), compared(wanted), "workload")
+
+
+def run_requeue_state(path):
+    """Until when a workload waits, and how often it has."""
+
+    def failure(case):
+        workload, until = workload_of(case.input["workload"]), seconds(case.input["waitUntil"])
+        if case.input["incrementCount"]:
+            rules = ReadyRules(first_wait=60, longest_wait=60)
+            now = until - 60
+            status = give_up_waiting(workload, rules, "WaitForStart", now=now, chance=0)
+        else:
+            check = {
+                "name": "check",
+                "state": "Retry",
+                "requeueAfterSeconds": 60,
+                "lastTransitionTime": moment_of(until - 60),
+            }
+            body = copy.deepcopy(case.input["workload"])
+            body.setdefault("status", {})["admissionChecks"] = [check]
+            status = after_checks(workload_of(body), now=until - 60)
+        state, want = status.requeue_state, case.want
+        got = [state != workload.status.requeue_state, moment(state.requeue_at), state.count]
+        return difference(
+            got, [want["wantUpdated"], want["wantRequeueAt"], want["wantCount"]], "state"
+        )
+
+    yield from run_table(path, failure)
+
+
+def moment_of(time):
+    return datetime.fromtimestamp(time, UTC).isoformat()
+
+
+def run_admitted(path):
+    """Whether a workload is admitted, and for how long it was."""
+
+    def failure(case):
+        given, want = case.input, case.want
+        body = {
+            "metadata": {"name": "foo", "namespace": "ns", "generation": 1},
+            "status": {
+                "admission": given.get("admission"),
+                "admissionChecks": given.get("checkStates") or [],
+                "conditions": given.get("conditions") or [],
+                "accumulatedPastExecutionTimeSeconds": given.get("pastAdmittedTime") or None,
+            },
+        }
+        body["status"] = {k: v for k, v in body["status"].items() if v is not None}
+        workload = workload_of(body)
+        detailed = settings_of(case).gates.unadmitted_workloads_observability
+        status = sync_admitted(workload, now=NOW, detailed=detailed)
+        conditions = [(c.type, c.status, c.reason) for c in status.conditions]
+        ran = status.accumulated_past_execution_time_seconds or 0
+        # Kueue's test compares no time of 0.
+        got = [
+            sorted(conditions),
+            status != workload.status,
+            ran if want["wantAdmittedTime"] else 0,
+        ]
+        wanted = sorted(
+            (c["type"], c["status"], c.get("reason", "")) for c in want["wantConditions"] or ()
+        )
+        return difference(got, [wanted, want["wantChange"], want["wantAdmittedTime"]], "")
+
+    yield from run_table(path, failure)
+
+
+# Slices of elastic jobs.
+
+
+def names(workloads):
+    return [each.metadata.name for each in workloads]
+
+
+def elastic(case):
+    job = decode(case.input["args"]["object"], Pod)
+    return is_elastic(job.metadata) and settings_of(case).gates.elastic_jobs_via_workload_slices
+
+
+def shrunk(case):
+    return scaled_down(case.input["args"]["oldCounts"], case.input["args"]["newCounts"])
+
+
+def newest_active(case):
+    found = latest_active([workload_of(each) for each in case.input["workloads"] or ()])
+    return "" if found is None else found.metadata.name
+
+
+def run_settled(path):
+    """Which slices of a job count, and what becomes of the others."""
+
+    def failure(case):
+        slices = [workload_of(in_ns(each)) for each in case.input["workloads"]]
+        chain, want = settle(slices), case.want["want"]
+        newest, held = (
+            "" if each is None else each.metadata.name for each in (chain.newest, chain.held)
+        )
+        return difference(
+            [newest, held], [want.get("survivor", ""), want.get("keptAdmitted", "")], ""
+        )
+
+    yield from run_table(path, failure)
+
+
+def in_ns(body):
+    return {**body, "metadata": {"namespace": "ns", **body["metadata"]}}
+
+
+def run_unfinished(path):
+    """The slices of a job that have not ended, in their order."""
+
+    def failure(case):
+        given = case.input["args"]["clnt"]["$fakeClient"]
+        got = names(oldest_first(workload_of(in_default(each)) for each in given))
+        return difference(got, [each["metadata"]["name"] for each in case.want["want"] or ()], "")
+
+    yield from run_table(path, failure)
+
+
+def in_default(body):
+    return {**body, "metadata": {"namespace": "default", **body["metadata"]}}
+
+
+def replaced(case):
+    """Return the slice that a workload is there to replace."""
+    cluster = Cluster(settings_of(case))
+    body = {"metadata": {"name": "a", "namespace": "ns"}, **case.input["args"]["wl"]}
+    return cluster.value(body, "cq").replaces or None
+
+
+# Pods.
+
+
+def run_gates(path):
+    """A scheduling gate is there, added or removed."""
+
+    def failure(case):
+        draft, name = Draft(copy.deepcopy(case.input["pod"])), case.input["gateName"]
+        if "Ungate" in path.stem:
+            without_gates(draft, frozenset({name}))
+        else:
+            add_gate(draft, (), name)
+        if "HasGate" in path.stem:
+            return difference(not draft.changed, case.want["want"], "there")
+        got = [draft.object, draft.changed]
+        return difference(got, [case.want["wantPod"], case.want["want"]], "pod")
+
+    yield from run_table(path, failure)
+
+
+def group_of(case):
+    return group_name(decode(case.input["pod"], Pod).metadata)
+
+
+def run_hashes(path):
+    """The role of pods of a shape."""
+
+    def failure(case):
+        wanted = case.data["observed"]["gotHash"]
+        return difference(role_hash(case.input["podSpec"]), wanted, "hash")
+
+    yield from run_table(path, failure)
+
+
+def same_hash(case):
+    first, *others = [role_hash(each["pod"]["spec"]) for each in case.input["pods"]]
+    return all(each == first for each in others)
+
+
+def run_shapes(path):
+    """Whether the resources of a whole pod tell it apart."""
+
+    def failure(case):
+        spec = case.input["podSpec"]
+        bare = {name: value for name, value in spec.items() if name != "resources"}
+        return difference(role_hash(spec) != role_hash(bare), case.want["wantPresent"], "counts")
+
+    yield from run_table(path, failure)
+
+
+def run_indexes(path):
+    """The index of a pod in its group."""
+
+    def failure(case):
+        text = case.input["obj"]["metadata"].get("labels", {}).get(case.input["label"])
+        labels = {} if text is None else {POD_INDEX_LABEL: text}
+        total = str(case.input["max"] + 1)
+        notes = {POD_GROUP_NAME: "g", POD_GROUP_TOTAL_COUNT: total}
+        pod = decode({"metadata": {"name": "pod", "labels": labels, "annotations": notes}}, Pod)
+        wrong = bool(PodGroup(name="g", pods=(pod,)).contradiction()) or text is None
+        return difference(wrong, case.want["wantErr"] is not None, "wrong")
+
+    yield from run_table(path, failure)
+
+
+def run_activity(path):
+    """Whether a pod of a group runs."""
+
+    def failure(case):
+        pods = case.input["fields"].get("list", {}).get("items", ())
+        group = PodGroup(name="g", pods=tuple(by_age(decode(each, Pod) for each in pods)))
+        gates = settings_of(case).gates
+        got = group.active(now=NOW, fast=gates.fast_quota_release_in_pod_integration)
+        return difference(got, case.want["want"], "active")
+
+    yield from run_table(path, failure)
+
+
+def pod_group(given):
+    """Return the group, or the pod, of a table that writes it as Go holds it."""
+    first = given["pod"]
+    pods = given.get("list", {}).get("items") or [first]
+    metadata = first["metadata"]
+    marked = [
+        {**each, "metadata": {**metadata, **each["metadata"]}} if given.get("isGroup") else each
+        for each in pods
+    ]
+    name = group_name(decode(first, Pod).metadata) if given.get("isGroup") else ""
+    return PodGroup(name=name, pods=tuple(decode(each, Pod) for each in marked))
+
+
+def pods_ready(case):
+    return pod_group(case.input["pod"]).ready()
+
+
+def run_role_limit(path):
+    """How many roles a group may have."""
+
+    def failure(case):
+        pods = tuple(
+            decode(
+                {
+                    "metadata": {
+                        "name": f"p{number}",
+                        "annotations": {
+                            POD_GROUP_TOTAL_COUNT: str(case.input["roleCount"]),
+                            ROLE_HASH: f"r{number}",
+                        },
+                    }
+                },
+                Pod,
+            )
+            for number in range(case.input["roleCount"])
+        )
+        got = PodGroup(name="g", pods=pods).contradiction()
+        return difference(got, case.want["wantErr"], "")
+
+    yield from run_table(path, failure)
+
+
+# What pods get.
+
+
+def run_assignment(path):
+    """What the pods of a pod set get of its assignment."""
+
+    def failure(case):
+        assignment = case.input["assignment"]
+        name, count = assignment["name"], case.input["defaultCount"]
+        workload = workload_of(
+            {
+                "spec": {"podSets": [{"name": name, "count": count, "template": {"spec": {}}}]},
+                "status": {"admission": {"clusterQueue": "", "podSetAssignments": [assignment]}},
+            }
+        )
+        flavors = [decode(each, ResourceFlavor) for each in case.input.get("flavors") or ()]
+        by_name = {each.metadata.name: each for each in flavors}
+        try:
+            (got,) = injections(workload, by_name, settings_of(case).gates)
+        except FlavorMissingError:
+            return "" if case.want["wantError"] else "a flavor is missing"
+        return "a flavor is not missed" if case.want["wantError"] else unlike_injection(got, case)
+
+    yield from run_table(path, failure)
+
+
+def unlike_injection(got, case):
+    wanted = case.want["wantInfo"]
+    # Queues and workloads are told to the pods elsewhere in Kueue.
+    annotations = {k: v for k, v in got.annotations.items() if k != "kueue.x-k8s.io/workload"}
+    told = {
+        "Annotations": annotations,
+        "NodeSelector": got.node_selector,
+        "Tolerations": msgspec.to_builtins(got.tolerations),
+        "SchedulingGates": [{"name": name} for name in got.gates],
+    }
+    wanted = {**wanted, "Tolerations": tolerations(wanted.get("Tolerations"))}
+    return difference(told, {name: wanted.get(name) or type(told[name])() for name in told}, "info")
+
+
+def tolerations(given):
+    return msgspec.to_builtins(msgspec.convert(given or [], list[Toleration]))
+
+
+def run_merge(path):
+    """What a template becomes, and what it was before."""
+
+    def failure(case):
+        info, pod_set = case.input["info"], case.input["podSet"]
+        sliced = SLICE_NAME in info.get("Annotations", {})
+        injection = Injection(
+            labels=dict(info.get("Labels") or {}),
+            annotations=dict(info.get("Annotations") or {}),
+            node_selector=dict(info.get("NodeSelector") or {}),
+            tolerations=msgspec.convert(info.get("Tolerations") or [], list[Toleration]),
+            gates=[each["name"] for each in info.get("SchedulingGates") or ()],
+            renews=sliced and settings_of(case).gates.elastic_jobs_via_workload_slices,
+        )
+        draft = Draft(copy.deepcopy(pod_set["template"]))
+        try:
+            inject(draft, (), injection)
+        except StartError as error:
+            return "" if case.want["wantError"] else str(error)
+        wanted = case.want["wantPodSet"]
+        if wanted is None:
+            return "no contradiction is seen"
+        before = workload_of({"spec": {"podSets": [pod_set]}}).spec.pod_sets[0]
+        back = Draft(copy.deepcopy(draft.object))
+        restore(back, (), before)
+        changed = back.changed and back.object != draft.object
+        return difference(draft.object, wanted["template"], "template") or difference(
+            changed, case.want["wantRestoreChanges"], "restored"
+        )
+
+    yield from run_table(path, failure)
+
+
+def run_label(path):
+    def failure(case):
+        draft = Draft({"metadata": {"labels": dict(case.input["info"].get("Labels") or {})}})
+        inject(draft, (), Injection(labels={case.input["k"]: case.input["v"]}))
+        return difference(draft.get(("metadata", "labels")), case.want["wantInfo"]["Labels"], "")
+
+    yield from run_table(path, failure)
+
+
+run_deactivated = asked(deactivated)
+run_timed_out = asked(timed_out)
+run_retry_time = asked(retry_time)
+run_on_hold = asked(on_hold)
+run_second_pass = asked(second_pass)
+run_priority = asked(priority_changed)
+run_elastic = asked(elastic)
+run_shrunk = asked(shrunk)
+run_latest = asked(newest_active)
+run_replaced = asked(replaced)
+run_group_name = asked(group_of)
+run_same_hash = asked(same_hash)
+run_pods_ready = asked(pods_ready)
+run_machinery = all_left_out(MACHINERY)
+run_metrics = all_left_out("metrics are the product's own, with labels from closed sets")
+run_other_clusters = all_left_out("MultiKueue: jobs are not sent to other clusters")
+run_pod_finalizers = all_left_out("finalizers on pods, which the product never puts there")
