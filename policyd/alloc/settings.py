@@ -53,6 +53,7 @@ class Gates(Value, frozen=True, rename=_gate):
     topology_aware_scheduling: bool = True
     unadmitted_workloads_explicit_status: bool = False
     unadmitted_workloads_observability: bool = True
+    workload_identifier_annotations: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, bool]) -> "Gates":

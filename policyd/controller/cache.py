@@ -29,6 +29,7 @@ from policyd.controller.workload_values import (
     workload_value,
 )
 from policyd.jobs.base import JobObject
+from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import Pod
 from policyd.kube.pace import Pace
@@ -58,8 +59,10 @@ class Cache:
         pace: Pace,
         settings: Settings = DEFAULTS,
         resources: Resources | None = None,
+        integrations: Integrations = EVERYTHING,
     ) -> None:
         self.mirrors = mirrors
+        self.integrations = integrations
         self.state = State(settings)
         self._rules = RulesByNamespace(mirrors, resources or Resources())
         self.ears = Ears()

@@ -270,7 +270,8 @@ class WorkloadSteps:
             status = after_eviction(workload, now=now)
         else:
             reason, message = (ON_HOLD, HELD) if on_hold else ("PendingEvaluation", NOT_HELD)
-            status = release(workload, reason=reason, message=message, now=now)
+            detailed = self._cache.state.settings.gates.unadmitted_workloads_observability
+            status = release(workload, reason=reason, message=message, now=now, detailed=detailed)
         await self._writes.status(self._mirror, workload, status)
         log.info("quota_released", workload=workload.metadata.key)
 

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
-from policyd.jobs.kinds import kind_of_owner
+from policyd.jobs.kinds import kind_of_owner, parent_of_owner, parent_of_pod
 from policyd.jobs.pods import Pod, group_name
 
 Subject = Literal[
@@ -42,10 +42,16 @@ def workload_key(workload: Workload) -> Key:
 
 
 def pod_key(pod: Pod) -> Key:
-    """Return the key of the group that a pod is in, or of the pod if it is in none."""
+    """Return the key of the group that a pod is in, or of what it waits to be put into one by.
+
+    A pod that is in none, and will be in none, has a key of its own.
+    """
     group = group_name(pod.metadata)
     if group:
         return Key("PodGroup", pod.metadata.namespace, group)
+    parent = parent_of_pod(pod.metadata)
+    if parent is not None and parent.name_of(pod):
+        return Key("Job", pod.metadata.namespace, parent.name_of(pod), parent.kind)
     return Key("Pod", pod.metadata.namespace, pod.metadata.name)
 
 
@@ -54,7 +60,7 @@ def owner_keys(workload: Workload) -> set[Key]:
     metadata = workload.metadata
     keys = set()
     for owner in metadata.owner_references:
-        kind = kind_of_owner(owner)
+        kind = kind_of_owner(owner) or parent_of_owner(owner)
         if kind is not None:
             keys.add(Key("Job", metadata.namespace, owner.name, kind.kind))
         elif (owner.api_version, owner.kind) == ("v1", "Pod"):

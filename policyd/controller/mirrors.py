@@ -20,7 +20,8 @@ from policyd.api.nodes import Node
 from policyd.api.schema import QuantityText
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import JobKind, JobObject
-from policyd.jobs.kinds import KINDS
+from policyd.jobs.kinds import KINDS, PARENTS
+from policyd.jobs.parents import ParentKind
 from policyd.jobs.pods import Pod
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.pace import Pace
@@ -128,7 +129,7 @@ class Mirrors:
         )
 
 
-def job_resource(kind: JobKind[Any]) -> Resource:
+def job_resource(kind: JobKind[Any] | ParentKind[Any]) -> Resource:
     """Return where the jobs of a kind are served."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
@@ -139,7 +140,9 @@ def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
     def mirror(resource: Resource, into: type[Any], selector: str = "") -> Mirror[Any]:
         return Mirror(reader, resource, into=into, pace=pace, label_selector=selector)
 
-    jobs = {kind.kind: mirror(job_resource(kind), kind.type, QUEUE_NAME) for kind in KINDS}
+    parents = (kind for kind in PARENTS if kind.in_groups)
+    kinds: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *parents)
+    jobs = {kind.kind: mirror(job_resource(kind), kind.type, QUEUE_NAME) for kind in kinds}
     return Mirrors(
         workloads=mirror(WORKLOADS, Workload),
         cluster_queues=mirror(CLUSTER_QUEUES, ClusterQueue),

@@ -4,7 +4,7 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD, JOB_UID
 from policyd.api.meta import OwnerReference
 from policyd.controller.mirrors import Mirrors, job_resource
-from policyd.jobs.kinds import kind_of_owner
+from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import is_finished
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import NotFoundError
@@ -72,5 +72,5 @@ def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
 def _resource_of(owner: OwnerReference) -> Resource | None:
     if (owner.api_version, owner.kind) == ("v1", "Pod"):
         return PODS
-    kind = kind_of_owner(owner)
+    kind = kind_of_owner(owner) or parent_of_owner(owner)
     return None if kind is None else job_resource(kind)

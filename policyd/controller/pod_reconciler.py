@@ -22,7 +22,7 @@ from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.base import queue_name
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
-from policyd.jobs.lifecycle import is_finished, next_step
+from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
 from policyd.jobs.pod_groups import PodGroup, new_group_workload
 from policyd.jobs.pods import (
@@ -130,6 +130,8 @@ class PodReconciler:
     ) -> Step | None:
         if group.prebuilt and workload is None:
             return without_prebuilt(view, next(iter(others), None))
+        if workload is not None and is_on_hold(workload):
+            return None  # who made it says when it may queue again
         watched = workload is not None and self._steps.watches(workload)
         return next_step(view, workload, others, watched=watched)
 

@@ -22,6 +22,7 @@ from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
+from policyd.controller.parent_reconciler import parent_reconcilers
 from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.policies import PolicyStatuses
 from policyd.controller.queue_changes import QueueChanges
@@ -199,6 +200,7 @@ class Controller:
         )
         pods = PodReconciler(self.cache, self.writes, steps)
         jobs = job_reconcilers(self.cache, self.writes, steps)
+        parents = parent_reconcilers(self.cache, self.writes, steps)
         return {
             "Workload": workloads.reconcile,
             "Pod": pods.reconcile,
@@ -208,7 +210,7 @@ class Controller:
             "Topology": self.in_use.reconcile_topology,
             **self.topologies.reconcilers(),
             **steps.gangs.reconcilers(),
-            **{kind: reconciler.reconcile for kind, reconciler in jobs.items()},
+            **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
 
     def _add(self, key: Key) -> None:

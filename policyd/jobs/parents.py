@@ -105,6 +105,7 @@ class ParentKind(Generic[P]):
         role_of: Which pod set of its group a pod is in.
         notes: Annotations that pods of a group get beside those that all groups have.
         mistakes: What is wrong with it in particular, given what it was before; both queue.
+        bare: Whether the workload has the templates without their labels and annotations.
         fixed: Whether pods of another shape would not fit the workload that is there.
     """
 
@@ -124,6 +125,7 @@ class ParentKind(Generic[P]):
     mistakes: Callable[[P, P | None, Surroundings], Iterable[FieldError]] = (
         lambda _parent, _old, _around: ()
     )
+    bare: bool = False
     fixed: bool = False
 
     @property
@@ -218,9 +220,10 @@ class Seat(Generic[P]):
 
 def take_seat(draft: Draft, pod: Pod, seat: Seat[P]) -> None:
     """Make a pod one of its group, or let one that is keep to the queue of its parent."""
-    queue = seat.parent.metadata.labels.get(QUEUE_NAME)
-    if queue:
-        draft.set(("metadata", "labels", QUEUE_NAME), queue)
+    for name in SUBMISSION:
+        value = seat.parent.metadata.labels.get(name)
+        if value:
+            draft.set(("metadata", "labels", name), value)
     if group_name(pod.metadata):
         return
     draft.set(("metadata", "labels", MANAGED), "true")

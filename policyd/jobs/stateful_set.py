@@ -80,5 +80,6 @@ STATEFUL_SET: Final[ParentKind[StatefulSet]] = ParentKind(
     role_of=lambda _parent, _pod: DEFAULT_POD_SET,
     notes={FAST_ADMISSION: "true", SERVING: "true", POD_INDEX_LABEL_NAME: POD_INDEX_LABEL},
     mistakes=_mistakes,
+    bare=True,
     fixed=True,
 )

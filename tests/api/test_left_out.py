@@ -42,12 +42,12 @@ def test_what_the_core_heeds_is_not_left_out():
         pytest.param({"PartialAdmission": False}, [], id="a-gate-that-is-heeded"),
         pytest.param({"WorkloadRequestUseMergePatch": True}, [], id="what-is-so-anyway"),
         pytest.param(
-            {"CustomMetricLabels": True, "WorkloadIdentifierAnnotations": False},
+            {"CustomMetricLabels": True, "WorkloadRequestUseMergePatch": False},
             [
                 "feature gate `CustomMetricLabels` is set to true, but stays off: metrics are"
                 " policyd's own, with labels from closed sets",
-                "feature gate `WorkloadIdentifierAnnotations` is set to false, but stays on:"
-                " annotations are read first, labels where there are none",
+                "feature gate `WorkloadRequestUseMergePatch` is set to false, but stays on:"
+                " every status is a merge patch",
             ],
             id="what-is-left-out",
         ),

@@ -42,7 +42,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
     "KueueDRARejectWorkloadsWhenDRADisabled": _DEVICES,
-    "LWSImmutableGroupSize": _ABSENT_KINDS,
     "LocalQueueMetrics": _OWN_METRICS,
     "MetricForWorkloadCreationLatency": _OWN_METRICS,
     "MetricsForCohorts": _OWN_METRICS,
@@ -72,9 +71,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "VectorizedResourceRequests": _CACHES,
     "VisibilityOnDemand": LeftOut(
         on=False, reason="there is no API server of its own: `policyd` and the statuses show it"
-    ),
-    "WorkloadIdentifierAnnotations": LeftOut(
-        on=True, reason="annotations are read first, labels where there are none"
     ),
     "WorkloadPriorityClassDefaulting": LeftOut(
         on=False, reason="a policy gives workloads their priority class"

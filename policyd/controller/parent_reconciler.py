@@ -1,0 +1,279 @@
+"""Keeps objects whose pods are held for them in step with the workloads of their groups.
+
+A group's workload is there before its pods are. What becomes of the pods once they are in their
+group is the same as with all groups of pods.
+"""
+
+from typing import Any
+
+import msgspec
+import structlog
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import (
+    ADMISSION_GATE,
+    ADMISSION_GATED_BY,
+    QUOTA_RESERVED,
+    TOPOLOGY_GATE,
+)
+from policyd.api.meta import Json, find_condition
+from policyd.controller.cache import Cache
+from policyd.controller.job_steps import WorkloadSteps
+from policyd.controller.keys import Key
+from policyd.controller.mirror import Mirror
+from policyd.controller.mirrors import job_resource
+from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
+from policyd.controller.retention import drop_finalizer
+from policyd.controller.writes import Writes
+from policyd.jobs.base import queue_name
+from policyd.jobs.kinds import PARENTS
+from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
+from policyd.jobs.parents import (
+    Group,
+    Parent,
+    ParentKind,
+    Seat,
+    group_name_of,
+    group_workload,
+    take_seat,
+)
+from policyd.jobs.pods import Pod, has_ended, is_gated, without_gates
+from policyd.jobs.steps import UpdateWorkload
+from policyd.jobs.workload import Priority, body_of, copied_labels
+from policyd.kube.client import PartialObject
+from policyd.kube.errors import NotFoundError
+from policyd.patch.draft import Draft
+
+log = structlog.get_logger()
+
+CLASS_SECONDS = 1.0
+"""Between looks for a priority class that is not there yet."""
+REVISION = "controller-revision-hash"
+"""Label of a pod: which version of its parent it was made from."""
+
+
+class ParentReconciler:
+    """Reconciles the parents of one kind, one at a time."""
+
+    def __init__(
+        self, kind: ParentKind[Any], cache: Cache, writes: Writes, steps: WorkloadSteps
+    ) -> None:
+        self._kind = kind
+        self._cache = cache
+        self._writes = writes
+        self._steps = steps
+        self._resource = job_resource(kind)
+
+    @property
+    def _mirror(self) -> Mirror[Any]:
+        return self._cache.mirrors.jobs[self._kind.kind]
+
+    @property
+    def _workloads(self) -> Mirror[Workload]:
+        return self._cache.mirrors.workloads
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Do what is to be done next. Returns the seconds until it should be looked at again.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        pods = self._cache.pods_of(key)
+        parent = self._mirror.get(key.path)
+        if parent is None:
+            await self._let_go(key, pods)
+            return None
+        if parent.metadata.deletion_timestamp is not None or not self._queues(parent):
+            return None  # its workloads find out by themselves
+        assert self._kind.groups is not None, "only kinds of groups are reconciled"
+        groups = {each.index: each for each in self._kind.groups(parent)}
+        waits = None
+        for group in groups.values():
+            if not await self._tend(parent, group):
+                waits = CLASS_SECONDS
+        await self._drop_others(parent, groups)
+        await self._seat(parent, groups, pods)
+        return waits
+
+    def _queues(self, parent: Parent) -> bool:
+        return bool(queue_name(parent.metadata)) or self._cache.integrations.manages_all
+
+    async def _let_go(self, key: Key, pods: list[Pod]) -> None:
+        """Release pods whose parent is gone: nobody will ever say what they belong to."""
+        gated = [pod for pod in pods if is_gated(pod)]
+        if not gated:
+            return
+        try:
+            await self._writes.client.get(
+                self._resource, key.name, namespace=key.namespace, into=PartialObject
+            )
+        except NotFoundError:
+            for pod in gated:
+                await self._ungate(pod)
+
+    async def _ungate(self, pod: Pod) -> None:
+        draft = draft_of(pod)
+        without_gates(draft, frozenset({ADMISSION_GATE, TOPOLOGY_GATE}))
+        await self._patch_pod(pod, draft)
+
+    async def _patch_pod(self, pod: Pod, draft: Draft) -> None:
+        if draft.changed:
+            patch = versioned(draft, pod.metadata)
+            await self._writes.patch(self._cache.mirrors.pods, pod, patch, kind="json")
+
+    # Workloads.
+
+    def _name(self, parent: Parent, index: str) -> str:
+        """Return the name of a group's workload: if there is one of long ago, its name."""
+        uid, namespace = parent.metadata.uid, parent.metadata.namespace
+        name = group_name_of(self._kind, parent, index, uid=uid)
+        old = group_name_of(self._kind, parent, index, uid="")
+        return old if self._workloads.get(f"{namespace}/{old}") is not None else name
+
+    async def _tend(self, parent: Parent, group: Group) -> bool:
+        """Have a group's workload say what the group demands; False if that cannot be said."""
+        job, name = parent.metadata, self._name(parent, group.index)
+        workload = self._workloads.get(f"{job.namespace}/{name}")
+        if not group.total:
+            if workload is not None and _may_be_held(workload):
+                await self._steps.release(workload, on_hold=True)
+            return True
+        pod_sets = self._steps.demanded(group.pod_sets)
+        priority = self._steps.priority(self._resource, job, pod_sets)
+        if priority is None:
+            return False
+        if workload is None:
+            body = await self._body(parent, group, name, priority)
+            if body is not None:
+                await self._steps.create(self._resource, job, body)
+        elif not is_finished(workload):
+            await self._sync(parent, group, workload, priority)
+        return True
+
+    async def _body(self, parent: Parent, group: Group, name: str, priority: Priority) -> Json:
+        """Return the body of a group's workload; None if the parent changed meanwhile."""
+        metadata = parent.metadata
+        whole = await self._writes.client.get(
+            self._resource, metadata.name, namespace=metadata.namespace, into=dict[str, Any]
+        )
+        if whole["metadata"]["resourceVersion"] != metadata.resource_version:
+            self._mirror.wrote(msgspec.convert(whole, self._kind.type))
+            return None
+        pod_sets = self._steps.demanded(group.pod_sets)
+        group = Group(index=group.index, pod_sets=pod_sets, paths=group.paths)
+        workload = group_workload(self._kind, parent, group, name=name, priority=priority)
+        templates = [Draft(whole).get(path) for path in group.paths]
+        if self._kind.bare:
+            templates = [{"spec": template["spec"]} for template in templates]
+        return body_of(workload, templates, copied_labels(self._steps.label_keys, metadata))
+
+    async def _sync(
+        self, parent: Parent, group: Group, workload: Workload, priority: Priority
+    ) -> None:
+        counts = [each.count for each in workload.spec.pod_sets]
+        if not has_quota(workload) and counts != [each.count for each in group.pod_sets]:
+            body = await self._body(parent, group, workload.metadata.name, priority)
+            if body is not None:
+                step = UpdateWorkload(workload)
+                await self._steps.update(self._resource, parent.metadata, step, body)
+            return
+        if is_on_hold(workload):
+            await self._steps.release(workload, on_hold=False)
+            return
+        await self._submit(parent, workload, priority)
+
+    async def _submit(self, parent: Parent, workload: Workload, priority: Priority) -> None:
+        """Have a workload queue where, as urgently, and when its parent says."""
+        new = group_workload(
+            self._kind, parent, _NO_GROUP, name=workload.metadata.name, priority=priority
+        )
+        spec = merge_difference(_submission(workload), _submission(new))
+        gates = [each.metadata.annotations.get(ADMISSION_GATED_BY) for each in (workload, new)]
+        metadata = {} if gates[0] == gates[1] else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
+        owners = workload.metadata.owner_references
+        if parent.metadata.uid not in {each.uid for each in owners}:
+            all_owners = (*owners, *new.metadata.owner_references)
+            metadata["ownerReferences"] = msgspec.to_builtins(all_owners)
+        if not spec and not metadata:
+            return
+        patch = merge_patch(workload.metadata, **({"spec": spec} if spec else {}))
+        patch["metadata"].update(metadata)
+        await self._writes.patch(self._workloads, workload, patch)
+        if "annotations" in metadata:
+            message = f'Updated workload AdmissionGatedBy to "{gates[1] or ""}"'
+            self._writes.tell(self._resource, parent.metadata, "UpdatedWorkload", message)
+
+    async def _drop_others(self, parent: Parent, groups: dict[str, Group]) -> None:
+        """Delete the workloads of groups that are no more."""
+        names = {self._name(parent, index) for index in groups}
+        for workload in self._cache.workloads_of(parent.metadata.uid):
+            if workload.metadata.name in names:
+                continue
+            await drop_finalizer(self._writes, self._workloads, workload)
+            if workload.metadata.deletion_timestamp is None:
+                await self._writes.delete(self._workloads, workload)
+                log.info("workload_deleted", workload=workload.metadata.key)
+
+    # Pods.
+
+    async def _seat(self, parent: Parent, groups: dict[str, Group], pods: list[Pod]) -> None:
+        for index, group in groups.items():
+            name = self._name(parent, index)
+            seated = self._cache.pods_of(Key("PodGroup", parent.metadata.namespace, name))
+            mine = [pod for pod in pods if self._kind.index_of(pod) == index]
+            seat = Seat(
+                kind=self._kind,
+                parent=parent,
+                group=group,
+                workload=name,
+                in_labels=not self._cache.state.settings.gates.workload_identifier_annotations,
+            )
+            for pod in (*mine, *seated):
+                await self._place(pod, seat)
+
+    async def _place(self, pod: Pod, seat: Seat[Any]) -> None:
+        if has_ended(pod) or pod.metadata.deletion_timestamp is not None:
+            return
+        if is_gated(pod) and _is_outdated(pod, seat.parent):
+            await self._ungate(pod)
+            return
+        draft = draft_of(pod)
+        take_seat(draft, pod, seat)
+        await self._patch_pod(pod, draft)
+
+
+_NO_GROUP = Group(index="", pod_sets=(), paths=())
+
+
+def _submission(workload: Workload) -> Json:
+    spec = workload.spec
+    reference = spec.priority_class_ref
+    return {
+        "queueName": spec.queue_name,
+        "priority": spec.priority or 0,
+        "priorityClassRef": None if reference is None else msgspec.to_builtins(reference),
+    }
+
+
+def _may_be_held(workload: Workload) -> bool:
+    """Tell whether a workload has been looked at, and could get quota or has some."""
+    looked_at = find_condition(workload.status.conditions, QUOTA_RESERVED) is not None
+    return looked_at and not (is_on_hold(workload) or is_finished(workload))
+
+
+def _is_outdated(pod: Pod, parent: Parent) -> bool:
+    """Tell whether a pod is of a version that is being replaced: it goes as soon as it runs."""
+    status = parent.status
+    current = pod.metadata.labels.get(REVISION, "")
+    return bool(current) and current == status.current_revision != status.update_revision
+
+
+def parent_reconcilers(
+    cache: Cache, writes: Writes, steps: WorkloadSteps
+) -> dict[str, ParentReconciler]:
+    """Return a reconciler for every kind of parent whose pods start together, by kind."""
+    return {
+        kind.kind: ParentReconciler(kind, cache, writes, steps)
+        for kind in PARENTS
+        if kind.in_groups
+    }

@@ -1,0 +1,168 @@
+"""Kueue's tables of what makes pods that are held for it: StatefulSets and LeaderWorkerSets."""
+
+import asyncio
+from contextlib import suppress
+
+from policyd.controller.keys import Key
+from policyd.controller.parent_reconciler import parent_reconcilers
+from policyd.controller.writes import Writes
+from policyd.jobs.defaults import is_held_otherwise
+from policyd.jobs.integrations import Integrations
+from policyd.jobs.kinds import PARENTS
+from policyd.jobs.parents import group_name_of
+from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.stateful_set import STATEFUL_SET, StatefulSet
+from policyd.kube.errors import ApiError
+from policyd.testing.objects import refusal
+from tests.conformance.kueue_objects import decode, run_table
+from tests.conformance.kueue_scene import Scene, compared, difference, events, pruned
+
+UNTOLD = frozenset({"annotations", "ownerReferences"})
+WORDS = {kind.kind: kind.word for kind in PARENTS}
+UPDATE_FAILS = "workload update failed"
+GOROUTINES = "branches that run at once in Kueue: ours come one after the other"
+INDEX = "an annotation of Kueue's own that nothing here reads"
+
+
+class ParentScene(Scene):
+    """Pods go to their parents, as the door has marked them."""
+
+    def __init__(self, case, kind):
+        super().__init__(case, stored=lambda body: marked(body, WORDS[kind]))
+        cache, pace = self.cluster.cache, self.cluster.clock.pace()
+        cache.integrations = Integrations(manages_all=manages_all(case, kind))
+        writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
+        self.jobs |= parent_reconcilers(cache, writes, self.pods._steps)
+
+
+def manages_all(case, kind):
+    """Tell whether a parent without a queue is managed; LeaderWorkerSets are chosen elsewhere."""
+    return kind == "LeaderWorkerSet" or bool(case.input.get("manageJobsWithoutQueueName"))
+
+
+def marked(body, word):
+    if body["kind"] == "Pod":
+        body["metadata"].setdefault("annotations", {}).setdefault(SUSPENDING_PARENT, word)
+    if body["kind"] in WORDS:
+        body["metadata"].setdefault("uid", "")
+    return body
+
+
+def run_sets(path):
+    """Parents, their workloads and pods, after one look of Kueue."""
+    kind = "StatefulSet" if "statefulset" in path.stem else "LeaderWorkerSet"
+
+    def failure(case):
+        scene = ParentScene(case, kind)
+        if (case.want.get("wantErr") or {}).get("$error") == UPDATE_FAILS:
+            refused = refusal(500, "InternalError", UPDATE_FAILS)
+            scene.cluster.client.fail(refused, verb="patch", plural="workloads", times=100)
+            with suppress(ApiError):
+                scene.reconcile(key_of(case, kind))
+            return unlike(scene, case, kind)
+        return scene.reconcile_until([key_of(case, kind)], lambda: unlike(scene, case, kind))
+
+    yield from run_table(path, failure, rule=left_out)
+
+
+def left_out(case):
+    gated = "K/admission-gated-by".replace("K", "kueue.x-k8s.io") in str(case.input)
+    if case.gates.get("AdmissionGatedBy") is False and gated:
+        return "gate AdmissionGatedBy: the annotation means what it says"
+    if "multikueue-origin" in str(case.input):
+        return "MultiKueue"
+    return ""
+
+
+def key_of(case, kind):
+    parent = case.input.get("leaderWorkerSet") or case.input.get("sts")
+    if parent is not None:
+        return Key("Job", parent["metadata"]["namespace"], parent["metadata"]["name"], kind)
+    if "stsKey" in case.input:
+        return Key("Job", *case.input["stsKey"].split("/"), kind)
+    label = "leaderworkerset.sigs.k8s.io/name"
+    pod = case.input["pods"][0]["metadata"]
+    return Key("Job", pod["namespace"], pod["labels"][label], kind)
+
+
+def unlike(scene, case, kind):
+    want = case.want
+    wanted = [told(each, kind) for each in want.get("wantPods") or ()]
+    workloads = sorted((compared(each) for each in scene.all("Workload")), key=by_name)
+    wanted_workloads = sorted((compared(e) for e in want.get("wantWorkloads") or ()), key=by_name)
+    return (
+        difference([told(each, kind) for each in scene.all("Pod")], wanted, "pods")
+        or ("wantWorkloads" in want and difference(workloads, wanted_workloads, "workloads"))
+        or ("wantEvents" in want and unlike_events(scene, want["wantEvents"]))
+        or ""
+    )
+
+
+def by_name(workload):
+    return workload["metadata"]["name"]
+
+
+def unlike_events(scene, wanted):
+    unique = [dict(pairs) for pairs in dict.fromkeys(tuple(e.items()) for e in events(wanted))]
+    got = [dict(pairs) for pairs in dict.fromkeys(tuple(e.items()) for e in scene.notes.told)]
+    return difference(got, unique, "events")
+
+
+def told(pod, kind):
+    """Return what is compared of a pod: what Kueue's finalizer is for, nothing here is."""
+    pod = marked(pod, WORDS[kind])
+    metadata = {name: pod["metadata"].get(name) for name in ("name", "labels", "annotations")}
+    gates = pod["spec"].get("schedulingGates")
+    return pruned({"metadata": metadata, "gates": gates})
+
+
+def run_names(path):
+    """Whether two sets have the same name of a workload."""
+
+    def failure(case):
+        given = case.input
+        names = [
+            group_name_of(
+                STATEFUL_SET,
+                decode({"metadata": {"name": given[f"name{n}"]}}, StatefulSet),
+                "",
+                uid=given[f"uid{n}"],
+            )
+            for n in (1, 2)
+        ]
+        return difference(names[0] == names[1], case.want["wantEqual"], "equal")
+
+    yield from run_table(path, failure)
+
+
+def run_branches(path):
+    yield from run_table(path, lambda _case: "", rule=lambda _case: GOROUTINES)
+
+
+def run_indexes(path):
+    yield from run_table(path, lambda _case: "", rule=lambda _case: INDEX)
+
+
+def run_choice(path):
+    """Which sets are looked at at all."""
+
+    def failure(case):
+        obj = case.input["obj"].get("StatefulSet") or case.input["obj"]
+        if obj["kind"] != "StatefulSet":
+            return difference([], [] if not case.want["want"] else ["a set"], "looked at")
+        return difference(not is_held_otherwise(STATEFUL_SET, obj), case.want["want"], "looked at")
+
+    yield from run_table(path, failure)
+
+
+def run_hold(path):
+    """Why a workload waits once its set wants pods again."""
+
+    def failure(case):
+        scene = ParentScene(case, "StatefulSet")
+        asyncio.run(scene.jobs["StatefulSet"].reconcile(Key("Job", "ns", "sts", "StatefulSet")))
+        (workload,) = scene.all("Workload")
+        reasons = {each["type"]: each["reason"] for each in workload["status"]["conditions"]}
+        return difference(reasons["QuotaReserved"], case.want["wantReason"], "reason")
+
+    yield from run_table(path, failure)

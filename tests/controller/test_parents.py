@@ -1,0 +1,190 @@
+"""StatefulSets and LeaderWorkerSets: their pods are held, and start and stop as groups."""
+
+import pytest
+
+from policyd.controller.mirrors import job_resource
+from policyd.jobs.defaults import default_on_create
+from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
+from policyd.jobs.stateful_set import STATEFUL_SET
+from policyd.kube import resources as r
+from policyd.patch.draft import Draft
+from tests.controller.world import QUEUE, World, condition, gates, pod_spec, running
+
+pytestmark = pytest.mark.anyio
+
+SETS, LEADERS = job_resource(STATEFUL_SET), job_resource(LEADER_WORKER_SET)
+PRIORITY = "kueue.x-k8s.io/priority-class"
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish()
+    made.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 10})
+    made.queue(preemption={"withinClusterQueue": "LowerPriority"})
+    async with running(made):
+        yield made
+
+
+def submit(world, kind, spec, name="serve", **labels):
+    body = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": name, "labels": {QUEUE: "lq-cq", **labels}},
+        "spec": spec,
+    }
+    draft = Draft(body)
+    default_on_create(draft, group=kind.group, kind=kind.kind)
+    return world.create(job_resource(kind), draft.object)
+
+
+def stateful_set(world, replicas=2, gpus=2, **labels):
+    spec = {"replicas": replicas, "template": {"spec": pod_spec(gpus)}}
+    return submit(world, STATEFUL_SET, spec, **labels)
+
+
+def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
+    """Make a pod as the parent's controller does, past the door."""
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "name": parent["metadata"]["name"],
+        "uid": parent["metadata"]["uid"],
+        "controller": True,
+    }
+    name = f"{parent['metadata']['name']}-{index}"
+    given = template.get("metadata", {})
+    made = {
+        "name": name,
+        "ownerReferences": [owner],
+        "labels": {**given.get("labels", {}), **metadata.pop("labels", {})},
+        "annotations": {**given.get("annotations", {}), **metadata.pop("annotations", {})},
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"]}
+    draft = Draft(body)
+    default_on_create(draft, group="", kind="Pod")
+    return world.create(r.PODS, draft.object)
+
+
+def scale(world, name, replicas):
+    found = world.get(SETS, name)
+    new = {**found, "spec": {**found["spec"], "replicas": replicas}}
+    world.store.replace(SETS, found, new)
+
+
+async def test_pods_of_a_stateful_set_wait_for_quota_and_start_one_after_the_other(world):
+    parent = stateful_set(world)
+    await world.pass_time(2)
+    workload = world.workload_of("serve")
+    assert [each["count"] for each in workload["spec"]["podSets"]] == [2]
+    assert world.is_true("serve", "Admitted")
+
+    make_pod(world, parent, 0, parent["spec"]["template"])
+    await world.pass_time(2)
+    (first,) = world.all(r.PODS)
+    assert gates(first) == []
+    assert first["spec"]["nodeSelector"] == {"gpu": "h100"}
+
+    world.run_pods("Running")
+    make_pod(world, parent, 1, parent["spec"]["template"])
+    await world.pass_time(2)
+    assert [gates(pod) for pod in world.all(r.PODS)] == [[], []]
+
+
+async def test_a_stateful_set_that_is_preempted_starts_again_later(world):
+    parent = stateful_set(world)
+    make_pod(world, parent, 0, parent["spec"]["template"])
+    await world.pass_time(2)
+    world.run_pods("Running")
+    assert not gates(world.get(r.PODS, "serve-0"))
+
+    world.job("urgent", **{PRIORITY: "high"})
+    await world.pass_time(2)
+    assert world.all(r.PODS) == []
+    make_pod(world, parent, 0, parent["spec"]["template"])
+    await world.pass_time(2)
+    assert not world.suspended("urgent")
+    assert gates(world.get(r.PODS, "serve-0"))
+    assert not world.is_true("serve", "QuotaReserved")
+
+    world.end_job("urgent")
+    await world.pass_time(2)
+    assert not gates(world.get(r.PODS, "serve-0"))
+
+
+async def test_a_stateful_set_of_no_pods_gives_its_quota_back_and_asks_for_it_again(world):
+    stateful_set(world)
+    await world.pass_time(2)
+
+    scale(world, "serve", 0)
+    await world.pass_time(2)
+    assert world.condition("serve", "QuotaReserved")["reason"] == "OnHold"
+    scale(world, "serve", 3)
+    await world.pass_time(2)
+
+    assert world.is_true("serve", "Admitted")
+    assert [each["count"] for each in world.workload_of("serve")["spec"]["podSets"]] == [3]
+
+
+async def test_the_priority_of_a_stateful_set_is_that_of_its_workload(world):
+    parent = stateful_set(world, **{PRIORITY: "high"})
+    make_pod(world, parent, 0, parent["spec"]["template"])
+    await world.pass_time(2)
+
+    assert world.workload_of("serve")["spec"]["priority"] == 10
+
+
+def groups(leader=0, worker=2):
+    template = {"workerTemplate": {"spec": pod_spec(worker)}, "size": 2}
+    return {**template, "leaderTemplate": {"spec": pod_spec(leader)}} if leader else template
+
+
+def make_group(world, parent, index):
+    made = parent["spec"]["leaderWorkerTemplate"]
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": parent["metadata"]["name"],
+        "leaderworkerset.sigs.k8s.io/group-index": str(index),
+    }
+    leads = made.get("leaderTemplate") or made["workerTemplate"]
+    make_pod(world, parent, f"{index}", leads, labels=labels)
+    led = {"leaderworkerset.sigs.k8s.io/leader-name": f"serve-{index}"}
+    make_pod(world, parent, f"{index}-1", made["workerTemplate"], labels=labels, annotations=led)
+
+
+@pytest.mark.parametrize("leader", [pytest.param(0, id="alike"), pytest.param(2, id="led")])
+async def test_groups_of_a_leader_worker_set_start_one_by_one_as_there_is_quota(world, leader):
+    spec = {"replicas": 3, "leaderWorkerTemplate": groups(leader)}
+    parent = submit(world, LEADER_WORKER_SET, spec)
+    for index in range(3):
+        make_group(world, parent, index)
+
+    await world.pass_time(3)
+    waiting = {pod["metadata"]["name"] for pod in world.all(r.PODS) if gates(pod)}
+
+    assert len(world.all(r.WORKLOADS)) == 3
+    assert waiting == {"serve-2", "serve-2-1"}
+
+
+async def test_groups_that_are_no_more_lose_their_workloads(world):
+    spec = {"replicas": 2, "leaderWorkerTemplate": groups()}
+    submit(world, LEADER_WORKER_SET, spec)
+    await world.pass_time(2)
+
+    found = world.get(LEADERS, "serve")
+    world.store.replace(LEADERS, found, {**found, "spec": {**spec, "replicas": 1}})
+    await world.pass_time(2)
+
+    (left,) = world.all(r.WORKLOADS)
+    assert condition(left, "Admitted")["status"] == "True"
+
+
+async def test_pods_whose_parent_is_gone_are_let_go(world):
+    parent = stateful_set(world, gpus=16)
+    make_pod(world, parent, 0, parent["spec"]["template"])
+    await world.pass_time(1)
+    world.store.delete(SETS, world.get(SETS, "serve"), dry_run=False)
+    make_pod(world, parent, 1, parent["spec"]["template"])
+
+    await world.pass_time(2)
+
+    assert gates(world.get(r.PODS, "serve-1")) == []
