@@ -223,8 +223,8 @@ RESTORED = (
 
 def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
     """Put the template at `path` back to what the workload says of it."""
-    original: Json = msgspec.to_builtins(pod_set.template)
-    present = msgspec.to_builtins(msgspec.convert(draft.get(path) or {}, PodTemplate))
+    original = _plain(pod_set.template)
+    present = _plain(msgspec.convert(draft.get(path) or {}, PodTemplate))
     for section, name in RESTORED:
         value = original.get(section, {}).get(name)
         if value == present.get(section, {}).get(name):
@@ -233,3 +233,7 @@ def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
             draft.set((*path, section, name), value)
         else:
             draft.remove((*path, section, name))
+
+
+def _plain(template: PodTemplate) -> Json:
+    return msgspec.json.decode(msgspec.json.encode(template))
