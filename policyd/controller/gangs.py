@@ -5,6 +5,7 @@ no pods. The workload owns it: what a restart forgets to take away goes with tha
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from policyd.api.kueue.names import API_VERSION
 from policyd.api.meta import Json, ObjectMeta, OwnerReference
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
-from policyd.controller.opt_ins import gang_scheduler_of
+from policyd.controller.opt_ins import gang_scheduler_of, gang_wait_of
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
@@ -87,7 +88,8 @@ class Gangs:
             in_order=in_order,
             pods=pods,
         )
-        told = hand_over(gang, scheduler)
+        wait = gang_wait_of(queue.metadata.annotations)
+        told = hand_over(replace(gang, wait_seconds=wait), scheduler)
         for injection, pod_set in zip(given, workload.spec.pod_sets, strict=True):
             injection.marks = told.marks.get(pod_set.name, injection.marks)
         if self._made.get(workload.metadata.key) == (scheduler, told.specs):

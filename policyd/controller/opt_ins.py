@@ -6,7 +6,7 @@ from typing import Final, get_args
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns, Order
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
-from policyd.jobs.gangs.hand_over import GANG_SCHEDULER
+from policyd.jobs.gangs.hand_over import GANG_SCHEDULER, GANG_WAIT
 from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
 
 QUEUE_ORDER: Final = "policyd.io/queue-order"
@@ -32,6 +32,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         OptInError: If one of them says something that cannot be meant.
     """
     gang_scheduler_of(annotations)
+    gang_wait_of(annotations)
     found = OptIns(
         order=_order(annotations.get(QUEUE_ORDER, "Priority")),
         packs=_weights(annotations.get(BINPACK, "")),
@@ -58,6 +59,16 @@ def gang_scheduler_of(annotations: Mapping[str, str]) -> GangScheduler | None:
         known = did_you_mean(text, SCHEDULERS) or f"known: {', '.join(SCHEDULERS)}"
         raise OptInError(f"{GANG_SCHEDULER}: unknown scheduler `{text}`", hint=known)
     return SCHEDULERS[text]
+
+
+def gang_wait_of(annotations: Mapping[str, str]) -> int | None:
+    """Return how many seconds pods of a gang wait for each other at most; None if nobody says.
+
+    Raises:
+        OptInError: If it is no length of time.
+    """
+    seconds = _seconds(annotations, GANG_WAIT)
+    return None if seconds is None else max(1, round(seconds))
 
 
 def _order(text: str) -> Order:

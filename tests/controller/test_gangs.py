@@ -15,6 +15,7 @@ from tests.controller.world import GPU, QUEUE, World, condition, gates, pod_spec
 pytestmark = pytest.mark.anyio
 
 VOLCANO = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+COSCHEDULING = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 NATIVE = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
 JOB_SETS = job_resource(find_kind("jobset.x-k8s.io", "JobSet"))
 SCHEDULER = "policyd.io/gang-scheduler"
@@ -219,6 +220,16 @@ async def test_a_group_that_says_something_else_is_made_again(world):
 
     assert groups(world)[name]["spec"]["minMember"] == 4
     assert not world.suspended("train")
+
+
+async def test_a_queue_says_how_long_pods_wait_for_each_other(world):
+    hand_to(world, "Coscheduling", **{"policyd.io/gang-wait": "2m"})
+    await world.pass_time(1)
+    job(world, scheduler="plugged-in")
+    await world.pass_time(2)
+
+    (group,) = groups(world, COSCHEDULING).values()
+    assert group["spec"]["scheduleTimeoutSeconds"] == 120
 
 
 async def test_a_queue_that_says_nothing_hands_nothing_over(world):

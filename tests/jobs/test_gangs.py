@@ -1,5 +1,6 @@
 """What other schedulers are told of a gang: one declaration, four ways to say it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -287,6 +288,23 @@ def test_what_a_scheduler_is_not_told(scheduler, pod_sets, options, lost):
     assert all(part in text for part, text in zip(lost, found, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "said", "lost"),
+    [
+        pytest.param("Coscheduling", 90, (), id="coscheduling"),
+        pytest.param("Volcano", None, ("how long pods wait for each other",), id="volcano"),
+    ],
+)
+def test_how_long_pods_wait_for_each_other(scheduler, said, lost):
+    each = pod_set(schedulerName=NAMES.get(scheduler, ""))
+    gang = replace(gang_of(workload(each)), wait_seconds=90)
+
+    found = hand_over(gang, SCHEDULERS[scheduler])
+
+    assert found.specs["train"].get("scheduleTimeoutSeconds") == said
+    assert found.lost == lost
+
+
 @pytest.mark.parametrize("scheduler", NAMES)
 def test_pods_that_name_no_such_scheduler_are_not_handed_over(scheduler):
     found = told(scheduler, pod_set(), said=False, queue="q")
@@ -354,7 +372,7 @@ def test_a_queue_that_pods_name_wins():
 
 
 def test_pods_that_exist_cannot_join_a_native_group():
-    found = told("Native", pod_set(labels={POD_GROUP: "mine"}), made=True)
+    found = told("Native", pod_set(labels={POD_GROUP: "mine"}), pods={})
 
     assert found.specs == {}
     assert "only new pods" in found.lost[0]

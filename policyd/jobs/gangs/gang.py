@@ -60,6 +60,8 @@ class Gang:
         topology: The Topology whose levels the roles name; empty if none.
         in_order: Whether its roles start one after the other.
         made: Whether its pods exist already.
+        wait_seconds: How long the first of its pods that have a node wait for the others, at most;
+            None if the other scheduler decides that.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Gang:
     topology: str = ""
     in_order: bool = False
     made: bool = False
+    wait_seconds: int | None = None
 
     @property
     def minimum(self) -> int:

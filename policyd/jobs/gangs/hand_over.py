@@ -22,6 +22,9 @@ GANG_SCHEDULER: Final = "policyd.io/gang-scheduler"
 GANG_QUEUE: Final = "policyd.io/gang-queue"
 """Annotation of a ClusterQueue: the queue of that scheduler; what pods say themselves wins."""
 
+GANG_WAIT: Final = "policyd.io/gang-wait"
+"""Annotation of a ClusterQueue: how long pods of a gang that have a node wait for the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
@@ -49,7 +52,12 @@ def hand_over(gang: Gang, scheduler: GangScheduler) -> HandedOver:
     if hindrance:
         return HandedOver({}, {}, (hindrance,))
     parts = list(_parts(gang, scheduler))
-    lost = [*_lost_between(gang, parts), *(text for part in parts for text in scheduler.lost(part))]
+    waits = gang.wait_seconds is not None and scheduler is not SCHEDULERS["Coscheduling"]
+    lost = ["how long pods wait for each other"] if waits else []
+    lost += [
+        *_lost_between(gang, parts),
+        *(text for part in parts for text in scheduler.lost(part)),
+    ]
     return HandedOver(
         specs={part.name: scheduler.spec(part) for part in parts},
         marks={role.name: scheduler.marks(part, role) for part in parts for role in part.roles},

@@ -177,7 +177,11 @@ def _kai_lost(gang: Gang) -> Iterator[str]:
 
 
 def _coscheduling_spec(gang: Gang) -> Spec:
-    return _filled(minMember=gang.minimum, minResources=gang.min_resources)
+    return _filled(
+        minMember=gang.minimum,
+        minResources=gang.min_resources,
+        scheduleTimeoutSeconds=gang.wait_seconds,
+    )
 
 
 def _lost_roles(gang: Gang) -> Iterator[str]:
