@@ -288,8 +288,8 @@ def metrics_page() -> str:
 # Metrics
 
 Both processes serve them at `/metrics` in Prometheus' format.
-Labels come from closed sets and the names of ClusterQueues, so that no series is made for each pod
-or workload.
+Labels come from closed sets and names of ClusterQueues, flavors and resources, so that no series is
+made for each pod or workload.
 
 ## policyd-webhooks
 

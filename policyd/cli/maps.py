@@ -1,8 +1,10 @@
 """Maps of a scenario's topologies, drawn when somebody comes or goes."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from policyd.alloc.state import State
+from policyd.alloc.topology.fragmentation import fragmentation, fragments_of
 from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 
@@ -13,7 +15,7 @@ class Maps:
     def __init__(self, state: State, nodes: list[NodeSpec]) -> None:
         self._state = state
         self._nodes = nodes
-        resource = scarce_resource(nodes)
+        self._resource = resource = scarce_resource(nodes)
         self._maps = {
             flavor.levels: TopologyMap(flavor.levels, nodes, resource=resource)
             for flavor in state.flavors.values()
@@ -31,6 +33,23 @@ class Maps:
         for levels, each in self._maps.items():
             mine = {key: _of(levels, placements) for key, placements in held.items()}
             yield from each.draw({key: found for key, found in mine.items() if found}, others)
+            yield from self._pieces(levels)
+
+    def _pieces(self, levels: tuple[str, ...]) -> Iterator[str]:
+        """Yield where free devices are in pieces, if any are."""
+        free = fragments = 0
+        where: Counter[str] = Counter()
+        for tree in self._state.ground.nodes.trees.values():
+            if tree.levels != levels or "/" not in self._resource:
+                continue
+            found = fragmentation(tree, self._resource)
+            free, fragments = free + found.free, fragments + found.fragments
+            inside = fragments_of(tree, self._resource)
+            racks = tree.at[max(0, len(levels) - 2)]
+            where.update({"/".join(tree.values[d]): inside[d] for d in racks if inside[d]})
+        if fragments:
+            named = ", ".join(f"{name} {count}" for name, count in sorted(where.items()))
+            yield f"in pieces: {fragments} of {free} free {self._resource}: {named}"
 
 
 def _of(levels: tuple[str, ...], placements: tuple[Placement, ...]) -> tuple[Placement, ...]:

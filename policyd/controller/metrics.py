@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from policyd.alloc.topology.fragmentation import Fragmentation
+
 _WAITS = (1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240)
 _LABEL = ("cluster_queue",)
 
@@ -48,6 +50,18 @@ class Metrics:
             (*_LABEL, "status"),
             registry=self.registry,
         )
+        self._free = Gauge(
+            "policyd_free_devices_count",
+            "Devices of a flavor with a topology that are free",
+            ("flavor", "resource"),
+            registry=self.registry,
+        )
+        self._fragments = Gauge(
+            "policyd_fragmented_devices_count",
+            "Those of them on nodes that are in use in part",
+            ("flavor", "resource"),
+            registry=self.registry,
+        )
         self._failures = Counter(
             "policyd_reconcile_failures_total",
             "Reconciliations that failed and are tried again",
@@ -82,6 +96,11 @@ class Metrics:
         """Set how many workloads of a queue have each status."""
         for status, number in numbers.items():
             self._workloads.labels(cluster_queue, status).set(number)
+
+    def devices(self, flavor: str, resource: str, found: Fragmentation) -> None:
+        """Set how many devices are free, and how many of them in pieces."""
+        self._free.labels(flavor, resource).set(found.free)
+        self._fragments.labels(flavor, resource).set(found.fragments)
 
     def failed(self, subject: str) -> None:
         """Count a reconciliation that failed."""

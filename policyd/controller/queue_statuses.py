@@ -9,6 +9,7 @@ import structlog
 from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.ladder import above
+from policyd.alloc.topology.fragmentation import measured
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
@@ -107,8 +108,9 @@ class QueueStatuses:
             except ApiError as error:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
-
         await self._flush_cohorts()
+        for found in measured(self._cache.state.ground.nodes):
+            self._metrics.devices(*found)
 
     async def _flush_cohorts(self) -> None:
         """Write the shares of the cohorts above queues whose figures were written."""

@@ -7,9 +7,11 @@ A letter is a workload's share of a node, `#` what pods take that no topology pl
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
 
+from policyd.alloc.topology.devices import gpus_asked
 from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement
 
 WIDTH = 96
@@ -109,7 +111,9 @@ class TopologyMap:
     def _legend(self, held: Mapping[str, Sequence[Placement]]) -> Iterator[str]:
         for key, placements in held.items():
             pods = sum(placement.assignment.count for placement in placements)
-            yield f"{self._letter(key)} {key}: {pods} pod{'s' if pods != 1 else ''}"
+            gpus = sum(gpus_asked(each.requests) * each.assignment.count for each in placements)
+            parts = f", {gpus} GPU" if isinstance(gpus, Fraction) and gpus.denominator > 1 else ""
+            yield f"{self._letter(key)} {key}: {pods} pod{'s' if pods != 1 else ''}{parts}"
 
     def _letter(self, key: str) -> str:
         if key not in self._letters:

@@ -1,8 +1,12 @@
 """Pictures of a topology in text."""
 
+import msgspec
 import pytest
 
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.state import State
 from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyAssignment
+from policyd.cli.maps import Maps
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 
 GPU = "nvidia.com/gpu"
@@ -73,3 +77,32 @@ def test_nodes_are_drawn_by_what_is_scarce(amounts, expected):
     nodes = [NodeSpec(name=str(number), allocatable=a) for number, a in enumerate(amounts)]
 
     assert scarce_resource(nodes) == expected
+
+
+def test_the_legend_says_how_many_gpus_parts_of_them_are():
+    mig = "nvidia.com/mig-3g.20gb"
+    drawn = TopologyMap(LEVELS, [node("n1", **{mig: 2})], resource=mig)
+    (placement,) = held((HOSTNAME,), n1=2)
+    parts = msgspec.structs.replace(placement, requests={mig: 1})
+
+    assert list(drawn.draw({"a/notebook": (parts,)})) == [
+        "block b1",
+        "  rack r1     n1 AA",
+        "A a/notebook: 2 pods, 6/7 GPU",
+    ]
+
+
+def test_the_maps_say_what_is_in_pieces_and_where():
+    of = State()
+    of.put_flavor(FlavorSpec(name="f", topology="racks", levels=LEVELS))
+    nodes = [node("n1"), node("n2"), node("n3", "r2")]
+    for each in nodes:
+        of.ground.nodes.put(each)
+    maps = Maps(of, nodes)
+    assert not any("in pieces" in line for line in maps.changed())
+    of.ground.nodes.hold("a/b", held((HOSTNAME,), n1=1))
+
+    assert list(maps.changed())[-2:] == [
+        "A a/b: 1 pod",
+        "in pieces: 3 of 11 free nvidia.com/gpu: b1/r1 3",
+    ]

@@ -11,8 +11,10 @@ taken there breaks up nothing that is whole. That is the descent which FGD looks
 places differ in nothing else.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.table import Column
 from policyd.alloc.topology.tree import TopologyTree
 
@@ -32,6 +34,14 @@ class Fragmentation(NamedTuple):
     def share(self) -> float:
         """What part of the free devices are fragments; 0 if none is free."""
         return self.fragments / self.free if self.free else 0.0
+
+
+def measured(nodes: Nodes) -> Iterator[tuple[str, str, Fragmentation]]:
+    """Yield flavors with a topology, their kinds of devices, and how these are fragmented."""
+    for flavor, tree in sorted(nodes.trees.items()):
+        for resource in sorted(tree.offered.columns):
+            if "/" in resource:
+                yield flavor, resource, fragmentation(tree, resource)
 
 
 def fragmentation(tree: TopologyTree, resource: str) -> Fragmentation:
