@@ -143,13 +143,9 @@ class Assignment:
         placement = self.placements.get(pod_set.name)
         if placement is None:
             return pod_set
+        place, requests = placement.assignment, placement.requests
         delay: Delay = "Ready" if pod_set.delay else ""
-        return replace(
-            pod_set,
-            placement=placement.assignment,
-            pod_requests=placement.requests,
-            delay=delay,
-        )
+        return replace(pod_set, placement=place, pod_requests=requests, delay=delay)
 
     def shortfall(self, tree: QuotaTree) -> tuple[PodSetRefusal, ...]:
         """Say what is missing now, though it was there when the flavors were chosen."""
@@ -157,10 +153,10 @@ class Assignment:
         refusals: list[PodSetRefusal] = []
         for group in self.groups:
             for offer in group.offers:
-                for index, cell in enumerate(offer.charges):
+                for cell in offer.charges:
                     needed, available = self.charges[cell], tree.available(cell)
                     if needed > max(0, available) and cell not in missing:
-                        missing[cell] = missing_quota(offer, index, needed, available)
+                        missing[cell] = missing_quota(offer, cell, needed, available)
             obstacles = tuple(missing[c] for o in group.offers for c in o.charges if c in missing)
             refusals.extend(_refusals(group, obstacles))
         return tuple(refusals)

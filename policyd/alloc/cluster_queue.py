@@ -73,13 +73,9 @@ class ClusterQueue:
         if self.node is not None and self._version != self.node.root.version:
             self._version = self.node.root.version
             holders = (holding.workload for holding in self.holdings.values())
-            self._least = min(holders, key=_importance, default=None)
+            self._least = min(holders, key=lambda w: (w.priority, -w.queued_at), default=None)
         return self._least
 
     def active(self, options: QueueOptions) -> bool:
         """Tell whether it gives out quota, given what it has to offer after a settle."""
         return options.open and self.node is not None and not self.node.cyclic
-
-
-def _importance(workload: Workload) -> tuple[int, float]:
-    return workload.priority, -workload.queued_at

@@ -35,6 +35,10 @@ class Offer:
     obstacles: tuple[Obstacle, ...] = ()
     barred: bool = False
 
+    def resource(self, cell: int) -> str:
+        """Return which resource a cell gives."""
+        return self.resources[list(self.charges).index(cell)]
+
 
 @dataclass(slots=True, eq=False)
 class PodSetRequests:
@@ -97,8 +101,8 @@ class Attempt:
         mode: As the worst of its resources.
         level: How far up the tree that one would borrow.
         borrowing: How far up the one would that borrows most.
-        notes: What is not there: the place of the resource in the offer, how much is needed, how
-            much is available, and whether it could ever be more.
+        notes: What is not there: the cell, how much of it is needed, how much is available, and
+            whether it could ever be more.
     """
 
     offer: Offer
@@ -122,17 +126,16 @@ class Attempt:
     @property
     def short(self) -> tuple[int, ...]:
         """The cells that do not have what is needed, though they could."""
-        cells = tuple(self.offer.charges)
-        return tuple(cells[place] for place, _, _, possible in self.notes if possible)
+        return tuple(cell for cell, _, _, possible in self.notes if possible)
 
 
-def _obstacle(offer: Offer, place: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001
+def _obstacle(offer: Offer, cell: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001
     if possible:
-        return missing_quota(offer, place, needed, available)
-    requested = tuple(offer.charges.values())[place]
+        return missing_quota(offer, cell, needed, available)
+    requested = offer.charges[cell]
     return OverCapacity(
         flavor=offer.name,
-        resource=offer.resources[place],
+        resource=offer.resource(cell),
         assumed=needed - requested,
         requested=requested,
         capacity=available,
@@ -212,12 +215,12 @@ class GroupResult:
         return most_severe([least_severe(reasons) for reasons in by_search])
 
 
-def missing_quota(offer: Offer, index: int, needed: int, available: int) -> MissingQuota:
-    """Say how much of resource number `index` of an offer must become free for `needed` to fit."""
+def missing_quota(offer: Offer, cell: int, needed: int, available: int) -> MissingQuota:
+    """Say how much of a cell of an offer must become free for `needed` to fit."""
     available = max(available, 0)
     return MissingQuota(
         flavor=offer.name,
-        resource=offer.resources[index],
+        resource=offer.resource(cell),
         missing=needed - available,
         requested=needed,
         available=available,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cmp_to_key
+from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -14,9 +15,6 @@ from policyd.alloc.workload import Workload
 
 CandidateRank = tuple[bool, bool, int, float, str]
 """The lowest is preempted first: evicted already; of another queue; least priority; newest; uid."""
-
-_JUST_NOW = float("inf")
-_RANK = itemgetter(0)
 
 
 class Claim(NamedTuple):
@@ -148,9 +146,9 @@ class Search:
 
     def _left_over(self, *, charged: bool) -> dict[int, int]:
         """Return what is left over by the claim, by the pool or cell that it takes from."""
-        available = self.tree.available
+        available, pools = self.tree.available, self.tree.pool
         return {
-            self._source(cell): available(cell) - (0 if charged else amount)
+            cell if pools[cell] < 0 else pools[cell]: available(cell) - (0 if charged else amount)
             for cell, amount in self.charges.items()
         }
 
@@ -161,10 +159,6 @@ class Search:
             if amount > left.get(cell if pool < 0 else pool, amount):
                 return True
         return False
-
-    def _source(self, cell: int) -> int:
-        pool = self.tree.pool[cell]
-        return cell if pool < 0 else pool
 
 
 def may_preempt(policy: str, preemptor: Workload, candidate: Workload) -> bool:
@@ -181,7 +175,7 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
     Who is evicted, or is to be by an earlier plan, costs nothing more.
     """
     workload = holding.workload
-    since = _JUST_NOW if workload.reserved_at is None else workload.reserved_at
+    since = inf if workload.reserved_at is None else workload.reserved_at
     return not holding.stopping, own, workload.priority, -since, workload.uid
 
 
@@ -205,7 +199,7 @@ def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list
     ClusterQueue those go first whose LocalQueue used more, whatever their priority.
     """
     if not used:
-        return sorted(candidates, key=_RANK)
+        return sorted(candidates, key=itemgetter(0))
 
     def compare(a: Candidate, b: Candidate) -> int:
         if a.node is b.node and a.rank[:2] == b.rank[:2]:

@@ -110,26 +110,22 @@ class QuotaTree:
 
     def strained(
         self, charges: Mapping[int, int], assumed: Mapping[int, int]
-    ) -> list[tuple[int, int, int]]:
+    ) -> list[tuple[int, int]]:
         """Return what does not simply fit, as if `assumed` were to be used before.
 
-        Returns:
-            The place in `charges`, the cell, and what it needs in all, of every cell that would
-            borrow or has too little.
+        Every cell of `charges` that would borrow or has too little, and what it needs in all.
         """
         usage, subtree, pools = self.usage, self.subtree, self.pool
         found = []
-        place = 0
         for cell, amount in charges.items():
             needed = amount + assumed[cell] if cell in assumed else amount
             if usage[cell] + needed > subtree[cell]:
-                found.append((place, cell, needed))
+                found.append((cell, needed))
             else:
                 pool = pools[cell]
                 open_ = pool >= 0 and usage[pool] + needed <= subtree[pool]
                 if not open_ and needed and needed > self.available(cell):
-                    found.append((place, cell, needed))
-            place += 1  # noqa: SIM113 - enumerate would make a pair of every pair
+                    found.append((cell, needed))
         return found
 
     def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
@@ -174,11 +170,10 @@ class QuotaTree:
         if log is None and charges:
             self.touch(self.node[leaf])
 
-    def touch(self, node: Node | None) -> None:
+    def touch(self, node: Node) -> None:
         """Take notice that something in the tree of a node is not what it was."""
-        if node is not None:
-            self._version += 1
-            node.root.version = self._version
+        self._version += 1
+        node.root.version = self._version
 
     @contextmanager
     def trial(self) -> Iterator[None]:

@@ -15,18 +15,17 @@ from policyd.alloc.workload import ConditionReason
 
 
 class Mode(IntEnum):
-    """How a flavor would be had; ordered, the best last."""
+    """How a flavor would be had, the best last.
+
+    Not at all; by preemption, but nobody may be preempted; by preemption in the workload's own
+    queue; or in other queues only; at once.
+    """
 
     NO_FIT = 0
-    """Not at all, as things are."""
     BLOCKED = 1
-    """By preemption, but nobody may be preempted."""
     PREEMPT = 2
-    """By preemption in the workload's own queue."""
     RECLAIM = 3
-    """By preemption in other queues only."""
     FIT = 4
-    """At once."""
 
 
 Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]

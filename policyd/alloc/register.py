@@ -77,25 +77,22 @@ class Register:
     def put_pending(self, workload: Workload, *, carries: bool) -> None:
         """Let a workload wait, unless what it holds is only assumed, and this an older view."""
         key, name = workload.key, workload.cluster_queue
-        known = self._queue_of.get(key)
-        if known is not None:
-            holding = self.queues[known].holdings.get(key)
-            if holding is not None and holding.assumed:
-                return
-            if holding is not None or known != name:
-                self.leave(key)
+        known, holding = self._queue_of.get(key), self.holding(key)
+        if holding is not None and holding.assumed:
+            return
+        if known is not None and (holding is not None or known != name):
+            self.leave(key)
         self._queue_of[key] = name
         self.queue(name).pending.put(workload, carries=carries)
 
     def put_holding(self, workload: Workload, admission: Admission, *, now: float) -> None:
         """Let a workload hold quota."""
         key, name = workload.key, admission.cluster_queue
-        known = self._queue_of.get(key)
-        if known is not None:
-            old = self.queues[known].holdings.get(key)
-            if old is not None and old.admission == admission:
-                self._hold_on(old, workload, now=now)
-                return
+        old = self.holding(key)
+        if old is not None and old.admission == admission:
+            self._hold_on(old, workload, now=now)
+            return
+        if key in self._queue_of:
             self.leave(key)
         queue = self.queue(name)
         self._queue_of[key] = name

@@ -7,7 +7,7 @@ fits, the best one seen is kept, because quota may be waited for in it, or taken
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from policyd.alloc.assignment import Assignment, Progress, Requests
 from policyd.alloc.offers import Attempt, GroupResult, Offer, SearchResult
@@ -15,8 +15,6 @@ from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode, Unsuitable
 from policyd.alloc.settings import Settings
-
-T = TypeVar("T")
 
 Found = tuple[Mode, int]
 """How something would be had, and how far up the tree it would borrow."""
@@ -42,15 +40,15 @@ class Scan(NamedTuple):
 
     def start(self, group: int, search: int) -> int:
         """Return the place of the first flavor to try."""
-        return 0 if self.progress is None else _at(self.progress.tried, group, search, -1) + 1
+        tried = () if self.progress is None else self.progress.tried
+        return tried[group][search] + 1 if group < len(tried) and search < len(tried[group]) else 0
 
     def pin(self, group: int, search: int) -> str | None:
         """Return the only flavor to try, None if all are, "" if none is."""
-        return None if self.pins is None else _at(self.pins, group, search, "")
-
-
-def _at(table: tuple[tuple[T, ...], ...], row: int, column: int, default: T) -> T:
-    return table[row][column] if row < len(table) and column < len(table[row]) else default
+        if self.pins is None:
+            return None
+        pins = self.pins[group] if group < len(self.pins) else ()
+        return pins[search] if search < len(pins) else ""
 
 
 EVERYWHERE = Scan()
@@ -159,18 +157,18 @@ class FlavorSearch:
         attempt.mode, attempt.level = worst
         return attempt
 
-    def _weigh(self, attempt: Attempt, need: tuple[int, int, int], oracle: Oracle | None) -> Found:
+    def _weigh(self, attempt: Attempt, need: tuple[int, int], oracle: Oracle | None) -> Found:
         """Say how a resource would be had, and note what of it is not there."""
-        (place, cell, needed), tree = need, self.tree
+        (cell, needed), tree = need, self.tree
         potential = tree.potential[cell]
         if needed > potential:
-            attempt.notes.append((place, needed, potential, False))
+            attempt.notes.append((cell, needed, potential, False))
             return _NEVER
         level, reclaimable = tree.borrowing_level(cell, needed)
         available = tree.available(cell)
         if needed <= max(0, available):
             return Mode.FIT, level
-        attempt.notes.append((place, needed, available, True))
+        attempt.notes.append((cell, needed, available, True))
         if not (reclaimable or self._preempts_borrowing or tree.nominal[cell] >= needed):
             return Mode.NO_FIT, level
         if oracle is None:
