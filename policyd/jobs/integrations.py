@@ -20,7 +20,9 @@ class Integrations:
         external: Those that others queue: what belongs to them is left to them.
         manages_all: Whether jobs that name no queue are held, too.
         namespaces: Labels of the namespaces whose jobs queue; None for all.
-        off: Feature gates that are off, of those that checks go by.
+        off: Feature gates that are off.
+        plain_pods: Whether pods queue that nothing made; if not, only those of Deployments do, and
+            of what else pods are held for.
     """
 
     kinds: frozenset[GroupKind] | None = None
@@ -28,6 +30,7 @@ class Integrations:
     manages_all: bool = False
     namespaces: LabelSelector | None = None
     off: frozenset[str] = frozenset()
+    plain_pods: bool = True
 
     def has(self, group: str, kind: str) -> bool:
         """Tell whether a kind is on."""

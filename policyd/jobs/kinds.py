@@ -1,6 +1,11 @@
-"""The kinds of jobs that the queue knows: a new kind is one module and one line here."""
+"""The kinds of jobs that the queue knows: a new kind is one module and one line of data.
 
-from typing import Any
+The line is here for the kinds that come with policyd, and an entry point for those of others.
+"""
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
 
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.jobs.base import JobKind
@@ -15,7 +20,10 @@ from policyd.jobs.ray_job import RAY_JOB
 from policyd.jobs.stateful_set import STATEFUL_SET
 from policyd.jobs.train_job import TRAIN_JOB
 
-KINDS: tuple[JobKind[Any], ...] = (
+GROUP: Final = "policyd.job_kinds"
+"""Entry points by which installed packages register kinds: `name = "module:KIND"`."""
+
+BUILT_IN: Final[tuple[JobKind[Any], ...]] = (
     BATCH_JOB,
     JOB_SET,
     *TRAINING_JOBS,
@@ -24,6 +32,44 @@ KINDS: tuple[JobKind[Any], ...] = (
     TRAIN_JOB,
 )
 
+
+class EntryPoint(Protocol):
+    """Where an installed package says that something is."""
+
+    name: str
+
+    def load(self) -> object:
+        """Import it."""
+        ...
+
+
+def registered(points: Iterable[EntryPoint]) -> Iterator[JobKind[Any]]:
+    """Yield the kinds that installed packages have registered.
+
+    Args:
+        points: Each leads to a kind, or to several.
+
+    Raises:
+        TypeError: If one leads to something else: the package must be mended or taken out.
+        ValueError: If a kind is there already.
+    """
+    known = {(kind.group, kind.kind) for kind in BUILT_IN}
+    for point in points:
+        found = point.load()
+        for kind in found if isinstance(found, tuple) else (found,):
+            if not isinstance(kind, JobKind):
+                raise TypeError(f"the entry point `{point.name}` of {GROUP} is no JobKind")
+            if (kind.group, kind.kind) in known:
+                raise ValueError(f"{kind.kind} of {kind.api_version} is registered twice")
+            known.add((kind.group, kind.kind))
+            yield kind
+
+
+# INVARIANT: read once, as modules are; what is installed does not change while a process runs.
+REGISTERED: Final = tuple(registered(entry_points(group=GROUP)))
+"""Kinds that come from other packages."""
+
+KINDS: tuple[JobKind[Any], ...] = (*BUILT_IN, *REGISTERED)
 
 PARENTS: tuple[ParentKind[Any], ...] = (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
 """What is not suspended itself: its pods are held for it."""

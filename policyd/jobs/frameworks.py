@@ -1,0 +1,47 @@
+"""What Kueue's Configuration says of the kinds of jobs that queue."""
+
+from policyd.api.configuration import Configuration
+from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
+from policyd.api.configuration.frameworks import kind_of
+from policyd.api.configuration.gates import validate_gates
+from policyd.jobs.integrations import POD, Integrations
+from policyd.jobs.kinds import PARENTS, REGISTERED, find_kind, find_parent
+
+
+def integrations_of(configuration: Configuration, *, gates: str = "") -> Integrations:
+    """Return which kinds a Configuration has on, and where.
+
+    Kinds that other packages have registered are on always: to install them is to choose them.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+    """
+    given = configuration.integrations
+    names = frozenset(given.frameworks or ()) if given is not None else frozenset()
+    kinds = {(FRAMEWORKS[name][0], FRAMEWORKS[name][2]) for name in names & FRAMEWORKS.keys()}
+    if any((parent.group, parent.kind) in kinds for parent in PARENTS):
+        kinds.add(POD)
+    kinds |= {(kind.group, kind.kind) for kind in REGISTERED}
+    external = filter(None, map(kind_of, given.external_frameworks if given is not None else ()))
+    chosen, _ = validate_gates(gates, configuration.feature_gates)
+    return Integrations(
+        kinds=frozenset(kinds),
+        external=frozenset((group, kind) for group, _, kind in external),
+        manages_all=configuration.manage_jobs_without_queue_name,
+        namespaces=configuration.managed_jobs_namespace_selector,
+        off=frozenset(name for name, on in chosen.items() if not on),
+        plain_pods="pod" in names,
+    )
+
+
+def unknown_frameworks(configuration: Configuration) -> list[str]:
+    """Return the names of frameworks that are asked for, and that no module reads."""
+    given = configuration.integrations
+    names = (given.frameworks or ()) if given is not None else ()
+    found = ((name, FRAMEWORKS[name]) for name in names if name in FRAMEWORKS)
+    return [name for name, (group, _, kind) in found if not _is_known(group, kind)]
+
+
+def _is_known(group: str, kind: str) -> bool:
+    return (group, kind) == POD or bool(find_kind(group, kind) or find_parent(group, kind))
