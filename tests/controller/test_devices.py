@@ -1,0 +1,125 @@
+"""What queues ask of devices and places by annotations, carried out in the cluster."""
+
+import pytest
+
+from policyd.kube import resources as r
+from tests.controller.test_topologies import HOST, RACK, P, flavor, job, node, racks
+from tests.controller.world import GPU, World, condition, running
+
+pytestmark = pytest.mark.anyio
+
+
+def other_pod(name, at, gpus):
+    """A pod that runs on a node without anybody having asked the queue."""
+    return {
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {
+            "nodeName": at,
+            "containers": [{"name": "c", "resources": {"requests": {GPU: str(gpus)}}}],
+        },
+    }
+
+
+@pytest.fixture
+async def world():
+    """Two racks of two nodes with four GPUs each; three of the first node of `b` are taken."""
+    made = World()
+    made.furnish(gpus=16)
+    made.put(r.RESOURCE_FLAVORS, flavor())
+    made.put(r.TOPOLOGIES, racks())
+    for rack in "ab":
+        for number in (1, 2):
+            made.put(r.NODES, node(f"{rack}{number}", rack))
+    made.put(r.PODS, other_pod("other", "b1", 3))
+    async with running(made):
+        yield made
+
+
+async def ask(world, **annotations):
+    queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
+    named = {f"policyd.io/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    metadata = {"name": "cq", "annotations": named}
+    world.put(r.CLUSTER_QUEUES, {"metadata": metadata, "spec": queue["spec"]})
+    await world.pass_time(1)
+
+
+def hosts_of(world, name):
+    """How many pods of a job were sent to which rack; None if it waits."""
+    admission = world.workload_of(name)["status"].get("admission")
+    if admission is None:
+        return None
+    (slice_,) = admission["podSetAssignments"][0]["topologyAssignment"]["slices"]
+    (values,) = slice_["valuesPerLevel"]
+    if "universal" in values:
+        return [values["universal"]]
+    each = values["individual"]
+    return [each.get("prefix", "") + root + each.get("suffix", "") for root in each["roots"]]
+
+
+async def sweep_and_ring(world):
+    """A job that may be anywhere, then one that needs all of a rack."""
+    job(world, "sweep", pods=2, gpus=1)
+    await world.pass_time(2)
+    assert hosts_of(world, "sweep") == ["a1"]
+    job(world, "ring", pods=4, gpus=2, **{f"{P}podset-required-topology": RACK})
+    await world.pass_time(3)
+
+
+async def test_who_is_in_the_way_is_moved_to_another_rack(world):
+    await ask(world, consolidate="1")
+
+    await sweep_and_ring(world)
+
+    assert hosts_of(world, "ring") == ["a1", "a2"]
+    assert hosts_of(world, "sweep") == ["b2"]
+    moved = condition(world.workload_of("sweep"), "Preempted")
+    assert (moved["status"], moved["reason"]) == ("False", "QuotaReserved")
+    assert "consolidation: what it had fits elsewhere" in moved["message"]
+
+
+async def test_without_the_annotation_nobody_is(world):
+    await sweep_and_ring(world)
+
+    assert hosts_of(world, "ring") is None
+    assert hosts_of(world, "sweep") == ["a1"]
+
+
+async def test_gangs_are_kept_off_nodes_that_share_their_gpus(world):
+    await ask(world, avoid_shared_gpus="true")
+    for name in ("a1", "a2"):
+        shared = node(name, "a")
+        shared["metadata"]["labels"]["nvidia.com/gpu.replicas"] = "4"
+        world.put(r.NODES, shared)
+    await world.pass_time(2)
+
+    job(world, "ring", pods=4, gpus=2, **{f"{P}podset-required-topology": RACK})
+    job(world, "alone", pods=1, gpus=1)
+    await world.pass_time(3)
+
+    message = world.condition("ring", "QuotaReserved")["message"]
+    assert "Total nodes: 4; excluded: " in message
+    assert "sharedGPUs: 2" in message
+    assert hosts_of(world, "alone") is not None
+
+
+@pytest.mark.parametrize(("wanted", "host"), [("false", "a1"), ("true", "b2")])
+async def test_ties_are_broken_by_what_is_in_pieces_where_that_is_wanted(world, wanted, host):
+    """The second node of `b` has as much room as those of `a`, and as much again in use."""
+    world.put(r.NODES, node("b2", "b", gpus=8))
+    world.put(r.PODS, other_pod("another", "b2", 4))
+    await ask(world, avoid_fragments=wanted)
+
+    job(world, "one", pods=1, gpus=2, **{f"{P}podset-required-topology": HOST})
+    await world.pass_time(2)
+
+    assert hosts_of(world, "one") == [host]
+
+
+async def test_metrics_say_how_many_devices_are_free_and_in_pieces(world):
+    job(world, "sweep", pods=2, gpus=1)
+    await world.pass_time(3)
+
+    names = {"flavor": "h100", "resource": GPU}
+    value = world.controller.health.metrics.registry.get_sample_value
+    assert value("policyd_free_devices_count", names) == 16 - 3 - 2
+    assert value("policyd_fragmented_devices_count", names) == 1 + 2
