@@ -12,7 +12,7 @@ import msgspec
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, PodSetAssignment, ResourceFlavor, Workload, WorkloadStatus
-from policyd.api.kueue.topology_assignment import HOSTNAME, assigned_nodes, nodes_of
+from policyd.api.kueue.topology_assignment import HOSTNAME, nodes_of
 from policyd.api.kueue.workload import UnhealthyNode
 from policyd.api.meta import find_condition
 from policyd.api.nodes import Node
@@ -186,5 +186,9 @@ def after_recovery(workload: Workload, node: str) -> WorkloadStatus:
 
 
 def sends_pods_to(workload: Workload, node: str) -> bool:
-    """Tell whether a workload has pods assigned to a node."""
-    return node in assigned_nodes(workload.status.admission)
+    """Tell whether pods of a workload are to be on a node; those that gave quota back need none."""
+    admission, status = workload.status.admission, workload.status
+    given_back = {each.name: each.count for each in status.reclaimable_pods}
+    left = {p.name for p in workload.spec.pod_sets if p.count > given_back.get(p.name, 0)}
+    assigned = () if admission is None else admission.pod_set_assignments
+    return any(node in nodes_of(each) for each in assigned if each.name in left)

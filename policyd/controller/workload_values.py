@@ -21,8 +21,8 @@ from policyd.api.kueue.names import (
     REQUEUED,
     SLICE_REPLACEMENT_FOR,
 )
-from policyd.api.kueue.topology_assignment import assigned_nodes
 from policyd.api.meta import Condition, condition_true, find_condition
+from policyd.controller.node_health import sends_pods_to
 from policyd.controller.pod_set_values import assignment_value, pod_set_values
 from policyd.controller.preemptions import preemptor_of
 from policyd.controller.priorities import effective_priority
@@ -229,7 +229,7 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
     assignments = status.admission.pod_set_assignments
     if condition_true(conditions, ADMITTED):
         failed = {node.name for node in status.unhealthy_nodes}
-        return not failed.isdisjoint(assigned_nodes(status.admission))
+        return any(sends_pods_to(workload, name) for name in failed)
     ready = bool(status.admission_checks) and all(
         c.state == "Ready" for c in status.admission_checks
     )

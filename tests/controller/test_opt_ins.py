@@ -38,6 +38,8 @@ def test_an_annotation_says_what_is_wanted(name, text, expected):
         pytest.param("stale-gang-grace", "soon", "`soon` is no length of time", id="stale"),
         pytest.param("claim-preempted", "yes", "neither `true` nor `false`", id="claim"),
         pytest.param("consolidate", "yes", "`yes` is no number", id="consolidate"),
+        pytest.param("gang-scheduler", "volcano", "unknown scheduler `volcano`", id="scheduler"),
+        pytest.param("gang-wait", "soon", "`soon` is no length of time", id="gang-wait"),
     ],
 )
 def test_what_cannot_be_meant_is_said(name, text, said):

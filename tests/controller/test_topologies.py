@@ -3,11 +3,14 @@
 import pytest
 
 from policyd.alloc.settings import Gates, Settings
+from policyd.controller.mirrors import job_resource
+from policyd.jobs.kinds import find_kind
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, condition, gates, running
 
 pytestmark = pytest.mark.anyio
 
+JOB_SETS = job_resource(find_kind("jobset.x-k8s.io", "JobSet"))
 RACK, HOST = "rack", "kubernetes.io/hostname"
 P = "kueue.x-k8s.io/"
 
@@ -267,3 +270,36 @@ async def test_nodes_and_what_runs_there_are_known_once_a_flavor_gets_a_topology
         await world.pass_time(12)
 
         assert world.is_true("ring", "Admitted")
+
+
+async def test_the_node_of_a_role_that_has_ended_may_go(world):
+    template = {
+        "metadata": {"annotations": {f"{P}podset-required-topology": RACK}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: "4"}}}]},
+    }
+    roles = [
+        {"name": name, "template": {"spec": {"parallelism": 1, "template": template}}}
+        for name in ("fetch", "train")
+    ]
+    meta = {"name": "pair", "labels": {f"{P}queue-name": "lq-cq"}}
+    world.create(JOB_SETS, {"metadata": meta, "spec": {"suspend": True, "replicatedJobs": roles}})
+    await world.pass_time(3)
+    admission = world.workload_of("pair")["status"]["admission"]
+    (gone, stays) = (
+        each["topologyAssignment"]["slices"][0]["valuesPerLevel"][0]["universal"]
+        for each in admission["podSetAssignments"]
+    )
+    name = world.workload_of("pair")["metadata"]["name"]
+    world.set_status(r.WORKLOADS, name, reclaimablePods=[{"name": "fetch", "count": 1}])
+    await world.pass_time(2)
+
+    world.store.delete(r.NODES, world.store.get(r.NODES, "", gone), dry_run=False)
+    before = world.client.counted
+    await world.pass_time(60)
+
+    assert world.client.counted - before <= 2
+    assert world.is_true("pair", "Admitted")
+    assert not world.is_true("pair", "Evicted")
+    after = world.workload_of("pair")["status"]["admission"]
+    assert after["podSetAssignments"][1] == admission["podSetAssignments"][1]
+    assert stays != gone
