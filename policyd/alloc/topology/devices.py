@@ -74,7 +74,7 @@ def is_nvidia(resource: str) -> bool:
 
 def whole_gpus_only(node: NodeSpec) -> bool:
     """Tell whether who asks a node for a GPU gets a whole one, and to itself."""
-    return GPU not in node.allocatable or _devices(node, GPU).share == 1
+    return _devices(node, GPU).share == 1
 
 
 def device_of(requests: Mapping[str, int]) -> str:

@@ -196,6 +196,7 @@ class TopologyTree:
         more |= {name: -amount for name, amount in old.items() if name not in new}
         changed = {name: amount for name, amount in more.items() if amount}
         self._shift(leaf, changed, 1, self.free, self.offered)
+        self._node[leaf] = after.node if self.to_nodes else None
         if self.to_nodes and not _alike(before.node, after.node):
             self._show(leaf, after)
 

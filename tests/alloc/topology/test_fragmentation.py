@@ -58,6 +58,16 @@ def test_pods_that_no_topology_placed_break_a_node_up_too():
     assert fragmentation(nodes.trees[FLAVOR], GPU) == (6, 6)
 
 
+def test_a_node_that_gets_more_devices_is_in_use_in_part_as_far_as_they_are():
+    nodes = hosts(b_r_x=(4, 0))
+    tree = nodes.trees[FLAVOR]
+    before = nodes.node("x")
+    nodes.put(replace(before, allocatable={"pods": 99, GPU: 8}))
+    nodes.put_pod("other/pod", "x", {GPU: 4})
+
+    assert fragmentation(tree, GPU) == (4, 4)
+
+
 def test_a_lowest_domain_of_several_nodes_counts_as_one():
     nodes = hosts(LEVELS[:2], b_r1_x=(8, 0), b_r1_y=(8, 3), b_r2_z=(8, 0))
 
