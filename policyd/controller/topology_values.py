@@ -109,6 +109,7 @@ def topology_request(
         tolerations=tolerations(spec.tolerations),
         held=held,
         pinned=pinned,
+        short=count < pod_set.count,
     )
 
 

@@ -15,7 +15,7 @@ class Goal(Value, frozen=True):
     Attributes:
         mode: How they keep together.
         level: In domains of which level.
-        count: How many pods.
+        count: How many pods; those included that are missing of the last slice.
         leaders: How many leaders go with them, in the same domain of `level` if it is required.
         slice_level: Each slice is in one domain of this level.
         slice_size: Pods of a slice.
@@ -50,14 +50,15 @@ def goal_of(
     level = level_of(tree, request)
     outer = layers[0] if layers else SliceLayer(level=tree.levels[-1], size=1)
     wrong = _wrong_with(tree, level, outer) or _wrong_below(tree, layers)
-    if wrong is None and request.count % outer.size:
+    missing = 0 if wrong else -request.count % outer.size
+    if missing and not request.short:
         wrong = _unusable("CountNotDivisible", request.count, outer.size)
     if wrong is not None:
         return wrong
     return Goal(
         mode=request.mode,
         level=tree.levels.index(level),
-        count=request.count,
+        count=request.count + missing,
         leaders=leaders,
         slice_level=tree.levels.index(outer.level),
         slice_size=outer.size,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from policyd.alloc.settings import DEFAULTS, Gates
-from policyd.alloc.topology.assignments import assignment_of, merged
+from policyd.alloc.topology.assignments import assignment_of, merged, truncated
 from policyd.alloc.topology.balanced import balance
 from policyd.alloc.topology.elastic import Kept, kept_places
 from policyd.alloc.topology.fitting import Share, Short, choose, distribute, holds, is_whole
@@ -199,7 +199,8 @@ class _Search:
             return shares
         tree = self._nodes.trees[group.flavor]
         pods = {share.domain: share.pods for share in shares if share.pods}
-        found = {group.workers.pod_set: assignment_of(tree, pods)}
+        whole, workers = assignment_of(tree, pods), group.workers
+        found = {workers.pod_set: truncated(whole, workers.count) if workers.short else whole}
         if group.leader is not None:
             leaders = {share.domain: share.leaders for share in shares if share.leaders}
             found[group.leader.pod_set] = assignment_of(tree, leaders)

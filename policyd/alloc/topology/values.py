@@ -95,6 +95,7 @@ class TopologyRequest(Value, frozen=True):
         held: What it has been assigned before: of an elastic workload, to be kept as far as
             possible; of a workload on a failed node, to be repaired.
         pinned: Whether it cannot go elsewhere: its workload stands for a single pod, which exists.
+        short: Whether some of its pods have ended, so that its last slice may lack some.
         whole_gpus: Whether it stays off nodes where who asks for a GPU gets but part of one.
         avoids_fragments: Whether, of places that are as good, those with most fragments go first.
     """
@@ -112,6 +113,7 @@ class TopologyRequest(Value, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     held: TopologyAssignment | None = None
     pinned: bool = False
+    short: bool = False
     whole_gpus: bool = False
     avoids_fragments: bool = False
 

@@ -138,6 +138,22 @@ def test_refusal(asked, text):
     assert only(hosts(**BIG_RACK), asked) == text
 
 
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        pytest.param(5, {"x1": 2, "x2": 2, "y1": 1}, id="one-is-missing-of-the-last-slice"),
+        pytest.param(1, {"x1": 1}, id="less-than-a-slice"),
+        pytest.param(4, {"x1": 2, "x2": 2}, id="none-is-missing"),
+    ],
+)
+def test_of_pods_that_have_ended_the_last_slice_may_lack_some(count, expected):
+    nodes = hosts(b1_r1_x1=2, b1_r1_x2=2, b1_r2_y1=2, b1_r2_y2=2)
+
+    assert only(nodes, request(count, "Required", "block", slices=[(HOSTNAME, 2)], short=True)) == (
+        expected
+    )
+
+
 def test_inner_slices_are_whole_on_every_node():
     nodes = hosts(b1_r1_x1=3, b1_r1_x2=1, b1_r2_x3=2, b1_r2_x4=2)
     asked = request(4, "Required", "block", slices=[("rack", 4), (HOSTNAME, 2)])
