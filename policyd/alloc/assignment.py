@@ -33,12 +33,31 @@ class Progress(Value, frozen=True):
         demand: What was searched for; the search of something else starts over.
         generation: Of what the queue may have, when it was searched.
         cycle: In which cycle.
+        version: Of the tree, when it was searched.
+        stops: How far searches came before, since the tree changed.
     """
 
     tried: tuple[tuple[int, ...], ...]
     demand: object
     generation: int
     cycle: int
+    version: int = 0
+    stops: frozenset[tuple[tuple[int, ...], ...]] = frozenset()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there are flavors to try that were not tried since the tree changed.
+
+        Each pod set starts over by itself: searches could go round and round for ever, as no one of
+        them ends with the last flavors of all.
+        """
+        return any_left(self.tried) and self.tried not in self.stops
+
+    def after(self, last: "Progress | None") -> "Progress":
+        """Remember how far searches came before, unless something changed since the last one."""
+        if last is None or (last.version, last.demand) != (self.version, self.demand):
+            return self
+        return replace(self, stops=last.stops | {last.tried})
 
 
 @dataclass(slots=True, eq=False)

@@ -92,7 +92,7 @@ class _Cycle:
 
     def process(self, entry: Entry) -> None:
         """Decide about one of the nominated."""
-        if self._consolidate(entry):
+        if self.room.opted and self._consolidate(entry):
             return
         deferred = self._mend(entry)
         mode = entry.assignment.mode
@@ -104,7 +104,7 @@ class _Cycle:
             self.room.keep(entry)
             refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
             self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
-        elif self._yields(entry):
+        elif self.room.opted and self._yields(entry):
             pass
         elif mode is _FIT:
             self._admit_if_it_fits(entry)
@@ -149,7 +149,8 @@ class _Cycle:
             self._lose(entry)
             return
         assignment = entry.assignment
-        if assignment.held is None and self._awaits_pods():
+        blocks = self._state.settings.blocks_until_ready and assignment.held is None
+        if blocks and self._awaits_pods():
             self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
         self.room.keep(entry)
@@ -164,8 +165,6 @@ class _Cycle:
         )
 
     def _awaits_pods(self) -> bool:
-        if not self._state.settings.blocks_until_ready:
-            return False
         started = any(isinstance(action, Admit) for action in self.actions)
         return started or self._state.register.awaits_pods()
 
@@ -242,17 +241,19 @@ class _Cycle:
     def _requeue(
         self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
     ) -> None:
-        ticket, options, held = entry.ticket, entry.options, self.room.reserved.of(entry)
-        strict = options.spec.strict and (held is None or held.node is not options.node)
-        unfinished = goes_on and entry.assignment.unfinished
-        progress = self._nominator.progress(entry) if unfinished else None
+        ticket, options, strict = entry.ticket, entry.options, entry.options.spec.strict
+        if self.room.opted:
+            held, refusal = self.room.reserved.of(entry), self.room.reserved.told(entry, refusal)
+            strict = strict and (held is None or held.node is not options.node)
+        progress = self._nominator.progress(entry) if goes_on else None
+        parked = waits_aside(reason, progress, strict=strict)
         self.actions.append(
             Requeue(
                 workload=ticket.workload,
                 reason=reason,
-                refusal=self.room.reserved.told(entry, refusal),
+                refusal=refusal,
                 requests=ticket.requests(options).totals,
-                parked=waits_aside(reason, progress, strict=strict),
-                progress=progress,
+                parked=parked,
+                progress=None if parked else progress,
             )
         )

@@ -109,11 +109,22 @@ class Nominator:
                 return Entry(ticket, options, requests, first)
         return self._search(ticket, options, requests)
 
-    def progress(self, entry: Entry) -> Progress:
-        """Note how far the search for a workload came in this cycle."""
-        demand = entry.ticket.workload.priority, entry.requests.demand
-        tried, generation = entry.assignment.tried, entry.options.node.generation
-        return Progress(tried=tried, demand=demand, generation=generation, cycle=self._cycle)
+    def progress(self, entry: Entry) -> Progress | None:
+        """Note how far the search for a workload came in this cycle, if the next is to know."""
+        last = entry.ticket.progress
+        if last is None and not entry.assignment.unfinished:
+            return None
+        return self._came(entry).after(last)
+
+    def _came(self, entry: Entry) -> Progress:
+        node = entry.options.node
+        return Progress(
+            tried=entry.assignment.tried,
+            demand=(entry.ticket.workload.priority, entry.requests.demand),
+            generation=node.generation,
+            cycle=self._cycle,
+            version=node.root.version,
+        )
 
     def _search(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
         preempts = self._preempts(options, ticket)
@@ -136,7 +147,7 @@ class Nominator:
             return Scan(pins=move.pins)
         if progress is None:
             return EVERYWHERE
-        valid = still_valid(progress, self.progress(entry), preserves=self._preserves)
+        valid = still_valid(progress, self._came(entry), preserves=self._preserves)
         return Scan(progress) if valid else EVERYWHERE
 
 

@@ -98,8 +98,9 @@ class Attempt:
 
     Attributes:
         offer: The flavor's offer.
-        mode: As the worst of its resources.
+        mode: As the worst of its resources, by the preference of the queue.
         level: How far up the tree that one would borrow.
+        hardest: The mode of the resource that is hardest to get: only if all fit it fits.
         borrowing: How far up the one would that borrows most.
         notes: What is not there: the cell, how much of it is needed, how much is available, and
             whether it could ever be more.
@@ -108,6 +109,7 @@ class Attempt:
     offer: Offer
     mode: Mode
     level: int = 0
+    hardest: Mode = Mode.FIT
     borrowing: int = 0
     notes: list[tuple[int, int, int, bool]] = field(default_factory=list)
 
@@ -165,7 +167,7 @@ class SearchResult:
         """How the best flavor would be had."""
         if self.offer is None:
             return Mode.NO_FIT
-        return Mode.FIT if self.attempt is None else self.attempt.mode
+        return Mode.FIT if self.attempt is None else self.attempt.hardest
 
     def obstacles(self) -> list[Obstacle]:
         """Return what stands in the way, if anything does."""

@@ -78,7 +78,8 @@ def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: boo
     """
     if reason == "NamespaceMismatch":
         return True
-    return not strict and reason not in _RETRIED and progress is None
+    goes_on = progress is not None and progress.goes_on
+    return not (strict or goes_on or reason in _RETRIED)
 
 
 @dataclass(slots=True, eq=False)

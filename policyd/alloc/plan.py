@@ -110,6 +110,11 @@ class Requeue(Value, frozen=True):
     parked: bool
     progress: Progress | None = None
 
+    @property
+    def searches_on(self) -> bool:
+        """Whether there are flavors to try in the next cycle."""
+        return self.progress is not None and self.progress.goes_on
+
 
 Action = Admit | Preempt | Evict | Requeue
 
@@ -145,6 +150,6 @@ class Plan(Value, frozen=True):
         """
         return any(
             isinstance(each, Admit)
-            or (isinstance(each, Requeue) and (each.parked or each.progress is not None))
+            or (isinstance(each, Requeue) and (each.parked or each.searches_on))
             for each in self.actions
         )

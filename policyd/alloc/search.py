@@ -149,6 +149,7 @@ class FlavorSearch:
         attempt, worst = Attempt(offer, Mode.FIT), _FITS
         for need in strained:
             found = self._weigh(attempt, need, oracle)
+            attempt.hardest = min(attempt.hardest, found[0])
             attempt.borrowing = max(attempt.borrowing, found[1])
             if worst is _FITS or self._better(worst, found):
                 worst = found

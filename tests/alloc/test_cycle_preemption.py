@@ -221,6 +221,48 @@ def test_the_next_search_goes_on_where_the_last_one_stopped():
     assert told(run(of)) == [("admit", "high")]
 
 
+def test_what_fits_by_borrowing_does_not_stand_for_what_is_to_be_reclaimed():
+    """Even where preemption is preferred, so that to borrow counts as the worse of the two."""
+    rather = Fungibility(when_can_preempt="MayStopSearch", preference="PreemptionOverBorrowing")
+    of = made(
+        queue("q", "all", groups=(group(default={"gpu": 4, "cpu": 0}),), fungibility=rather,
+              preemption=PreemptionPolicy(reclaim_within_cohort="LowerPriority")),
+        queue("rich", "all", groups=(group(default={"gpu": 0, "cpu": 2}),)),
+        workload("borrower", "rich", admission=admission("rich", gpu=1)),
+        workload("w", "q", gpu=4, cpu=2, priority=1),
+    )  # fmt: skip
+
+    assert keys(run(of).actions) == []
+
+
+@pytest.mark.parametrize(
+    ("strict", "admitted"),
+    [
+        pytest.param(False, ["next"], id="who-comes-behind-is-tried"),
+        pytest.param(True, [], id="a-strict-queue-waits"),
+    ],
+)
+def test_a_search_that_goes_round_ends(strict, admitted):
+    """The first pod set starts over with the first flavor when the second has come to the last."""
+    stops = Fungibility(when_can_preempt="MayStopSearch")
+    of = made(
+        queue("q", "all", groups=(group(one={"gpu": 6}, two={"gpu": 3}),), fungibility=stops,
+              strict=strict),
+        queue("lender", "all", groups=(group(one={"gpu": 6}, two={"gpu": 0}),)),
+        workload("running", "q", admission=admission("q", "two", gpu=1)),
+        workload("big", "q", pod_set("a", gpu=3), pod_set("b", 3, gpu=4)),
+        workload("next", "q", at=1, gpu=1),
+        flavors=("one", "two"),
+    )  # fmt: skip
+
+    plans = [run(of)]
+    while plans[-1].goes_on and len(plans) < 20:
+        plans.append(run(of))
+
+    assert keys([action for plan in plans for action in plan.actions]) == admitted
+    assert not plans[-1].goes_on
+
+
 WAITING = Requeue(
     workload=workload("w", "q"), reason="NoFit", refusal=Refusal("WaitingForQuota"), requests={},
     parked=False,

@@ -44,7 +44,7 @@ def _seen(action):
     progress = getattr(action, "progress", None)
     if progress is None:
         return action
-    uncounted = msgspec.structs.replace(progress, generation=0, cycle=0)
+    uncounted = msgspec.structs.replace(progress, generation=0, cycle=0, version=0)
     return msgspec.structs.replace(action, progress=uncounted)
 
 
