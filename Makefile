@@ -51,6 +51,9 @@ fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: 
 conformance-live: $(STAMP) controlplane ## run the cases of the API server's own policies on a real one, too: ONLY=vap, JSON=FILE
 	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
+faults: $(STAMP) controlplane ## break what can break on a real control plane, and judge the whole history: ONLY=words, KILLS=200
+	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))
+
 bench: $(STAMP) ## measure, and print the figures as a table
 	@$(BIN)/pytest -m bench tests/bench -q -s $(if $(K),-k "$(K)")
 
