@@ -43,6 +43,8 @@ IDLE_SECONDS = 3_600.0
 """Between looks at usage that nobody is ordered by."""
 GATHER_SECONDS = 1.0
 """Changes are gathered for so long before they are written."""
+MEASURE_SECONDS = 10.0
+"""Between two looks at how devices are fragmented, at least."""
 
 
 class QueueStatuses:
@@ -56,6 +58,7 @@ class QueueStatuses:
         self._due: dict[str, None] = {}
         self._shared: dict[str, None] = {}
         self._woken = asyncio.Event()
+        self._measured: float | None = None
 
     def note(self, name: str) -> None:
         """Note that the figures of a queue may have changed.
@@ -109,6 +112,15 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
+        self._measure()
+
+    def _measure(self) -> None:
+        """Measure what is free in pieces, now and then: it takes milliseconds of large clusters."""
+        now = self._pace.clock.monotonic()
+        if self._measured is not None and now - self._measured < MEASURE_SECONDS:
+            self._woken.set()  # the last change is looked at too
+            return
+        self._measured = now
         for found in measured(self._cache.state.ground.nodes):
             self._metrics.devices(*found)
 

@@ -117,7 +117,7 @@ async def test_ties_are_broken_by_what_is_in_pieces_where_that_is_wanted(world, 
 
 async def test_metrics_say_how_many_devices_are_free_and_in_pieces(world):
     job(world, "sweep", pods=2, gpus=1)
-    await world.pass_time(3)
+    await world.pass_time(15)
 
     names = {"flavor": "h100", "resource": GPU}
     value = world.controller.health.metrics.registry.get_sample_value

@@ -194,7 +194,9 @@ class _Search:
 
     def _placed(self, group: Group, circumstances: Circumstances) -> Assignments | Refusal:
         survey = self._survey(group, circumstances)
-        shares = self._shares(survey) if isinstance(survey, Survey) else survey
+        if not isinstance(survey, Survey):
+            return survey
+        shares = self._shares(survey, group.workers)
         if not isinstance(shares, list):
             return shares
         tree = self._nodes.trees[group.flavor]
@@ -207,7 +209,8 @@ class _Search:
         self._note(group, found)
         return found
 
-    def _shares(self, survey: Survey) -> list[Share] | NoRoom:
+    def _shares(self, survey: Survey, workers: TopologyRequest) -> list[Share] | NoRoom:
+        survey.break_ties(workers)
         room, goal = survey.room, survey.room.goal
         if self._gates.tas_balanced_placement and goal.mode == "Preferred":
             even = balance(room)

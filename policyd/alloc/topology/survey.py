@@ -69,6 +69,12 @@ class Survey:
             self._work_out(_beside(cache, kind, leader))
         if circumstances.scored and request.preferred_affinity:
             self.room.score = self._scores(request.preferred_affinity)
+
+    def break_ties(self, request: TopologyRequest) -> None:
+        """Let what is in pieces decide between places that are as good, if that is wanted.
+
+        Who asks whether there is room at all does not need it, and saves milliseconds.
+        """
         if request.avoids_fragments:
             self.room.fragments = fragments_of(self._tree, device_of(request.requests))
 
