@@ -18,7 +18,7 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.base import JobKind, JobObject, controller_of, prebuilt_name, queue_name
+from policyd.jobs.base import JobKind, JobObject, controller_of, prebuilt_name
 from policyd.jobs.injection import FlavorMissingError, StartError, injections
 from policyd.jobs.kinds import KINDS, kind_of_owner
 from policyd.jobs.matching import choose
@@ -93,7 +93,8 @@ class JobReconciler:
     def _concerns(self, job: JobObject) -> bool:
         """Tell whether a job queues; the workload of one that is deleted finds out by itself."""
         deleted = job.metadata.deletion_timestamp is not None
-        return bool(queue_name(job.metadata)) and not (deleted or self._kind.ignored(job))
+        concerned = self._steps.concerns(job.metadata)
+        return concerned and not (deleted or self._kind.ignored(job))
 
     def _parent(self, job: JobObject) -> JobObject | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""

@@ -23,7 +23,7 @@ from policyd.controller.transitions import (
     set_condition,
 )
 from policyd.controller.writes import Writes
-from policyd.jobs.base import JobObject, Outcome
+from policyd.jobs.base import JobObject, Outcome, queue_name
 from policyd.jobs.lifecycle import ON_HOLD, is_finished
 from policyd.jobs.pods import Pod
 from policyd.jobs.steps import (
@@ -129,6 +129,14 @@ class WorkloadSteps:
             "ownerReferences": msgspec.to_builtins((*workload.metadata.owner_references, owner)),
         }
         await self._writes.patch(self._mirror, workload, {"metadata": metadata})
+
+    def concerns(self, job: ObjectMeta) -> bool:
+        """Tell whether a job queues: it names a queue or need not, and its namespace takes part."""
+        integrations = self._cache.integrations
+        namespace = self._cache.mirrors.namespaces.get(job.namespace)
+        labels = {} if namespace is None else namespace.metadata.labels
+        named = queue_name(job) or integrations.manages_all
+        return bool(named) and integrations.covers(labels)
 
     def watches(self, workload: Workload) -> bool:
         """Tell whether anybody waits for the pods of a workload."""

@@ -20,7 +20,6 @@ from policyd.controller.membership import Membership
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.writes import Writes
-from policyd.jobs.base import queue_name
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
@@ -81,7 +80,7 @@ class PodReconciler:
             ApiError: If a write did not succeed.
         """
         pods = by_age(self._cache.pods_of(key))
-        if not pods or not queue_name(pods[0].metadata):
+        if not pods or not self._steps.concerns(pods[0].metadata):
             return None  # its workload finds out by itself
         group = PodGroup(name=key.name if key.subject == "PodGroup" else "", pods=tuple(pods))
         contradiction = group.contradiction()

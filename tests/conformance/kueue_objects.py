@@ -15,6 +15,7 @@ from policyd.controller.cache import Cache
 from policyd.controller.mirrors import open_mirrors
 from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.workload_values import Circumstances, workload_value
+from policyd.jobs.integrations import EVERYTHING
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from tests.conformance.outcome import Outcome, judge
 
@@ -123,12 +124,14 @@ NOW = seconds("2026-01-02T03:04:05Z")
 class Cluster:
     """The mirrors, cache and state of a controller, filled with a case's objects."""
 
-    def __init__(self, settings=None, *, now=NOW):
+    def __init__(self, settings=None, *, now=NOW, integrations=EVERYTHING):
         self.clock = FakeClock(now)
         self.client = FakeClient(store=ObjectStore(clock=self.clock))
         pace = self.clock.pace()
         self.mirrors = open_mirrors(self.client, pace)
-        self.cache = Cache(self.mirrors, pace=pace, settings=settings or Settings())
+        self.cache = Cache(
+            self.mirrors, pace=pace, settings=settings or Settings(), integrations=integrations
+        )
         self.changes = QueueChanges(self.cache)
         self._mirror = {m.resource.kind: m for m in self.mirrors.all()}
         self._version = 0

@@ -10,6 +10,7 @@ import json
 
 import msgspec
 
+from policyd.api.selectors import LabelSelector
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -19,6 +20,7 @@ from policyd.controller.retention import Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
+from policyd.jobs.integrations import Integrations
 from policyd.kube.events import EventRecorder
 from tests.conformance.kueue_objects import Cluster, settings_of
 
@@ -53,7 +55,7 @@ class Scene:
 
     def __init__(self, case, *, stored=lambda body: body):
         self.case = case
-        self.cluster = Cluster(settings_of(case))
+        self.cluster = Cluster(settings_of(case), integrations=integrations_of(options_of(case)))
         cache, pace = self.cluster.cache, self.cluster.clock.pace()
         self.notes = Notes(self.cluster.client, pace)
         writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
@@ -183,6 +185,19 @@ def plain(obj):
 def options_of(case):
     found = case.input.get("reconcilerOpts") or case.input.get("reconcilerOptions") or {}
     return found.get("$options") or {}
+
+
+def integrations_of(options):
+    """Return which jobs queue; a selector of namespaces is written as its requirements."""
+    said = options.get("ManagedJobsNamespaceSelector")
+    selector = None if said is None else requirements(said)
+    everywhere = bool(options.get("ManageJobsWithoutQueueName"))
+    return Integrations(manages_all=everywhere, namespaces=selector)
+
+
+def requirements(said):
+    labels = dict(each.split("=") for each in said)
+    return LabelSelector(match_labels=labels)
 
 
 def rules_of(options):

@@ -1,0 +1,106 @@
+"""Kueue's tables of jobs that are started, and put back to what they were."""
+
+import copy
+
+import msgspec
+
+from policyd.api.kueue import PodSet
+from policyd.api.kueue.names import SLICE_NAME
+from policyd.api.pods import PodTemplate, Toleration
+from policyd.jobs.injection import Injection, StartError
+from policyd.jobs.starting import put_back, start
+from policyd.patch.draft import Draft
+from tests.conformance.kueue_jobs import given, job_of, kind_of
+from tests.conformance.kueue_objects import run_table, settings_of
+from tests.conformance.kueue_scene import difference, pruned
+
+
+def run_ways(path):
+    """What a job is after it was started, and after it was put back."""
+
+    def failure(case):
+        kind, draft = kind_of(path), Draft(copy.deepcopy(job_of(given(case))))
+        original = copy.deepcopy(draft.object)
+        infos = case.input.get("runInfo", case.input.get("podSetsInfo"))
+        if {"wantRunError", "wantErr"} & case.want.keys():
+            said, wrong = unlike_start(case, kind, draft, infos)
+            if said or wrong:
+                return said
+        return unlike_back(case, kind, draft, original)
+
+    yield from run_table(path, failure)
+
+
+def unlike_start(case, kind, draft, infos):
+    job = msgspec.convert(draft.object, kind.type)
+    elastic = settings_of(case).gates.elastic_jobs_via_workload_slices
+    injections = [injection_of(each, elastic=elastic) for each in infos or ()]
+    counts = {str(i): each["Count"] for i, each in enumerate(infos or ()) if each.get("Count")}
+    wrong = ""
+    try:
+        start(draft, job, kind=kind, given=injections, counts=counts)
+        kind.resume(draft)
+    except StartError as error:
+        wrong = str(error)
+    wanted = case.want.get("wantAfterRun") or case.want.get("wantUnsuspended")
+    wants = bool(case.want.get("wantRunError", case.want.get("wantErr")))
+    said = difference(bool(wrong), wants, "error")
+    if not said and not wrong and wanted:
+        said = difference(seen(draft.object), seen(wanted), "started")
+    return said, wrong
+
+
+def unlike_back(case, kind, draft, original):
+    infos = case.input.get("restoreInfo") or case.input.get("podSetsInfo") or ()
+    before = copy.deepcopy(draft.object)
+    job = msgspec.convert(before, kind.type)
+    put_back(draft, job, kind=kind, pod_sets=[pod_set_of(each) for each in infos])
+    if "wantChanged" in case.want:
+        return difference(draft.object != before, case.want["wantChanged"], "changed")
+    kind.suspend(draft)
+    wanted = case.want.get("wantFinal") or original
+    return difference(seen(draft.object), seen(wanted), "put back")
+
+
+def injection_of(info, *, elastic=False):
+    """Return what a pod set gets, of what Kueue calls its info."""
+    annotations = info.get("Annotations") or {}
+    return Injection(
+        labels=info.get("Labels") or {},
+        annotations=annotations,
+        node_selector=info.get("NodeSelector") or {},
+        tolerations=msgspec.convert(info.get("Tolerations") or [], list[Toleration]),
+        gates=[each["name"] for each in info.get("SchedulingGates") or ()],
+        renews=elastic and SLICE_NAME in annotations,
+    )
+
+
+def pod_set_of(info):
+    template = {
+        "metadata": {
+            "labels": info.get("Labels") or {},
+            "annotations": info.get("Annotations") or {},
+        },
+        "spec": {
+            "nodeSelector": info.get("NodeSelector") or {},
+            "tolerations": info.get("Tolerations") or [],
+        },
+    }
+    count = info.get("Count", 1)
+    return PodSet(name="any", count=count, template=msgspec.convert(template, PodTemplate))
+
+
+def seen(job):
+    return {"spec": alike(pruned(job["spec"]))}
+
+
+def alike(value):
+    """Write down that keys are equal, where tolerations say nothing of it."""
+    match value:
+        case {"key": _, "value": _}:
+            return {"operator": "Equal", **value}
+        case dict():
+            return {name: alike(each) for name, each in value.items()}
+        case list():
+            return [alike(each) for each in value]
+    return value
