@@ -13,7 +13,10 @@ from policyd.alloc.topology.values import Placement
 
 
 class CycleRoom:
-    """Quota and places that are left, those included of whom the cycle preempts: its victims."""
+    """Quota and places that are left, those included of whom the cycle preempts: its victims.
+
+    Where no queue has `opted` for anything beyond Kueue's rules, nothing is reserved.
+    """
 
     def __init__(self, state: State) -> None:
         self.victims: dict[str, Holding] = {}
@@ -21,7 +24,7 @@ class CycleRoom:
         self._ground = state.ground
         self._tree = state.tree
         self._gates = state.settings.gates
-        self._opted, self._taken = bool(state.opted), False
+        self.opted, self._taken = bool(state.opted), False
 
     def overlaps(self, entry: Entry) -> bool:
         """Tell whether somebody whom a workload would preempt is a victim already."""
@@ -30,7 +33,7 @@ class CycleRoom:
     def fits(self, entry: Entry) -> bool:
         """Tell whether there is room, those that are or would be preempted being gone."""
         tree, charges = self._tree, entry.assignment.charges
-        if not (self._taken or self._opted):
+        if not (self._taken or self.opted):
             return True  # nothing has changed since it was nominated
         if not (self.victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
@@ -72,7 +75,8 @@ class CycleRoom:
         """Keep quota for somebody, who may not get it yet, from those that come later."""
         self._tree.charge(entry.assignment.charges)
         self._occupy(entry)
-        self.reserved.note(entry)
+        if self.opted:
+            self.reserved.note(entry)
 
     def reserve(self, entry: Entry) -> None:
         """Keep quota for somebody who has to wait and can preempt nobody."""
