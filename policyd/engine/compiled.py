@@ -5,7 +5,7 @@ is said here: how a denial is worded, and what a binding adds.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from policyd.api.policy import (
@@ -21,6 +21,7 @@ from policyd.api.policy import (
 from policyd.cel import Program
 from policyd.engine.facts import Facts
 from policyd.engine.inject import Step
+from policyd.engine.match import selects_all
 from policyd.engine.templates import Template
 
 OWN = "Policy"
@@ -144,6 +145,9 @@ class CompiledPolicy:
         applies: Tells what its rules cannot say about the requests it concerns.
         exceptions: What is lifted from it.
         background: Whether it may be asked of what exists already.
+        own: Whether it is policyd's own kind, with what that has and others have not.
+        id: What tells it from all others: its name, and its kind unless that is policyd's own.
+        unconditional: Whether it concerns whatever its rules name, however a request came.
     """
 
     policy: Policy
@@ -168,18 +172,29 @@ class CompiledPolicy:
     applies: Callable[[Facts], bool] | None = None
     exceptions: tuple[CompiledException, ...] = ()
     background: bool = True
+    own: bool = field(init=False)
+    id: str = field(init=False)
+    unconditional: bool = field(init=False)
 
-    @property
-    def id(self) -> str:
-        """What tells it from all others: its name, and its kind unless that is policyd's own."""
+    def __post_init__(self) -> None:
+        """Work out once what each review asks of each policy several times."""
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
         whole = name if self.kind == OWN else f"{self.kind}/{name}"
-        return f"{whole}#{self.part}" if self.part else whole
+        object.__setattr__(self, "own", self.kind == OWN)
+        object.__setattr__(self, "id", f"{whole}#{self.part}" if self.part else whole)
+        object.__setattr__(self, "unconditional", self._is_unconditional())
 
-    @property
-    def own(self) -> bool:
-        """Whether it is policyd's own kind, with what that has and others have not."""
-        return self.kind == OWN
+    def _is_unconditional(self) -> bool:
+        constraints, spec = self.constraints, self.policy.spec
+        selectors = (constraints.namespace_selector, constraints.object_selector)
+        return (
+            self.named_only
+            and not self.namespace
+            and self.applies is None
+            and all(map(selects_all, selectors))
+            and spec.param_kind is None
+            and all(binding.constraints is None for binding in self.bindings)
+        )
 
     @property
     def shadow_of(self) -> str:

@@ -25,9 +25,7 @@ from policyd.cel.unparse import unparse
 from policyd.engine.cases import Asked
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.evaluate import (
-    Invocation,
     condition_variables,
-    invocations,
     lifted_by,
     make_match,
     matches,
@@ -36,6 +34,7 @@ from policyd.engine.evaluate import (
 )
 from policyd.engine.exceptions import NOTHING
 from policyd.engine.facts import Facts
+from policyd.engine.invocations import Invocation, invocations
 from policyd.engine.places import places_for
 from policyd.engine.verdict import CATCHABLE
 

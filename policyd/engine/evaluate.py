@@ -1,28 +1,19 @@
-"""One policy on one request: does it concern it, and what do its expressions see."""
+"""One policy on one request: do its conditions hold, and what do its expressions see."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.engine.compiled import VALIDATING, CompiledBinding, CompiledPolicy
-from policyd.engine.equivalents import equivalent_match
+from policyd.engine.compiled import VALIDATING, CompiledPolicy
 from policyd.engine.exceptions import NOTHING, Lifted, lift
 from policyd.engine.extracts import as_pod
 from policyd.engine.facts import Facts, View
-from policyd.engine.match import (
-    Attributes,
-    rules_match,
-    selects_all,
-    selects_namespace,
-    selects_object,
-)
-from policyd.engine.params import find_params
+from policyd.engine.invocations import Invocation
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -41,19 +32,6 @@ class OutOfBudgetError(EvaluationError):
         )
 
 
-class Invocation(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
-    """One policy by one of its bindings, with one of its params.
-
-    `matched` is the request in the version that the policy's rule names; None if that is the one
-    the request came in.
-    """
-
-    policy: CompiledPolicy
-    binding: CompiledBinding
-    param: Json
-    matched: Attributes | None
-
-
 class Match(msgspec.Struct, frozen=True):
     """Pods that a policy concerns, the variables its expressions see, and what they may cost."""
 
@@ -61,108 +39,6 @@ class Match(msgspec.Struct, frozen=True):
     variables: Mapping[str, object]
     budget: Budget
     lifted: Lifted = NOTHING
-
-
-class ConfigurationError(PolicydError):
-    """A policy cannot be asked at all: `binding` is the one that is wrong, if one is."""
-
-    def __init__(self, error: PolicydError, binding: CompiledBinding | None = None) -> None:
-        what = "policy" if binding is None else "binding"
-        super().__init__(f"failed to configure {what}: {error}", hint=error.hint)
-        self.binding = binding
-
-    @classmethod
-    def of(
-        cls, policy: CompiledPolicy, error: PolicydError, binding: CompiledBinding | None = None
-    ) -> PolicydError:
-        """Return an error that refuses by itself; policyd's own kind is refused as it says."""
-        return error if policy.own else cls(error, binding)
-
-
-def invocations(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
-    """Yield what is to be asked of a policy: nothing if it does not concern the request.
-
-    The policy must be one that names the request's resource and operation.
-
-    Raises:
-        ConfigurationError: If a selector cannot be decided, or params cannot be had.
-    """
-    if policy.namespace and facts.attributes.namespace != policy.namespace:
-        return
-    constraints = policy.constraints
-    try:
-        if policy.named_only:
-            matched = facts.attributes if _selected(constraints, facts) else None
-        else:
-            matched = seen_by(constraints, facts)
-    except PolicydError as error:
-        raise ConfigurationError.of(policy, error) from error
-    if matched is None or (policy.applies is not None and not policy.applies(facts)):
-        return
-    seen = None if matched is facts.attributes else matched
-    for binding in policy.bindings:
-        if binding.constraints is None and policy.policy.spec.param_kind is None:
-            yield Invocation(policy, binding, None, seen)
-        else:
-            yield from _bound(policy, binding, facts, seen)
-
-
-def _bound(
-    policy: CompiledPolicy, binding: CompiledBinding, facts: Facts, matched: Attributes | None
-) -> Iterator[Invocation]:
-    """Yield what is to be asked by one binding: once for each of its params."""
-    kind = policy.policy.spec.param_kind
-    try:
-        if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
-            return
-        attributes = facts.attributes
-        namespace = attributes.namespace if attributes.namespaced else ""
-        source = facts.surroundings.params
-        params = find_params(kind, binding.param_ref, source, namespace=namespace)
-    except PolicydError as error:
-        raise ConfigurationError.of(policy, error, binding) from error
-    for param in params:
-        yield Invocation(policy, binding, param, matched)
-
-
-def seen_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
-    """Return the request as rules see it that pick it; None if they or the selectors do not.
-
-    Raises:
-        PolicydError: If a selector cannot be decided.
-    """
-    matched = _named(constraints, facts)
-    return matched if matched is not None and _selected(constraints, facts) else None
-
-
-def _named(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
-    """Return the request as rules see it that pick it; None if none does.
-
-    Exclude rules pick what is left out in the same way. Without any rules, everything is picked.
-    """
-    exact = constraints.match_policy == "Exact"
-    attributes = facts.original_attributes if exact else facts.attributes
-    rules, exclude = constraints.resource_rules, constraints.exclude_resource_rules
-    served = facts.surroundings.served
-    if rules_match(exclude, (), attributes):
-        return None
-    if not exact and exclude and equivalent_match(exclude, attributes, served) is not None:
-        return None
-    if not rules or rules_match(rules, (), attributes):
-        return facts.attributes
-    return None if exact else equivalent_match(rules, attributes, served)
-
-
-def _selected(constraints: MatchConstraints | MatchResources, facts: Facts) -> bool:
-    """Tell whether the selectors pick the request."""
-    selector = constraints.namespace_selector
-    if not selects_all(selector):
-        attributes = facts.attributes
-        obj = facts.object if attributes.for_namespace else None
-        if not selects_namespace(selector, attributes, obj, namespaces=facts.namespaces):
-            return False
-    selector = constraints.object_selector
-    return selects_all(selector) or selects_object(selector, facts.object, facts.old_object)
 
 
 def matches(invocation: Invocation, facts: Facts) -> list[Match]:
@@ -227,12 +103,16 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     seen = facts.looked_up.get(uses)
     if seen is None:
         seen = facts.looked_up[uses] = _looked_up(uses, facts)
-    variables = {**seen, "object": facts.object, "workload": facts.subject}
+    variables = seen.copy()
+    if "object" in uses:
+        variables["object"] = facts.object
+    if "workload" in uses:
+        variables["workload"] = facts.subject
     if "pod" in uses:
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
     if "params" in uses:
         variables["params"] = invocation.param
-    if not policy.own or invocation.matched is not None:
+    if policy.kind == VALIDATING or policy.templates or invocation.matched is not None:
         _see_otherwise(variables, invocation, facts, view)
     return variables
 

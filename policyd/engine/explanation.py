@@ -18,10 +18,8 @@ from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.decision import Decision
 from policyd.engine.dialects import DEFAULT_DIALECT, Dialect, Places
 from policyd.engine.evaluate import (
-    Invocation,
     Match,
     condition_variables,
-    invocations,
     lifted_by,
     make_match,
     variables_of,
@@ -30,6 +28,7 @@ from policyd.engine.evaluate import (
 from policyd.engine.exceptions import NOTHING
 from policyd.engine.facts import Facts, View
 from policyd.engine.findings import field_path
+from policyd.engine.invocations import Invocation, invocations
 from policyd.engine.mutation import mutate
 from policyd.engine.places import places_for
 from policyd.engine.policy_set import PolicySet, is_exempt

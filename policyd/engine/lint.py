@@ -20,9 +20,10 @@ from policyd.cel.unparse import unparse
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledPolicy
 from policyd.engine.costs import costs
 from policyd.engine.documents import Document
-from policyd.engine.evaluate import EvaluationError, Invocation, Match, matches
+from policyd.engine.evaluate import EvaluationError, Match, matches
 from policyd.engine.facts import Facts
 from policyd.engine.findings import Doubt, Finding
+from policyd.engine.invocations import Invocation
 from policyd.engine.least import least_object, least_of
 from policyd.engine.mutation import mutate
 from policyd.engine.never_true import never_true

@@ -8,12 +8,9 @@ from policyd.cel import CelError
 from policyd.engine.compiled import MUTATING, CompiledMutation, CompiledPolicy
 from policyd.engine.equivalents import restore
 from policyd.engine.evaluate import (
-    ConfigurationError,
     EvaluationError,
-    Invocation,
     Match,
     failed_expression,
-    invocations,
     make_match,
     matches,
     object_of,
@@ -22,6 +19,7 @@ from policyd.engine.evaluate import (
 from policyd.engine.extracts import in_template
 from policyd.engine.facts import Facts
 from policyd.engine.inject import Step, Target, apply_step
+from policyd.engine.invocations import ConfigurationError, Invocation, invocations
 from policyd.engine.patches import POD, mutated
 from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT

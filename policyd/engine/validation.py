@@ -7,18 +7,16 @@ from policyd.cel.values import type_name
 from policyd.engine.compiled import CompiledPolicy, CompiledValidation
 from policyd.engine.decision import Denial
 from policyd.engine.evaluate import (
-    ConfigurationError,
     EvaluationError,
-    Invocation,
     Match,
     OutOfBudgetError,
     failed_expression,
-    invocations,
     matches,
 )
 from policyd.engine.extracts import without_containers
 from policyd.engine.facts import Facts
 from policyd.engine.findings import field_path
+from policyd.engine.invocations import ConfigurationError, Invocation, invocations
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
 from policyd.errors import PolicydError

@@ -8,7 +8,7 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision, Denial, Failure
-from policyd.engine.evaluate import Invocation
+from policyd.engine.invocations import Invocation
 from policyd.engine.patches import UndecodableError
 from policyd.engine.rollout import ROLLED_OUT, Staged
 from policyd.errors import PolicydError

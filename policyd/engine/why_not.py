@@ -8,8 +8,8 @@ from policyd.api.admission import Rule
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.evaluate import invocations, seen_by
 from policyd.engine.facts import Facts
+from policyd.engine.invocations import invocations, seen_by
 from policyd.engine.match import Attributes, labels_of, resource_matches
 from policyd.errors import PolicydError
 

@@ -8,8 +8,8 @@ from policyd.api.policy import MatchResources
 from policyd.engine.check import check_selectors
 from policyd.engine.documents import Document
 from policyd.engine.equivalents import matched_kind
-from policyd.engine.evaluate import seen_by
 from policyd.engine.facts import Facts
+from policyd.engine.invocations import seen_by
 from policyd.engine.native import constraints_of
 from policyd.engine.offline import namespace_lookup
 from policyd.engine.surroundings import Surroundings
