@@ -25,32 +25,37 @@ from tests.cel.outcomes import outcome
 _SHOWN = 20
 _PORTION = 250
 _BAR = 40
+_OBJECTS = 4
 # The reference evaluator has no limits.
 _TOO_COSTLY = ("error", "operation cancelled: actual cost limit exceeded")
 
 
 class Try(NamedTuple):
-    """An expression, and what to evaluate it with; without an environment, in two ways."""
+    """An expression, and what to evaluate it with, one after the other.
+
+    Without an environment it is evaluated in two ways.
+    """
 
     source: str
     environment: object
-    variables: dict
+    variables: tuple
 
 
 def made_up(seed, number):
     """Make up one of the expressions of a seed."""
     choose = random.Random(f"{seed} {number}").choice
     if number % 4 == 0:
-        return Try(nested.expression(choose), None, nested.objects(choose))
-    return Try(expression(choose), TYPED if number % 2 else ENVIRONMENT, VARIABLES)
+        several = tuple(nested.objects(choose) for _ in range(_OBJECTS))
+        return Try(nested.expression(choose), None, several)
+    return Try(expression(choose), TYPED if number % 2 else ENVIRONMENT, (VARIABLES,))
 
 
 def difference(made):
     """Return what is wrong with an expression; empty if nothing is."""
-    source, environment, variables = made
+    source, environment, (variables, *_) = made
     try:
         if environment is None:
-            return _difference_of_nested(source, variables)
+            return _difference_of_nested(source, made.variables)
         program = compile_unchecked(source, environment)
         compiled = outcome(lambda: program.evaluate(variables, Budget(10**12)))
     except (CelInternalError, CelError, RecursionError) as error:
@@ -61,16 +66,18 @@ def difference(made):
     return f"compiled:  {compiled}\n  reference: {walked}"
 
 
-def _difference_of_nested(source, variables):
+def _difference_of_nested(source, several):
     try:
         programs = nested.both_ways(source)
     except CelCompileError:
         return ""
-    ordinary, whole = (nested.results(program, variables) for program in programs)
-    walked = outcome(lambda: reference.evaluate(source, nested.ENVIRONMENT, variables))
-    if ordinary == whole and whole[0] == walked:
-        return ""
-    return f"ordinary:  {ordinary}\n  in full:   {whole}\n  reference: {walked}\n  of: {variables}"
+    for variables in several:
+        ordinary, whole = (nested.results(program, variables) for program in programs)
+        walked = outcome(lambda: reference.evaluate(source, nested.ENVIRONMENT, variables))  # noqa: B023 - at once
+        if ordinary != whole or whole[0] != walked:
+            ways = f"ordinary:  {ordinary}\n  in full:   {whole}\n  reference: {walked}"
+            return f"{ways}\n  of: {variables}"
+    return ""
 
 
 def smallest(made):

@@ -16,7 +16,7 @@ _ODD = [0, 1, -1, True, False, None, "", 2.0, 1.5, "é" * 12, [], {}, [2], 10**2
 _FIELDS = ["name", "number", "part.name", "part['number']", "name", "number"]
 _LISTS = ["list", "texts", "part.list"]
 _SIGNS = {"and": "&&", "or": "||"}
-_OFTEN = [*range(60)]
+_OFTEN = [*range(200)]
 
 
 def objects(choose):
@@ -56,7 +56,7 @@ def expression(choose, variables=(), depth=_DEPTH):
     if depth == 0 or form == "equal":
         sides = [_selected(choose, variables)]
         sides.insert(choose([0, 1]), _value(choose, variables))
-        return choose([" == ", " != "]).join(sides)
+        return choose([" == ", " != ", " != "]).join(sides)
     if form in ("and", "or"):
         operands = [expression(choose, variables, depth - 1) for _ in range(choose([2, 2, 3]))]
         return f"({f' {_SIGNS[form]} '.join(operands)})"
