@@ -51,7 +51,8 @@ class Progress(Value, frozen=True):
         Each pod set starts over by itself: searches could go round and round for ever, as no one of
         them ends with the last flavors of all.
         """
-        return any_left(self.tried) and self.tried not in self.stops
+        left = any(place != -1 for places in self.tried for place in places)
+        return left and self.tried not in self.stops
 
     def after(self, last: "Progress | None") -> "Progress":
         """Remember how far searches came before, unless something changed since the last one."""
@@ -70,6 +71,7 @@ class Assignment:
         mode: How it would get it: as the worst of its groups.
         level: How far up the tree it borrows, 0 without borrowing.
         hindered: Whether something that was tried did not simply fit.
+        unfinished: Whether there are flavors that have not been tried.
         placements: Where pods go, by pod set.
         delayed: Pod sets that get their place once there is quota.
         unplaced: Why pods cannot be placed, by pod set.
@@ -82,6 +84,7 @@ class Assignment:
     mode: Mode = Mode.FIT
     level: int = 0
     hindered: bool = False
+    unfinished: bool = False
     placements: Mapping[str, Placement] = field(default_factory=dict)
     delayed: frozenset[str] = frozenset()
     unplaced: Mapping[str, tuple[Unplaced, ...]] = field(default_factory=dict)
@@ -99,6 +102,8 @@ class Assignment:
         for search in result.searches:
             if search.attempts:
                 self.hindered = True
+            if search.tried != -1:
+                self.unfinished = True
             if search.attempt is not None:
                 self.level = max(self.level, search.attempt.borrowing)
             if search.offer is not None:
@@ -131,11 +136,6 @@ class Assignment:
             () if group.mode is Mode.NO_FIT else tuple(search.tried for search in group.searches)
             for group in self.groups
         )
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether there are flavors that have not been tried."""
-        return any_left(self.tried)
 
     @property
     def flavors(self) -> tuple[tuple[str, ...], ...]:
@@ -207,11 +207,6 @@ class Assignment:
             if (tries := tuple(attempt.value for s in group.searches for attempt in s.attempts))
             for pod_set in group.requests.pod_sets
         )
-
-
-def any_left(tried: tuple[tuple[int, ...], ...]) -> bool:
-    """Tell whether there are flavors to try after searches that came that far."""
-    return any(place != -1 for places in tried for place in places)
 
 
 def _refusals(group: GroupResult, obstacles: tuple[Obstacle, ...]) -> Iterator[PodSetRefusal]:

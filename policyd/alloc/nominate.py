@@ -46,14 +46,16 @@ class Chooser:
         full = self._choose(requests, scan, removed)
         if full.served or not self.state.settings.gates.partial_admission:
             return full
+        wanted = [pod_set.count for pod_set in workload.pod_sets]
+        least = [p.count if p.minimum is None else p.minimum for p in workload.pod_sets]
+        if all(map(ge, least, wanted)):
+            return full
 
         def attempt(counts: Sequence[int]) -> Entry | None:
             entry = self._choose(self.options.requests(workload, counts), scan, removed)
             return entry if entry.served else None
 
-        wanted = [pod_set.count for pod_set in workload.pod_sets]
-        least = [p.count if p.minimum is None else p.minimum for p in workload.pod_sets]
-        return full if all(map(ge, least, wanted)) else most_pods(wanted, least, attempt) or full
+        return most_pods(wanted, least, attempt) or full
 
     def _choose(self, requests: Requests, scan: Scan, removed: Collection[str]) -> Entry:
         workload, oracle = self.ticket.workload, None
@@ -128,7 +130,7 @@ class Nominator:
 
     def _search(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
         preempts = self._preempts(options, ticket)
-        scan = self._resume(Entry(ticket, options, requests, Assignment()))
+        scan = self._resume(ticket, options, requests)
         entry = Chooser(self._state, ticket, options, preempts).choose(scan)
         # What depends on nothing but the tree and the requests holds for the next one too.
         known = scan is EVERYWHERE and not preempts and entry.requests is requests
@@ -141,13 +143,14 @@ class Nominator:
             return False
         return options.preempts and self._reach.anybody(options, ticket.workload)
 
-    def _resume(self, entry: Entry) -> Scan:
-        progress, move = entry.ticket.progress, self._moving.get(entry.ticket.workload.key)
+    def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
+        progress, move = ticket.progress, self._moving.get(ticket.workload.key)
         if move is not None:
             return Scan(pins=move.pins)
         if progress is None:
             return EVERYWHERE
-        valid = still_valid(progress, self._came(entry), preserves=self._preserves)
+        now = self._came(Entry(ticket, options, requests, Assignment()))
+        valid = still_valid(progress, now, preserves=self._preserves)
         return Scan(progress) if valid else EVERYWHERE
 
 

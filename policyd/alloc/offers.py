@@ -16,6 +16,9 @@ from policyd.alloc.reasons import (
 )
 from policyd.alloc.workload import PodSetAssignment
 
+# Python 3.11 calls a function for each member of an enum that is named.
+_FIT, _NO_FIT = Mode.FIT, Mode.NO_FIT
+
 
 @dataclass(slots=True, eq=False)
 class Offer:
@@ -166,8 +169,8 @@ class SearchResult:
     def mode(self) -> Mode:
         """How the best flavor would be had."""
         if self.offer is None:
-            return Mode.NO_FIT
-        return Mode.FIT if self.attempt is None else self.attempt.hardest
+            return _NO_FIT
+        return _FIT if self.attempt is None else self.attempt.hardest
 
     def obstacles(self) -> list[Obstacle]:
         """Return what stands in the way, if anything does."""
@@ -192,7 +195,7 @@ class GroupResult:
 
     def __post_init__(self) -> None:
         modes = [search.mode for search in self.searches]
-        self.mode = Mode.NO_FIT if self.requests.uncovered else min(modes, default=Mode.FIT)
+        self.mode = _NO_FIT if self.requests.uncovered else min(modes, default=_FIT)
 
     @property
     def offers(self) -> tuple[Offer, ...]:

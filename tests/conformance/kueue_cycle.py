@@ -1,9 +1,10 @@
 """Kueue's tables of the parts of a cycle: order, progress, reservations, the requests of slices."""
 
-from policyd.alloc.assignment import Assignment, Progress, any_left
+from policyd.alloc.assignment import Assignment, Progress
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import Entry, in_turn, reserved_charges
 from policyd.alloc.nominate import still_valid
+from policyd.alloc.offers import GroupRequests, GroupResult, Offer, SearchResult
 from policyd.alloc.options import Demand, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
@@ -72,8 +73,11 @@ def run_unfinished(path):
 
 def _unfinished(case):
     tried = (case.input.get("state") or {}).get("LastTriedFlavorIdx") or ()
-    places = tuple(tuple(each.values()) for each in tried)
-    found = any_left(places)
+    assignment, offer = Assignment(), Offer("flavor", (), {})
+    for each in tried:
+        searches = [SearchResult(offer, tried=place) for place in each.values()]
+        assignment.add(GroupResult(GroupRequests((), (), ""), searches))
+    found = assignment.unfinished
     return "" if found == case.want["wantPendingFlavors"] else f"got {found}"
 
 
