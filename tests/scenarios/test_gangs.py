@@ -20,7 +20,7 @@ def groups(api, path=f"apis/{VOLCANO}/v1beta1/namespaces/team-a/podgroups"):
     try:
         return {each["metadata"]["name"]: each for each in api.call("GET", path)["items"]}
     except Refused as refusal:
-        if refusal.code == 404:  # the kind is not there
+        if refusal.code in {404, 429}:  # the kind is not there, or not yet
             return None
         raise
 
