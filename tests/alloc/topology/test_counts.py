@@ -1,7 +1,6 @@
 """What is counted along the way, against counting everything again."""
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.counts import PodKind, requests_of
@@ -9,6 +8,7 @@ from policyd.alloc.topology.matching import NodeNeeds
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
 from policyd.node_rules import LabelRequirement, Taint, Toleration
+from tests.alloc.choices import scenarios
 from tests.alloc.topology.builders import node
 
 RATE = settings(deadline=None)
@@ -34,58 +34,69 @@ KINDS = [
     )
 ]
 HOSTS = ("x1", "x2", "x3", "x4")
-
+RACKS = (("b1", "r1"), ("b1", "r2"), ("b2", "r1"), ("b9", "r9"))
 HOMES = {"n1": "b1/r1/x1", "n2": "b1/r1/x2", "n3": "b1/r2/x3", "n4": "b2/r1/x4", "n5": "b2/r1/x1"}
 
 
-@st.composite
-def changes(draw):
+def changed(choose):
     """A node as it comes, or as it changes: seldom its place, its name least of all."""
-    name = draw(st.sampled_from(sorted(HOMES)))
-    elsewhere = st.tuples(st.sampled_from(["b1/r1", "b2/r1"]), st.sampled_from(HOSTS))
-    moves = draw(st.integers(0, 5)) == 0
+    name, moves = choose.one(sorted(HOMES)), choose.once_in(6)
+    gpu = choose.maybe(0, 20)
     return node(
-        "/".join(draw(elsewhere)) if moves else HOMES[name],
+        f"{choose.one(('b1/r1', 'b2/r1'))}/{choose.one(HOSTS)}" if moves else HOMES[name],
         name=name,
-        labels=draw(st.sampled_from([{}, {"speed": "fast"}])),
-        taints=draw(st.sampled_from([(), (TAINT,)])),
-        **draw(st.fixed_dictionaries({}, optional={"gpu": st.integers(0, 20)})),
+        labels=choose.one(({}, {"speed": "fast"})),
+        taints=choose.one(((), (TAINT,))),
+        **({} if gpu is None else {"gpu": gpu}),
         pods=9,
-        ready=draw(st.integers(0, 5)) > 0,
+        ready=not choose.once_in(6),
     )
 
 
-def places(flavor):
-    if flavor == "racks":
-        return st.sampled_from([("b1", "r1"), ("b1", "r2"), ("b2", "r1"), ("b9", "r9")])
-    return st.sampled_from([(host,) for host in HOSTS])
-
-
-@st.composite
-def holdings(draw):
-    flavor = draw(st.sampled_from(sorted(FLAVORS)))
+def holding(choose):
+    flavor = choose.one(sorted(FLAVORS))
     levels = FLAVORS[flavor][1] if flavor == "racks" else (HOSTNAME,)
-    there = draw(st.dictionaries(places(flavor), st.integers(1, 3), max_size=3))
+    places = RACKS if flavor == "racks" else [(host,) for host in HOSTS]
+    there = {choose.one(places): choose.number(1, 3) for _ in range(choose.number(0, 3))}
     assignment = TopologyAssignment(levels=levels, domains=tuple(sorted(there.items())))
-    return Placement(
-        flavor=flavor, assignment=assignment, requests={"gpu": draw(st.integers(0, 4))}
-    )
+    return Placement(flavor=flavor, assignment=assignment, requests={"gpu": choose.number(0, 4)})
 
 
-STEPS = st.one_of(
-    st.tuples(st.just("node"), changes()),
-    st.tuples(st.just("gone"), st.sampled_from(sorted(HOMES))),
-    st.tuples(
-        st.just("pod"), st.sampled_from("pqr"), st.sampled_from(["n1", "n2", "n3"]),
-        st.integers(0, 5),
+STEPS = {
+    "look": lambda choose: (),
+    "node": lambda choose: (changed(choose),),
+    "gone": lambda choose: (choose.one(sorted(HOMES)),),
+    "pod": lambda choose: (choose.one("pqr"), choose.one(sorted(HOMES)[:3]), choose.number(0, 5)),
+    "pod gone": lambda choose: (choose.one("pqr"),),
+    "hold": lambda choose: (
+        choose.one("uvw"),
+        [holding(choose) for _ in range(choose.number(0, 2))],
     ),
-    st.tuples(st.just("pod gone"), st.sampled_from("pqr")),
-    st.tuples(st.just("hold"), st.sampled_from("uvw"), st.lists(holdings(), max_size=2)),
-    st.tuples(st.just("flavor"), st.sampled_from(sorted(FLAVORS))),
-    st.tuples(st.just("no flavor"), st.sampled_from(sorted(FLAVORS))),
-    st.tuples(st.just("look")),
-    st.tuples(st.just("look")),
-)  # fmt: skip
+    "flavor": lambda choose: (choose.one(sorted(FLAVORS)),),
+    "no flavor": lambda choose: (choose.one(sorted(FLAVORS)),),
+}
+KINDS_OF_STEPS = (*STEPS, "look", "node", "hold")
+
+
+def step(choose, kind):
+    """A step, of 20 choices at most."""
+    return kind, *STEPS[kind](choose)
+
+
+def history(choose):
+    """Flavors, and up to thirty steps, or as many as there are choices for."""
+    first = choose.shuffled(sorted(FLAVORS))[: choose.number(1, len(FLAVORS))]
+    return [("flavor", name) for name in sorted(first)] + [
+        step(choose, choose.one(KINDS_OF_STEPS))
+        for _ in range(choose.number(5, 30))
+        if choose.left > 20
+    ]
+
+
+def trials(choose):
+    """What happens, and what is tried after it: who holds what, up to six times."""
+    tried = [step(choose, "hold") for _ in range(choose.number(0, 6))]
+    return history(choose), tried
 
 
 def apply(nodes, step):
@@ -195,17 +206,12 @@ class Facts:
                         free["pods"] -= count
 
 
-START = st.sets(st.sampled_from(sorted(FLAVORS)), min_size=1).map(
-    lambda names: [("flavor", name) for name in sorted(names)]
-)
-
-
-@given(START, st.lists(STEPS, min_size=5, max_size=30))
+@given(scenarios(history, 200))
 @RATE
-def test_counts_kept_up_to_date_are_those_of_a_recount(start, steps):
-    nodes, steps = Nodes(), [*start, *steps]
-    for step in steps:
-        apply(nodes, step)
+def test_counts_kept_up_to_date_are_those_of_a_recount(steps):
+    nodes = Nodes()
+    for each in steps:
+        apply(nodes, each)
 
     assert counted(nodes) == Facts(steps).counted()
     for tree in nodes.trees.values():
@@ -215,21 +221,17 @@ def test_counts_kept_up_to_date_are_those_of_a_recount(start, steps):
             assert tree.children[domain] == inside
 
 
-@given(
-    START,
-    st.lists(STEPS, max_size=15),
-    st.lists(STEPS.filter(lambda s: s[0] == "hold"), max_size=6),
-)
+@given(scenarios(trials, 240))
 @RATE
-def test_what_is_tried_is_taken_back(start, steps, tried):
-    nodes, steps = Nodes(), [*start, *steps]
-    for step in steps:
-        apply(nodes, step)
+def test_what_is_tried_is_taken_back(trial):
+    nodes, (steps, tried) = Nodes(), trial
+    for each in steps:
+        apply(nodes, each)
     before, held = counted(nodes), dict(nodes.held)
 
     with nodes.trial():
-        for step in tried:
-            apply(nodes, step)
+        for each in tried:
+            apply(nodes, each)
         during = counted(nodes)
 
     assert during == Facts([*steps, *tried]).counted()

@@ -1,11 +1,11 @@
 """What is placed and what is not, against every placement there is."""
 
 from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import HOSTNAME, SliceLayer, TopologyAssignment
+from tests.alloc.choices import scenarios
 from tests.alloc.topology.builders import FLAVOR, cluster, node, request
 from tests.alloc.topology.oracle import Exhaustive, host_of
 
@@ -13,64 +13,84 @@ RATE = settings(deadline=None)
 LEVELS = ("zone", "block", "rack", HOSTNAME)
 
 
-@st.composite
-def fleets(draw):
-    """Up to six nodes in a topology of up to four levels, with what is left of each."""
-    depth = draw(st.integers(1, 4))
-    inner = [
-        draw(st.lists(st.sampled_from("ab"), min_size=6, max_size=6)) for _ in range(depth - 1)
-    ]
-    nodes = [
-        node(
-            "/".join([*(column[number] for column in inner), f"x{number}"]),
-            levels=LEVELS[-depth:],
-            gpu=draw(st.integers(0, 5)),
-            cpu=draw(st.integers(0, 6)),
-            pods=draw(st.sampled_from([1, 3, 9])),
-        )
-        for number in range(draw(st.integers(1, 6)))
-    ]
-    return LEVELS[-depth:], nodes
+def fleet(choose, least_depth, spare):
+    """Up to six nodes in a topology of up to four levels, with what is left of each.
+
+    With something to `spare` there is more left of each, and there are at least so many more nodes.
+    """
+    depth = choose.number(least_depth, 4)
+    levels = LEVELS[-depth:]
+    return levels, [hosting(choose, levels, n, spare) for n in range(choose.number(1 + spare, 6))]
 
 
-@st.composite
-def layers(draw, levels, at_least):
+def hosting(choose, levels, number, spare):
+    return node(
+        "/".join([*(choose.one("ab") for _ in levels[:-1]), f"x{number}"]),
+        levels=levels,
+        gpu=spare + choose.number(0, 5),
+        cpu=spare + choose.number(0, 6),
+        pods=spare + choose.one((9, 3, 1)),
+    )
+
+
+SIZES = ((), (), (2,), (3,), (4, 2), (6, 3), (8, 4, 2))
+
+
+def layers(choose, levels, at_least):
     """Slices of up to three layers, each of a finer level and of a size that divides the last."""
-    sizes = draw(st.sampled_from([(), (), (2,), (3,), (4, 2), (6, 3), (8, 4, 2)]))
-    below = sorted(draw(st.sets(st.integers(at_least, len(levels) - 1), max_size=len(sizes))))
+    sizes = choose.one(SIZES)
+    below = choose.shuffled(range(at_least, len(levels)))[: choose.number(0, len(sizes))]
     return tuple(
         SliceLayer(level=levels[level], size=size)
-        for level, size in zip(below, sizes, strict=False)
+        for level, size in zip(sorted(below), sizes, strict=False)
     )
 
 
 MODES = ("Required", "Preferred", "Unconstrained")
 
 
-@st.composite
-def gangs(draw, levels, modes):
-    level = draw(st.integers(0, len(levels) - 1))
-    slices = draw(layers(levels, level))
+def gang(choose, levels, modes, above):
+    """What is asked for, and its slices: whole ones, each `above` levels below at least."""
+    level = choose.number(0, len(levels) - 1 - above)
+    slices = layers(choose, levels, level + above)
     size = slices[0].size if slices else 1
     asked = request(
-        size * draw(st.integers(1, 8 // size if size < 8 else 1)),
-        draw(st.sampled_from(modes)),
+        size * choose.number(1, max(1, 8 // size)),
+        choose.one(modes),
         levels[level],
-        gpu=draw(st.integers(0, 2)),
-        cpu=draw(st.integers(0, 2)),
+        gpu=choose.number(0, 2),
+        cpu=choose.number(0, 2),
     )
-    leader = request(1, asked.mode, asked.level, pod_set="leader", gpu=draw(st.integers(0, 3)))
-    return asked, slices, draw(st.none() | st.just(leader))
+    return asked, slices
 
 
-@st.composite
-def questions(draw, modes=MODES, *, led=True):
-    levels, nodes = draw(fleets())
-    asked, slices, leader = draw(gangs(levels, modes))
-    leader = leader if led else None
+def leading(choose, asked):
+    gpu = choose.maybe(0, 3)
+    if gpu is None:
+        return None
+    return request(1, asked.mode, asked.level, pod_set="leader", gpu=gpu)
+
+
+def question(choose, modes=MODES, *, led=True, above=0, spare=0):
+    levels, nodes = fleet(choose, 1 + above, spare)
+    asked, slices = gang(choose, levels, modes, above)
+    leader = leading(choose, asked) if led else None
     group = "g" if leader is not None else ""
     asked, *others = [_grouped(each, slices, group) for each in (asked, leader) if each is not None]
     return levels, nodes, asked, others[0] if others else None
+
+
+def roomy(choose):
+    """A question to which there is an answer, most often."""
+    return question(choose, modes=choose.one((MODES, MODES[:2])), spare=3)
+
+
+def led_by_nobody(choose):
+    """One whose slices are below the level that is asked for."""
+    return question(choose, modes=MODES[:2], led=False, above=1, spare=3)
+
+
+QUESTIONS = scenarios(question, 60)
 
 
 def _grouped(asked, slices, group):
@@ -106,7 +126,7 @@ def expected_level(ways, level, mode):
     return -1 if mode != "Required" and ways.holds(ways.everywhere()) else None
 
 
-@given(questions())
+@given(QUESTIONS)
 @RATE
 def test_it_is_placed_exactly_where_the_level_asked_for_has_a_placement(question):
     levels, _, asked, _ = question
@@ -121,7 +141,7 @@ def test_it_is_placed_exactly_where_the_level_asked_for_has_a_placement(question
         assert at < 0 or len({path[: at + 1] for path in (*workers, *led)}) == 1
 
 
-@given(questions())
+@given(QUESTIONS)
 @RATE
 def test_balanced_placements_are_sound_and_leave_nobody_out(question):
     asked = question[2]
@@ -146,7 +166,7 @@ def assert_sound(question, workers, led, ways):
             assert tuple(there) in known
 
 
-@given(questions())
+@given(scenarios(roomy, 60))
 @RATE
 def test_of_domains_that_hold_everything_one_with_the_least_room_is_taken(question):
     levels, _, asked, _leader = question
@@ -174,7 +194,7 @@ def _whole_room(question, ways, level, path):
     return Exhaustive(inside, levels, lambda node: node.allocatable, many, leader).most(level, path)
 
 
-@given(questions(modes=("Required", "Preferred"), led=False))
+@given(scenarios(led_by_nobody, 60))
 @RATE
 def test_below_the_chosen_domain_no_fewer_domains_would_do(question):
     levels, _, asked, _ = question

@@ -3,7 +3,6 @@
 from collections import Counter
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policyd.alloc.cycle import plan_cycle
@@ -14,6 +13,7 @@ from policyd.alloc.settings import FairSharing, Settings
 from policyd.alloc.topology.values import HOSTNAME, NodeSpec, TopologyRequest
 from policyd.alloc.workload import PodSet
 from tests.alloc.builders import queue, state, workload
+from tests.alloc.choices import scenarios
 
 LEVELS = ("rack", HOSTNAME)
 RACKS = {"n1": "r1", "n2": "r1", "n3": "r2", "n4": "r2"}
@@ -27,24 +27,24 @@ def node(name):
     return NodeSpec(name=name, labels=labels, allocatable={"gpu": GPUS, "pods": 10})
 
 
-@st.composite
-def gangs(draw, number):
-    mode, level = draw(st.sampled_from(MODES))
-    count, requests = draw(st.integers(1, 6)), {"gpu": draw(st.integers(1, 3))}
+def gangs(choose, most):
+    """Up to so many gangs, one after the other."""
+    return [gang(choose, number) for number in range(choose.number(1, most))]
+
+
+def gang(choose, number):
+    mode, level = choose.one(MODES)
+    count, requests = choose.number(1, 6), {"gpu": choose.number(1, 3)}
     place = TopologyRequest(pod_set="main", count=count, requests=requests, mode=mode, level=level)
     pods = PodSet(name="main", count=count, requests=requests, placed=True, place=place)
-    name, priority = draw(st.sampled_from(["a", "b"])), draw(st.integers(0, 2))
-    return workload(f"w{number}", name, pods, at=number, priority=priority)
+    return workload(f"w{number}", choose.one("ab"), pods, at=number, priority=choose.number(0, 2))
 
 
-def gangs_of(number):
-    return st.tuples(*(gangs(each) for each in range(number)))
-
-
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["cycle", "cycle", "end", "lose", "gain"]), st.integers(0, 7)),
-    max_size=12,
-)
+def histories(choose):
+    """Gangs, what happens one after the other, and whether queues share fairly."""
+    kinds = ("cycle", "cycle", "end", "lose", "gain")
+    steps = [(choose.one(kinds), choose.number(0, 7)) for _ in range(choose.number(0, 12))]
+    return gangs(choose, 7), steps, choose.yes()
 
 
 def opened(waiting, *, fair):
@@ -145,8 +145,9 @@ def step_on(of, step, which):
 
 
 @settings(deadline=None)
-@given(waiting=st.integers(1, 7).flatmap(gangs_of), steps=STEPS, fair=st.booleans())
-def test_no_node_is_overfull_and_a_plan_changes_nothing(waiting, steps, fair):
+@given(scenarios(histories, 65))
+def test_no_node_is_overfull_and_a_plan_changes_nothing(history):
+    waiting, steps, fair = history
     of = opened(waiting, fair=fair)
     for step, which in [*steps, ("cycle", 0)]:
         step_on(of, step, which)
@@ -158,7 +159,7 @@ def test_no_node_is_overfull_and_a_plan_changes_nothing(waiting, steps, fair):
 
 
 @settings(deadline=None)
-@given(waiting=st.integers(1, 4).flatmap(gangs_of))
+@given(scenarios(lambda choose: gangs(choose, 4), 21))
 def test_who_waits_while_the_cluster_is_empty_could_never_run(waiting):
     of = opened(waiting, fair=False)
     admitted = 0
