@@ -31,8 +31,7 @@ class Progress(Value, frozen=True):
         tried: By group of pod sets and of resources, the place of the last flavor tried; -1 if the
             search is to start over.
         demand: What was searched for; the search of something else starts over.
-        generation: Of what the queue may have, when it was searched.
-        cycle: In which cycle.
+        generation: Of what the queue may have, when it was searched, in which cycle.
         version: Of the tree, when it was searched.
         stops: How far searches came before, since the tree changed.
     """

@@ -16,12 +16,10 @@ class Node:
     """A ClusterQueue or a Cohort.
 
     Attributes:
-        name: Its name among its kind.
-        queue: Whether it is a ClusterQueue.
+        queue: Whether it is a ClusterQueue; its name is unique among its kind.
         parent: The cohort above, None for a root.
         children: Queues and cohorts below, by kind and name.
         declared: Whether it has an object of its own.
-        quotas: Its own quotas.
         weight: How much it counts against its siblings where they share fairly.
         cells: Numbers of its cells, by flavor and resource.
         height: 0 for a queue or an empty cohort, else one more than its highest child.
@@ -56,13 +54,9 @@ class Node:
 
 
 class Hierarchy:
-    """The trees of queues and cohorts, and what of them changed.
+    """The trees of ClusterQueues and Cohorts, those included that are only named.
 
-    Attributes:
-        queues: ClusterQueues by name.
-        cohorts: Cohorts by name, those included that exist only because they are named.
-        changed: Nodes whose quotas, parent or children changed.
-        dropped: Nodes that are no longer there.
+    It remembers which nodes changed, in their quotas, parent or children, and which are gone.
     """
 
     def __init__(self) -> None:

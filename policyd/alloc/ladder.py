@@ -23,10 +23,8 @@ class Ladder:
     def __init__(self, queues: Iterable[Node], key: Callable[[Node, Node], Key | None]) -> None:
         """Take in queues and the cohorts above them.
 
-        Args:
-            queues: Where to search.
-            key: Tells how good a queue or a cohort is against its siblings, given the best queue
-                at or below it; None takes it out for good.
+        `key` tells how good a queue or a cohort is against its siblings, given the best queue at or
+        below it; None takes it out for good.
         """
         self._key = key
         self._heaps: dict[Node, list[_Rung]] = {}

@@ -14,12 +14,7 @@ from policyd.alloc.queue import quotas_of
 
 
 def local_shares(queue: ClusterQueue, weights: Mapping[str, float]) -> dict[str, float]:
-    """Return what each LocalQueue has, as a share; the lowest is next.
-
-    Args:
-        queue: The ClusterQueue; it has a specification.
-        weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
-    """
+    """Return what each LocalQueue has, as a share by its weight, or else 1; the lowest is next."""
     assert queue.spec is not None, "only what has a specification has an order"
     held: dict[str, dict[str, int]] = {}
     for each in queue.holdings.values():

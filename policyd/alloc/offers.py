@@ -45,14 +45,9 @@ class Offer:
 
 @dataclass(slots=True, eq=False)
 class PodSetRequests:
-    """What a pod set asks of a queue.
+    """What a pod set asks of a queue: `totals` for all its pods.
 
-    Attributes:
-        name: The pod set.
-        count: How many pods it has.
-        totals: What they need together, by resource.
-        follows: Flavors it takes of those that its group gets, though it needs nothing of them: its
-            pods are placed beside the others.
+    Without any, it `follows` flavors that its group gets, beside whose pods its own are placed.
     """
 
     name: str
@@ -181,12 +176,10 @@ class SearchResult:
 
 @dataclass(slots=True, eq=False)
 class GroupResult:
-    """What was found for pod sets that must have the same flavors.
+    """What was found for pod sets that must have the same flavors, by group of resources.
 
-    Attributes:
-        requests: What was searched for.
-        searches: Results by group of resources; the search ends with the first that has none.
-        mode: As the worst of them, NO_FIT too if a resource is not covered.
+    The search ends with the first that has none. The mode is the worst of them, NO_FIT too if a
+    resource is not covered.
     """
 
     requests: GroupRequests

@@ -29,9 +29,6 @@ class QueueOptions:
     """Everything a queue has to offer.
 
     Attributes:
-        spec: The queue.
-        node: The queue in the tree.
-        search: How flavors are chosen in it.
         missing: Flavors it names that do not exist.
         open: Whether nothing of its own keeps it from giving out quota.
         preempts: Whether its workloads may preempt anybody.
@@ -72,12 +69,9 @@ class QueueOptions:
     def requests(
         self, workload: Workload, counts: Sequence[int] = (), demand: object = None
     ) -> Requests:
-        """Work out what a workload asks of the queue.
+        """Work out what a workload asks of the queue, with as many pods as it wants or `counts`.
 
-        Args:
-            workload: Who asks.
-            counts: How many pods of each pod set; as many as it wants if not given.
-            demand: Stands for what it asks, if something does; without `counts`.
+        Something may stand for this `demand`, so that it need not be looked at.
         """
         key = demand or demand_of(workload, counts)
         requests = self._requests.get(key)

@@ -32,11 +32,9 @@ PreemptionReason = Literal[
 
 
 class Admit(Value, frozen=True):
-    """Reserve quota for a workload.
+    """Reserve quota for a workload, as it was while pending; the one it replaces loses what it has.
 
     Attributes:
-        workload: Who, as it was while pending. The one it replaces loses what it has.
-        admission: What it gets.
         level: How far up the cohort tree it borrows; 0 without borrowing.
         charges: The admission's usage by cell, for the state the plan was made for.
         considered: Flavors that did not simply fit, by pod set.
@@ -76,11 +74,9 @@ class Move(Value, frozen=True):
 
 
 class Evict(Value, frozen=True):
-    """Stop a workload for its own sake.
+    """Stop a workload for its own sake: a gang runs with fewer pods than it needs; a node failed.
 
     Attributes:
-        workload: Who.
-        reason: Why: a gang runs with fewer pods than it needs; a node failed.
         since: Since when that is so, in seconds since the epoch.
         refusal: Why there is no other place for pods of a node that failed.
     """
@@ -95,7 +91,6 @@ class Requeue(Value, frozen=True):
     """Let a workload wait.
 
     Attributes:
-        workload: Who.
         reason: How the attempt failed.
         refusal: What stands in the way, for its condition.
         requests: What each pod set requested in total, by name and resource, in canonical units.

@@ -40,12 +40,8 @@ def possible(
 ) -> Found:
     """Tell how `amount` of one cell could be had by preemption, whatever else is needed.
 
-    Args:
-        state: Left as it was.
-        workload: Who wants it.
-        cell: The flavor and resource, at the workload's ClusterQueue.
-        amount: How much it needs in all, that of its other pod sets included.
-        removed: As of a claim.
+    The cell is of the workload's ClusterQueue, the amount that of all its pod sets; `removed` as of
+    a claim.
 
     Returns:
         The mode, BLOCKED if nobody can be preempted, and the borrowing level left then.

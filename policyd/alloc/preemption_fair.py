@@ -45,12 +45,7 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
 
 
 class FairSearch:
-    """One search; the claim is charged to the tree.
-
-    Attributes:
-        victims: Who was chosen, in order.
-        passed_over: Who was not, by the first strategy.
-    """
+    """One search, with the claim charged to the tree: victims in order, and who was passed over."""
 
     def __init__(self, search: Search) -> None:
         self.search = search

@@ -48,13 +48,9 @@ class Candidate(NamedTuple):
 
 
 class Search:
-    """A search for victims, in the tree as it is.
+    """A search for victims for a claim, in the tree as it is, which is changed in trials only.
 
     Attributes:
-        claim: What for.
-        state: Who holds what.
-        ground: What they hold, changed in trials only.
-        tree: Quota and usage of that.
         node: The ClusterQueue of the claim.
         policy: Whom it may preempt.
         charges: What of the claim is not nothing.

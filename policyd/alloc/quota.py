@@ -36,8 +36,7 @@ class QuotaTree:
 
     Attributes:
         hierarchy: Who is below whom. Change it there, then `refresh`.
-        node: Whose cell it is.
-        names: Of which flavor and resource.
+        node: Whose cell it is, and `names` of which flavor and resource.
         parent: The same flavor and resource one level up, NOWHERE for a root.
         nominal: Own quota of each cell.
         borrowing_limit: Most that may be used beyond the subtree quota; None without a limit.
@@ -129,11 +128,9 @@ class QuotaTree:
         return found
 
     def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
-        """Tell whether the cells of `charges` could all get their amounts.
+        """Tell whether the cells of `charges` could all get their amounts; of nothing, they can.
 
-        Args:
-            charges: Amounts by cell; of nothing, there is always enough.
-            borrowing: Whether a cell may be beyond its subtree quota then.
+        Without `borrowing`, none may be beyond its subtree quota then.
         """
         usage, subtree, pools = self.usage, self.subtree, self.pool
         for cell, amount in charges.items():

@@ -73,12 +73,9 @@ class FlavorSearch:
     def assign(
         self, requests: Requests, oracle: Oracle | None = None, scan: Scan = EVERYWHERE
     ) -> Assignment:
-        """Choose flavors for a workload, given what the queue's tree uses now.
+        """Choose flavors for a workload, of those of a scan, given what the queue's tree uses now.
 
-        Args:
-            requests: What it asks of the queue.
-            oracle: Told of what preemption could do; None if the workload may preempt nobody.
-            scan: Which flavors to try.
+        The oracle tells what preemption could do; None if the workload may preempt nobody.
         """
         plain = requests.plain
         if plain and scan is EVERYWHERE and self.tree.fits(plain.charges, borrowing=False):

@@ -28,15 +28,12 @@ from policyd.alloc.workload import Workload
 
 
 class State:
-    """Flavors, queues, cohorts and workloads.
+    """Flavors, queues, cohorts and workloads, and the settings for all of them.
 
     Attributes:
-        settings: What the administrator set for all queues.
-        tree: Quota and usage.
-        ground: Quota, and nodes with what workloads hold of them.
+        ground: Quota, its `tree`, and nodes with what workloads hold of them.
         again: Keys of workloads that have quota and are to be placed in the next cycle.
         register: Who waits and who holds quota, by ClusterQueue.
-        flavors: ResourceFlavors by name.
         queues: ClusterQueues by name, those included that only workloads know of.
         opted: Those that want something beyond Kueue's rules.
         reserved: For whom quota was held in the last cycle: keys, and ClusterQueues.
@@ -45,8 +42,7 @@ class State:
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
-        revision: Grows with every change.
-        cycle: How many plans were carried out.
+        revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
     def __init__(self, settings: Settings = DEFAULTS) -> None:

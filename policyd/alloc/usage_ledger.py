@@ -50,12 +50,9 @@ def _scaled(amounts: Nanos, factor: float) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Entry:
-    """What one LocalQueue used.
+    """What one LocalQueue `consumed`, as of `updated_at`, in seconds since the epoch.
 
-    Attributes:
-        consumed: Its history.
-        penalties: What its workloads count that are decided and not yet admitted, by key.
-        updated_at: When the history was last moved on, in seconds since the epoch.
+    And the penalties that its workloads count, by key, that are decided and not yet admitted.
     """
 
     updated_at: float
