@@ -10,6 +10,7 @@ from policyd.api.kueue import ResourceFlavor, Workload
 from policyd.api.meta import Json, OwnerReference
 from policyd.controller.bases import BASIS_SECONDS, on_basis
 from policyd.controller.cache import Cache
+from policyd.controller.elastic_pods import ElasticPods
 from policyd.controller.gangs import GANG_SECONDS
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -54,6 +55,7 @@ class JobReconciler:
         self._writes = writes
         self._steps = steps
         self._resource = job_resource(kind)
+        self._elastic_pods = ElasticPods(cache, writes)
 
     @property
     def _gates(self) -> Gates:
@@ -86,6 +88,8 @@ class JobReconciler:
         named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
         workload, step = choose(view, owned, named, watched=self._steps.watches)
         self._steps.tell_checks(self._resource, job.metadata, workload)
+        if step is None and view.elastic and not view.held:
+            await self._elastic_pods.let_go(job, self._kind)
         if step is None:
             return await self._steps.delete_deactivated(self._mirror, job, workload)
         return await self._take(job, view, step)
@@ -116,6 +120,10 @@ class JobReconciler:
         message = "Kueue managed child job suspended"
         self._writes.tell(self._resource, job.metadata, "Suspended", message)
 
+    def _is_elastic(self, job: JobObject) -> bool:
+        on = self._gates.elastic_jobs_via_workload_slices
+        return on and bool(self._kind.pod_label) and is_elastic(job.metadata)
+
     def _is_stopping(self, job: JobObject) -> bool:
         """Tell whether a suspended job is still to be put back to what it was."""
         return STOPPING in job.metadata.annotations or self._kind.reset(job) is not None
@@ -141,7 +149,7 @@ class JobReconciler:
             reclaimable=kind.reclaimable(job),
             priority=priority,
             prebuilt=prebuilt_name(job.metadata),
-            elastic=self._gates.elastic_jobs_via_workload_slices and is_elastic(job.metadata),
+            elastic=self._is_elastic(job),
         )
 
     async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:

@@ -77,6 +77,8 @@ class JobKind(Generic[J]):
         ignored: Whether the job has no pods of its own, so that no queue concerns it.
         only_managed: Whether anything may stand in a job that names no queue.
         defaults: What a new job gets at the door beside being suspended.
+        pod_label: Label by which pods name their job, of kinds that may grow and shrink while they
+            run; empty for others.
         basis: What the job is made from, if there is more to read than itself.
         on_basis: The job with what was read of its basis.
         annotation_paths: What the annotations of each template are called when they are wrong;
@@ -111,6 +113,7 @@ class JobKind(Generic[J]):
     ignored: Callable[[J], bool] = lambda _job: False
     only_managed: bool = False
     defaults: Callable[[Draft], None] = lambda _draft: None
+    pod_label: str = ""
     basis: Callable[[J], Basis | None] = lambda _job: None
     on_basis: Callable[[J, Json], J] = lambda job, _found: job
     annotation_paths: Callable[[J], Sequence[str]] | None = None

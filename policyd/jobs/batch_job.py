@@ -228,6 +228,7 @@ BATCH_JOB = JobKind(
     ready=ready,
     reclaimable=reclaimable,
     fixed_while_active=True,
+    pod_label="batch.kubernetes.io/job-name",
     mistakes=mistakes,
     resize=resize,
     reset=reset,

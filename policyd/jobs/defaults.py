@@ -6,13 +6,14 @@ keep a pod from being deleted.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
     DEFAULT_LOCAL_QUEUE,
+    ELASTIC_JOB,
     MANAGED,
     QUEUE_NAME,
     ROLE_HASH,
@@ -31,6 +32,7 @@ from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology import POD_INDEX_LABEL_NAME
 from policyd.patch.draft import Draft
 
+ELASTIC_GATE: Final = "ElasticJobsViaWorkloadSlices"
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
 
@@ -61,7 +63,21 @@ def default_on_create(
     if known is not None and not _is_ignored(known, draft):
         known.suspend(draft)
         known.defaults(draft)
+        if ELASTIC_GATE not in around.integrations.off:
+            gate_elastic(draft, known)
     default_parent(draft, group=group, kind=kind, around=around)
+
+
+def gate_elastic(draft: Draft, kind: JobKind[Any]) -> None:
+    """Hold the pods of a job that may grow while it runs: those that are added wait for quota."""
+    if not kind.pod_label or _text(draft, _ANNOTATIONS, ELASTIC_JOB) != "true":
+        return
+    try:
+        job = msgspec.convert(draft.object, kind.type)
+    except msgspec.ValidationError:
+        return  # the API server says what is wrong with an object that is not of its type
+    for path in kind.templates(job):
+        add_gate(draft, path, ELASTIC_JOB)
 
 
 def default_parent(draft: Draft, *, group: str, kind: str, around: Surroundings = NOWHERE) -> None:
@@ -123,7 +139,9 @@ def _default_pod(draft: Draft, around: Surroundings) -> None:
     if any(parent == each.word for each in PARENTS if each.in_groups):
         check_shape(draft.object, group="", kind="Pod")
         _gate(draft)
-    elif _submit(draft, around, group="", kind="Pod"):
+    elif (parent or around.integrations.plain_pods) and _submit(
+        draft, around, group="", kind="Pod"
+    ):
         _hold_pod(draft)
 
 

@@ -13,12 +13,13 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from policyd.api.kueue import PodSet, Workload
-from policyd.api.kueue.names import ELASTIC_JOB, EVICTED, SLICE_NAME, SLICE_REPLACEMENT_FOR
+from policyd.api.kueue.names import ELASTIC_JOB, EVICTED, POD_SET, SLICE_NAME, SLICE_REPLACEMENT_FOR
 from policyd.api.meta import OwnerReference, condition_true
+from policyd.jobs.injection import Injection
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.jobs.pods import LONGEST_AGO
+from policyd.jobs.pods import LONGEST_AGO, Pod, by_age, has_ended
 from policyd.jobs.steps import Retire
-from policyd.jobs.workload import workload_name
+from policyd.jobs.workload import admitted_counts, workload_name
 
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 OUT_OF_SYNC: Final = "The workload slice is out of sync with its parent job"
@@ -139,3 +140,31 @@ def as_slice(
         annotations[SLICE_REPLACEMENT_FOR] = old.metadata.key
     name = workload_name(owner, str(generation))
     return replace(workload, metadata=replace(metadata, name=name, annotations=annotations))
+
+
+def to_let_go(
+    pods: Iterable[Pod], granted: Workload, given: Mapping[str, Injection]
+) -> list[tuple[Pod, Injection]]:
+    """Return which of a job's gated pods may go, the oldest first, and what they get.
+
+    Args:
+        pods: All pods of the job.
+        granted: The slice that has quota for some of them; those that run already count.
+        given: What the pods of each pod set get.
+    """
+    sizes, leaving = admitted_counts(granted), []
+    there: dict[str, list[Pod]] = {}
+    for pod in by_age(pods):
+        if not has_ended(pod) and pod.metadata.deletion_timestamp is None:
+            there.setdefault(pod.metadata.labels.get(POD_SET, ""), []).append(pod)
+    for pod_set in granted.spec.pod_sets:
+        own = there.get(pod_set.name, [])
+        gated = [pod for pod in own if _is_gated(pod)]
+        size = min(pod_set.count, sizes.get(pod_set.name, pod_set.count))
+        room = max(0, size - (len(own) - len(gated)))
+        leaving += [(pod, given[pod_set.name]) for pod in gated[:room]]
+    return leaving
+
+
+def _is_gated(pod: Pod) -> bool:
+    return any(gate.name == ELASTIC_JOB for gate in pod.spec.scheduling_gates)

@@ -7,8 +7,8 @@ import msgspec
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MULTI_KUEUE
-from policyd.jobs.batch_job import count_indexes
-from policyd.jobs.defaults import default_on_create
+from policyd.jobs.batch_job import BATCH_JOB, count_indexes
+from policyd.jobs.defaults import ELASTIC_GATE, default_on_create, gate_elastic
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds import KINDS
 from policyd.jobs.surroundings import Surroundings
@@ -244,5 +244,20 @@ def run_indexes(path):
         given = case.input
         written = f"{given['completedIndexes']},{given['failedIndexes']}"
         return difference(count_indexes(written, below=given["completions"]), case.want["want"], "")
+
+    yield from run_table(path, failure)
+
+
+def run_elastic_gates(path):
+    """By what the pods of jobs wait that may grow."""
+
+    def failure(case):
+        job = job_of(case.input["args"]["job"])
+        draft = Draft({"metadata": job.get("metadata") or {}, "spec": job.get("spec") or {}})
+        off = {name for name, on in case.gates.items() if not on}
+        if ELASTIC_GATE not in off:
+            gate_elastic(draft, BATCH_JOB)
+        got = draft.get(("spec", "template", "spec", "schedulingGates"))
+        return difference(got, case.want["want"], "gates")
 
     yield from run_table(path, failure)

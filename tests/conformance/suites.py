@@ -233,6 +233,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-controllers", "pkg-podset__TestFromAssignment", "kueue_parts:run_assignment"),
     Adapter("kueue-controllers", "pkg-podset__TestMergeRestore", "kueue_parts:run_merge"),
     Adapter("kueue-controllers", "pkg-podset__TestAddOrUpdate*", "kueue_parts:run_label"),
+    Adapter("kueue-controllers", "*__Test_applyWorkloadSlice*", "kueue_jobs:run_elastic_gates"),
     Adapter("kueue-controllers", "*__TestRestorePodSetsInfo", "kueue_starts:run_ways"),
     Adapter("kueue-controllers", "*jobs-job__TestPodSetsInfo", "kueue_starts:run_ways"),
     Adapter("kueue-controllers", "*-mpijob__TestRunWithPodSetsInfo", "kueue_starts:run_ways"),

@@ -1,0 +1,80 @@
+"""Lets pods of elastic jobs go that have been added to what runs, as far as there is quota."""
+
+from collections.abc import AsyncIterator
+
+import structlog
+
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import ELASTIC_JOB
+from policyd.controller.cache import Cache
+from policyd.controller.patches import draft_of, versioned
+from policyd.controller.transitions import is_admitted
+from policyd.controller.writes import Writes
+from policyd.jobs.base import J, JobKind
+from policyd.jobs.injection import Injection, StartError, inject, injections
+from policyd.jobs.pods import Pod, without_gates
+from policyd.jobs.slices import latest_active, to_let_go
+from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.resources import PODS
+
+log = structlog.get_logger()
+
+
+class ElasticPods:
+    """Lets the pods of elastic jobs go.
+
+    They are looked up whenever their job changes, and not watched: few jobs are elastic, and a job
+    says when it has more pods.
+    """
+
+    def __init__(self, cache: Cache, writes: Writes) -> None:
+        self._cache = cache
+        self._writes = writes
+
+    async def let_go(self, job: J, kind: JobKind[J]) -> None:
+        """Let as many of a job's pods go as its newest slice with quota has.
+
+        Raises:
+            ApiError: If a pod could not be read or written.
+        """
+        granted = latest_active(self._cache.workloads_of(job.metadata.uid))
+        if granted is None or not is_admitted(granted):
+            return
+        selector = f"{kind.pod_label}={job.metadata.name}"
+        pods = [each async for each in self._pods(job.metadata.namespace, selector)]
+        for pod, given in to_let_go(pods, granted, self._given(granted)):
+            await self._release(pod, given)
+
+    def _given(self, workload: Workload) -> dict[str, Injection]:
+        gates: Gates = self._cache.state.settings.gates
+        flavors = {each.metadata.name: each for each in self._cache.mirrors.flavors}
+        names = (each.name for each in workload.spec.pod_sets)
+        return dict(zip(names, injections(workload, flavors, gates), strict=True))
+
+    async def _pods(self, namespace: str, selector: str) -> AsyncIterator[Pod]:
+        token = ""
+        while True:
+            page = await self._writes.client.page(
+                PODS, into=Pod, namespace=namespace, label_selector=selector, continue_=token
+            )
+            for pod in page.items:
+                yield pod
+            token = page.continue_
+            if not token:
+                return
+
+    async def _release(self, pod: Pod, given: Injection) -> None:
+        draft = draft_of(pod)
+        try:
+            inject(draft, (), given)
+        except StartError as error:
+            log.warning("pod_elsewhere", pod=pod.metadata.key, error=str(error))
+            return
+        without_gates(draft, frozenset({ELASTIC_JOB}))
+        try:
+            await self._writes.patch(
+                self._cache.mirrors.pods, pod, versioned(draft, pod.metadata), kind="json"
+            )
+        except (ConflictError, NotFoundError):
+            log.debug("pod_changed", pod=pod.metadata.key)  # and so its job is looked at again

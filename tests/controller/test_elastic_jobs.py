@@ -1,0 +1,109 @@
+"""Jobs that grow and shrink while they run: a slice for each size, and pods that wait for it."""
+
+import copy
+
+import pytest
+
+from policyd.jobs.defaults import default_on_create
+from policyd.kube import resources as r
+from policyd.patch.draft import Draft
+from tests.controller.world import QUEUE, World, gates, held_gpus, pod_spec, running
+
+pytestmark = pytest.mark.anyio
+
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+
+
+def furnished(gpus):
+    world = World()
+    world.furnish(gpus=gpus)
+    return world
+
+
+def elastic_job(world, parallelism):
+    """Create an elastic job of one GPU a pod, as the door lets it in."""
+    spec = {"parallelism": parallelism, "template": {"spec": pod_spec(1)}}
+    metadata = {"name": "train", "labels": {QUEUE: "lq-cq"}, "annotations": {ELASTIC: "true"}}
+    draft = Draft({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+    default_on_create(draft, group="batch", kind="Job")
+    world.create(r.JOBS, draft.object)
+
+
+def resize(world, parallelism):
+    job = world.get(r.JOBS, "train")
+    generation = job["metadata"].get("generation", 0) + 1
+    metadata = {**job["metadata"], "generation": generation}
+    spec = {**job["spec"], "parallelism": parallelism}
+    world.put(r.JOBS, {**job, "metadata": metadata, "spec": spec})
+
+
+def make_pods(world, *names):
+    """Make pods of the job's template, as the job controller does, and count them."""
+    template = world.get(r.JOBS, "train")["spec"]["template"]
+    for name in names:
+        metadata = copy.deepcopy(template.get("metadata", {}))
+        metadata.setdefault("labels", {})["batch.kubernetes.io/job-name"] = "train"
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": name}}
+        world.create(r.PODS, {**body, "spec": copy.deepcopy(template["spec"])})
+    world.set_status(r.JOBS, "train", active=len(world.all(r.PODS)))
+
+
+def waiting(world):
+    return {each["metadata"]["name"] for each in world.all(r.PODS) if ELASTIC in gates(each)}
+
+
+def gpus_held(world):
+    return sum(held_gpus(each) for each in world.all(r.WORKLOADS))
+
+
+async def test_a_job_that_grows_gets_a_bigger_slice_and_its_new_pods_go_then():
+    world = furnished(gpus=4)
+    async with running(world):
+        elastic_job(world, 2)
+        await world.pass_time(2)
+        make_pods(world, "p1", "p2")
+        await world.pass_time(2)
+        assert not waiting(world)
+
+        resize(world, 4)
+        make_pods(world, "p3", "p4")
+        await world.pass_time(3)
+
+        assert not world.suspended("train")
+        assert not waiting(world)
+        assert gpus_held(world) == 4
+        ended = [w for w in world.all(r.WORKLOADS) if "Finished" in str(w["status"])]
+        assert [w["status"]["conditions"][-1]["reason"] for w in ended] == ["WorkloadSliceReplaced"]
+
+
+async def test_pods_for_which_there_is_no_quota_wait_while_the_others_run_on():
+    world = furnished(gpus=3)
+    async with running(world):
+        elastic_job(world, 2)
+        await world.pass_time(2)
+        make_pods(world, "p1", "p2")
+        await world.pass_time(2)
+
+        resize(world, 4)
+        make_pods(world, "p3", "p4")
+        await world.pass_time(3)
+
+        assert not world.suspended("train")
+        assert waiting(world) == {"p3", "p4"}
+        assert gpus_held(world) == 2
+
+
+async def test_a_job_that_shrinks_gives_back_at_once():
+    world = furnished(gpus=4)
+    async with running(world):
+        elastic_job(world, 4)
+        await world.pass_time(2)
+        world.job("next", gpus=2)
+        await world.pass_time(2)
+        assert world.suspended("next")
+
+        resize(world, 2)
+        await world.pass_time(3)
+
+        assert not world.suspended("next")
+        assert len(world.all(r.WORKLOADS)) == 2
