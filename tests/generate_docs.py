@@ -21,8 +21,9 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from policyd.api.configuration.gates import DEFAULTS
 from policyd.api.configuration.left_out import LEFT_OUT
+from policyd.api.inject import Expression
 from policyd.api.meta import ObjectMeta
-from policyd.api.policy import Expression, Policy
+from policyd.api.policy import Policy
 from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
 from policyd.controller.metrics import Metrics

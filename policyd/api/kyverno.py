@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from policyd.api.admission import FailurePolicy, Operation
+from policyd.api.inject import Closed
 from policyd.api.meta import Json, ObjectMeta
 from policyd.api.native import NativeValidation
 from policyd.api.policy import (
     AuditAnnotation,
-    Closed,
     Enforcement,
     MatchResources,
     Mutation,

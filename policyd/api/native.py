@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from policyd.api.admission import FailurePolicy
+from policyd.api.inject import Closed
 from policyd.api.meta import Json, ObjectMeta
 from policyd.api.policy import (
     AuditAnnotation,
-    Closed,
     Enforcement,
     MatchResources,
     Mutation,

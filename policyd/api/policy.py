@@ -5,75 +5,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from policyd.api.admission import FailurePolicy, MatchPolicy, Rule
-from policyd.api.inject import (
-    Affinity,
-    Amount,
-    Closed,
-    Expression,
-    Gang,
-    Inject,
-    InjectField,
-    NodeAffinity,
-    NodeRequirement,
-    NodeTerm,
-    NodeTerms,
-    Number,
-    PreferredTerm,
-    Resources,
-    SchedulingGate,
-    Text,
-    Toleration,
-    TopologyRequest,
-    TopologySpreadConstraint,
-)
+from policyd.api.inject import Closed, Expression, Inject, Text
 from policyd.api.meta import Condition, ObjectMeta, Wire
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
-
-__all__ = [
-    "API_VERSION",
-    "GROUP",
-    "MATCH_ALL",
-    "STATUS_CODES",
-    "VERSION",
-    "Affinity",
-    "Amount",
-    "AuditAnnotation",
-    "Closed",
-    "Enforcement",
-    "Expression",
-    "Gang",
-    "Inject",
-    "InjectField",
-    "MatchConstraints",
-    "MatchResources",
-    "Mutation",
-    "NamedExpression",
-    "NodeAffinity",
-    "NodeRequirement",
-    "NodeTerm",
-    "NodeTerms",
-    "Number",
-    "ParamKind",
-    "ParamRef",
-    "Policy",
-    "PolicyBinding",
-    "PolicyBindingSpec",
-    "PolicyException",
-    "PolicySpec",
-    "PolicyStatus",
-    "PreferredTerm",
-    "Reason",
-    "ReinvocationPolicy",
-    "Resources",
-    "RolloutStep",
-    "SchedulingGate",
-    "Text",
-    "Toleration",
-    "TopologyRequest",
-    "TopologySpreadConstraint",
-    "Validation",
-]
 
 GROUP = "policyd.io"
 VERSION = "v1alpha1"

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
+from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.api.policy import Closed
 from policyd.cel.lib.authorizer import Attributes
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.decision import Decision

@@ -5,20 +5,11 @@ from datetime import date
 
 import msgspec
 
+from policyd.api.inject import Expression, Inject, Resources, Toleration
 from policyd.api.names import is_label_key, is_label_value
-from policyd.api.policy import (
-    Expression,
-    Inject,
-    MatchConstraints,
-    MatchResources,
-    Policy,
-    PolicyException,
-    Resources,
-    RolloutStep,
-    Toleration,
-    Validation,
-)
+from policyd.api.policy import MatchConstraints, MatchResources, Policy, PolicyException, Validation
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
+from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding

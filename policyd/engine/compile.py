@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from policyd.api.inject import Expression, Text
 from policyd.api.policy import (
     AuditAnnotation,
-    Expression,
     MatchConstraints,
     Mutation,
     NamedExpression,
     Policy,
-    Text,
     Validation,
 )
 from policyd.cel import (

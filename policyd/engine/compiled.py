@@ -16,8 +16,8 @@ from policyd.api.policy import (
     Policy,
     PolicyException,
     Reason,
-    RolloutStep,
 )
+from policyd.api.rollout import RolloutStep
 from policyd.cel import Program
 from policyd.engine.facts import Facts
 from policyd.engine.inject import Step

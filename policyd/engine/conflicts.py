@@ -9,7 +9,8 @@ from itertools import combinations
 from typing import Final
 
 from policyd.api.admission import Rule
-from policyd.api.policy import Inject, NamedExpression, Policy
+from policyd.api.inject import Inject
+from policyd.api.policy import NamedExpression, Policy
 from policyd.api.selectors import LabelSelector
 from policyd.cel import CelCompileError, ast
 from policyd.cel.parser import parse

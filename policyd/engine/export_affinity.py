@@ -7,7 +7,7 @@ nothing is computed, that is decided here and the patch is shorter.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from policyd.api.policy import Affinity
+from policyd.api.inject import Affinity
 from policyd.engine.export_inject import Injection, spelled
 from policyd.engine.export_patch import PatchText, Plain, at, literal, quoted
 from policyd.engine.export_places import both

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from policyd.api.policy import Expression
+from policyd.api.inject import Expression
 from policyd.cel import ast
 from policyd.cel.parser import parse
 from policyd.engine.compiled import CompiledPolicy

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from policyd.api.inject import Expression
 from policyd.api.kueue.names import PRIORITY_CLASS, QUEUE_NAME
-from policyd.api.policy import Expression
 from policyd.cel.types import Type, is_dyn
 from policyd.engine.export_expressions import NotExportableError, Scope
 from policyd.engine.export_patch import PatchText, Plain, as_json, at, literal, quoted

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policyd.api.policy import Resources
+from policyd.api.inject import Resources
 from policyd.engine.export_expressions import NotExportableError
 from policyd.engine.export_inject import Injection
 from policyd.engine.export_patch import PatchText, at

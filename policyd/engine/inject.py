@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from policyd.api.inject import Inject
 from policyd.api.meta import Json
-from policyd.api.policy import Inject
 from policyd.engine.affinity import add_affinity
 from policyd.engine.merging import (
     Edit,

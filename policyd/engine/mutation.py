@@ -26,8 +26,8 @@ from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
 from policyd.patch.builtin_views import type_of
 from policyd.patch.copying import same_json
+from policyd.patch.differences import difference
 from policyd.patch.draft import Draft
-from policyd.patch.json_patch import difference
 from policyd.patch.operations import Operation
 
 ROUNDS: Final = 2

@@ -17,7 +17,8 @@ from policyd.engine.decision import Decision
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.shadows import ShadowDifference, shadow_differences
 from policyd.errors import PolicydError
-from policyd.patch.json_patch import apply_json_patch, difference
+from policyd.patch.differences import difference
+from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation
 
 Kind = Literal["denied", "allowed", "changed", "same"]

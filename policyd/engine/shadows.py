@@ -16,7 +16,8 @@ from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.decision import Decision
 from policyd.engine.policy_set import PolicySet
-from policyd.patch.json_patch import apply_json_patch, difference
+from policyd.patch.differences import difference
+from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation
 
 Phase = Literal["mutate", "validate"]

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from policyd.api.inject import Expression
 from policyd.api.meta import Json
-from policyd.api.policy import Expression
 from policyd.cel import Budget, Program
 from policyd.cel.lib.quantity import CelQuantity
 from policyd.cel.types import Type, is_dyn

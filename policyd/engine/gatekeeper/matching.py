@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.api.policy import Closed
 from policyd.api.selectors import LabelSelector
 from policyd.engine.documents import Document
 from policyd.engine.facts import Facts

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, ReviewError, parse_review
+from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.api.policy import Closed
 from policyd.engine.cases import Case, Expectation, Outcome
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.decision import Decision

@@ -13,16 +13,10 @@ import jsonschema
 import msgspec
 
 from policyd.api.admission import FailurePolicy, Rule
+from policyd.api.inject import Closed
 from policyd.api.meta import Json, ObjectMeta
 from policyd.api.native import NativeValidation
-from policyd.api.policy import (
-    Closed,
-    MatchConstraints,
-    NamedExpression,
-    ParamKind,
-    ParamRef,
-    PolicySpec,
-)
+from policyd.api.policy import MatchConstraints, NamedExpression, ParamKind, ParamRef, PolicySpec
 from policyd.engine.compile import Form, Layout, compile_policy
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.dialects import DEFAULT_DIALECT, Dialect, native_places

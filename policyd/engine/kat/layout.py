@@ -14,8 +14,8 @@ from policyd.api.admission import (
     Operation,
     UserInfo,
 )
+from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.api.policy import Closed
 from policyd.engine.offline import SOMEONE, Circumstances, request_for
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError

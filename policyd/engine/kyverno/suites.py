@@ -12,8 +12,8 @@ from typing import Final, Literal
 import msgspec
 
 from policyd.api.admission import Operation, UserInfo
+from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.api.policy import Closed
 from policyd.engine.bindings import NEEDS_BINDING
 from policyd.engine.cases import Case, Expectation, Outcome
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
