@@ -53,7 +53,7 @@ class LazyVariables(dict[str, Any]):
     def _evaluate(self, program: Program) -> object:
         """Evaluate a variable, which sees those before it while it is evaluated."""
         seen = self._activation
-        if "variables" in seen:
+        if seen.get("variables") is self:
             return program.evaluate(seen, self._budget)
         seen["variables"] = self
         try:

@@ -234,6 +234,15 @@ def test_variables_are_evaluated_once_and_only_if_used():
     assert CALLS == ["a", "b"]
 
 
+def test_variables_given_anew_see_each_other_and_charge_their_own_budget():
+    sources, budgets = {"a": "object.n + 1", "b": "variables.a + 1"}, [Budget(), Budget()]
+    before = lazy(sources, {"object": {"n": 1}}, budgets[0])
+    anew = lazy(sources, {"object": {"n": 2}, "variables": before}, budgets[1])
+
+    assert anew["b"] == 4
+    assert [budget.spent > 0 for budget in budgets] == [False, True]
+
+
 def test_errors_of_variables_are_remembered_and_name_the_variable():
     variables = lazy({"a": "object.missing"}, {"object": {}}, Budget())
     message = 'composited variable "a" fails to evaluate: no such key: missing'
