@@ -52,6 +52,24 @@ class Shrink(Value, frozen=True):
     left: int
 
 
+class UseProfile(Value, frozen=True):
+    """A part of a GPU is free, instead of a whole one: on how many nodes.
+
+    Attributes:
+        pod_set: Whose pod asks for a whole one.
+        profile: The resource that it would ask for.
+        share: What part of a GPU that is, such as `3/7`.
+        gigabytes: How much memory it has.
+        nodes: On how many nodes one is free.
+    """
+
+    pod_set: str
+    profile: str
+    share: str
+    gigabytes: int
+    nodes: int
+
+
 class AllowPreemption(Value, frozen=True):
     """A preemption policy of the queue would let it preempt, workloads of this priority at most."""
 
@@ -88,7 +106,7 @@ class Cover(Value, frozen=True):
 
 
 ChangeOfRules = AllowPreemption | RaiseLimit | RaiseQuota | Cover
-Remedy = Wait | WaitForProtection | UseFlavor | Shrink | ChangeOfRules
+Remedy = Wait | WaitForProtection | UseFlavor | Shrink | UseProfile | ChangeOfRules
 
 
 def nearest(refusal: Refusal) -> Obstacle | None:
@@ -156,6 +174,11 @@ def remedy_text(remedy: Remedy) -> str:
             return f"use flavor {remedy.flavor}, which has room: {obstacle_text(remedy.obstacle)}"
         case Shrink():
             return f"run {remedy.fewer} pods fewer of pod set {remedy.pod_set}: {remedy.left} fit"
+        case UseProfile():
+            return (
+                f"ask for 1 {remedy.profile} instead of 1 nvidia.com/gpu, if {remedy.share} of a"
+                f" GPU with {remedy.gigabytes} GB is enough: it is free on {remedy.nodes} node(s)"
+            )
         case _:
             return _rule_text(remedy)
 

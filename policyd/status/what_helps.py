@@ -21,6 +21,7 @@ from policyd.alloc.reasons import MissingQuota, Mode, OverCapacity, Refusal, Uns
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
+from policyd.status.profiles import fitting_profiles
 from policyd.status.remedies import (
     AllowPreemption,
     Cover,
@@ -94,13 +95,14 @@ class _Trial:
         yield from self._flavors(refusal)
         if self.lacks:
             yield from self._shrunk(refusal)
+        yield from fitting_profiles(self.state, self.options, self.workload)
+        if self.lacks:
             yield from self._preemptions()
             for lack in self.lacks:
                 yield self._more(lack)
-        for pod_set in refusal.pod_sets:
-            for each in pod_set.obstacles:
-                if isinstance(each, Unsuitable) and each.kind == "NotCovered":
-                    yield Cover(cluster_queue=self.workload.cluster_queue, resource=each.name)
+        for each in (each for pod_set in refusal.pod_sets for each in pod_set.obstacles):
+            if isinstance(each, Unsuitable) and each.kind == "NotCovered":
+                yield Cover(cluster_queue=self.workload.cluster_queue, resource=each.name)
 
     @property
     def _node(self) -> Node:

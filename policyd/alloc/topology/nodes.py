@@ -176,6 +176,24 @@ class Nodes:
                 return domain[0]
         return ""
 
+    def spare(self, flavor: FlavorSpec, prefix: str) -> Iterator[tuple[NodeSpec, str]]:
+        """Yield usable nodes of a flavor with resources of which they have some left.
+
+        Args:
+            flavor: Whose nodes.
+            prefix: What begins the names of the resources.
+        """
+        tree, wanted = self.trees.get(flavor.name), flavor.labels.items()
+        for offer in self._offers.values():
+            names = [name for name, n in offer.amounts.items() if n > 0 and name.startswith(prefix)]
+            labels = offer.node.labels
+            if not names or not offer.node.usable or any(labels.get(k) != v for k, v in wanted):
+                continue
+            leaf = None if tree is None else tree.leaves.get((labels.get(HOSTNAME, ""),))
+            for name in names:
+                if tree is None or leaf is None or tree.free.left(name, leaf) > 0:
+                    yield offer.node, name
+
     def left_out(self, flavor: str, *, limit: int) -> tuple[dict[str, str], int]:
         """Say which nodes with the labels of a flavor are not counted.
 

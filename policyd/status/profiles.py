@@ -1,0 +1,132 @@
+"""Parts of a GPU instead of a whole one: only those that nodes have here, and that would do."""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import ceil
+
+from msgspec.structs import replace
+
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.options import QueueOptions
+from policyd.alloc.reasons import Mode
+from policyd.alloc.state import State
+from policyd.alloc.topology.devices import GPU, SLICES
+from policyd.alloc.topology.matching import NodeNeeds
+from policyd.alloc.topology.mig import MIG, Profile, profile_of
+from policyd.alloc.topology.placing import Placer
+from policyd.alloc.topology.values import NodeSpec
+from policyd.alloc.workload import PodSet, Workload
+from policyd.node_rules import LabelRequirement
+from policyd.status.remedies import UseProfile
+
+_MEMORY = f"{GPU}.memory"
+_MEBIBYTES = 1024
+
+
+def fitting_profiles(
+    state: State, options: QueueOptions, workload: Workload
+) -> Iterator[UseProfile]:
+    """Yield parts of a GPU with which a workload would fit that asks for a whole one, best first.
+
+    Only for a workload of a single pod: several may train one model together, for which parts of
+    GPUs are of no use. If the pod says by its affinity how much memory it needs, the smallest part
+    that has as much is best; else the biggest.
+    """
+    pod_set = _asks_for_one(workload)
+    if pod_set is None or not _counts_parts(options):
+        return
+    needed = _memory_needed(pod_set)
+    nodes = _nodes_by_profile(state, options, pod_set)
+    profiles = [each for each in nodes if each.gigabytes * _MEBIBYTES > needed]
+    profiles.sort(key=lambda each: (each.share if needed else -each.share, each.name))
+    for profile in profiles:
+        if _fits(state, options, _with(workload, profile)):
+            yield UseProfile(
+                pod_set=pod_set.name,
+                profile=profile.resource,
+                share=str(profile.share),
+                gigabytes=profile.gigabytes,
+                nodes=len(nodes[profile]),
+            )
+
+
+def _asks_for_one(workload: Workload) -> PodSet | None:
+    """Return the pod set of a single pod that asks for one whole GPU; None if that is not so."""
+    alone = sum(each.count for each in workload.pod_sets) == 1
+    asking = (each for each in workload.pod_sets if _asked(each).get(GPU) == 1)
+    return next(asking, None) if alone else None
+
+
+def _counts_parts(options: QueueOptions) -> bool:
+    covered = (name for group in options.spec.groups for name in group.resources)
+    return any(name == SLICES or name.startswith(MIG) for name in covered)
+
+
+def _asked(pod_set: PodSet) -> Mapping[str, int]:
+    """Return what a pod asks for, before anything is counted as something else."""
+    return pod_set.requests if pod_set.place is None else pod_set.place.requests
+
+
+def _memory_needed(pod_set: PodSet) -> int:
+    """Return the mebibytes of a GPU's memory that must be exceeded; 0 if that is not known."""
+    bounds = [
+        max((int(value) for need in term for value in _bounds(need)), default=0)
+        for term in pod_set.affinity
+    ]
+    return min(bounds, default=0)
+
+
+def _bounds(need: LabelRequirement) -> tuple[str, ...]:
+    bound = (need.key, need.operator) == (_MEMORY, "Gt")
+    return tuple(filter(str.isdecimal, need.values)) if bound else ()
+
+
+def _nodes_by_profile(
+    state: State, options: QueueOptions, pod_set: PodSet
+) -> dict[Profile, list[NodeSpec]]:
+    """Return the profiles that are free on nodes the pod may run on, and on which."""
+    found: dict[Profile, list[NodeSpec]] = {}
+    for name in options.spec.flavors:
+        flavor = state.flavors.get(name)
+        for node, resource in () if flavor is None else _free(state, flavor, pod_set):
+            profile = profile_of(resource, node.labels.get(f"{GPU}.product", ""))
+            if profile is not None and profile.resource == resource:
+                found.setdefault(profile, []).append(node)
+    return found
+
+
+def _free(state: State, flavor: FlavorSpec, pod_set: PodSet) -> Iterator[tuple[NodeSpec, str]]:
+    needs = NodeNeeds(
+        selector=tuple(pod_set.node_selector.items()),
+        affinity=pod_set.affinity,
+        tolerations=(*pod_set.tolerations, *flavor.tolerations),
+    )
+    for node, resource in state.ground.nodes.spare(flavor, MIG):
+        if not needs.obstacle(node):
+            yield node, resource
+
+
+def _with(workload: Workload, profile: Profile) -> Workload:
+    """Return a workload whose pod asks for a part of a GPU."""
+    pod_sets = []
+    for each in workload.pod_sets:
+        place = each.place and replace(each.place, requests=_swapped(each.place.requests, profile))
+        pod_sets.append(replace(each, requests=_swapped(each.requests, profile), place=place))
+    return replace(workload, pod_sets=tuple(pod_sets))
+
+
+def _swapped(requests: Mapping[str, int], profile: Profile) -> dict[str, int]:
+    swapped = {name: amount for name, amount in requests.items() if name != GPU}
+    if GPU in requests:
+        swapped[profile.resource] = 1
+    if SLICES in requests:
+        swapped[SLICES] = ceil(Fraction(requests[SLICES]) * profile.share)
+    return swapped
+
+
+def _fits(state: State, options: QueueOptions, workload: Workload) -> bool:
+    assignment = options.search.assign(options.requests(workload))
+    if assignment.mode is not Mode.FIT:
+        return False
+    placer = Placer(state, options, workload, assignment)
+    return placer.placeable and placer.fits()
