@@ -15,6 +15,8 @@ import yaml
 
 from policyd.api.configuration import Configuration, decode_configuration
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
+from policyd.jobs.frameworks import integrations_of
+from policyd.jobs.integrations import EVERYTHING, Integrations
 
 PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
@@ -86,6 +88,10 @@ class Settings:
     """Whether jobs that name a queue are held until policyd's controller starts them. Turn it off
     where Kueue does that."""
 
+    config: str = ""
+    """Path of Kueue's Configuration: which kinds of jobs queue, and where. The same that the
+    controller is given. Empty: all kinds that are known, everywhere, if they name a queue."""
+
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""
 
@@ -140,6 +146,15 @@ def load_configuration(path: str) -> Configuration:
         raise ConfigurationError(
             f"the configuration `{path}` cannot be read: {system_reason(error)}"
         ) from error
+
+
+def configured_kinds(path: str, *, gates: str = "") -> Integrations:
+    """Return which kinds of jobs queue by the file of a Kueue Configuration; all if there is none.
+
+    Raises:
+        ConfigurationError: If it cannot be read, or is no Configuration.
+    """
+    return integrations_of(load_configuration(path), gates=gates) if path else EVERYTHING
 
 
 def parse_configuration(text: bytes) -> Configuration:

@@ -11,7 +11,7 @@ from functools import partial
 import click
 import msgspec
 
-from policyd.config import Settings, environment
+from policyd.config import Settings, configured_kinds, environment
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import in_words, run
@@ -38,6 +38,7 @@ from webhooks.door import Door, run_door
 @click.option("--url", metavar="URL", help="What it calls instead of a Service.")
 @click.option("--namespace", help="Our own namespace, which is left out.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
+@click.option("--config", metavar="FILE", help="Kueue's Configuration: which jobs queue.")
 @click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
 @click.option("--reports", is_flag=True, default=None, help="Count objections into reports.")
 @click.option("--timeout-seconds", type=int, help="How long the API server waits.  [5]")
@@ -65,7 +66,7 @@ async def _serve(
 ) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(listener)
-        door = Door(settings=settings)
+        door = Door(settings=settings, integrations=configured_kinds(settings.config))
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))

@@ -19,9 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
-from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.policy import MatchConstraints, MatchResources
-from policyd.api.selectors import Requirement
 from policyd.engine.compiled import (
     MUTATING,
     OWN,
@@ -29,9 +27,17 @@ from policyd.engine.compiled import (
     CompiledBinding,
     CompiledPolicy,
 )
+from policyd.jobs.integrations import Integrations
 from webhooks.cells import Cell, cells_of, connected, rules_of, uncovered
 from webhooks.conditions import all_of, any_of, exported, label_condition, name_condition
-from webhooks.queue_cells import JOBS, NEW_JOBS, NEW_QUEUES, QUEUES
+from webhooks.queue_cells import (
+    IN_A_QUEUE,
+    NEW_QUEUES,
+    QUEUES,
+    checked_jobs,
+    held_jobs,
+    namespaces_of_jobs,
+)
 from webhooks.requirements import (
     Requirements,
     apart,
@@ -111,7 +117,7 @@ _Given = tuple[_Demand, Iterable[Cell]]
 _Demands = Mapping[_Demand, frozenset[Cell]]
 
 
-def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
+def door_rules(policies: Iterable[CompiledPolicy], *, queue: Integrations | None) -> DoorRules:
     """Derive what is sent from the policies: what can matter to one of them, and little else.
 
     Nothing is sent for mutation that must not pass if nobody answers: what slipped past unchanged
@@ -120,7 +126,8 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
 
     Args:
         policies: Those in force.
-        queue: Whether jobs that name a queue are held for it, and Kueue's objects checked.
+        queue: Which jobs are held for their queue, while Kueue's objects are checked; None if
+            nothing is done for the queue.
     """
     mutate: list[_Given] = []
     validate: list[_Given] = []
@@ -130,16 +137,24 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: bool) -> DoorRules:
             mutate += _demands(policy, binding, "Ignore")
         if policy.validations or policy.annotations:
             validate += _checks(policy, binding)
-    if queue:
-        in_a_queue = frozenset({Requirement(key=QUEUE_NAME, operator="Exists")})
-        queued = _Demand("Ignore", objects=in_a_queue)
-        mutate += [(queued, NEW_JOBS), (_Demand("Ignore"), NEW_QUEUES)]
-        validate += [(queued, JOBS), (_Demand("Ignore"), QUEUES)]
+    if queue is not None:
+        held, checked = _of_queue(queue)
+        mutate += held
+        validate += checked
     changeable = [
         (demand, [cell for cell in cells if cell.operation in MUTATING_OPERATIONS])
         for demand, cells in mutate
     ]
     return DoorRules(mutate=_bounded(changeable, once=True), validate=_bounded(validate))
+
+
+def _of_queue(queue: Integrations) -> tuple[list[_Given], list[_Given]]:
+    """Return what is to be held for the queue's sake, and what is to be checked."""
+    named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
+    queued = _Demand("Ignore", namespaces=namespaces_of_jobs(queue), objects=named)
+    everything = _Demand("Ignore")
+    held: list[_Given] = [(queued, held_jobs(queue)), (everything, NEW_QUEUES)]
+    return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
 
 
 def _checks(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[_Given]:

@@ -17,14 +17,20 @@ from starlette.types import ASGIApp
 
 from policyd.errors import PolicydError
 from webhooks.app import create_app
-from webhooks.calls import door_rules
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
-from webhooks.decisions import answer_with, except_for, mutate_in_turn, validate_together
+from webhooks.decisions import (
+    Validator,
+    answer_with,
+    except_for,
+    mutate_in_turn,
+    validate_together,
+)
 from webhooks.files import fingerprint, follow, read_file
-from webhooks.jobs import JOB_DEFAULTS, validate_jobs
+from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.observing import observers
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
+from webhooks.queue_calls import rules_for
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
 from webhooks.registration import NAME, Registration, exempt_groups
 from webhooks.rules import Rules
@@ -112,11 +118,13 @@ async def _prepare(door: Door, start: Start) -> Policies:
 
 
 def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
-    queue = door.settings.queue
-    mutate = mutate_in_turn(policies.mutate, [JOB_DEFAULTS, QUEUE_DEFAULTS] if queue else [])
-    validate = validate_together(
-        policies.validate, [validate_jobs, validate_queues] if queue else []
-    )
+    queue = door.integrations if door.settings.queue else None
+    mutators = [] if queue is None else [job_defaults(queue), QUEUE_DEFAULTS]
+    validators: list[Validator] = []
+    if queue is not None:
+        validators = [partial(validate_jobs, integrations=queue), validate_queues]
+    mutate = mutate_in_turn(policies.mutate, mutators)
+    validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
     inquire = door.permissions.decide if door.permissions else None
     answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
@@ -136,7 +144,8 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
 async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     """Have a certificate in use and, where it is asked for, the API server told to call."""
     called, settings = endpoint(door.settings), door.settings
-    rules = Rules(partial(door_rules, queue=settings.queue))
+    queue = door.integrations if settings.queue else None
+    rules = Rules(partial(rules_for, queue=queue))
 
     async def wanted(ca_bundle_pem: bytes) -> Registration:
         return Registration(

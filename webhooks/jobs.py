@@ -6,8 +6,13 @@ from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.match import labels_of
-from policyd.jobs.defaults import default_on_create, holds
+from policyd.jobs.defaults import default_on_create, default_parent, holds
+from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.jobs.kinds import find_parent
+from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.shape import MisshapenError
+from policyd.jobs.submission import annotations_of
+from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
 from webhooks.decisions import Mutator, object_of
@@ -20,46 +25,61 @@ SPEAKER = "queue"
 """Who refuses, in the place of a policy's name."""
 
 
-def _defaults_concern(request: AdmissionRequest, decision: Decision) -> bool:
-    return (
-        request.operation == "CREATE"
-        and not request.sub_resource
-        and holds(request.kind.group, request.kind.kind)
-        and _may_name_a_queue(request, decision)
-    )
+def job_defaults(integrations: Integrations = EVERYTHING) -> Mutator:
+    """Return what suspends new jobs that queue, gates new pods, and marks what makes such pods."""
+    around = Surroundings(integrations=integrations)
+
+    def concerns(request: AdmissionRequest, decision: Decision) -> bool:
+        kind = request.kind
+        on_change = request.operation == "UPDATE" and find_parent(kind.group, kind.kind)
+        return (
+            bool(request.operation == "CREATE" or on_change)
+            and not request.sub_resource
+            and holds(kind.group, kind.kind, integrations)
+            and (integrations.manages_all or _may_queue(request, decision))
+        )
+
+    def change(request: AdmissionRequest, draft: Draft) -> None:
+        default = default_on_create if request.operation == "CREATE" else default_parent
+        default(draft, group=request.kind.group, kind=request.kind.kind, around=around)
+
+    return Mutator(name=SPEAKER, concerns=concerns, change=change)
 
 
-def _may_name_a_queue(request: AdmissionRequest, decision: Decision) -> bool:
-    if decision.object is not msgspec.UNSET:
-        return QUEUE_NAME in labels_of(decision.object)
+def _may_queue(request: AdmissionRequest, decision: Decision) -> bool:
+    obj = decision.object
+    if obj is not msgspec.UNSET:
+        return QUEUE_NAME in labels_of(obj) or SUSPENDING_PARENT in annotations_of(obj)
     return QUEUE_WORDS in bytes(request.object)
 
 
-def _default(request: AdmissionRequest, draft: Draft) -> None:
-    default_on_create(draft, group=request.kind.group, kind=request.kind.kind)
+JOB_DEFAULTS = job_defaults()
+"""What is done for all kinds that are known, where they name a queue."""
 
 
-JOB_DEFAULTS = Mutator(name=SPEAKER, concerns=_defaults_concern, change=_default)
-"""Suspends new jobs, and gates new pods, that name a queue."""
-
-
-def validate_jobs(request: AdmissionRequest, policies: Decision) -> Decision:
+def validate_jobs(
+    request: AdmissionRequest, policies: Decision, *, integrations: Integrations = EVERYTHING
+) -> Decision:
     """Say what speaks against a job or pod that is created or changed."""
+    words = (QUEUE_WORDS in bytes(each) for each in (request.object, request.old_object))
     if (
         request.operation not in {"CREATE", "UPDATE"}
         or request.sub_resource
-        or not holds(request.kind.group, request.kind.kind)
-        or not (QUEUE_WORDS in bytes(request.object) or QUEUE_WORDS in bytes(request.old_object))
+        or not holds(request.kind.group, request.kind.kind, integrations)
+        or not (integrations.manages_all or any(words))
     ):
         return ALLOWED
-    mistakes = _mistakes(request, policies)
+    mistakes = _mistakes(request, policies, Surroundings(integrations=integrations))
     return Decision(denials=mistakes) if mistakes else ALLOWED
 
 
-def _mistakes(request: AdmissionRequest, policies: Decision) -> tuple[Denial, ...]:
+def _mistakes(
+    request: AdmissionRequest, policies: Decision, around: Surroundings
+) -> tuple[Denial, ...]:
     obj, old = object_of(request, policies), decode_object(request.old_object)
+    group, kind = request.kind.group, request.kind.kind
     try:
-        errors = validate_job(obj, old, group=request.kind.group, kind=request.kind.kind)
+        errors = validate_job(obj, old, group=group, kind=kind, around=around)
     except MisshapenError as error:
         return (Denial(policy=SPEAKER, message=str(error)),)
     return tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)

@@ -3,9 +3,15 @@
 from typing import Final
 
 from policyd.api.admission import Scope
-from policyd.api.kueue.names import GROUP, VERSION
-from policyd.jobs.kinds import KINDS
+from policyd.api.kueue.names import GROUP, QUEUE_NAME, VERSION
+from policyd.api.selectors import Requirement
+from policyd.jobs.integrations import POD, Integrations
+from policyd.jobs.kinds import KINDS, PARENTS
 from webhooks.cells import Cell
+from webhooks.requirements import Requirements, requirements_of
+
+IN_A_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="Exists")
+"""What names a queue."""
 
 _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
     ("admissionchecks", "Cluster"),
@@ -18,16 +24,23 @@ _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
     ("workloads/status", "Namespaced"),
 )
 
-_JOB_KINDS: Final = (
-    *((kind.group, kind.version, kind.plural) for kind in KINDS),
-    ("", "v1", "pods"),
-)
+
+def _jobs(integrations: Integrations, operation: str) -> frozenset[Cell]:
+    kinds = [kind for kind in KINDS if integrations.has(kind.group, kind.kind)]
+    cells = {Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in kinds}
+    return frozenset(cells | (_pods(operation) if integrations.has(*POD) else set()))
 
 
-def _jobs(operation: str) -> frozenset[Cell]:
+def _pods(operation: str) -> set[Cell]:
+    return {Cell("", "v1", "Namespaced", "pods", operation)}
+
+
+def _parents(integrations: Integrations) -> frozenset[Cell]:
+    kinds = [kind for kind in PARENTS if integrations.has(kind.group, kind.kind)]
     return frozenset(
-        Cell(group, version, "Namespaced", plural, operation)
-        for group, version, plural in _JOB_KINDS
+        Cell(kind.group, kind.version, "Namespaced", kind.plural, operation)
+        for kind in kinds
+        for operation in ("CREATE", "UPDATE")
     )
 
 
@@ -37,11 +50,28 @@ def _queues(operation: str) -> frozenset[Cell]:
     )
 
 
-NEW_JOBS: Final = _jobs("CREATE")
-"""Jobs and pods that may have to be held."""
+def held_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return jobs and pods that may have to be held, and what makes pods that may have to be."""
+    return _jobs(integrations, "CREATE") | _parents(integrations)
 
-JOBS: Final = NEW_JOBS | _jobs("UPDATE")
-"""Jobs and pods that are checked."""
+
+def checked_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return jobs, pods and what makes pods that are checked."""
+    return held_jobs(integrations) | _jobs(integrations, "UPDATE")
+
+
+def namespaces_of_jobs(integrations: Integrations) -> Requirements:
+    """Return what the labels of a namespace must be for its jobs to queue."""
+    selector = integrations.namespaces
+    return frozenset() if selector is None else requirements_of(selector)
+
+
+def members(integrations: Integrations) -> frozenset[Cell]:
+    """Return pods that may be held for a StatefulSet: they name no queue themselves."""
+    groups = [kind for kind in PARENTS if kind.in_groups]
+    on = any(integrations.has(kind.group, kind.kind) for kind in groups)
+    return frozenset(_pods("CREATE")) if on else frozenset()
+
 
 QUEUES: Final = _queues("CREATE") | _queues("UPDATE")
 """What is checked of Kueue's kinds."""

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
+from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
 from webhooks.health import Readiness
@@ -40,6 +41,8 @@ class Door:
     """The certificate in use, once there is one."""
     registered: bool = False
     """Whether the API server was told to call, at least once."""
+    integrations: Integrations = EVERYTHING
+    """Which kinds of jobs queue, and where."""
     permissions: Permissions | None = None
     """What users may do; None where there is no API server to ask."""
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import click
 import structlog
 
+from policyd.api.configuration import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queue_settings import (
@@ -14,6 +15,8 @@ from policyd.controller.queue_settings import (
     unheeded,
 )
 from policyd.controller.run import ControllerSettings
+from policyd.jobs.frameworks import integrations_of, unknown_frameworks
+from policyd.jobs.integrations import EVERYTHING, Integrations
 
 log = structlog.get_logger()
 
@@ -48,4 +51,18 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         limits=time_limits(configuration, gates=gates),
         label_keys=label_keys(configuration),
         resources=configuration.resources,
+        integrations=_integrations(configuration, path, gates),
     )
+
+
+def _integrations(configuration: Configuration, path: str, gates: str) -> Integrations:
+    """Return which kinds queue, and warn of those that no module reads."""
+    if not path:
+        return EVERYTHING
+    for name in unknown_frameworks(configuration):
+        log.warning("framework_not_known", framework=name, why="no module reads jobs of that kind")
+    found = integrations_of(configuration, gates=gates)
+    for group, kind in sorted(found.external):
+        why = "its own controller queues it; what belongs to it is left to it"
+        log.info("framework_external", kind=kind, group=group, why=why)
+    return found

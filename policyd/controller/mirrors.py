@@ -20,6 +20,7 @@ from policyd.api.nodes import Node
 from policyd.api.schema import QuantityText
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import JobKind, JobObject
+from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds import KINDS, PARENTS
 from policyd.jobs.parents import ParentKind
 from policyd.jobs.pods import Pod
@@ -96,6 +97,8 @@ class Mirrors:
     pods: Mirror[Pod]
     jobs: dict[str, Mirror[JobObject]]
     """By kind."""
+    integrations: Integrations
+    """Which of the kinds are watched, and what of them."""
     nodes: Mirror[Node]
     """Watched once a flavor has a topology, as `placed` is."""
     placed: Mirror[Pod]
@@ -125,8 +128,14 @@ class Mirrors:
             self.limit_ranges,
             self.runtime_classes,
             self.pods,
-            *self.jobs.values(),
+            *self.watched_jobs,
         )
+
+    @property
+    def watched_jobs(self) -> tuple[Mirror[JobObject], ...]:
+        """The jobs of the kinds that are on; the others stay unseen."""
+        on = self.integrations.has
+        return tuple(m for m in self.jobs.values() if on(m.resource.group, m.resource.kind))
 
 
 def job_resource(kind: JobKind[Any] | ParentKind[Any]) -> Resource:
@@ -134,7 +143,7 @@ def job_resource(kind: JobKind[Any] | ParentKind[Any]) -> Resource:
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
-def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
+def open_mirrors(reader: Reader, pace: Pace, integrations: Integrations = EVERYTHING) -> Mirrors:
     """Return mirrors of all that is watched: of jobs and `pods`, only those that queue."""
 
     def mirror(resource: Resource, into: type[Any], selector: str = "") -> Mirror[Any]:
@@ -142,7 +151,8 @@ def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
 
     parents = (kind for kind in PARENTS if kind.in_groups)
     kinds: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *parents)
-    jobs = {kind.kind: mirror(job_resource(kind), kind.type, QUEUE_NAME) for kind in kinds}
+    named = "" if integrations.manages_all else QUEUE_NAME
+    jobs = {kind.kind: mirror(job_resource(kind), kind.type, named) for kind in kinds}
     return Mirrors(
         workloads=mirror(WORKLOADS, Workload),
         cluster_queues=mirror(CLUSTER_QUEUES, ClusterQueue),
@@ -158,6 +168,7 @@ def open_mirrors(reader: Reader, pace: Pace) -> Mirrors:
         runtime_classes=mirror(RUNTIME_CLASSES, RuntimeClass),
         pods=mirror(PODS, Pod, f"{MANAGED}=true"),
         jobs=jobs,
+        integrations=integrations,
         nodes=mirror(NODES, Node),
         placed=mirror(PODS, Pod),
     )

@@ -25,7 +25,6 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.writes import Writes
-from policyd.jobs.base import queue_name
 from policyd.jobs.kinds import PARENTS
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.parents import (
@@ -83,7 +82,8 @@ class ParentReconciler:
         if parent is None:
             await self._let_go(key, pods)
             return None
-        if parent.metadata.deletion_timestamp is not None or not self._queues(parent):
+        deleted = parent.metadata.deletion_timestamp is not None
+        if deleted or not self._steps.concerns(parent.metadata):
             return None  # its workloads find out by themselves
         assert self._kind.groups is not None, "only kinds of groups are reconciled"
         groups = {each.index: each for each in self._kind.groups(parent)}
@@ -94,9 +94,6 @@ class ParentReconciler:
         await self._drop_others(parent, groups)
         await self._seat(parent, groups, pods)
         return waits
-
-    def _queues(self, parent: Parent) -> bool:
-        return bool(queue_name(parent.metadata)) or self._cache.integrations.manages_all
 
     async def _let_go(self, key: Key, pods: list[Pod]) -> None:
         """Release pods whose parent is gone: nobody will ever say what they belong to."""

@@ -25,6 +25,7 @@ from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
 from policyd.jobs.pod_groups import PodGroup, new_group_workload
 from policyd.jobs.pods import (
+    SUSPENDING_PARENT,
     Pod,
     by_age,
     is_let_go,
@@ -80,7 +81,7 @@ class PodReconciler:
             ApiError: If a write did not succeed.
         """
         pods = by_age(self._cache.pods_of(key))
-        if not pods or not self._steps.concerns(pods[0].metadata):
+        if not pods or not self._concerns(pods[0]):
             return None  # its workload finds out by itself
         group = PodGroup(name=key.name if key.subject == "PodGroup" else "", pods=tuple(pods))
         contradiction = group.contradiction()
@@ -90,6 +91,11 @@ class PodReconciler:
         if group.name and self._name_is_taken(group):
             return None
         return await self._reconcile_group(group)
+
+    def _concerns(self, pod: Pod) -> bool:
+        made = SUSPENDING_PARENT in pod.metadata.annotations
+        on = made or self._cache.integrations.plain_pods
+        return on and self._steps.concerns(pod.metadata)
 
     def _name_is_taken(self, group: PodGroup) -> bool:
         workload = self._named(group)

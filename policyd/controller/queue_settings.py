@@ -30,6 +30,9 @@ _HEEDED = {
     "resources",
     "wait_for_pods_ready",
     "object_retention_policies",
+    "integrations",
+    "manage_jobs_without_queue_name",
+    "managed_jobs_namespace_selector",
 }
 
 

@@ -33,6 +33,7 @@ from policyd.controller.topologies import Topologies
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
+from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import NotFoundError, ThrottledError, UnavailableError
 from policyd.kube.events import EventRecorder
@@ -78,6 +79,9 @@ class ControllerSettings:
     label_keys: tuple[str, ...] = ()
     """Labels of a job that its workload has too."""
 
+    integrations: Integrations = EVERYTHING
+    """Which kinds of jobs queue, and where."""
+
     resources: Resources | None = None
     """Which requests count against quota, and as what; None for all, as they are."""
 
@@ -118,12 +122,13 @@ class Controller:
         self._client = client
         self.election = self._election()
         self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
-        self.mirrors = open_mirrors(client, self.pace)
+        self.mirrors = open_mirrors(client, self.pace, self.settings.integrations)
         self.cache = Cache(
             self.mirrors,
             pace=self.pace,
             settings=self.settings.queueing,
             resources=self.settings.resources,
+            integrations=self.settings.integrations,
         )
         QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
@@ -226,7 +231,7 @@ class Controller:
             await self.pace.sleep(CRD_SECONDS)
 
     async def _absent_jobs(self) -> list[Mirror[JobObject]]:
-        jobs = self.mirrors.jobs.values()
+        jobs = self.mirrors.watched_jobs
         return [mirror for mirror in jobs if not await is_served(self._client, mirror.resource)]
 
     async def _watch_later(self, mirror: Mirror[JobObject]) -> None:

@@ -108,7 +108,7 @@ def test_all_that_is_wrong_is_said():
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 def test_what_changes_nothing_is_named(version):
-    said = configuration("manageJobsWithoutQueueName: true\nfairSharing: {}", version)
+    said = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
 
-    assert unheeded(said) == ["manageJobsWithoutQueueName"]
+    assert unheeded(said) == ["clientConnection"]
     assert unheeded(configuration("", version)) == []

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from policyd.api.selectors import LabelSelector
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.match import Attributes, rules_match, selects_object
+from policyd.jobs.integrations import EVERYTHING, Integrations
 from tests.webhooks.policies import bound, policy, rule
 from webhooks.calls import MOST_WEBHOOKS, door_rules
+from webhooks.queue_calls import rules_for
 
 RESEARCH = {"matchLabels": {"tier": "research"}}
 PRODUCTION = {"matchLabels": {"tier": "production"}}
@@ -129,7 +131,7 @@ def selector(requirements):
     ],
 )
 def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if_up):
-    rules = door_rules(policies, queue=False)
+    rules = door_rules(policies, queue=None)
 
     assert written(rules.mutate) == mutate
     assert written(rules.validate, "Fail") == validate
@@ -139,7 +141,7 @@ def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if
 def test_the_order_of_the_policies_makes_no_difference():
     policies = [policy(rule(name), inject=True) for name in ("pods", "secrets", "services")]
 
-    assert door_rules(policies, queue=True) == door_rules(policies[::-1], queue=True)
+    assert door_rules(policies, queue=EVERYTHING) == door_rules(policies[::-1], queue=EVERYTHING)
 
 
 def jobs(operations):
@@ -155,19 +157,30 @@ def jobs(operations):
     ]
 
 
+PARENTS = [
+    "apps/v1 Namespaced CREATE+UPDATE deployments+statefulsets",
+    "leaderworkerset.x-k8s.io/v1 Namespaced CREATE+UPDATE leaderworkersets",
+]
+"""The rules for what makes pods that are held for it."""
+
+
+def everything(operations):
+    return sorted([*jobs(operations), *PARENTS], key=lambda rule: rule.partition(" ")[0])
+
+
 @pytest.mark.parametrize(
     ("policies", "mutate", "validate"),
     [
         pytest.param(
             [],
-            ["/v1 Namespaced CREATE pods", *jobs("CREATE")],
-            ["/v1 Namespaced CREATE+UPDATE pods", *jobs("CREATE+UPDATE")],
+            ["/v1 Namespaced CREATE pods", *everything("CREATE")],
+            ["/v1 Namespaced CREATE+UPDATE pods", *everything("CREATE+UPDATE")],
             id="jobs-and-pods",
         ),
         pytest.param(
             [policy(rule(), inject=True, validations=True)],
-            jobs("CREATE"),
-            ["/v1 Namespaced UPDATE pods", *jobs("CREATE+UPDATE")],
+            everything("CREATE"),
+            ["/v1 Namespaced UPDATE pods", *everything("CREATE+UPDATE")],
             id="what-policies-see-already-is-not-sent-again",
         ),
         pytest.param(
@@ -179,7 +192,7 @@ def jobs(operations):
     ],
 )
 def test_jobs_in_a_queue_are_sent_where_no_policy_sees_them(policies, mutate, validate):
-    rules = door_rules(policies, queue=True)
+    rules = door_rules(policies, queue=EVERYTHING)
 
     assert written(in_a_queue(rules.mutate)) == mutate
     assert written(in_a_queue(rules.validate)) == validate
@@ -349,8 +362,8 @@ def in_a_queue(calls):
     ],
 )
 def test_what_is_sent_is_as_little_as_webhooks_can_say(policies, expected):
-    assert shown(door_rules(policies, queue=False).validate) == expected
-    assert door_rules(policies[::-1], queue=False) == door_rules(policies, queue=False)
+    assert shown(door_rules(policies, queue=None).validate) == expected
+    assert door_rules(policies[::-1], queue=None) == door_rules(policies, queue=None)
 
 
 NATIVE = "admissionregistration.k8s.io/v1"
@@ -377,7 +390,7 @@ def test_bindings_narrow_what_is_sent_and_say_whether_it_is_refused():
     named = {"apiVersion": NATIVE, "metadata": {"name": "p"}}
     policy_ = {**named, "kind": "ValidatingAdmissionPolicy", "spec": spec}
 
-    calls = door_rules(bound(policy_, *bindings), queue=False).validate
+    calls = door_rules(bound(policy_, *bindings), queue=None).validate
 
     assert shown(calls) == [
         "Fail pods in:tier=research of:gpu=yes",
@@ -394,14 +407,14 @@ def test_conditions_of_kyvernos_policies_are_asked_at_the_door():
     kind = {"apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy"}
     [policy_] = bound({**kind, "metadata": {"name": "p"}, "spec": spec})
 
-    calls = door_rules([policy_], queue=False).validate
+    calls = door_rules([policy_], queue=None).validate
 
     assert not any(call.condition for call in calls)
     assert "cronjobs" in written(calls)[-1]
 
 
 def test_mutation_stops_nothing():
-    calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=False).mutate
+    calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=None).mutate
 
     assert shown(calls) == ["Ignore pods in:tier=research"]
 
@@ -448,11 +461,11 @@ def test_mutation_stops_nothing():
     ],
 )
 def test_nothing_is_mutated_by_two_calls(policies, expected):
-    assert shown(door_rules(policies, queue=False).mutate) == expected
+    assert shown(door_rules(policies, queue=None).mutate) == expected
 
 
 def test_jobs_in_a_queue_do_not_have_everything_sent_from_everywhere():
-    calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=True).mutate
+    calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=EVERYTHING).mutate
 
     assert [line for line in shown(calls) if "pods" in line] == [
         "Ignore pods in:tier=research",
@@ -508,7 +521,7 @@ requests = st.fixed_dictionaries(
 @given(st.lists(policies_, max_size=5), requests)
 @settings(max_examples=100, deadline=None)
 def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, request_):
-    calls = door_rules(policies, queue=False).validate
+    calls = door_rules(policies, queue=None).validate
 
     for each in policies:
         if wants(each, request_):
@@ -521,7 +534,7 @@ def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, req
 @given(st.lists(policies_, max_size=5), requests)
 @settings(max_examples=100, deadline=None)
 def test_whatever_a_policy_wants_is_sent_once_for_mutation(policies, request_):
-    calls = door_rules(policies, queue=False).mutate
+    calls = door_rules(policies, queue=None).mutate
     wanted = any(wants(each, request_) for each in policies)
 
     sent = [call for call in calls if sends(call, request_)]
@@ -535,7 +548,7 @@ def test_whatever_a_policy_wants_is_sent_once_for_mutation(policies, request_):
 @settings(max_examples=100, deadline=None)
 def test_nothing_is_refused_that_no_such_policy_wants(policies, request_):
     strict = [p for p in policies if not p.ignores_failures]
-    calls = door_rules(policies, queue=False).validate
+    calls = door_rules(policies, queue=None).validate
 
     refused = any(call.failure_policy == "Fail" and sends(call, request_) for call in calls)
 
@@ -631,6 +644,23 @@ TEAM_A = "kubernetes.io/metadata.name"
 def test_while_a_policy_is_rolled_out_an_outage_stops_those_whom_it_refuses(steps, expected):
     audited = policy(rule(), validations=True, enforcement="Audit", rollout=steps)
 
-    calls = door_rules([audited], queue=False).validate
+    calls = door_rules([audited], queue=None).validate
 
     assert shown(calls) == expected
+
+
+@pytest.mark.parametrize(
+    ("policies", "queue", "members"),
+    [
+        pytest.param([], EVERYTHING, 1, id="they-name-no-queue"),
+        pytest.param([policy(rule(), inject=True)], EVERYTHING, 0, id="all-pods-are-sent-anyway"),
+        pytest.param([], Integrations(manages_all=True), 0, id="all-pods-are-held"),
+        pytest.param([], Integrations(kinds=frozenset()), 0, id="nothing-is-held"),
+        pytest.param([], None, 0, id="no-queue"),
+    ],
+)
+def test_pods_of_stateful_sets_are_sent_if_nothing_else_sends_them(policies, queue, members):
+    calls = rules_for(policies, queue=queue).mutate
+
+    labels = [{each.key for each in call.objects} for call in calls]
+    assert sum("statefulset.kubernetes.io/pod-name" in each for each in labels) == members

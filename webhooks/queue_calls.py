@@ -1,0 +1,52 @@
+"""What is sent to the door: what policies ask for, and the pods of StatefulSets that queue."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.selectors import Requirement
+from policyd.engine.compiled import CompiledPolicy
+from policyd.jobs.integrations import Integrations
+from webhooks.calls import Call, DoorRules, door_rules
+from webhooks.cells import Cell, cells_of, rules_of, uncovered
+from webhooks.queue_cells import members, namespaces_of_jobs
+
+_OF_A_SET: Final = Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists")
+"""Every pod of a StatefulSet has this label."""
+_IN_NO_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="DoesNotExist")
+
+
+def rules_for(policies: Iterable[CompiledPolicy], *, queue: Integrations | None) -> DoorRules:
+    """Derive what is sent.
+
+    The pods of StatefulSets name no queue; only their annotations say that they are held. A call of
+    their own costs other pods nothing, where one for both would have a condition that the API
+    server looks at for all.
+
+    Args:
+        policies: Those in force.
+        queue: Which jobs are held for their queue; None if nothing is done for the queue.
+    """
+    rules = door_rules(policies, queue=queue)
+    if queue is None or queue.manages_all:
+        return rules
+    within = namespaces_of_jobs(queue)
+    left = uncovered(members(queue), list(_sent(rules.mutate, queue)))
+    if not left:
+        return rules
+    objects = frozenset({_OF_A_SET, _IN_NO_QUEUE})
+    call = Call(
+        failure_policy="Ignore",
+        rules=rules_of(frozenset(left)),
+        namespaces=within,
+        objects=objects,
+    )
+    return DoorRules(mutate=(*rules.mutate, call), validate=rules.validate)
+
+
+def _sent(calls: Iterable[Call], queue: Integrations) -> Iterable[Cell]:
+    """Yield what is sent of all namespaces whose jobs queue, whatever its labels."""
+    for call in calls:
+        if not (call.objects or call.condition) and call.namespaces <= namespaces_of_jobs(queue):
+            for rule in call.rules:
+                yield from cells_of(rule)
