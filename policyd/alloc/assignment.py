@@ -176,7 +176,7 @@ class Assignment:
                     if needed > max(0, available) and cell not in missing:
                         missing[cell] = missing_quota(offer, cell, needed, available)
             obstacles = tuple(missing[c] for o in group.offers for c in o.charges if c in missing)
-            refusals.extend(_refusals(group, obstacles))
+            refusals += _refusals(group, obstacles)
         return tuple(refusals)
 
     def reason(self) -> NoFitReason:
@@ -223,26 +223,19 @@ class Requests:
         plain: What the workload gets if there is room for all of it in the first flavors without
             borrowing; None if these are unsuitable.
         totals: What the pods of each pod set need together, by name and resource.
+        known: What was found for them, whoever asked, in a version of the tree.
     """
 
     groups: tuple[GroupRequests, ...]
     demand: object
     plain: Assignment | None = field(init=False)
     totals: Mapping[str, Mapping[str, int]] = field(init=False)
-    _known: Assignment | None = None
-    _version: int = -1
+    known: Assignment | None = None
+    version: int = -1
 
     def __post_init__(self) -> None:
         self.plain = _plain(self.groups)
         self.totals = {each.name: each.totals for group in self.groups for each in group.pod_sets}
-
-    def known(self, version: int) -> Assignment | None:
-        """Return what was found for them in that version of the tree, if anything was."""
-        return self._known if self._version == version else None
-
-    def learn(self, version: int, assignment: Assignment) -> None:
-        """Remember what was found for them, whoever asks, in a version of the tree."""
-        self._version, self._known = version, assignment
 
 
 def _plain(groups: tuple[GroupRequests, ...]) -> Assignment | None:

@@ -18,8 +18,6 @@ class Holding:
     """Quota that a workload holds.
 
     Attributes:
-        workload: Who holds it.
-        admission: What it is.
         charges: How much, by cell; empty while its queue is not there.
         placements: Where its pods are, as far as topologies placed them.
         assumed: Whether a plan gave it, and nobody has yet reported that it was written down.

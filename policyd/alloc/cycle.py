@@ -31,9 +31,9 @@ from policyd.alloc.plan import (
     RequeueReason,
 )
 from policyd.alloc.reasons import Mode, PodSetRefusal, Refusal
+from policyd.alloc.reservation import stale_gangs
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
-from policyd.alloc.timing import stale_gangs
 
 # Python 3.11 calls a function for each member of an enum that is named.
 _FIT, _NO_FIT = Mode.FIT, Mode.NO_FIT
@@ -189,11 +189,8 @@ class _Cycle:
         """Choose again, of the same flavors, with what there is now."""
         chooser = Chooser(self._state, entry.ticket, entry.options, entry.options.preempts)
         found = chooser.choose(Scan(pins=entry.assignment.flavors), removed)
-        entry.requests, entry.assignment, entry.targets = (
-            found.requests,
-            found.assignment,
-            found.targets,
-        )
+        entry.requests, entry.assignment = found.requests, found.assignment
+        entry.targets = found.targets
 
     def _gives_up(self, entry: Entry) -> bool:
         """Let a workload start over for which a failed node cannot be replaced, if that is wanted.

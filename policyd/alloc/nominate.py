@@ -103,8 +103,8 @@ class Nominator:
         key = ticket.workload.key
         plain = ticket.plain and ticket.progress is None and key not in self._moving
         if plain and not options.topologies and key not in self._state.again:
-            known = requests.known(options.node.root.version)
-            if known is not None:
+            known = requests.known
+            if known is not None and requests.version == options.node.root.version:
                 if not self._preempts(options, ticket):
                     return Entry(ticket, options, requests, known)
             elif (first := requests.plain) and self._fits(first.charges, borrowing=False):
@@ -135,7 +135,7 @@ class Nominator:
         # What depends on nothing but the tree and the requests holds for the next one too.
         known = scan is EVERYWHERE and not preempts and entry.requests is requests
         if known and not options.topologies and entry.assignment.held is None:
-            requests.learn(options.node.root.version, entry.assignment)
+            requests.known, requests.version = entry.assignment, options.node.root.version
         return entry
 
     def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:

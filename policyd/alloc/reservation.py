@@ -1,5 +1,7 @@
 """Reservation and backfill: what the first in a queue has waited for long is held for it.
 
+And what else time alone decides: which gangs run short for too long, and when to look again.
+
 Theory (EASY backfilling; Lifka 1995). Whoever holds quota and says how long it runs ends at a known
 time. The first of a queue that has waited long enough has the earliest time reserved at which it
 fits then. Others may go before it if that does not delay it: they end by that time, or there is
@@ -11,7 +13,7 @@ other queue in what that one has of its own. Those being moved come before: thei
 held against everybody, for a short while.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from math import inf
@@ -24,7 +26,7 @@ from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.line import Rank
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
-from policyd.alloc.plan import Move
+from policyd.alloc.plan import Evict, Move
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import State
 
@@ -183,3 +185,31 @@ def end_of(holding: Holding, now: float) -> float:
         return now
     since, runs = holding.workload.reserved_at, holding.workload.run_seconds
     return inf if runs is None else (now if since is None else since) + runs
+
+
+def stale_gangs(state: State) -> list[Evict]:
+    """Return those to stop that have run with fewer pods than they need for longer than allowed."""
+    return [each for due, each in _short_gangs(state) if due <= state.now]
+
+
+def next_due(state: State) -> float | None:
+    """Return when another cycle may decide otherwise, though nothing changes; None if it will not.
+
+    In seconds since the epoch, later than the state's `now`.
+    """
+    moments = [due for due, _ in _short_gangs(state)]
+    for queue in state.opted.values():
+        after = None if queue.spec is None else queue.spec.opt_ins.reserve_seconds
+        ticket = None if after is None else queue.pending.first()
+        if ticket is not None and after is not None:
+            moments.append(ticket.workload.queued_at + after)
+    return min((moment for moment in moments if moment > state.now), default=None)
+
+
+def _short_gangs(state: State) -> Iterator[tuple[float, Evict]]:
+    for queue in state.opted.values():
+        grace = None if queue.spec is None else queue.spec.opt_ins.stale_seconds
+        for holding in queue.holdings.values() if grace is not None else ():
+            who, since = holding.workload, holding.workload.short_since
+            if since is not None and grace is not None and not holding.stopping:
+                yield since + grace, Evict(workload=who, reason="StaleGang", since=since)

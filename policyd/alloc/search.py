@@ -58,14 +58,13 @@ EVERYWHERE = Scan()
 class FlavorSearch:
     """The search by the rules of one queue."""
 
-    __slots__ = ("_by_mode_only", "_fungibility", "_packs", "_preempts_borrowing", "tree")
+    __slots__ = ("_fungibility", "_packs", "_preempts_borrowing", "tree")
 
     def __init__(self, tree: QuotaTree, queue: QueueSpec, settings: Settings) -> None:
         policy = queue.preemption
         self.tree = tree
-        self._fungibility = queue.fungibility
+        self._fungibility = queue.fungibility if settings.gates.flavor_fungibility else None
         self._packs = queue.opt_ins.packs
-        self._by_mode_only = not settings.gates.flavor_fungibility
         self._preempts_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
         )
@@ -114,7 +113,7 @@ class FlavorSearch:
             if attempt is not None:
                 result.attempts.append(attempt)
             stop = self._stops(found)
-            if stop or self._better(found, best):
+            if stop or better(self._fungibility, found, best):
                 result.offer, result.attempt, best = offer, attempt, found
             if stop:
                 break
@@ -148,7 +147,7 @@ class FlavorSearch:
             found = self._weigh(attempt, need, oracle)
             attempt.hardest = min(attempt.hardest, found[0])
             attempt.borrowing = max(attempt.borrowing, found[1])
-            if worst is _FITS or self._better(worst, found):
+            if worst is _FITS or better(self._fungibility, worst, found):
                 worst = found
             if found[0] is Mode.NO_FIT:
                 break
@@ -176,25 +175,20 @@ class FlavorSearch:
 
     def _stops(self, found: Found) -> bool:
         """Tell whether a flavor is so good that no further one is tried."""
-        mode, level = found
-        if mode is Mode.FIT and (not level or self._by_mode_only):
+        (mode, level), fungibility = found, self._fungibility
+        if mode is Mode.FIT and (not level or fungibility is None):
             return True
-        if mode < Mode.PREEMPT or self._by_mode_only:
+        if mode < Mode.PREEMPT or fungibility is None:
             return False
-        fungibility = self._fungibility
         if mode is not Mode.FIT and fungibility.when_can_preempt == "TryNextFlavor":
             return False
         return not level or fungibility.when_can_borrow != "TryNextFlavor"
 
-    def _better(self, a: Found, b: Found) -> bool:
-        """Tell whether `a` is to be preferred to `b`."""
-        if self._by_mode_only:
-            return a[0] > b[0]
-        return better(self._fungibility, a, b)
 
-
-def better(fungibility: Fungibility, a: Found, b: Found) -> bool:
-    """Tell whether `a` is to be preferred to `b`, by a queue's fungibility."""
+def better(fungibility: Fungibility | None, a: Found, b: Found) -> bool:
+    """Tell whether `a` is to be preferred to `b`, by a queue's fungibility; if None, by mode."""
+    if fungibility is None:
+        return a[0] > b[0]
     if a[0] is b[0]:
         return a[1] < b[1]
     return _rank(fungibility, a) > _rank(fungibility, b)

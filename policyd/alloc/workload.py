@@ -92,12 +92,11 @@ class Admission(Value, frozen=True):
 
         A resource without a flavor is not charged.
         """
-        return total_of(
-            *(
-                {(flavor, name): each.usage.get(name, 0) for name, flavor in each.flavors.items()}
-                for each in self.pod_sets
-            )
+        used = (
+            {(flavor, name): each.usage.get(name, 0) for name, flavor in each.flavors.items()}
+            for each in self.pod_sets
         )
+        return total_of(*used)
 
     def totals(self) -> dict[str, int]:
         """Return what all pod sets use, by resource, whatever the flavor."""

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
-from policyd.alloc.timing import next_due
+from policyd.alloc.reservation import next_due
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics

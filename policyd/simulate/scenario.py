@@ -17,8 +17,8 @@ import msgspec
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
+from policyd.alloc.reservation import next_due
 from policyd.alloc.state import State
-from policyd.alloc.timing import next_due
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Workload
 
