@@ -138,7 +138,11 @@ async def _run(
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
-    door = Door(settings=_door_settings(options, address), client=client)
+    door = Door(
+        settings=_door_settings(options, address),
+        client=client,
+        integrations=settings.integrations,
+    )
     parts: list[Coroutine[Any, Any, Any]] = [
         run_simulation(client),
         run_controller(client, settings),

@@ -13,7 +13,7 @@ labels:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- $annotations := deepCopy $values.podAnnotations }}
-{{- with $values.configuration }}
+{{- with (index . 0).Values.controller.configuration }}
 {{- /* Read at the start: a change starts new pods. */}}
 {{- $_ := set $annotations "policyd.io/configuration" (toYaml . | sha256sum) }}
 {{- end }}
