@@ -16,15 +16,18 @@ from policyd.api.kueue.names import API_VERSION
 from policyd.api.meta import Json, ObjectMeta, OwnerReference
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
+from policyd.controller.mirrors import Mirrors
 from policyd.controller.opt_ins import gang_scheduler_of, gang_wait_of
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.gangs.gang import gang_of
+from policyd.jobs.gangs.gang import Coming, gang_of
 from policyd.jobs.gangs.hand_over import GANG_QUEUE, GANG_SCHEDULER, HandedOver, hand_over
 from policyd.jobs.gangs.schedulers import GangScheduler
 from policyd.jobs.injection import Injection
+from policyd.jobs.kinds import PARENTS
 from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.pods import SUSPENDING_PARENT, Pod
 from policyd.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
 from policyd.kube.resources import Resource
 
@@ -57,7 +60,7 @@ class Gangs:
         workload: Workload,
         given: Sequence[Injection],
         *,
-        in_order: bool = False,
+        comes: Coming = "",
         pods: Mapping[str, ObjectMeta] | None = None,
     ) -> bool:
         """Tell another scheduler of a gang that is about to start, if its queue wants that.
@@ -66,7 +69,7 @@ class Gangs:
             about: The job, which hears of it.
             workload: Its workload, admitted.
             given: What the pods of each pod set get; what they must say is added.
-            in_order: Whether its roles start one after the other.
+            comes: How its pods are made.
             pods: What its pods say, by pod set; None if they do not exist yet.
 
         Returns:
@@ -85,7 +88,7 @@ class Gangs:
             workload,
             queue=queue.metadata.annotations.get(GANG_QUEUE, ""),
             topology=self._topology(admission),
-            in_order=in_order,
+            comes=comes,
             pods=pods,
         )
         wait = gang_wait_of(queue.metadata.annotations)
@@ -202,6 +205,16 @@ class Gangs:
         names = [owner["name"] for owner in owners if owner["kind"] == "Workload"]
         there = self._cache.mirrors.workloads.get
         return any(n == workload or there(f"{metadata['namespace']}/{n}") is None for n in names)
+
+
+def coming_of(mirrors: Mirrors, pod: Pod) -> Coming:
+    """Say how the pods of a group are made, by what the parent of one of them says."""
+    word = pod.metadata.annotations.get(SUSPENDING_PARENT)
+    kind = next((kind for kind in PARENTS if kind.in_groups and kind.word == word), None)
+    if kind is None:
+        return ""
+    parent = mirrors.jobs[kind.kind].get(f"{pod.metadata.namespace}/{kind.name_of(pod)}")
+    return "" if parent is None else kind.comes(parent)
 
 
 def _is_over(workload: Workload) -> bool:

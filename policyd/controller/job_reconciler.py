@@ -217,8 +217,8 @@ class JobReconciler:
         try:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
-            about, in_order = (self._resource, job.metadata), self._kind.in_order(job)
-            if not await self._steps.gangs.tell(about, workload, given, in_order=in_order):
+            about, comes = (self._resource, job.metadata), self._kind.comes(job)
+            if not await self._steps.gangs.tell(about, workload, given, comes=comes):
                 return GANG_SECONDS
             counts = admitted_counts(workload)
             start(draft, job, kind=self._kind, given=given, counts=counts)

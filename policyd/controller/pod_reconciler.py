@@ -12,7 +12,7 @@ from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
 from policyd.controller.cache import Cache
-from policyd.controller.gangs import GANG_SECONDS
+from policyd.controller.gangs import GANG_SECONDS, coming_of
 from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -249,7 +249,8 @@ class PodReconciler:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
             about, pods = (PODS, group.first.metadata), group.said(workload)
-            if not await self._steps.gangs.tell(about, workload, given, pods=pods):
+            comes = coming_of(self._cache.mirrors, group.first)
+            if not await self._steps.gangs.tell(about, workload, given, comes=comes, pods=pods):
                 return GANG_SECONDS
             names = (pod_set.name for pod_set in workload.spec.pod_sets)
             by_pod_set = dict(zip(names, given, strict=True))

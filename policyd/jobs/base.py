@@ -13,6 +13,7 @@ from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.kueue.names import PREBUILT_WORKLOAD, QUEUE_NAME
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
+from policyd.jobs.gangs.gang import Coming
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -86,7 +87,7 @@ class JobKind(Generic[J]):
         clear: Takes away all that a start wrote, where the user wrote nothing there; None if the
             templates are put back instead.
         fixed_while_started: Whether a start has to be written before the job is told to have pods.
-        in_order: Whether pods of one role are made when those of another are ready.
+        comes: How its pods are made, if not all at once.
     """
 
     group: str
@@ -119,7 +120,7 @@ class JobKind(Generic[J]):
     annotation_paths: Callable[[J], Sequence[str]] | None = None
     clear: Callable[[Draft], None] | None = None
     fixed_while_started: bool = False
-    in_order: Callable[[J], bool] = lambda _job: False
+    comes: Callable[[J], Coming] = lambda _job: ""
 
     def suspend(self, draft: Draft) -> None:
         """Tell the job to have no pods."""

@@ -4,6 +4,7 @@ from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.meta import Condition, Wire
 from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
 from policyd.jobs.batch_job import POD_INDEX_LABEL, BatchJobSpec, pods_at_a_time
+from policyd.jobs.gangs.gang import Coming
 from policyd.jobs.topology import topology_request
 from policyd.patch.operations import Path
 
@@ -102,10 +103,10 @@ def ready(job: JobSet) -> bool:
     return wanted == sum(each.ready + each.succeeded for each in job.status.replicated_jobs_status)
 
 
-def in_order(job: JobSet) -> bool:
-    """Tell whether a replicated job starts when those before it are ready."""
+def comes(job: JobSet) -> Coming:
+    """Say whether a replicated job starts when those before it are ready."""
     policy = job.spec.startup_policy
-    return policy is not None and policy.startup_policy_order == "InOrder"
+    return "RoleByRole" if policy and policy.startup_policy_order == "InOrder" else ""
 
 
 def reclaimable(job: JobSet) -> tuple[ReclaimablePod, ...]:
@@ -131,5 +132,5 @@ JOB_SET = JobKind(
     outcome=outcome,
     ready=ready,
     reclaimable=reclaimable,
-    in_order=in_order,
+    comes=comes,
 )

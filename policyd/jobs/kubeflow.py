@@ -10,6 +10,7 @@ from policyd.api.kueue import PodSet
 from policyd.api.meta import Condition, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
+from policyd.jobs.gangs.gang import Coming
 from policyd.jobs.topology import topology_request
 
 POD_INDEX_LABEL = "training.kubeflow.org/replica-index"
@@ -83,9 +84,9 @@ def ready(job: TrainingJob) -> bool:
     return any(each.type == "Running" and each.status == "True" for each in job.status.conditions)
 
 
-def in_order(job: TrainingJob) -> bool:
-    """Tell whether the launcher of an MPIJob waits for its workers."""
-    return job.spec.launcher_creation_policy == "WaitForWorkersReady"
+def comes(job: TrainingJob) -> Coming:
+    """Say whether the launcher of an MPIJob waits for its workers."""
+    return "RoleByRole" if job.spec.launcher_creation_policy == "WaitForWorkersReady" else ""
 
 
 def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[TrainingJob]:
@@ -124,7 +125,7 @@ def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[Tr
         ready=ready,
         reclaimable=lambda _job: (),
         priority_class=priority_class,
-        in_order=in_order,
+        comes=comes,
     )
 
 

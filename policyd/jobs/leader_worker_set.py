@@ -55,6 +55,7 @@ class LeaderWorkerSetSpec(Wire, frozen=True):
     replicas: int | None = None
     leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
     rollout_strategy: RolloutStrategy = RolloutStrategy()
+    startup_policy: str = "LeaderCreated"
 
 
 class LeaderWorkerSet(Parent, frozen=True):
@@ -149,4 +150,5 @@ LEADER_WORKER_SET: Final[ParentKind[LeaderWorkerSet]] = ParentKind(
     role_of=_role_of,
     mistakes=_mistakes,
     fixed=True,
+    comes=lambda parent: "RoleByRole" if parent.spec.startup_policy == "LeaderReady" else "",
 )

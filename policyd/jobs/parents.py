@@ -26,6 +26,7 @@ from policyd.api.kueue.names import (
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.jobs.base import JobObject, controller_of
+from policyd.jobs.gangs.gang import Coming
 from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.workload import (
@@ -107,6 +108,7 @@ class ParentKind(Generic[P]):
         mistakes: What is wrong with it in particular, given what it was before; both queue.
         bare: Whether the workload has the templates without their labels and annotations.
         fixed: Whether pods of another shape would not fit the workload that is there.
+        comes: How the pods of a group are made, if not all at once.
     """
 
     group: str
@@ -127,6 +129,7 @@ class ParentKind(Generic[P]):
     )
     bare: bool = False
     fixed: bool = False
+    comes: Callable[[P], Coming] = lambda _parent: ""
 
     @property
     def api_version(self) -> str:

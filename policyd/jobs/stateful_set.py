@@ -25,6 +25,7 @@ class StatefulSetSpec(Wire, frozen=True):
 
     replicas: int | None = None
     template: PodTemplate = PodTemplate()
+    pod_management_policy: str = "OrderedReady"
 
 
 class StatefulSet(Parent, frozen=True):
@@ -82,4 +83,5 @@ STATEFUL_SET: Final[ParentKind[StatefulSet]] = ParentKind(
     mistakes=_mistakes,
     bare=True,
     fixed=True,
+    comes=lambda parent: "" if parent.spec.pod_management_policy == "Parallel" else "PodByPod",
 )

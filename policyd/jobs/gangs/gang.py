@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
-from typing import Final
+from typing import Final, Literal
 
 from policyd.api.kueue import PodSet, PodSetAssignment, TopologyRequest, Workload
 from policyd.api.kueue.names import DEFAULT_POD_SET
@@ -18,6 +18,9 @@ MIN_MEMBERS: Final = "policyd.io/min-members"
 
 START_ORDER: Final = "policyd.io/start-order"
 """Annotation of pods: those of a higher number start when all of the lower ones are ready."""
+
+Coming = Literal["", "RoleByRole", "PodByPod"]
+"""How pods are made: all at once, or those of a role, or each, when those before are ready."""
 
 LONGEST_NAME: Final = 63
 """Pods name their group in a label."""
@@ -58,7 +61,7 @@ class Gang:
         roles: Its roles; at least one.
         queue: The other scheduler's queue; empty if nobody says.
         topology: The Topology whose levels the roles name; empty if none.
-        in_order: Whether its roles start one after the other.
+        comes: How its pods are made and start.
         made: Whether its pods exist already.
         wait_seconds: How long the first of its pods that have a node wait for the others, at most;
             None if the other scheduler decides that.
@@ -68,7 +71,7 @@ class Gang:
     roles: tuple[Role, ...]
     queue: str = ""
     topology: str = ""
-    in_order: bool = False
+    comes: Coming = ""
     made: bool = False
     wait_seconds: int | None = None
 
@@ -116,7 +119,7 @@ def gang_of(
     *,
     queue: str = "",
     topology: str = "",
-    in_order: bool = False,
+    comes: Coming = "",
     pods: Mapping[str, ObjectMeta] | None = None,
 ) -> Gang:
     """Return the gang of an admitted workload, as many pods as it was admitted with.
@@ -125,20 +128,21 @@ def gang_of(
         workload: The workload.
         queue: The other scheduler's queue.
         topology: The Topology of its flavor.
-        in_order: Whether whoever makes the pods makes those of a role when others are ready.
+        comes: How whoever makes the pods makes them.
         pods: Labels and annotations of pods that exist already, by pod set; None if none does yet.
     """
     admission = workload.status.admission
     assigned = {} if admission is None else {a.name: a for a in admission.pod_set_assignments}
     pod_sets = workload.spec.pod_sets
     said = {each.name: each.template.metadata for each in pod_sets} | dict(pods or {})
-    orders = {start_order(metadata) for metadata in said.values()}
+    if not comes and len({start_order(metadata) for metadata in said.values()}) > 1:
+        comes = "RoleByRole"
     return Gang(
         name=short_name(workload.metadata.name),
         roles=tuple(_role(each, assigned.get(each.name), said[each.name]) for each in pod_sets),
         queue=queue,
         topology=topology,
-        in_order=(in_order or len(orders) > 1) and len(pod_sets) > 1,
+        comes=comes,
         made=pods is not None,
     )
 

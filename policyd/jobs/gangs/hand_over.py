@@ -71,6 +71,8 @@ def _hindrance(gang: Gang, scheduler: GangScheduler) -> str:
     if scheduler.scheduler and others:
         name = scheduler.scheduler
         return f"the gang at all: the pods of `{others[0].name}` do not say `schedulerName: {name}`"
+    if gang.comes == "PodByPod":
+        return "the gang at all: each of its pods is made when the one before is ready"
     if scheduler is SCHEDULERS["Native"] and gang.made and not all(r.group for r in gang.roles):
         return f"the gang at all: only new pods can join it, by the label {POD_GROUP}"
     return ""
@@ -84,18 +86,19 @@ def _parts(gang: Gang, scheduler: GangScheduler) -> Iterator[Gang]:
     for name, roles in named.items():
         yield gang.part(name, roles)
     whole = gang.part(gang.name, free)
-    if free and (gang.in_order or (scheduler.one_priority and not whole.same_priority)):
-        for role in free:
-            yield gang.part(short_name(gang.name, role.name), [role])
+    if free and (gang.comes or (scheduler.one_priority and not whole.same_priority)):
+        names = [gang.name] if len(gang.roles) == 1 else [f"{gang.name}-{r.name}" for r in free]
+        for name, role in zip(names, free, strict=True):
+            yield gang.part(short_name(name), [role])
     elif free:
         yield whole
 
 
 def _lost_between(gang: Gang, parts: list[Gang]) -> Iterator[str]:
     if len(parts) > 1:
-        why = "start one after the other" if gang.in_order else "are not of one PodGroup"
+        why = "start one after the other" if gang.comes else "are not of one PodGroup"
         yield f"that all belong together: its roles {why}, and each is a gang of its own"
-    elif gang.in_order:
+    elif gang.comes and len(gang.roles) > 1:
         yield "that its roles start one after the other: they name one PodGroup, and wait for ever"
 
 
