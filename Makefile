@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance fuzz bench controlplane generate constraints clean
+.PHONY: help run test check fix e2e conformance properties fuzz bench controlplane generate constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -44,6 +44,9 @@ e2e: $(STAMP) controlplane ## run the end-to-end tests against a real kube-apise
 
 conformance: $(STAMP) ## run cases from outside: SUITE=cel|policy|kueue-core|..., JSON=FILE
 	@$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE)) $(if $(JSON),--json $(JSON))
+
+properties: $(STAMP) ## try what must always hold of the core, N=10000 examples each, in a quarter of an hour on two cores; K=words narrows it
+	@$(BIN)/python -m tests.properties $(or $(N),10000) $(K)
 
 fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: N=100000
 	@$(BIN)/python -m tests.cel.fuzz $(or $(N),10000)

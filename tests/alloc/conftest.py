@@ -1,7 +1,9 @@
 """How thoroughly the properties of the core are tried: `--hypothesis-profile=thorough` for all."""
 
-from hypothesis import HealthCheck, settings
+import os
+
+from hypothesis import settings
 
 settings.register_profile(
-    "thorough", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "thorough", max_examples=int(os.environ.get("EXAMPLES", "10000")), deadline=None
 )

@@ -277,7 +277,7 @@ def fewest(racks, running, wanted):
     return next((n for n in sizes if any(map(has_places, combinations(running, n)))), None)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(crowds())
 def test_the_fewest_are_moved_that_any_search_finds(crowd):
     racks, running, wanted = crowd

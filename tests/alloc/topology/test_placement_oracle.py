@@ -9,7 +9,7 @@ from tests.alloc.choices import scenarios
 from tests.alloc.topology.builders import FLAVOR, cluster, node, request
 from tests.alloc.topology.oracle import Exhaustive, host_of
 
-RATE = settings(deadline=None)
+RATE = settings(deadline=None, max_examples=2 * settings().max_examples)
 LEVELS = ("zone", "block", "rack", HOSTNAME)
 
 
