@@ -190,13 +190,18 @@ class PodReconciler:
                 now=self._writes.now, fast=self._gates.fast_quota_release_in_pod_integration
             ),
             ready=group.ready(),
-            complete=group.fast or len(group.running_or_able_to()) >= group.total,
+            complete=self._is_complete(group),
             outcome=group.outcome(succeeded),
             pod_sets=pod_sets,
             reclaimable=() if group.serving or not group.name else succeeded,
             priority=priority,
             keeps_queue=group.serving,
         )
+
+    def _is_complete(self, group: PodGroup) -> bool:
+        """Tell whether all pods are there that are made before one of them has to run."""
+        in_time = len(group.running_or_able_to()) >= group.total
+        return in_time or group.fast or coming_of(self._cache.mirrors, group.first) != ""
 
     # Steps.
 
