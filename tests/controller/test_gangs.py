@@ -6,10 +6,17 @@ from policyd.api.kueue.names import API_VERSION
 from policyd.controller.mirrors import job_resource
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.kinds import find_kind
+from policyd.jobs.leader_worker_set import (
+    GROUP_INDEX_LABEL,
+    LEADER_NAME,
+    LEADER_WORKER_SET,
+    NAME_LABEL,
+)
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
+from tests.controller.test_parents import make_pod, stateful_set, submit
 from tests.controller.world import GPU, QUEUE, World, condition, gates, pod_spec, running
 
 pytestmark = pytest.mark.anyio
@@ -420,3 +427,43 @@ async def test_pods_cannot_join_a_native_group_any_more_and_start_without(world)
     assert let_go(world) == ["a", "b", "c"]
     assert groups(world, NATIVE) == {}
     assert "only new pods" in world.events("GangNotHandedOver")[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "workers", "made"),
+    [
+        pytest.param("LeaderCreated", 2, [3], id="all-at-once"),
+        pytest.param("LeaderReady", 0, [1, 2], id="workers-after-their-leader"),
+    ],
+)
+async def test_a_leader_and_its_workers_are_handed_over_as_they_are_made(
+    world, policy, workers, made
+):
+    hand_to(world, "Coscheduling")
+    await world.pass_time(1)
+    templates = {"leaderTemplate": {"spec": pod_spec(1)}, "workerTemplate": {"spec": pod_spec(2)}}
+    spec = {"startupPolicy": policy, "leaderWorkerTemplate": {"size": 3, **templates}}
+    parent = submit(world, LEADER_WORKER_SET, {"replicas": 1, **spec})
+    leader = parent["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    labels = {NAME_LABEL: "serve", GROUP_INDEX_LABEL: "0"}
+    make_pod(world, parent, 0, leader, kind="LeaderWorkerSet", labels=labels)
+    for number in range(workers):
+        worker, led = parent["spec"]["leaderWorkerTemplate"]["workerTemplate"], {LEADER_NAME: "0"}
+        make_pod(world, parent, f"0-{number}", worker, labels=labels, annotations=led)
+    await world.pass_time(3)
+
+    found = [each["spec"]["minMember"] for each in groups(world, COSCHEDULING).values()]
+    assert sorted(found) == made
+    assert len(let_go(world)) == 1 + workers
+
+
+async def test_pods_that_are_made_one_by_one_are_no_gang(world):
+    hand_to(world, "Coscheduling")
+    await world.pass_time(1)
+    parent = stateful_set(world)
+    make_pod(world, parent, 0, parent["spec"]["template"])
+    await world.pass_time(3)
+
+    assert groups(world, COSCHEDULING) == {}
+    assert let_go(world) == ["serve-0"]
+    assert "each of its pods is made" in world.events("GangNotHandedOver")[0]["message"]

@@ -315,10 +315,25 @@ def test_pods_that_name_no_such_scheduler_are_not_handed_over(scheduler):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_roles_that_start_one_after_the_other_are_gangs_of_their_own(scheduler):
-    found = told(scheduler, *two(), in_order=True, queue="q")
+    found = told(scheduler, *two(), comes="RoleByRole", queue="q")
 
     assert list(found.specs) == ["train-leader", "train-worker"]
     assert "start one after the other" in found.lost[0]
+
+
+def test_a_single_role_that_starts_in_order_is_one_gang():
+    found = told("Native", pod_set(), comes="RoleByRole")
+
+    assert found.specs == told("Native", pod_set()).specs
+    assert found.lost == ()
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_pods_that_are_made_one_by_one_are_no_gang(scheduler):
+    found = told(scheduler, pod_set(), comes="PodByPod", queue="q")
+
+    assert (found.specs, found.marks) == ({}, {})
+    assert "each of its pods is made when the one before is ready" in found.lost[0]
 
 
 def test_pods_may_say_themselves_that_they_start_one_after_the_other():
