@@ -144,11 +144,7 @@ class Assignment:
     def admission(self, cluster_queue: str) -> Admission:
         """Return what the workload gets; only if it fits."""
         if self._admission is None:
-            given = (
-                pod_set.assignment(group.offers)
-                for group in self.groups
-                for pod_set in group.requests.pod_sets
-            )
+            given = (p.assignment(g.offers) for g in self.groups for p in g.requests.pod_sets)
             pod_sets = tuple(given) if self.held is None else self.held.pod_sets
             if self.placements or self.delayed:
                 pod_sets = tuple([self._with_place(each) for each in pod_sets])
@@ -190,9 +186,8 @@ class Assignment:
     def refusals(self) -> tuple[PodSetRefusal, ...]:
         """Say what stands in the way of which pod set."""
         hindered = [group for group in self.groups if group.mode is not Mode.FIT]
-        found = {
-            each.name: each for group in hindered for each in _refusals(group, group.obstacles())
-        }
+        refusals = (each for group in hindered for each in _refusals(group, group.obstacles()))
+        found = {each.name: each for each in refusals}
         for name, obstacles in self.unplaced.items():
             before = found[name].obstacles if name in found else ()
             found[name] = PodSetRefusal(name=name, obstacles=(*before, *obstacles))

@@ -31,7 +31,9 @@ def consolidate(
 
     Of queues that take part, those that are not more important than it and are not protected.
     """
-    if entry.assignment.held is not None or _never(entry.assignment):
+    # Then there would be no place even if nobody had one.
+    never = entry.assignment.mode is Mode.NO_FIT and entry.assignment.unplaced
+    if never or entry.assignment.held is not None:
         return None
     workload, most = entry.ticket.workload, entry.options.spec.opt_ins.moves
     asker = Asker(state, workload, entry.options, Patience(MOST_STEPS))
@@ -72,11 +74,6 @@ def hold_places(state: State, moves: Iterable[Move]) -> None:
 
 def _place_key(state: State, key: str) -> str:
     return key if state.holding(key) is None else key + _MOVED
-
-
-def _never(assignment: Assignment) -> bool:
-    """Tell whether there would be no place even if nobody had one."""
-    return assignment.mode is Mode.NO_FIT and bool(assignment.unplaced)
 
 
 def _movable(state: State, entry: Entry) -> Iterator[Holding]:

@@ -30,20 +30,16 @@ from policyd.alloc.plan import (
     Requeue,
     RequeueReason,
 )
-from policyd.alloc.reasons import Mode, PodSetRefusal, Refusal
+from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
 from policyd.alloc.reservation import stale_gangs
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
-
-# Python 3.11 calls a function for each member of an enum that is named.
-_FIT, _NO_FIT = Mode.FIT, Mode.NO_FIT
 
 
 def plan_cycle(state: State) -> Plan:
     """Decide what to do with the next workload of every active queue.
 
-    Args:
-        state: Left as it was; `state.commit(plan)` carries the plan out in it.
+    The state is left as it was; `state.commit(plan)` carries the plan out in it.
     """
     with places_held(state):
         cycle = _Cycle(state)
@@ -96,9 +92,9 @@ class _Cycle:
             return
         deferred = self._mend(entry)
         mode = entry.assignment.mode
-        if mode is not _FIT and entry.assignment.held is not None and self._gives_up(entry):
+        if mode is not FIT and entry.assignment.held is not None and self._gives_up(entry):
             return
-        if mode is _NO_FIT:
+        if mode is NO_FIT:
             self._requeue(entry, "NoFit", entry.assignment.refusal)
         elif deferred:
             self.room.keep(entry)
@@ -106,7 +102,7 @@ class _Cycle:
             self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
         elif self.room.opted and self._yields(entry):
             pass
-        elif mode is _FIT:
+        elif mode is FIT:
             self._admit_if_it_fits(entry)
         else:
             self._preempt_if_it_helps(entry)
@@ -130,7 +126,7 @@ class _Cycle:
 
     def _consolidate(self, entry: Entry) -> bool:
         """Move others out of the way of a workload that does not fit, if its queue wants that."""
-        wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not _FIT
+        wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not FIT
         if not wants or self.room.victims or self.room.reserved.of(entry):
             return False
         found = consolidate(self._state, entry)
@@ -211,7 +207,7 @@ class _Cycle:
             for holding in self.room.victims.values():
                 self._ground.release(holding)
             self._choose(entry, tuple(self.room.victims))
-        deferred = entry.assignment.mode is _FIT
+        deferred = entry.assignment.mode is FIT
         result: Recomputation = "new_targets" if entry.targets else "skipped"
         self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
         return deferred

@@ -1,9 +1,9 @@
 """What room a cycle has left, given what it decided so far."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from policyd.alloc.cluster_queue import Holding, Victim
+from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.entry import Entry, reserved_charges
 from policyd.alloc.plan import Preempt
 from policyd.alloc.reservation import Reservations
@@ -51,13 +51,14 @@ class CycleRoom:
     @contextmanager
     def _without_victims(self, entry: Entry) -> Iterator[None]:
         with self._ground.trial():
-            for holding in (self.victims | _holdings(entry.targets)).values():
+            others = {target.workload.key: target.holding for target in entry.targets}
+            for holding in (self.victims | others).values():
                 self._ground.release(holding)
             yield
 
     def preempt(self, entry: Entry) -> list[Preempt]:
         """Count a workload's targets as gone; return what is to be done, but for those stopping."""
-        self.victims |= _holdings(entry.targets)
+        self.victims |= {target.workload.key: target.holding for target in entry.targets}
         queues = self._tree.hierarchy.queues
         return [
             Preempt(
@@ -104,7 +105,3 @@ class CycleRoom:
 
     def _places_of(self, entry: Entry) -> tuple[Placement, ...]:
         return self._ground.placements(entry.assignment.admission(entry.queue))
-
-
-def _holdings(victims: Iterable[Victim]) -> dict[str, Holding]:
-    return {victim.workload.key: victim.holding for victim in victims}

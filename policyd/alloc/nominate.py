@@ -91,8 +91,6 @@ class Nominator:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._cycle = state.cycle + 1
-        self._preserves = state.settings.gates.flavor_fungibility_preserve_scan_progress
         self._fits = state.tree.fits
         self._reach = Reach(state)
         self._moving = {k: move for k, move in state.moving.items() if move.until > state.now}
@@ -124,7 +122,7 @@ class Nominator:
             tried=entry.assignment.tried,
             demand=(entry.ticket.workload.priority, entry.requests.demand),
             generation=node.generation,
-            cycle=self._cycle,
+            cycle=self._state.cycle + 1,
             version=node.root.version,
         )
 
@@ -150,7 +148,8 @@ class Nominator:
         if progress is None:
             return EVERYWHERE
         now = self._came(Entry(ticket, options, requests, Assignment()))
-        valid = still_valid(progress, now, preserves=self._preserves)
+        preserves = self._state.settings.gates.flavor_fungibility_preserve_scan_progress
+        valid = still_valid(progress, now, preserves=preserves)
         return Scan(progress) if valid else EVERYWHERE
 
 

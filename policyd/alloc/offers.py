@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policyd.alloc.reasons import (
+    FIT,
+    NO_FIT,
     MissingQuota,
     Mode,
     NoFitReason,
@@ -15,9 +17,6 @@ from policyd.alloc.reasons import (
     most_severe,
 )
 from policyd.alloc.workload import PodSetAssignment
-
-# Python 3.11 calls a function for each member of an enum that is named.
-_FIT, _NO_FIT = Mode.FIT, Mode.NO_FIT
 
 
 @dataclass(slots=True, eq=False)
@@ -79,10 +78,8 @@ class PodSetRequests:
 class GroupRequests:
     """What pod sets that must have the same flavors ask of a queue; most often it is one.
 
-    Attributes:
-        pod_sets: What each asks.
-        searches: Offers to all of them together, by group of resources, in the order of the search.
-        uncovered: A resource the queue has nothing of, met after `searches`; "" for none.
+    What is offered to all of them is in the order of the `searches`, by group of resources; after
+    these a resource was met that is `uncovered`, if that is not "".
     """
 
     pod_sets: tuple[PodSetRequests, ...]
@@ -107,7 +104,7 @@ class Attempt:
     offer: Offer
     mode: Mode
     level: int = 0
-    hardest: Mode = Mode.FIT
+    hardest: Mode = FIT
     borrowing: int = 0
     notes: list[tuple[int, int, int, bool]] = field(default_factory=list)
 
@@ -164,12 +161,12 @@ class SearchResult:
     def mode(self) -> Mode:
         """How the best flavor would be had."""
         if self.offer is None:
-            return _NO_FIT
-        return _FIT if self.attempt is None else self.attempt.hardest
+            return NO_FIT
+        return FIT if self.attempt is None else self.attempt.hardest
 
     def obstacles(self) -> list[Obstacle]:
         """Return what stands in the way, if anything does."""
-        if self.mode is Mode.FIT:
+        if self.mode is FIT:
             return []
         return self.barred + [each for attempt in self.attempts for each in attempt.obstacles]
 
@@ -188,7 +185,7 @@ class GroupResult:
 
     def __post_init__(self) -> None:
         modes = [search.mode for search in self.searches]
-        self.mode = _NO_FIT if self.requests.uncovered else min(modes, default=_FIT)
+        self.mode = NO_FIT if self.requests.uncovered else min(modes, default=FIT)
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -197,7 +194,7 @@ class GroupResult:
 
     def obstacles(self) -> tuple[Obstacle, ...]:
         """Return what stands in the way: of what does not fit, only the last search counts."""
-        if self.mode is not Mode.NO_FIT:
+        if self.mode is not NO_FIT:
             return tuple([each for search in self.searches for each in search.obstacles()])
         if self.searches and self.searches[-1].offer is None:
             return tuple(self.searches[-1].obstacles())
@@ -208,7 +205,7 @@ class GroupResult:
         by_search = [
             [most_severe([o.reason for o in attempt.obstacles]) for attempt in tried]
             for search in self.searches
-            if (tried := [attempt for attempt in search.attempts if attempt.mode is Mode.NO_FIT])
+            if (tried := [attempt for attempt in search.attempts if attempt.mode is NO_FIT])
         ]
         return most_severe([least_severe(reasons) for reasons in by_search])
 

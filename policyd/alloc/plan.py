@@ -60,11 +60,8 @@ class Preempt(Value, frozen=True):
 class Move(Value, frozen=True):
     """A place that is held for a workload for which others make room, or that makes room itself.
 
-    Attributes:
-        key: Who.
-        admission: What it will get.
-        pins: The flavors of that, by group of pod sets and of resources.
-        until: How long it is held at most, in seconds since the epoch.
+    The pins are its flavors, by group of pod sets and of resources. It is held until then at most:
+    seconds since the epoch.
     """
 
     key: str

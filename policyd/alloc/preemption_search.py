@@ -57,8 +57,6 @@ class Search:
         names: The flavors and resources of which there is not enough.
     """
 
-    __slots__ = ("charges", "claim", "ground", "names", "node", "policy", "state", "tree")
-
     def __init__(self, state: State, claim: Claim) -> None:
         queue = state.queues[claim.workload.cluster_queue]
         assert queue.spec is not None, "only what has a specification claims anything"

@@ -28,6 +28,10 @@ class Mode(IntEnum):
     FIT = 4
 
 
+# Python 3.11 calls a function for each member of an enum that is named.
+FIT, NO_FIT = Mode.FIT, Mode.NO_FIT
+
+
 Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
 """What stands in the way besides obstacles: an earlier workload of the same cycle took the room, or
 the victims; there will be room thanks to its victims; nobody is admitted before all are run."""
@@ -170,12 +174,8 @@ class Refusal:
     @property
     def missing(self) -> tuple[MissingQuota, ...]:
         """What would have to become free, by flavor and resource."""
-        return tuple(
-            obstacle
-            for pod_set in self.pod_sets
-            for obstacle in pod_set.obstacles
-            if isinstance(obstacle, MissingQuota)
-        )
+        obstacles = (each for pod_set in self.pod_sets for each in pod_set.obstacles)
+        return tuple(each for each in obstacles if isinstance(each, MissingQuota))
 
 
 _SEVERITY: tuple[NoFitReason, ...] = (

@@ -12,11 +12,7 @@ from policyd.alloc.workload import Admission, Workload
 
 
 class Register:
-    """Workloads by ClusterQueue; what they hold is charged to the tree.
-
-    Attributes:
-        queues: ClusterQueues by name, those included that only workloads know of.
-    """
+    """Workloads by ClusterQueue, known or not; what they hold is charged to the tree."""
 
     def __init__(
         self,

@@ -28,12 +28,7 @@ _VIABLE = 2
 
 
 class Scan(NamedTuple):
-    """Which flavors to try.
-
-    Attributes:
-        progress: How far the last search came.
-        pins: The only flavors to try, by group of pod sets and of resources; None for all.
-    """
+    """Which flavors to try: on from where the last search came to, and of pins only these."""
 
     progress: Progress | None = None
     pins: tuple[tuple[str, ...], ...] | None = None

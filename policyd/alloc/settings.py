@@ -66,11 +66,7 @@ Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 
 
 class FairSharing(Value, frozen=True):
-    """Cohorts share what is lent by weight.
-
-    Attributes:
-        strategies: Rules by which shares justify a preemption, in order of trial.
-    """
+    """Cohorts share what is lent by weight; by strategies, in order of trial, they preempt."""
 
     strategies: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 
