@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "report": ("policyd.cli.policy_reports:command", "Report what policies say of what exists."),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
+    "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),

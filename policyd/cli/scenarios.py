@@ -1,6 +1,7 @@
 """What a file of a simulation says: the queues, the nodes, and who comes when."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from policyd.alloc.state import State
 from policyd.alloc.topology.values import NodeSpec
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
+from policyd.api.configuration.kinds import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.api.meta import Json
 from policyd.api.nodes import Node
@@ -27,6 +29,7 @@ from policyd.controller.topology_values import node_spec, put_pod
 from policyd.controller.workload_values import Circumstances, workload_value
 from policyd.errors import PolicydError
 from policyd.jobs.pods import Pod
+from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.local.kubelet import RUN_FOR
 from policyd.simulate.scenario import Arrival
 
@@ -49,7 +52,7 @@ def scenario_objects(file: Path) -> Iterator[dict[str, Json]]:
         documents = list(yaml.safe_load_all(content(file)))
     except yaml.YAMLError as error:
         raise ScenarioError(f"{file} is not YAML: {error}") from error
-    for document in documents:
+    for document in chain.from_iterable(map(_items, documents)):
         if document is None:
             continue
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
@@ -57,10 +60,17 @@ def scenario_objects(file: Path) -> Iterator[dict[str, Json]]:
         yield document
 
 
+def _items(document: Json) -> list[Json]:
+    """Return the objects of a list, as `kubectl get` writes it; or the one that is none."""
+    items = document.get("items") if isinstance(document, dict) else None
+    return items if isinstance(items, list) else [document]
+
+
 def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> Iterator[T]:
     for each in objects:
         if each["kind"] == kind:
-            name = (each.get("metadata") or {}).get("name", "")
+            metadata = each.get("metadata")
+            name = metadata.get("name", "") if isinstance(metadata, dict) else ""
             try:
                 yield msgspec.convert(each, into)
             except msgspec.ValidationError as error:
@@ -107,11 +117,20 @@ def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[NodeSpec]:
         yield node_spec(node)
 
 
+def _configuration(objects: Iterable[Mapping[str, Json]]) -> Configuration | None:
+    found = (decode_configuration(each) for each in objects if each["kind"] == "Configuration")
+    return next(found, None)
+
+
 def _settings(objects: Iterable[Mapping[str, Json]]) -> Settings:
-    for each in objects:
-        if each["kind"] == "Configuration":
-            return queue_settings(decode_configuration(each))
-    return DEFAULTS
+    configuration = _configuration(objects)
+    return DEFAULTS if configuration is None else queue_settings(configuration)
+
+
+def _rules(objects: Iterable[Mapping[str, Json]]) -> RequestRules:
+    configuration = _configuration(objects)
+    resources = None if configuration is None else configuration.resources
+    return NO_RULES if resources is None else RequestRules(resources=resources)
 
 
 def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
@@ -128,7 +147,8 @@ def scenario_arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
         each.metadata.key: each.spec.cluster_queue
         for each in _read(objects, kueue.LocalQueue, "LocalQueue")
     }
-    circumstances = Circumstances(now=0.0, settings=_settings(objects))
+    settings, rules = _settings(objects), _rules(objects)
+    circumstances = Circumstances(now=0.0, settings=settings, rules=rules)
     for workload in _read(objects, kueue.Workload, "Workload"):
         metadata = workload.metadata
         key = f"{metadata.namespace}/{workload.spec.queue_name}"

@@ -1,0 +1,105 @@
+"""`policyd devices`: which GPUs nodes have, and what part of one each device is."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import yaml
+
+from policyd.alloc.topology.devices import SLICES, Devices, inventory
+from policyd.cli.scenarios import scenario_nodes, scenario_objects
+from policyd.errors import PolicydError
+from policyd.status.gpu_slices import GpuSlices, gpu_slices
+
+_ROW = "{:<26}  {:<28}  {:<12}  {:>5}  {:>8}  {:>7}  {:>6}"
+_HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")
+
+
+@click.command("devices")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "config"]),
+    default="table",
+    show_default=True,
+    help="A line for each kind of device, the same as JSON, or a Configuration that counts them.",
+)
+def command(file: Path, output: Literal["table", "json", "config"]) -> None:
+    r"""Show which GPUs nodes have: whole ones, parts of them (MIG), and replicas of shared ones.
+
+    FILE has Nodes. A replica is no GPU, and neither is a part of one: the last column says how many
+    GPUs there are behind what the nodes report.
+
+    `-o config` prints a Configuration of Kueue's by which all of them count against one quota, of
+    `policyd.io/gpu-slices`: a GPU is as many as all parts divide.
+
+    \b
+    Examples:
+      kubectl get nodes -o yaml > nodes.yaml && policyd devices nodes.yaml
+      policyd devices nodes.yaml -o config >> configuration.yaml
+    """
+    try:
+        devices = inventory(scenario_nodes(list(scenario_objects(file))))
+    except PolicydError as error:
+        click.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(2)
+    slices = gpu_slices(devices)
+    if output == "json":
+        click.echo(json.dumps([_as_json(each) for each in devices], indent=2))
+    elif output == "config":
+        click.echo("\n".join(_configuration(slices)))
+    else:
+        for line in _table(devices):
+            click.echo(line)
+    for sentence in _warnings(slices):
+        click.secho(f"warning: {sentence}", fg="yellow", err=True)
+
+
+def _table(devices: Iterable[Devices]) -> Iterator[str]:
+    yield _ROW.format(*_HEAD)
+    for each in devices:
+        yield _ROW.format(
+            each.resource,
+            each.product or "-",
+            each.sharing or "-",
+            each.nodes,
+            each.reported,
+            str(each.share),
+            f"{float(each.gpus):.4g}",
+        )
+
+
+def _as_json(each: Devices) -> dict[str, Any]:
+    return {
+        "resource": each.resource,
+        "product": each.product,
+        "sharing": each.sharing,
+        "nodes": each.nodes,
+        "reported": each.reported,
+        "share": str(each.share),
+        "gpus": float(each.gpus),
+    }
+
+
+def _configuration(slices: GpuSlices) -> Iterator[str]:
+    transformations = [
+        {"input": name, "strategy": "Replace", "outputs": {SLICES: number}}
+        for name, number in slices.resources.items()
+    ]
+    yield f"# A GPU is {slices.gpu} {SLICES}: a quota of 8 GPUs is {8 * slices.gpu}."
+    yield "apiVersion: config.kueue.x-k8s.io/v1beta2"
+    yield "kind: Configuration"
+    yield yaml.safe_dump({"resources": {"transformations": transformations}}, sort_keys=False)
+
+
+def _warnings(slices: GpuSlices) -> Iterator[str]:
+    for name, shares in slices.unclear.items():
+        parts = ", ".join("a whole GPU" if share == 1 else f"{share} of one" for share in shares)
+        yield (
+            f"{name} is not the same on all nodes ({parts}), and counts as the biggest; give the"
+            " others a flavor and a quota of their own, or, if they are shared, another name"
+        )

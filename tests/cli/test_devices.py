@@ -1,0 +1,118 @@
+"""Which GPUs nodes have, and how they count against one quota."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from policyd.api.configuration import decode_configuration
+from policyd.cli.devices import command
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+SLICES = "policyd.io/gpu-slices"
+
+
+def node(name, product=H100, labels=None, **amounts):
+    found = {
+        f"nvidia.com/{k.replace('mig_', 'mig-').replace('_', '.')}": str(n)
+        for k, n in amounts.items()
+    }
+    labels = {"nvidia.com/gpu.product": product, **(labels or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": found},
+    }
+
+
+NODES = [
+    node("a", gpu=8),
+    node("b", gpu=8),
+    node("c", gpu=4, mig_1g_10gb=14, mig_3g_40gb=4),
+    node("d", "Tesla-T4-SHARED", {"nvidia.com/gpu.replicas": "4"}, gpu=16),
+]
+
+
+@pytest.fixture
+def shown(tmp_path):
+    def run(nodes, *options):
+        file = tmp_path / "nodes.yaml"
+        file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes}))
+        result = CliRunner().invoke(command, [str(file), *options])
+        assert result.exit_code == 0, result.output
+        return result
+
+    return run
+
+
+def test_a_line_says_how_many_gpus_are_behind_what_is_reported(shown):
+    lines = [line.split() for line in shown(NODES).stdout.splitlines()[1:]]
+
+    assert lines == [
+        ["nvidia.com/gpu", H100, "-", "3", "20", "1", "20"],
+        ["nvidia.com/gpu", "Tesla-T4", "time-slicing", "1", "16", "1/4", "4"],
+        ["nvidia.com/mig-1g.10gb", H100, "-", "1", "14", "1/7", "2"],
+        ["nvidia.com/mig-3g.40gb", H100, "-", "1", "4", "3/7", "1.714"],
+    ]
+
+
+def test_json_says_the_same(shown):
+    first, *_ = json.loads(shown(NODES, "-o", "json").stdout)
+
+    assert first == {
+        "resource": "nvidia.com/gpu",
+        "product": H100,
+        "sharing": "",
+        "nodes": 3,
+        "reported": 20,
+        "share": "1",
+        "gpus": 20.0,
+    }
+
+
+def test_a_configuration_counts_all_of_them_in_slices(shown):
+    printed = shown(NODES[:3], "-o", "config").stdout
+    resources = decode_configuration(yaml.safe_load(printed)).resources
+
+    counted = {each.input: each.outputs[SLICES] for each in resources.transformations}
+    assert printed.startswith(f"# A GPU is 7 {SLICES}: a quota of 8 GPUs is 56.\n")
+    assert counted["nvidia.com/gpu"] == 7
+    assert counted["nvidia.com/mig-1g.10gb"] == 1
+    assert counted["nvidia.com/mig-2g.20gb"] == 2, "profiles that the product may be cut into, too"
+    assert {each.strategy for each in resources.transformations} == {"Replace"}
+
+
+def test_replicas_of_another_name_are_counted_too(shown):
+    replicas = node("d", "Tesla-T4", {"nvidia.com/gpu.replicas": "4"}, gpu_shared=16)
+    printed = yaml.safe_load(shown([*NODES[:3], replicas], "-o", "config").stdout)
+
+    counted = {
+        each["input"]: each["outputs"][SLICES] for each in printed["resources"]["transformations"]
+    }
+    assert counted["nvidia.com/gpu"] == 28
+    assert counted["nvidia.com/gpu.shared"] == 7
+    assert counted["nvidia.com/mig-3g.40gb"] == 12
+
+
+def test_what_is_not_the_same_everywhere_is_warned_of(shown):
+    assert shown(NODES).stderr == (
+        "warning: nvidia.com/gpu is not the same on all nodes (1/4 of one, a whole GPU), and"
+        " counts as the biggest; give the others a flavor and a quota of their own, or, if they are"
+        " shared, another name\n"
+    )
+
+
+def test_a_file_without_gpus_has_no_lines(shown):
+    assert len(shown([]).stdout.splitlines()) == 1
+
+
+def test_what_is_no_node_is_told(tmp_path):
+    file = tmp_path / "nodes.yaml"
+    file.write_text("{kind: Node, metadata: 3}")
+
+    result = CliRunner().invoke(command, [str(file)])
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: Node")
