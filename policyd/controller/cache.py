@@ -105,6 +105,16 @@ class Cache:
             return None
         return self._value(workload, local_queue.spec.cluster_queue).objection
 
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._pace.clock.now()
+
+    def shared_refusal(self, cluster_queue: str, key: str) -> str | None:
+        """Return why nobody fits who asks for the same as a workload; None if not known."""
+        queue = self.state.queues.get(cluster_queue)
+        return None if queue is None else queue.pending.shared_refusal(key)
+
     def everything(self) -> Iterable[Key]:
         """Yield a key for all there is, as after a start."""
         for workload in self.mirrors.workloads:

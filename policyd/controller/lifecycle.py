@@ -48,6 +48,7 @@ from policyd.jobs.lifecycle import has_quota, is_finished
 
 DEACTIVATED = "The workload is deactivated"
 PENDING = "Workload is pending evaluation in the scheduling queue"
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 _BY_SCHEDULER = frozenset(
     {
         "NoMatchingFlavor",
@@ -70,6 +71,7 @@ class Surroundings:
         cluster_queue: The one behind it; None if there is none.
         inactive: Whether the ClusterQueue gives out no quota.
         objection: Why the workload cannot be considered.
+        shared: Why nobody fits who asks for the same; None if that is not known.
         ready_rules: How long its pods may take to get ready; None if nobody waits for them.
         chance: From 0 to 1, another each time.
         gates: Feature gates.
@@ -79,6 +81,7 @@ class Surroundings:
     cluster_queue: ClusterQueue | None
     inactive: bool = False
     objection: Objection | None = None
+    shared: str | None = None
     ready_rules: ReadyRules | None = None
     chance: float = 0.0
     gates: Gates = DEFAULTS.gates
@@ -287,12 +290,14 @@ def _unreserved(workload: Workload, around: Surroundings, now: float) -> Workloa
         return _released(workload, around, *found, now)
     if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
-    if present is not None and (present.reason in _BY_SCHEDULER or present.reason == "OnHold"):
+    told = "" if present is None else present.reason
+    if told in _BY_SCHEDULER - {"PendingEvaluation"} or told == "OnHold":
         return workload.status
+    if told == "PendingEvaluation" and around.shared is None:
+        return workload.status
+    reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
     detailed = around.gates.unadmitted_workloads_observability
-    return release(
-        workload, reason="PendingEvaluation", message=PENDING, now=now, detailed=detailed
-    )
+    return release(workload, reason=reason, message=message, now=now, detailed=detailed)
 
 
 def _released(

@@ -7,8 +7,9 @@ from typing import Final
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, PriorityClassReference, Workload
 from policyd.api.kueue.names import PRIORITY_BOOST, PRIORITY_CLASS
-from policyd.api.meta import ObjectMeta
+from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.mirrors import Mirrors
+from policyd.controller.patches import merge_patch
 from policyd.errors import PolicydError
 from policyd.jobs.workload import Priority
 
@@ -53,6 +54,17 @@ def priority_of(
         return Priority()
     lowest = min(defaults, key=lambda each: (each.value, each.metadata.name))
     return _of_pods(lowest.metadata.name, mirrors)
+
+
+def class_change(workload: Workload, mirrors: Mirrors) -> Json:
+    """Return the patch that gives a workload the value its class has now; None if it has it."""
+    reference = workload.spec.priority_class_ref
+    if reference is None or reference.kind != "WorkloadPriorityClass":
+        return None
+    named = mirrors.priorities.get(reference.name)
+    if named is None or named.value == (workload.spec.priority or 0):
+        return None
+    return merge_patch(workload.metadata, spec={"priority": named.value})
 
 
 def _of_pods(name: str, mirrors: Mirrors) -> Priority:

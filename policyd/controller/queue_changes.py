@@ -24,7 +24,7 @@ from policyd.controller.conversion import (
     queue_spec,
     weight_of,
 )
-from policyd.controller.keys import owner_keys
+from policyd.controller.keys import owner_keys, workload_key
 from policyd.controller.mirrors import RuntimeClass
 from policyd.errors import PolicydError
 from policyd.kube.client import PartialObject
@@ -108,7 +108,7 @@ class QueueChanges:
         past = None if sharing is None else sharing.admission_fair_sharing_status
         if past is not None and past.last_update is not None:
             consumed = {n: parse_quantity(q).nano for n, q in past.consumed_resources.items()}
-            ledger.seed(key, consumed, past.last_update.timestamp())
+            ledger.seed(key, consumed, self._cache.now)
 
     def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
         if old is not None and new is not None and old.spec == new.spec:
@@ -190,8 +190,7 @@ class QueueChanges:
         for workload in self._mirrors.workloads:
             reference = workload.spec.priority_class_ref
             if reference is not None and reference.name == name:
-                for key in owner_keys(workload):
-                    self._cache.ears.reconcile(key)
+                self._cache.ears.reconcile(workload_key(workload))
 
     def _report_all(self) -> None:
         self._cache.ears.schedule()

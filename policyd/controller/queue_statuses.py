@@ -186,7 +186,10 @@ class QueueStatuses:
         queue = mirror.get(key)
         if queue is None:
             return
-        figures = queue_figures(self._cache.state, queue.spec.cluster_queue, local_queue=key)
+        name = queue.spec.cluster_queue
+        known = self._cache.mirrors.cluster_queues.get(name) is not None
+        # What holds quota of a ClusterQueue that is gone is counted nowhere.
+        figures = queue_figures(self._cache.state, name if known else "", local_queue=key)
         status = local_queue_status(
             queue, figures, self._local_queue_active(queue), now=self._writes.now
         )

@@ -34,6 +34,7 @@ from policyd.controller.preemptions import (
     replacement_message,
     tell_preempted,
 )
+from policyd.controller.priorities import class_change
 from policyd.controller.protection_timer import ProtectionTimer
 from policyd.controller.readiness import Readiness, stale_message
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
@@ -253,6 +254,9 @@ class WorkloadReconciler:
             return None
         if is_finished(workload):
             return await keep(self._writes, self._mirror, workload, self._limits.retention)
+        patch = class_change(workload, self._cache.mirrors)
+        if patch is not None:
+            workload = await self._writes.patch(self._mirror, workload, patch)
         now = self._writes.now
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
@@ -273,6 +277,7 @@ class WorkloadReconciler:
             cluster_queue=cluster_queue,
             inactive=inactive,
             objection=self._cache.objection(workload),
+            shared=self._cache.shared_refusal(name, workload.metadata.key),
             ready_rules=self._limits.ready,
             chance=self._writes.chance,
             gates=self._gates,

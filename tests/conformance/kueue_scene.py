@@ -26,6 +26,23 @@ from tests.conformance.kueue_objects import Cluster, settings_of
 
 MOST_STEPS = 12
 
+GLOBAL = frozenset(
+    {
+        "AdmissionCheck",
+        "ClusterQueue",
+        "ClusterTrainingRuntime",
+        "Cohort",
+        "Namespace",
+        "Node",
+        "PriorityClass",
+        "ResourceFlavor",
+        "RuntimeClass",
+        "Topology",
+        "WorkloadPriorityClass",
+    }
+)
+"""Kinds that are in no namespace; some tables name none for what is in one."""
+
 UNTOLD = {
     "annotations",
     "creationTimestamp",
@@ -53,9 +70,10 @@ class Notes(EventRecorder):
 class Scene:
     """What a case sets up, and what is reconciled in it."""
 
-    def __init__(self, case, *, stored=lambda body: body):
+    def __init__(self, case, *, stored=lambda body: body, settings=None):
         self.case = case
-        self.cluster = Cluster(settings_of(case), integrations=integrations_of(options_of(case)))
+        chosen = integrations_of(options_of(case))
+        self.cluster = Cluster(settings or settings_of(case), integrations=chosen)
         cache, pace = self.cluster.cache, self.cluster.clock.pace()
         self.notes = Notes(self.cluster.client, pace)
         writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
@@ -86,6 +104,8 @@ class Scene:
         if mirror is None:
             return
         metadata = body["metadata"]
+        if body["kind"] not in GLOBAL:
+            metadata.setdefault("namespace", "default")
         for each in (metadata, *metadata.get("ownerReferences", ())):
             each["uid"] = each.get("uid") or ""
         metadata.setdefault("generation", 0)
@@ -96,10 +116,9 @@ class Scene:
         """Delete an object, as its user does."""
         mirror = self.cluster.mirror_of(body["kind"])
         metadata = body["metadata"]
+        namespace = metadata.get("namespace", "")
         asyncio.run(
-            self.cluster.client.delete(
-                mirror.resource, metadata["name"], namespace=metadata["namespace"]
-            )
+            self.cluster.client.delete(mirror.resource, metadata["name"], namespace=namespace)
         )
         self.watch()
 

@@ -1,6 +1,12 @@
 """Kueue's tables of workloads: what becomes of them between the cycles."""
 
-from policyd.api.kueue import Workload
+import msgspec
+
+from policyd.alloc.pending import waits_aside
+from policyd.alloc.plan import Requeue
+from policyd.alloc.reasons import Refusal
+from policyd.api.kueue import ClusterQueue, Workload, WorkloadStatus
+from policyd.controller.lifecycle import required_checks, sync_checks
 from policyd.controller.time_limits import ready_time_left
 from tests.conformance.kueue_objects import NOW, decode, run_table, settings_of
 from tests.conformance.kueue_scene import (
@@ -27,10 +33,28 @@ def run_reconciler(path):
         for flag, queue in (("shouldDeleteLQ", "lq"), ("shouldDeleteCQ", "cq")):
             if case.input.get(flag):
                 scene.put(terminating(case.input[queue]))
+        for _, arguments, _ in case.operations("qcache.Manager.RequeueWorkload"):
+            requeue(scene, arguments)
         keys = [workload_key(case.input["workload"])]
         return scene.reconcile_until(keys, lambda: unlike(scene, case))
 
     yield from run_table(path, failure, rule=known_to_one_cache)
+
+
+def requeue(scene, arguments):
+    """Put aside the workload that a cycle has considered."""
+    scene.cluster.state.settle()
+    (pending,) = (queue.pending for queue in scene.cluster.state.queues.values())
+    reason = arguments["reason"]
+    (ticket,) = pending
+    action = Requeue(
+        workload=ticket.workload,
+        reason=reason,
+        refusal=Refusal(arguments.get("quotaReservedReason") or "PendingEvaluation"),
+        requests={},
+        parked=waits_aside(reason, None, strict=False),
+    )
+    pending.requeue(action, strict=False, equivalents=True)
 
 
 def known_to_one_cache(case):
@@ -52,12 +76,15 @@ def terminating(queue):
 
 def unlike(scene, case):
     want = case.want
+    if not want.get("wantWorkload") and want.get("wantWorkloadsInQueue") is not None:
+        queued = sum(len(list(queue.pending)) for queue in scene.cluster.state.queues.values())
+        return difference(queued, want["wantWorkloadsInQueue"], "queued")
     # The product writes merge patches only; server-side apply leaves what nobody owned.
     wanted = want.get("wantWorkloadUseMergePatch") or want.get("wantWorkload")
     # What the tables want holds with the gate on; what holds without it, Kueue's test computes.
     if not settings_of(case).gates.unadmitted_workloads_observability:
         wanted = (case.data.get("observed") or {}).get("gotWorkload") or wanted
-        wanted = without_lost_admission(wanted)
+        wanted = without_what_is_left(wanted, want)
     got = [timeless(each) for each in scene.all("Workload")]
     told = events(want.get("wantEvents"))
     after = seconds_of((want.get("wantResult") or {}).get("RequeueAfter", "0s"))
@@ -69,12 +96,16 @@ def unlike(scene, case):
     )
 
 
-def without_lost_admission(workload):
-    """Leave out what server-side apply leaves of an admission that is over."""
+def without_what_is_left(workload, want):
+    """Leave out what server-side apply leaves of an admission, or of nodes, that nobody owned."""
     conditions = (workload or {}).get("status", {}).get("conditions", ())
     over = any(c["type"] == "QuotaReserved" and c["status"] == "False" for c in conditions)
-    status = {k: v for k, v in workload["status"].items() if k != "admission"} if over else None
-    return {**workload, "status": status} if over else workload
+    merged = (want.get("wantWorkloadUseMergePatch") or workload or {}).get("status", {})
+    left = {"unhealthyNodes"} - merged.keys() | ({"admission"} if over else set())
+    if not workload:
+        return workload
+    status = {k: v for k, v in workload.get("status", {}).items() if k not in left}
+    return {**workload, "status": status}
 
 
 def timeless(workload):
@@ -95,3 +126,34 @@ def run_readiness(path):
         return difference([cause, max(left, 0.0)], list(wanted), "wait")
 
     yield from run_table(path, failure)
+
+
+def run_checks(path):
+    """The checks that a workload must pass."""
+
+    def failure(case):
+        workload = decode({"metadata": {"name": "wl"}, **case.input["wl"]}, Workload)
+        queue = decode(case.input["cq"], ClusterQueue)
+        names = required_checks(workload, queue)
+        status = sync_checks(workload.status, names, now=NOW)
+        return unlike_checks(status, case.want["wantChecks"])
+
+    yield from run_table(path, failure)
+
+
+def run_check_states(path):
+    """The states of checks, once others are to be passed."""
+
+    def failure(case):
+        given = case.input.get("states") or ()
+        before = msgspec.convert({"admissionChecks": given}, WorkloadStatus)
+        status = sync_checks(before, case.input.get("list") or (), now=NOW)
+        changed = difference(status != before, case.want["wantChange"], "changed")
+        return changed or unlike_checks(status, case.want["wantStates"])
+
+    yield from run_table(path, failure)
+
+
+def unlike_checks(status, wanted):
+    got = [[each.name, each.state, each.message] for each in status.admission_checks]
+    return difference(got, [[e["name"], e["state"], e["message"]] for e in wanted or ()], "checks")

@@ -129,6 +129,13 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "*__TestPreciseWeightedShare*", "kueue_fair_sharing:run_texts"),
     Adapter("kueue-core", "*__TestSnapshotAddRemoveW*", "kueue_preemption:run_what_if"),
     Adapter("kueue-core", "*__TestEntryComparerLess", "kueue_fair_sharing:run_comparison"),
+    Adapter("kueue-controllers", "*__TestSyncCheckStates", "kueue_workloads:run_check_states"),
+    Adapter("kueue-controllers", "*__TestReconcileSyncAdm*", "kueue_workloads:run_checks"),
+    Adapter("kueue-controllers", "*core__TestLocalQueueRec*", "kueue_queues:run_local_queues"),
+    Adapter("kueue-controllers", "*core__TestClusterQueueRec*", "kueue_queues:run_terminating"),
+    Adapter("kueue-controllers", "*__TestUpdateCqStatusIf*", "kueue_queues:run_figures"),
+    Adapter("kueue-controllers", "*__TestResourceFlavorRec*", "kueue_queues:run_flavors"),
+    Adapter("kueue-controllers", "*__TestWorkloadPriorityClassR*", "kueue_queues:run_classes"),
     Adapter(
         "kueue-controllers", "pkg-controller-core__TestReconcile*", "kueue_workloads:run_reconciler"
     ),

@@ -1,0 +1,231 @@
+"""Kueue's tables of queues, flavors and priority classes: what is said of them, and done."""
+
+import asyncio
+import copy
+import json
+from fractions import Fraction
+
+import msgspec
+
+from policyd.alloc.settings import AdmissionFairSharing, Settings
+from policyd.alloc.usage_ledger import Entry
+from policyd.api.kueue import ClusterQueue
+from policyd.api.kueue.names import ACTIVE, RESOURCE_IN_USE_FINALIZER
+from policyd.api.meta import Condition
+from policyd.api.quantity import parse_quantity
+from policyd.controller.in_use import InUse
+from policyd.controller.keys import Key
+from policyd.controller.metrics import Metrics
+from policyd.controller.queue_status_values import cluster_queue_status
+from policyd.controller.queue_statuses import QueueStatuses
+from policyd.controller.writes import Writes
+from policyd.status.queues import queue_figures
+from tests.conformance.kueue_objects import NOW, decode, run_table, seconds
+from tests.conformance.kueue_scene import Notes, Scene, compared, difference, seconds_of
+
+OWN_FINALIZER = "the door gives what is created its finalizer: nothing is written for it later"
+NO_QUEUE = "errors of Kueue's two caches, which know different queues: the product has one"
+
+
+class QueueScene(Scene):
+    """A case's objects, and what writes the statuses of queues and lets go of what is deleted."""
+
+    def __init__(self, case, *, stored=lambda body: body, **settings):
+        chosen = Settings(**settings) if settings else None
+        super().__init__(case, stored=stored, settings=chosen)
+        cluster = self.cluster
+        pace = cluster.clock.pace()
+        notes = Notes(cluster.client, pace)
+        writes = Writes(cluster.client, notes, leading=lambda: True, pace=pace)
+        self.in_use = InUse(cluster.cache, writes)
+        self.statuses = QueueStatuses(cluster.cache, writes, metrics=Metrics(), pace=pace)
+
+    def flush(self, name):
+        self.statuses.note(name)
+        asyncio.run(self.statuses.flush())
+
+
+def run_local_queues(path):
+    """What is said of LocalQueues, and what is remembered of their usage."""
+
+    def failure(case):
+        given, want = case.input, case.want["wantLocalQueue"]
+        queue = given["localQueue"]
+        key = f"{queue['metadata']['namespace']}/{queue['metadata']['name']}"
+        rules = fair_sharing(given.get("afsConfig"))
+        scene = QueueScene(case, **({"admission_fair_sharing": rules} if rules else {}))
+        for body in objects_of(given, by_usage=bool(rules)):
+            scene.put(body)
+        if given.get("deleteClusterQueue"):
+            scene.cluster.remove("ClusterQueue", given["clusterQueue"]["metadata"]["name"])
+        remember(scene, given, key)
+        scene.flush(key)
+        (stored,) = scene.all("LocalQueue")
+        return difference(told(stored), told(want), "queue")
+
+    yield from run_table(path, failure)
+
+
+def fair_sharing(said):
+    if not said:
+        return None
+    return AdmissionFairSharing(
+        half_life_seconds=seconds_of(said.get("usageHalfLifeTime", "0s")),
+        sampling_seconds=seconds_of(said.get("usageSamplingInterval", "0s")),
+    )
+
+
+def objects_of(given, *, by_usage):
+    """Yield a case's objects; the usage of queues that say nothing of it counts in this table."""
+    cluster_queue = copy.deepcopy(given["clusterQueue"]) if given.get("clusterQueue") else None
+    if cluster_queue is not None:
+        if by_usage:
+            scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+            cluster_queue["spec"]["admissionScope"] = scope
+        yield cluster_queue
+    yield copy.deepcopy(given["localQueue"])
+    yield from copy.deepcopy(given.get("runningWls") or ())
+
+
+def remember(scene, given, key):
+    """Take over what was used before, and look at what is used now if that is due."""
+    ledger, before = scene.cluster.state.ledger, given.get("initialConsumedResources") or {}
+    if ledger is None:
+        return
+    if before:
+        consumed = {name: nano(text) for name, text in (before.get("Resources") or {}).items()}
+        ledger.entries[key] = Entry(seconds(before["LastUpdate"]), consumed)
+    entry = ledger.entries.get(key)
+    if entry is None or NOW - entry.updated_at >= ledger.rules.sampling_seconds:
+        scene.statuses.sample_once()
+
+
+def nano(text):
+    return int(Fraction(parse_quantity(str(text)).nano))
+
+
+def told(queue):
+    """Return what is compared: usage by amounts, whatever way they are written."""
+    found = compared(queue)
+    status = found.get("status", {})
+    for name in ("flavorsReservation", "flavorsUsage", "flavorUsage", "lastUpdate"):
+        status.pop(name, None)
+    past = status.get("fairSharing", {}).get("admissionFairSharingStatus", {})
+    past.pop("lastUpdate", None)
+    used = {name: nano(text) for name, text in past.get("consumedResources", {}).items()}
+    status["used"] = {name: amount for name, amount in used.items() if amount}
+    status.pop("fairSharing", None)
+    return {"status": status}
+
+
+def run_figures(path):
+    """What is said of ClusterQueues."""
+
+    def failure(case):
+        scene, given = Scene(case), case.input
+        name = case.data["locals"]["cq"]["metadata"]["name"]
+        body = {**case.data["locals"]["cq"], "status": given["cqStatus"]}
+        active = Condition(
+            ACTIVE, given["newConditionStatus"], given["newReason"], given["newMessage"]
+        )
+        figures = queue_figures(scene.cluster.state, name)
+        status = cluster_queue_status(decode(body, ClusterQueue), figures, active, now=NOW)
+        got = json.loads(msgspec.json.encode(status))
+        wanted = case.want["wantCqStatus"]
+        return difference(
+            [conditions({"status": got}), got.get("pendingWorkloads", 0)],
+            [conditions({"status": wanted}), wanted["pendingWorkloads"]],
+            "status",
+        )
+
+    yield from run_table(
+        path, failure, rule=lambda case: NO_QUEUE if case.want["wantError"] else ""
+    )
+
+
+def without_queue(case):
+    return NO_QUEUE if case.want["wantError"] else ""
+
+
+def conditions(queue):
+    return sorted(
+        [c["type"], c["status"], c["reason"], c["message"]]
+        for c in queue.get("status", {}).get("conditions", ())
+    )
+
+
+def as_the_door(body):
+    """Return a queue as it is stored: with what keeps it while it is in use."""
+    if body["kind"] == "ClusterQueue":
+        body["metadata"]["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
+    return body
+
+
+def run_terminating(path):
+    """A ClusterQueue that is deleted stays as long as somebody holds its quota."""
+
+    def failure(case):
+        scene = QueueScene(case, stored=as_the_door)
+        for _, arguments, _ in case.operations("client.Delete"):
+            scene.delete(arguments["obj"])
+        asyncio.run(scene.in_use.reconcile_queue(Key("ClusterQueue", "", "cq")))
+        scene.flush("cq")
+        queues = scene.all("ClusterQueue")
+        want = case.want
+        if want["wantDeleted"] or not queues:
+            return difference(not queues, want["wantDeleted"], "deleted")
+        status = queues[0]["status"]
+        (active,) = [c for c in status["conditions"] if c["type"] == "Active"]
+        got = [active["status"], active["reason"], status.get("reservingWorkloads", 0)]
+        wanted = [want["wantActive"], want["wantReason"], want["wantReserving"]]
+        return difference(got, wanted, "status")
+
+    yield from run_table(path, failure)
+
+
+def run_flavors(path):
+    """A flavor that is deleted stays as long as a queue has it."""
+
+    def failure(case):
+        scene = QueueScene(case)
+        asyncio.run(scene.in_use.reconcile_flavor(Key("ResourceFlavor", "", "flavor")))
+        flavors = scene.all("ResourceFlavor")
+        if case.want["wantDeleted"] or not flavors:
+            gone = case.want["wantDeleted"] or case.input["skipStore"]
+            return difference(not flavors, gone, "deleted")
+        wanted = case.want["wantFlavor"]["metadata"].get("finalizers", [])
+        return difference(flavors[0]["metadata"].get("finalizers", []), wanted, "finalizers")
+
+    yield from run_table(path, failure, rule=made_by_the_door)
+
+
+def made_by_the_door(case):
+    """Leave out the finalizer of what is new: it has one when it is stored."""
+    wanted = (case.want["wantFlavor"] or {}).get("metadata", {}).get("finalizers", [])
+    had = case.input["flavor"]["metadata"].get("finalizers", [])
+    return OWN_FINALIZER if RESOURCE_IN_USE_FINALIZER in set(wanted) - set(had) else ""
+
+
+def run_classes(path):
+    """Workloads follow the value of their class."""
+
+    def failure(case):
+        scene = Scene(case)
+        for workload in scene.all("Workload"):
+            metadata = workload["metadata"]
+            scene.reconcile(Key("Workload", metadata["namespace"], metadata["name"]))
+        got, wanted = (
+            sorted((each["metadata"]["name"], each["spec"].get("priority")) for each in workloads)
+            for workloads in (scene.all("Workload"), case.want["wantWorkloads"] or ())
+        )
+        return difference([list(e) for e in got], [list(e) for e in wanted], "priorities")
+
+    yield from run_table(path, failure, rule=injected)
+
+
+def injected(case):
+    """Leave out workloads that are wanted unchanged: Go code makes their writes fail."""
+    before = [each["spec"].get("priority") for each in case.input.get("workloads") or ()]
+    after = [each["spec"].get("priority") for each in case.want["wantWorkloads"] or ()]
+    unchanged = before and before == after and case.input["wpc"]["value"] not in before
+    return "failures of writes that Go code injects, and no table shows" if unchanged else ""
