@@ -35,7 +35,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import NotFoundError, ThrottledError, UnavailableError
+from policyd.kube.errors import GoneError, InternalError, NotFoundError, ThrottledError
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
@@ -289,12 +289,14 @@ class Controller:
 async def is_served(client: Client, resource: Resource) -> bool:
     """Tell whether the API server knows a resource, and has begun to serve it.
 
+    A server that is in trouble itself may serve it later.
+
     Raises:
         ApiError: If it cannot be asked, or does not let us list it.
     """
     try:
         await client.page(resource, into=PartialObject, limit=1)
-    except (NotFoundError, ThrottledError, UnavailableError):
+    except (GoneError, InternalError, NotFoundError, ThrottledError):
         return False  # 429: a kind that was created a moment ago has no storage yet
     return True
 

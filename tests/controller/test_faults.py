@@ -6,7 +6,16 @@ import pytest
 
 from policyd.controller.run import Controller, ControllerSettings
 from policyd.kube import resources as r
-from policyd.kube.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
+from policyd.kube.errors import (
+    ApiError,
+    ConflictError,
+    GoneError,
+    InternalError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+    UnreachableError,
+)
 from policyd.testing import FakeClient
 from tests.controller.world import World, condition, held_gpus, running
 
@@ -38,6 +47,43 @@ class Deaf(FakeClient):
             self.lost -= 1
             raise UnreachableError("the connection broke")
         return answer
+
+
+class Ailing(FakeClient):
+    """Answers its first lists with an error."""
+
+    error: ApiError
+    left = 3
+
+    async def page(self, resource, **options):
+        if self.left:
+            self.left -= 1
+            raise self.error
+        return await super().page(resource, **options)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(error_of(GoneError, 410), id="gone"),
+        pytest.param(error_of(InternalError, 500), id="broken"),
+        pytest.param(error_of(UnavailableError, 503), id="starting"),
+    ],
+)
+async def test_a_controller_that_meets_an_ailing_server_begins_when_that_is_well(error):
+    world = World()
+    world.furnish()
+    async with running(world):
+        await world.kill()
+        ailing = Ailing(store=world.store)
+        ailing.error = error
+        controller = Controller(ailing, ControllerSettings(policies=False), pace=world.clock.pace())
+        world.task = asyncio.create_task(controller.run())
+        world.job("a")
+        await world.pass_time(15)
+
+        assert ailing.left == 0
+        assert not world.suspended("a")
 
 
 async def test_an_admission_whose_answer_is_lost_counts():

@@ -101,9 +101,13 @@ class Stage:
         Raises:
             AssertionError: If some are not within four minutes; it says what they wait for.
         """
-        eventually(
-            lambda: not self.left(jobs), within=WITHIN_SECONDS, what=f"{len(jobs)} jobs are over"
-        )
+
+        def over() -> bool:
+            for process in self.running:
+                process.alive()
+            return not self.left(jobs)
+
+        eventually(over, within=WITHIN_SECONDS, what=f"{len(jobs)} jobs are over")
 
     def left(self, jobs: list[tuple[str, str]]) -> list[str]:
         """Return which jobs are not complete."""
