@@ -26,7 +26,6 @@ class Share:
         ratio: What it borrows of the dominant resource, in thousandths of what can be lent; 0 of
             what nobody lends.
         dominant: That resource; "" without a ratio.
-        weight: The node's weight.
     """
 
     borrowed: Mapping[FlavorResource, int]

@@ -10,7 +10,6 @@ class FlavorSpec(Value, frozen=True):
     """A kind of node.
 
     Attributes:
-        name: Unique among flavors.
         labels: Of its nodes.
         taints: Of its nodes.
         tolerations: What pods sent there tolerate in addition.

@@ -14,7 +14,8 @@ from policyd.alloc.assignment import Assignment, Progress, Requests
 from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
-from policyd.alloc.preemption import Claim, Reach, find_targets, possible
+from policyd.alloc.preemption import Reach, find_targets, possible
+from policyd.alloc.preemption_search import Claim
 from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.state import State
 from policyd.alloc.topology.placing import Placer
@@ -137,9 +138,8 @@ class Nominator:
         return entry
 
     def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
-        if ticket.workload.key in self._moving:
-            return False
-        return options.preempts and self._reach.anybody(options, ticket.workload)
+        may = options.preempts and ticket.workload.key not in self._moving
+        return may and self._reach.anybody(options, ticket.workload)
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
         progress, move = ticket.progress, self._moving.get(ticket.workload.key)

@@ -65,12 +65,9 @@ class PodSetRequests:
                 for r in offer.resources
                 if r in self.totals or offer.name in self.follows
             }
-            found = self._assignments[offers] = PodSetAssignment(
-                name=self.name,
-                count=self.count,
-                flavors=taken,
-                usage={r: self.totals[r] for r in taken if r in self.totals},
-            )
+            used = {r: self.totals[r] for r in taken if r in self.totals}
+            found = PodSetAssignment(name=self.name, count=self.count, flavors=taken, usage=used)
+            self._assignments[offers] = found
         return found
 
 
@@ -165,9 +162,7 @@ class SearchResult:
         return FIT if self.attempt is None else self.attempt.hardest
 
     def obstacles(self) -> list[Obstacle]:
-        """Return what stands in the way, if anything does."""
-        if self.mode is FIT:
-            return []
+        """Return what stands in the way of flavors."""
         return self.barred + [each for attempt in self.attempts for each in attempt.obstacles]
 
 
@@ -194,11 +189,11 @@ class GroupResult:
 
     def obstacles(self) -> tuple[Obstacle, ...]:
         """Return what stands in the way: of what does not fit, only the last search counts."""
-        if self.mode is not NO_FIT:
-            return tuple([each for search in self.searches for each in search.obstacles()])
-        if self.searches and self.searches[-1].offer is None:
-            return tuple(self.searches[-1].obstacles())
-        return (Unsuitable(kind="NotCovered", name=self.requests.uncovered),)
+        last = self.searches[-1:]
+        if self.mode is NO_FIT and not (last and last[0].offer is None):
+            return (Unsuitable(kind="NotCovered", name=self.requests.uncovered),)
+        counted = last if self.mode is NO_FIT else [s for s in self.searches if s.mode is not FIT]
+        return tuple([each for search in counted for each in search.obstacles()])
 
     def reason(self) -> NoFitReason:
         """Say in one word why no flavor fits, if none does."""

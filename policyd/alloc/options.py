@@ -17,10 +17,8 @@ from policyd.alloc.queue import FlavorQuotas, QueueSpec
 from policyd.alloc.reasons import Unsuitable, UnsuitableKind
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import Settings
+from policyd.alloc.topology.values import PODS
 from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
-
-PODS = "pods"
-"""The resource that counts pods, where a queue has quota for it."""
 
 _MOST_REQUESTS = 1_000
 

@@ -19,8 +19,6 @@ from policyd.alloc.search import Found
 from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
 
-__all__ = ["Claim", "Reach", "find_targets", "possible"]
-
 
 def find_targets(state: State, claim: Claim) -> tuple[Victim, ...]:
     """Choose whom to preempt so that a claim fits.

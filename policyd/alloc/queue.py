@@ -76,7 +76,6 @@ class QueueSpec(Value, frozen=True):
     """A ClusterQueue.
 
     Attributes:
-        name: Unique among ClusterQueues.
         cohort: Name of the cohort it shares with; "" to stand alone.
         strict: Whether the first workload holds up those behind it (StrictFIFO).
         groups: What it has quota for; a resource is in one group, a flavor in one group.

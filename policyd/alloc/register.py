@@ -142,12 +142,8 @@ class Register:
 
     def usage_of(self, local_queue: str) -> dict[str, int]:
         """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
-        used = (
-            holding.admission.totals()
-            for holding in self._holdings()
-            if holding.workload.local_queue == local_queue and holding.workload.admitted
-        )
-        return nanos(total_of(*used))
+        theirs = (h for h in self._holdings() if h.workload.local_queue == local_queue)
+        return nanos(total_of(*(h.admission.totals() for h in theirs if h.workload.admitted)))
 
     def _settle_usage(self, workload: Workload, now: float) -> None:
         ledger, local_queue = self._ledger, workload.local_queue

@@ -146,11 +146,8 @@ class Reservations:
                 found = self._by_root.get(node.root)
                 if found is None or found.rank:
                     found = self._by_root[node.root] = Reservation(node, (), self._state.now)
-                found.claims[move.key] = {
-                    node.cells[names]: amount
-                    for names, amount in move.admission.usage().items()
-                    if names in node.cells
-                }
+                cells, usage = node.cells, move.admission.usage().items()
+                found.claims[move.key] = {cells[names]: n for names, n in usage if names in cells}
 
 
 def _obstacles(

@@ -89,7 +89,6 @@ class Settings(Value, frozen=True):
     """What the administrator set for all queues.
 
     Attributes:
-        gates: Feature gates.
         fair_sharing: How cohorts share; None to share by priority and age only.
         admission_fair_sharing: How past usage orders LocalQueues; None if it does not.
         ignores_undeclared: Whether a queue without quota for a resource lets it pass

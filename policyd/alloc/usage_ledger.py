@@ -26,10 +26,7 @@ _NANO_PER_MILLI = 10**6
 
 def nanos(amounts: Mapping[str, int]) -> dict[str, int]:
     """Turn amounts in canonical units into 10⁻⁹ units."""
-    return {
-        name: amount * (_NANO_PER_MILLI if name == "cpu" else _NANO)
-        for name, amount in amounts.items()
-    }
+    return {r: n * (_NANO_PER_MILLI if r == "cpu" else _NANO) for r, n in amounts.items()}
 
 
 def weight_of_now(seconds: float, half_life: float) -> float:
