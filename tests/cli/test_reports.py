@@ -3,6 +3,7 @@
 import json
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 
@@ -37,6 +38,55 @@ cases:
 """
 
 
+def closed(required="", **properties):
+    """An object of SARIF's schema: it has nothing but what the schema knows."""
+    names = required.split()
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": names,
+        "additionalProperties": False,
+    }
+
+
+def listed(items, **rest):
+    return {"type": "array", "items": items, **rest}
+
+
+TEXT, MESSAGE = {"type": "string"}, closed("text", text={"type": "string"})
+RULE = closed("id", id=TEXT, shortDescription=MESSAGE, fullDescription=MESSAGE, help=MESSAGE)
+DRIVER = closed(
+    "name",
+    name=TEXT,
+    version=TEXT,
+    semanticVersion={"type": "string", "pattern": r"^\d+\.\d+\.\d+([-+].+)?$"},
+    rules=listed(RULE, uniqueItems=True),
+)
+FROM_1 = {"type": "integer", "minimum": 1}
+PLACE = closed(
+    "artifactLocation",
+    artifactLocation=closed(uri={"type": "string", "pattern": r"^[^\s\\<>\"{}|^`]+$"}),
+    region=closed(startLine=FROM_1, startColumn=FROM_1),
+)
+RESULT = closed(
+    "message",
+    ruleId=TEXT,
+    ruleIndex={"type": "integer", "minimum": -1},
+    level={"enum": ["none", "note", "warning", "error"]},
+    message=MESSAGE,
+    locations=listed(closed(physicalLocation=PLACE)),
+    partialFingerprints={"type": "object", "additionalProperties": TEXT},
+)
+RUN = closed(
+    "tool",
+    tool=closed("driver", driver=DRIVER),
+    columnKind={"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+    results=listed(RESULT),
+)
+SARIF = closed("version runs", **{"$schema": TEXT}, version={"const": "2.1.0"}, runs=listed(RUN))
+"""What SARIF's own schema says of the parts that are written, and that there are no others."""
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "policy.yaml").write_text(POLICY)
@@ -51,7 +101,9 @@ def run(*arguments, text=None):
 
 
 def sarif_run(result):
-    (only,) = json.loads(result.stdout)["runs"]
+    written = json.loads(result.stdout)
+    jsonschema.validate(written, SARIF)
+    (only,) = written["runs"]
     return only
 
 
