@@ -32,6 +32,7 @@ from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology import POD_INDEX_LABEL_NAME
 from policyd.patch.draft import Draft
 
+TOPOLOGIES: Final = "TopologyAwareScheduling"
 ELASTIC_GATE: Final = "ElasticJobsViaWorkloadSlices"
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
@@ -138,11 +139,11 @@ def _default_pod(draft: Draft, around: Surroundings) -> None:
     parent = _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
     if any(parent == each.word for each in PARENTS if each.in_groups):
         check_shape(draft.object, group="", kind="Pod")
-        _gate(draft)
+        _gate(draft, around)
     elif (parent or around.integrations.plain_pods) and _submit(
         draft, around, group="", kind="Pod"
     ):
-        _hold_pod(draft)
+        _hold_pod(draft, around)
 
 
 def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> bool:
@@ -186,21 +187,20 @@ def _is_ignored(kind: JobKind[Any], draft: Draft) -> bool:
         return False  # the API server says what is wrong with an object that is not of its type
 
 
-def _gate(draft: Draft) -> None:
+def _gate(draft: Draft, around: Surroundings) -> None:
     draft.set((*_LABELS, MANAGED), "true")
     # Which flavor it gets, and so whether its place is chosen too, is not known yet; later the API
     # server takes no more gates.
-    for gate in (ADMISSION_GATE, TOPOLOGY_GATE):
-        add_gate(draft, (), gate)
+    add_gate(draft, (), ADMISSION_GATE)
+    if TOPOLOGIES not in around.integrations.off:
+        add_gate(draft, (), TOPOLOGY_GATE)
 
 
-def _hold_pod(draft: Draft) -> None:
-    _gate(draft)
+def _hold_pod(draft: Draft, around: Surroundings) -> None:
+    _gate(draft, around)
     index = _text(draft, _LABELS, _text(draft, _ANNOTATIONS, POD_INDEX_LABEL_NAME))
     if index:
         draft.set((*_LABELS, POD_INDEX_LABEL), index)
-    if _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
-        return
     if not _text(draft, _ANNOTATIONS, ROLE_HASH):
         draft.set((*_ANNOTATIONS, ROLE_HASH), role_hash(draft.get(("spec",)) or {}))
 

@@ -10,11 +10,8 @@ from policyd.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
     ELASTIC_JOB,
     MAX_EXEC_TIME_SECONDS,
-    POD_GROUP_NAME,
-    POD_GROUP_TOTAL_COUNT,
     PREBUILT_WORKLOAD,
     QUEUE_NAME,
-    RETRIABLE_IN_GROUP,
 )
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
@@ -22,6 +19,7 @@ from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import J, JobKind
 from policyd.jobs.kinds import find_kind, find_parent
 from policyd.jobs.parents_validation import is_others, parent_errors
+from policyd.jobs.pod_validation import pod_errors
 from policyd.jobs.shape import check_shape
 from policyd.jobs.submission import (
     annotations_of,
@@ -70,9 +68,8 @@ def validate_job(
         return ()
     errors = [*_names(new, around)]
     if (group, kind) == ("", "Pod"):
-        errors += _group(new)
+        errors += pod_errors(new, old)
         errors += topology_errors([Template("metadata.annotations", annotations_of(new))])
-        errors += _pod_changes(new, old) if old is not None else ()
         return tuple(errors)
     known = find_kind(group, kind)
     if known is not None:
@@ -148,37 +145,6 @@ def _names(obj: Json, around: Surroundings) -> Iterator[FieldError]:
             yield FieldError(where, limit, "must be a whole number of seconds")
         elif int(limit) <= 0:
             yield FieldError(where, limit, "should be greater than 0")
-
-
-def _group(pod: Json) -> Iterator[FieldError]:
-    annotations = annotations_of(pod)
-    name = annotations.get(POD_GROUP_NAME) or labels_of(pod).get(POD_GROUP_NAME)
-    total = annotations.get(POD_GROUP_TOTAL_COUNT)
-    where = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
-    if name and not is_subdomain(name):
-        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", name, SUBDOMAIN_RULE)
-    if total is not None and not (total.isdecimal() and int(total)):
-        yield FieldError(where, total, "must be a whole number greater than 0")
-    if name and total is None:
-        yield FieldError(where, "", f"must be set together with {POD_GROUP_NAME}")
-    if total is not None and not name:
-        detail = f"must be set together with {POD_GROUP_TOTAL_COUNT}"
-        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", "", detail)
-
-
-def _pod_changes(new: Json, old: Json) -> Iterator[FieldError]:
-    before, after = _group_of(old), _group_of(new)
-    if before and before != after:
-        yield FieldError(f"metadata.labels[{POD_GROUP_NAME}]", after, _IMMUTABLE)
-    was, now = (annotations_of(pod).get(RETRIABLE_IN_GROUP) for pod in (old, new))
-    if was == "false" and now != "false":
-        detail = "an unretriable pod cannot become retriable"
-        yield FieldError(f"metadata.annotations[{RETRIABLE_IN_GROUP}]", now or "", detail)
-
-
-def _group_of(pod: Json) -> str:
-    name = annotations_of(pod).get(POD_GROUP_NAME) or labels_of(pod).get(POD_GROUP_NAME) or ""
-    return str(name)
 
 
 def _changes(

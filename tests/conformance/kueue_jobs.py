@@ -9,7 +9,7 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MULTI_KUEUE
 from policyd.jobs.batch_job import BATCH_JOB, count_indexes
 from policyd.jobs.defaults import ELASTIC_GATE, default_on_create, gate_elastic
-from policyd.jobs.integrations import Integrations
+from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds import KINDS
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
@@ -29,6 +29,7 @@ CHANGES = (
     ("oldJob", "newJob"),
     ("oldObj", "newObj"),
     ("oldDeployment", "newDeployment"),
+    ("oldPod", "newPod"),
 )
 """What tables call a job before and after a change."""
 
@@ -120,11 +121,13 @@ def around(case):
 
 
 def enabled(columns):
-    """Return the kinds of jobs that queue: in tables of Jobs these, and those that they name."""
-    if columns.get("job", {}).get("kind") != "Job":
+    """Return the kinds that queue: in tables of Jobs and pods these, and those that they name."""
+    own = {"Job": ("batch", "Job"), "Pod": POD}
+    table = (columns.get("job") or columns.get("pod") or {}).get("kind")
+    if table not in own:
         return None
     named = [FRAMEWORKS[name] for name in columns.get("enableIntegrations") or ()]
-    return frozenset({("batch", "Job"), *((group, kind) for group, _, kind in named)})
+    return frozenset({own[table], *((group, kind) for group, _, kind in named)})
 
 
 def run_defaults(path):
@@ -175,7 +178,17 @@ def kind_of(path):
 
 def given(case):
     """Return the job of a case, whatever its table calls it."""
-    names = ("job", "jobSet", "mpiJob", "oldJob", "rayJob", "rayCluster", "trainJob", *PARENTS)
+    names = (
+        "job",
+        "jobSet",
+        "mpiJob",
+        "oldJob",
+        "pod",
+        "rayJob",
+        "rayCluster",
+        "trainJob",
+        *PARENTS,
+    )
     return next(filter(None, map(case.input.get, names)))
 
 

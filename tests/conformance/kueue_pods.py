@@ -6,12 +6,22 @@ not compared, and a pod that is being deleted may be there still where Kueue has
 
 import copy
 
-from policyd.api.kueue.names import ROLE_HASH
+from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.controller.keys import Key
-from policyd.jobs.pods import Pod, group_name
+from policyd.jobs.defaults import default_on_create
+from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
 from policyd.jobs.roles import role_hash
+from policyd.patch.draft import Draft
+from tests.conformance.kueue_jobs import around
 from tests.conformance.kueue_objects import decode, run_table
-from tests.conformance.kueue_scene import Scene, compared, difference, events, workload_key
+from tests.conformance.kueue_scene import (
+    Scene,
+    compared,
+    difference,
+    events,
+    pruned,
+    workload_key,
+)
 
 LONG_AGO = "2026-01-01T00:00:00Z"
 METRIC_LABELS = "annotations that become labels of metrics (CustomMetricLabels)"
@@ -143,3 +153,37 @@ def events_of(want):
 
 def sorted_events(told):
     return sorted(told, key=lambda each: tuple(each.values()))
+
+
+def run_defaults(path):
+    """What becomes of new pods: held, but with no finalizer."""
+
+    def failure(case):
+        draft = Draft(copy.deepcopy(case.input["pod"]))
+        default_on_create(draft, group="", kind="Pod", around=around(case))
+        return difference(held(draft.object), held(case.want["want"]), "pod")
+
+    yield from run_table(path, failure, rule=left_out_at_the_door)
+
+
+def held(pod):
+    """Return what is compared; the product marks all pods that it holds, whoever suspends them."""
+    metadata = {k: v for k, v in pod["metadata"].items() if k != "finalizers"}
+    if SUSPENDING_PARENT in metadata.get("annotations", {}):
+        metadata["labels"] = {k: v for k, v in metadata["labels"].items() if k != MANAGED}
+    # Requests that are empty, not missing, have another hash, and look the same here.
+    if ROLE_HASH in metadata.get("annotations", {}):
+        metadata["annotations"] = {**metadata["annotations"], ROLE_HASH: "some"}
+    return pruned({**pod, "metadata": metadata})
+
+
+def left_out_at_the_door(case):
+    """Name what is not looked up, or chosen, at the door."""
+    if case.want["wantErr"]:
+        return "owners are not looked up at the door"
+    chosen = case.input.get("podSelector") or case.input.get("namespaceSelector")
+    untouched = (case.want["want"] or {}) == case.input["pod"]
+    queues = QUEUE_NAME in case.input["pod"]["metadata"].get("labels", {})
+    owned = case.input["pod"]["metadata"].get("ownerReferences")
+    left_alone = chosen and untouched and queues and not owned
+    return "selectors of pods (podOptions of v1beta1)" if left_alone else ""

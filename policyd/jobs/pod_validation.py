@@ -1,0 +1,62 @@
+"""What the door refuses of pods, alone and in groups."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from policyd.api.kueue.names import (
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    PREBUILT_WORKLOAD,
+    RETRIABLE_IN_GROUP,
+)
+from policyd.api.kueue.validation import FieldError
+from policyd.api.meta import Json
+from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
+from policyd.jobs.submission import annotations_of, labels_of
+
+_TOTAL: Final = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
+_IMMUTABLE: Final = "field is immutable"
+
+
+def pod_errors(new: Json, old: Json | None = None) -> Iterator[FieldError]:
+    """Yield what is wrong with a pod that is created or, with `old`, changed."""
+    name, where = _named(new, POD_GROUP_NAME)
+    if name and not is_subdomain(name):
+        yield FieldError(where, name, SUBDOMAIN_RULE)
+    yield from _total_errors(new, name, where)
+    prebuilt, at = _named(new, PREBUILT_WORKLOAD)
+    if name and prebuilt and name != prebuilt:
+        yield FieldError(at, prebuilt, "a prebuilt workload has the name of the group")
+    if old is not None:
+        yield from _changes(new, old)
+
+
+def _total_errors(pod: Json, name: str, where: str) -> Iterator[FieldError]:
+    total = annotations_of(pod).get(POD_GROUP_TOTAL_COUNT)
+    if total is None:
+        if name:
+            yield FieldError(_TOTAL, "", f"must be set together with {POD_GROUP_NAME}", "Required")
+        return
+    if not (total.isdecimal() and int(total)):
+        yield FieldError(_TOTAL, total, "must be a whole number greater than 0")
+    if not name:
+        yield FieldError(where, "", f"must be set together with {_TOTAL}", "Required")
+
+
+def _changes(new: Json, old: Json) -> Iterator[FieldError]:
+    (before, _), (after, where) = (_named(pod, POD_GROUP_NAME) for pod in (old, new))
+    if before and before != after:
+        yield FieldError(where, after, _IMMUTABLE)
+    was, now = (annotations_of(pod).get(RETRIABLE_IN_GROUP) for pod in (old, new))
+    if was == "false" and now != "false":
+        detail = "an unretriable pod cannot become retriable"
+        path = f"metadata.annotations[{RETRIABLE_IN_GROUP}]"
+        yield FieldError(path, now or "", detail, "Forbidden")
+
+
+def _named(pod: Json, key: str) -> tuple[str, str]:
+    """Return what a pod names by `key`, and where: the annotation wins over the label."""
+    said = annotations_of(pod).get(key)
+    if said:
+        return str(said), f"metadata.annotations[{key}]"
+    return str(labels_of(pod).get(key) or ""), f"metadata.labels[{key}]"
