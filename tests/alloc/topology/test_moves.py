@@ -328,18 +328,46 @@ def test_the_new_places_are_held_until_all_are_there():
 
     of.put_workload(anywhere("a", 2, at=1))
     of.put_workload(anywhere("late", 2, gpu=2, priority=9, at=2))
-    got = []
-    for _ in range(6):
-        step = plan_cycle(of)
-        of.commit(step)
-        got += [a.workload.key for a in step.actions if isinstance(a, Admit)]
 
-    assert got == ["new", "a"]
+    assert admitted(of) == ["new", "a"]
     assert of.moving == {}
     assert {n: dict(p.assignment.domains) for n, (p,) in of.ground.nodes.held.items()} == {
         "new": {("r1-0",): 1, ("r1-1",): 1},
         "a": {("r2-0",): 2},
     }
+
+
+def admitted(of):
+    """Who gets quota and places in the next few cycles."""
+    got = []
+    for _ in range(4):
+        step = plan_cycle(of)
+        of.commit(step)
+        got += [action.workload.key for action in step.actions if isinstance(action, Admit)]
+    return got
+
+
+def test_new_places_are_held_against_queues_that_ask_for_nothing_while_the_old_are_in_use():
+    of = world(anywhere("a", 2, on={"r1-0": 2}), gang("new", 2, gpu=4), r1=(4, 4), r2=(2, 2))
+    of.put_queue(queue("other", gpu=99))
+    of.commit(plan_cycle(of))
+
+    for key in ("late", "later"):
+        of.put_workload(replace(anywhere(key, 1, gpu=2, at=2), cluster_queue="other"))
+
+    assert admitted(of) == ["late"], "of what is free, `a` is to have half"
+
+
+def test_places_are_not_held_for_ever():
+    of = world(anywhere("a", 2, on={"r1-0": 2}), gang("new", 2, gpu=4), r1=(4, 4), r2=(2, 2))
+    of.commit(plan_cycle(of))
+    of.put_workload(anywhere("late", 2, gpu=2, priority=9, at=2))
+    assert admitted(of) == []
+
+    of.now = 601.0
+    of.wake("q")
+
+    assert admitted(of) == ["late"]
 
 
 @st.composite
