@@ -6,14 +6,23 @@ import msgspec
 
 from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import EVICTED
-from policyd.api.meta import Condition, condition_true, find_condition
+from policyd.api.meta import (
+    Condition,
+    condition_true,
+    find_condition,
+    timestamp,
+    with_condition,
+)
 from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
+from policyd.controller.patches import merge_patch
 from policyd.controller.transitions import set_condition
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.pod_groups import PodGroup
-from policyd.jobs.pods import Pod, has_ended, owner_reference
+from policyd.jobs.pods import Pod, has_ended, is_let_go, owner_reference
 from policyd.kube.resources import PODS, WORKLOADS
+
+TERMINATION_TARGET = "TerminationTarget"
 
 
 class Membership:
@@ -80,6 +89,24 @@ class Membership:
             await self._writes.delete(self._cache.mirrors.pods, pod)
             self._writes.tell(PODS, pod.metadata, "ExcessPodDeleted", "Excess pod deleted")
         return bool(excess)
+
+    async def dismiss(self, group: PodGroup, reason: str, message: str) -> None:
+        """Delete the pods that were let go; those that still wait go on waiting."""
+        for pod in group.pods:
+            if is_let_go(pod):
+                await self._announce(pod, reason, message)
+                await self._writes.delete(self._cache.mirrors.pods, pod)
+                self._writes.tell(PODS, pod.metadata, "Stopped", message)
+
+    async def _announce(self, pod: Pod, reason: str, message: str) -> None:
+        if condition_true(pod.status.conditions, TERMINATION_TARGET):
+            return
+        condition = Condition(
+            TERMINATION_TARGET, "True", reason, message, timestamp(self._writes.now)
+        )
+        conditions = msgspec.to_builtins(with_condition(pod.status.conditions, condition))
+        patch = merge_patch(pod.metadata, status={"conditions": conditions})
+        await self._writes.patch(self._cache.mirrors.pods, pod, patch, subresource="status")
 
 
 def _replacement(workload: Workload, missing: bool) -> Condition:  # noqa: FBT001 - it writes one

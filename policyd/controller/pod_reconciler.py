@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
-from policyd.api.meta import Condition, Json, condition_true, timestamp, with_condition
+from policyd.api.meta import Json
 from policyd.controller.cache import Cache
 from policyd.controller.gangs import GANG_SECONDS, coming_of
 from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name
@@ -18,7 +17,7 @@ from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.membership import Membership
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import draft_of, merge_patch, versioned
+from policyd.controller.patches import draft_of, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
@@ -45,8 +44,6 @@ from policyd.kube.errors import ConflictError
 from policyd.kube.resources import PODS
 
 log = structlog.get_logger()
-
-TERMINATION_TARGET = "TerminationTarget"
 
 MEMBERS_SECONDS = 5.0
 """How long a group may be incomplete before that is said: whoever makes it is still at it."""
@@ -282,26 +279,10 @@ class PodReconciler:
         return versioned(draft, pod.metadata)
 
     async def _stop(self, group: PodGroup, step: Stop) -> None:
-        """Delete the pods that were let go; those that still wait go on waiting."""
-        for pod in group.pods:
-            if not is_let_go(pod):
-                continue
-            await self._announce(pod, step.reason, step.message)
-            await self._writes.delete(self._pods, pod)
-            self._writes.tell(PODS, pod.metadata, "Stopped", step.message)
+        await self._membership.dismiss(group, step.reason, step.message)
         if step.workload is not None and not step.fits:
             await self._steps.delete(PODS, group.first.metadata, step.workload)
         log.info("pods_stopped", pods=group.first.metadata.key, reason=step.reason)
-
-    async def _announce(self, pod: Pod, reason: str, message: str) -> None:
-        if condition_true(pod.status.conditions, TERMINATION_TARGET):
-            return
-        condition = Condition(
-            TERMINATION_TARGET, "True", reason, message, timestamp(self._writes.now)
-        )
-        conditions = msgspec.to_builtins(with_condition(pod.status.conditions, condition))
-        patch = merge_patch(pod.metadata, status={"conditions": conditions})
-        await self._writes.patch(self._pods, pod, patch, subresource="status")
 
     def _tell(self, group: PodGroup, reason: str, message: str, *, bad: bool = False) -> None:
         self._writes.tell(PODS, group.first.metadata, reason, message, bad=bad)
