@@ -1,0 +1,118 @@
+"""What each policy asks to be sent to the door, and what must not pass if nobody answers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policyd.api.admission import FailurePolicy, Rule
+from policyd.api.policy import MatchConstraints, MatchResources
+from policyd.engine.compiled import (
+    MUTATING,
+    OWN,
+    VALIDATING,
+    CompiledBinding,
+    CompiledPolicy,
+)
+from policyd.jobs.integrations import Integrations
+from webhooks.cells import Cell, cells_of
+from webhooks.conditions import exported, label_condition, name_condition
+from webhooks.queue_cells import (
+    IN_A_QUEUE,
+    NEW_QUEUES,
+    QUEUES,
+    checked_jobs,
+    held_jobs,
+    namespaces_of_jobs,
+)
+from webhooks.requirements import (
+    Requirements,
+    in_order,
+    named,
+    namespaces_of,
+    requirements_of,
+    text_of,
+)
+
+_PLAIN: Final = frozenset({OWN, VALIDATING, MUTATING})
+"""Kinds whose conditions see the object itself. Kyverno's may see a template of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one rule of a policy asks of the requests of its cells."""
+
+    failure_policy: FailurePolicy
+    namespaces: Requirements = frozenset()
+    objects: Requirements = frozenset()
+    conditions: frozenset[str] = frozenset()
+
+    @property
+    def rank(self) -> tuple[bool, int, str]:
+        """Puts whatever includes others before them, and everything in a fixed order."""
+        size = len(self.namespaces) + len(self.objects) + len(self.conditions)
+        parts = (*map(text_of, (self.namespaces, self.objects)), *sorted(self.conditions))
+        return self.failure_policy == "Ignore", size, "\n".join(parts)
+
+    def includes(self, other: "Demand") -> bool:
+        """Tell whether whatever `other` sends is sent by this as well, given the same cell."""
+        return (
+            self.failure_policy in {"Fail", other.failure_policy}
+            and self.namespaces <= other.namespaces
+            and self.objects <= other.objects
+            and self.conditions <= other.conditions
+        )
+
+
+Given = tuple[Demand, Iterable[Cell]]
+Demands = Mapping[Demand, frozenset[Cell]]
+
+
+def queue_demands(queue: Integrations) -> tuple[list[Given], list[Given]]:
+    """Return what is to be held for the queue's sake, and what is to be checked."""
+    named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
+    queued = Demand("Ignore", namespaces=namespaces_of_jobs(queue), objects=named)
+    everything = Demand("Ignore")
+    held: list[Given] = [(queued, held_jobs(queue)), (everything, NEW_QUEUES)]
+    return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
+
+
+def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
+    """Return what is to be checked, and what must be: of a roll-out, where a step refuses."""
+    stops = not policy.shadow_of and not policy.ignores_failures
+    refuses = stops and "Deny" in binding.actions
+    yield from demands_of(policy, binding, "Fail" if refuses else "Ignore")
+    for step in binding.rollout if stops and not refuses else ():
+        if step.enforcement == "Deny":
+            yield from demands_of(policy, binding, "Fail", within=namespaces_of(step))
+
+
+def demands_of(
+    policy: CompiledPolicy,
+    binding: CompiledBinding,
+    failure_policy: FailurePolicy,
+    *,
+    within: Requirements = frozenset(),
+) -> Iterable[Given]:
+    """Return what a policy asks for where one binding has it applied, rule by rule."""
+    constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
+    conditions_as_said = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
+    expressions = [condition.expression for condition in conditions_as_said]
+    namespaces = (requirements_of(c.namespace_selector) for c in constraints)
+    # One may select an object as it is, and another as it was: only the first is the webhook's.
+    selectors = [s for c in constraints if (s := requirements_of(c.object_selector))]
+    demand = Demand(
+        failure_policy,
+        namespaces=frozenset().union(*namespaces, named(policy.namespace), within),
+        objects=selectors[0] if selectors else frozenset(),
+    )
+    others = [label_condition(in_order(selector)) for selector in selectors[1:]]
+    for rule in _rules(constraints):
+        conditions = {*exported(expressions, rule), *others}
+        if rule.resource_names:
+            conditions.add(name_condition(rule.resource_names))
+        yield replace(demand, conditions=frozenset(conditions)), cells_of(rule)
+
+
+def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
+    """Return the rules of a policy, or of its binding where it has none."""
+    return next((c.resource_rules for c in constraints if c.resource_rules), ())
