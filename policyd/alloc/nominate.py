@@ -40,7 +40,8 @@ class Chooser:
             removed: Keys of workloads whose usage is gone already.
         """
         workload, requests = self.ticket.workload, self.ticket.requests(self.options)
-        holding = self.state.holding(workload.key)
+        # Who has quota comes up only to be placed: to look for everybody costs too much.
+        holding = self.state.holding(workload.key) if self.state.again else None
         if holding is not None:
             return self._complete(requests, Assignment(held=holding.admission), removed)
         removed = (*removed, workload.replaces) if workload.replaces else removed
