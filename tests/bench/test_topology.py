@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.settings import Gates
+from policyd.alloc.topology.fragmentation import fragmentation
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import (
@@ -105,6 +106,17 @@ def test_gang_on_ten_thousand_nodes(half_full, mode, level, pods, request):
 
     report(f"{name}, seen before", milliseconds(lambda: place(half_full, same)), "ms", 10)
     report(f"{name}, never seen", milliseconds(another), "ms", 10)
+
+
+def test_ties_broken_by_what_is_in_pieces(half_full):
+    (gang,) = asked(512, "Preferred", "rack")["gpu"]
+    tidy = {"gpu": [replace(gang, avoids_fragments=True)]}
+    (tree,) = half_full.trees.values()
+
+    name = "512 pods, 10,000 nodes, where most is in pieces"
+    report(name, milliseconds(lambda: place(half_full, tidy)), "ms", 10)
+    measure = milliseconds(lambda: fragmentation(tree, "nvidia.com/gpu"))
+    report("what is in pieces on 10,000 nodes", measure, "ms", 20)
 
 
 def test_gang_after_a_change(half_full):
