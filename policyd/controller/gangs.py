@@ -1,28 +1,33 @@
 """Hands gangs to other schedulers: makes their PodGroups before pods go, and takes them away.
 
 A PodGroup is there while its workload is admitted, since some schedulers keep room for one that has
-no pods. The workload owns it: what a restart forgets to take away goes with that.
+no pods. The workload owns it: what is left over nevertheless goes with that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import structlog
 
 from policyd.api.kueue import Admission, ClusterQueue, Workload
-from policyd.api.kueue.names import API_VERSION
-from policyd.api.meta import Json, ObjectMeta, OwnerReference
+from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.cache import Cache
+from policyd.controller.gang_objects import GangObjects
 from policyd.controller.keys import Key
 from policyd.controller.mirrors import Mirrors
-from policyd.controller.opt_ins import gang_scheduler_of, gang_wait_of
+from policyd.controller.opt_ins import OptInError, gang_scheduler_of, gang_wait_of
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.gangs.gang import Coming, gang_of
-from policyd.jobs.gangs.hand_over import GANG_QUEUE, GANG_SCHEDULER, HandedOver, hand_over
+from policyd.jobs.gangs.hand_over import (
+    GANG_QUEUE,
+    GANG_SCHEDULER,
+    HandedOver,
+    hand_over,
+    possible_names,
+)
 from policyd.jobs.gangs.schedulers import GangScheduler
 from policyd.jobs.injection import Injection
 from policyd.jobs.kinds import PARENTS
@@ -45,7 +50,7 @@ class Gangs:
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
         self._writes = writes
-        self._versions: dict[str, Resource] = {}
+        self._objects = GangObjects(cache.mirrors.workloads, writes)
         self._made: dict[str, tuple[GangScheduler, Specs]] = {}
         self._over: dict[str, tuple[GangScheduler, Specs]] = {}
         cache.mirrors.workloads.listen(self._changed)
@@ -99,7 +104,7 @@ class Gangs:
             return True
         try:
             for name, spec in told.specs.items():
-                await self._make(workload, scheduler, name=name, spec=spec)
+                await self._objects.make(scheduler, name, spec, of=workload)
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
             missing = isinstance(error, NotFoundError)
             why = f"the API server has no PodGroups of {scheduler.group}" if missing else str(error)
@@ -128,83 +133,41 @@ class Gangs:
         said = f"{message}; {lost}" if lost else message
         self._writes.tell(*about, "GangHandedOver", said, bad=bool(lost))
 
-    async def _make(
-        self, workload: Workload, scheduler: GangScheduler, *, name: str, spec: Json
-    ) -> None:
-        namespace = workload.metadata.namespace
-        body = {"metadata": {"name": name, "ownerReferences": [_owner(workload)]}, "spec": spec}
-        try:
-            await self._create(scheduler, body, namespace)
-        except AlreadyExistsError:
-            found = await self._read(scheduler, name, namespace)
-            if found is None or not self._is_ours(found, workload.metadata.name):
-                return  # who made it knows better
-            if _says(found, spec) and _owner(workload) in found["metadata"]["ownerReferences"]:
-                return
-            await self._writes.unmake(self._versions[scheduler.group], name, namespace=namespace)
-            await self._create(scheduler, body, namespace)
-
-    async def _create(self, scheduler: GangScheduler, body: Json, namespace: str) -> None:
-        """Create a PodGroup in the best version that is served."""
-        missing: NotFoundError | None = None
-        for resource in self._candidates(scheduler):
-            try:
-                await self._writes.make(resource, body, namespace=namespace)
-            except NotFoundError as error:
-                missing = error
-            except AlreadyExistsError:
-                self._versions[scheduler.group] = resource
-                raise
-            else:
-                self._versions[scheduler.group] = resource
-                return
-        self._versions.pop(scheduler.group, None)
-        assert missing is not None, "every scheduler has a version"
-        raise missing
-
-    def _candidates(self, scheduler: GangScheduler) -> Iterator[Resource]:
-        known = self._versions.get(scheduler.group)
-        if known is not None:
-            yield known
-            return
-        for version in scheduler.versions:
-            yield Resource(scheduler.group, version, "podgroups", "PodGroup")
-
-    async def _read(
-        self, scheduler: GangScheduler, name: str, namespace: str
-    ) -> dict[str, Any] | None:
-        resource = self._versions[scheduler.group]
-        try:
-            return await self._writes.client.get(
-                resource, name, namespace=namespace, into=dict[str, Any]
-            )
-        except NotFoundError:
-            return None
-
     def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        key = "" if old is None else old.metadata.key
-        if old is not None and key in self._made and (new is None or _is_over(new)):
+        if old is None or _is_over(old) or not (new is None or _is_over(new)):
+            return
+        key = old.metadata.key
+        if key in self._made:
             self._over[key] = self._made.pop(key)
+        if key in self._over or self._scheduler(old) is not None:
             self._cache.ears.reconcile(Key("Gang", old.metadata.namespace, old.metadata.name))
 
+    def _scheduler(self, workload: Workload) -> GangScheduler | None:
+        queue = self._cache.cluster_queue_of(workload)
+        try:
+            return None if queue is None else gang_scheduler_of(queue.metadata.annotations)
+        except OptInError:  # as the queue says itself
+            return None
+
     async def _clear(self, key: Key) -> float | None:
-        if key.path in self._over and key.path not in self._made:
-            scheduler, specs = self._over[key.path]
-            for name in specs:
-                found = await self._read(scheduler, name, key.namespace)
-                if found is not None and self._is_ours(found, key.name):
-                    resource = self._versions[scheduler.group]
-                    await self._writes.unmake(resource, name, namespace=key.namespace)
+        workload = self._cache.mirrors.workloads.get(key.path)
+        if workload is None or _is_over(workload):
+            for scheduler, name in self._left_over(key, workload):
+                await self._objects.remove(scheduler, name, of=key)
         self._over.pop(key.path, None)
         return None
 
-    def _is_ours(self, found: Mapping[str, Any], workload: str) -> bool:
-        """Tell whether a PodGroup was made for a workload of that name, or for one that is gone."""
-        metadata = found["metadata"]
-        owners = metadata.get("ownerReferences") or ()
-        names = [owner["name"] for owner in owners if owner["kind"] == "Workload"]
-        there = self._cache.mirrors.workloads.get
-        return any(n == workload or there(f"{metadata['namespace']}/{n}") is None for n in names)
+    def _left_over(
+        self, key: Key, workload: Workload | None
+    ) -> Iterator[tuple[GangScheduler, str]]:
+        """Yield which PodGroups of a workload may be there, made perhaps before a restart."""
+        if key.path in self._over:
+            scheduler, specs = self._over[key.path]
+            yield from ((scheduler, name) for name in specs)
+            return
+        known = None if workload is None else self._scheduler(workload)
+        if workload is not None and known is not None:
+            yield from ((known, name) for name in possible_names(workload, known))
 
 
 def coming_of(mirrors: Mirrors, pod: Pod) -> Coming:
@@ -219,20 +182,3 @@ def coming_of(mirrors: Mirrors, pod: Pod) -> Coming:
 
 def _is_over(workload: Workload) -> bool:
     return is_finished(workload) or not is_admitted(workload)
-
-
-def _owner(workload: Workload) -> dict[str, Any]:
-    owner = OwnerReference(
-        api_version=API_VERSION,
-        kind="Workload",
-        name=workload.metadata.name,
-        uid=workload.metadata.uid,
-        controller=True,
-        block_owner_deletion=False,
-    )
-    return {"blockOwnerDeletion": False, **msgspec.to_builtins(owner)}
-
-
-def _says(found: Mapping[str, Any], spec: Mapping[str, Json]) -> bool:
-    said = found.get("spec") or {}
-    return all(said.get(key) == value for key, value in spec.items())

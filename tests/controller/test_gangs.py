@@ -118,6 +118,20 @@ async def test_a_group_goes_when_its_job_is_stopped_and_comes_back_with_it(world
     assert not world.suspended("train")
 
 
+async def test_a_group_goes_though_another_controller_made_it(world):
+    job(world)
+    await world.pass_time(2)
+    await world.kill()
+    await world.start()
+    assert len(groups(world)) == 1
+
+    workload = world.workload_of("train")
+    world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": False}})
+    await world.pass_time(3)
+
+    assert groups(world) == {}
+
+
 async def test_a_group_goes_when_its_job_has_ended(world):
     job(world)
     await world.pass_time(2)

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from policyd.api.kueue import Workload
 from policyd.api.meta import Json
-from policyd.jobs.gangs.gang import Gang, Role, short_name
+from policyd.jobs.gangs.gang import Coming, Gang, Role, gang_of, short_name
 from policyd.jobs.gangs.schedulers import (
     MADE_OF_ONE,
     POD_GROUP,
@@ -63,6 +64,13 @@ def hand_over(gang: Gang, scheduler: GangScheduler) -> HandedOver:
         marks={role.name: scheduler.marks(part, role) for part in parts for role in part.roles},
         lost=tuple(lost),
     )
+
+
+def possible_names(workload: Workload, scheduler: GangScheduler) -> frozenset[str]:
+    """Return every name that a PodGroup of a workload may have got, however its pods were made."""
+    ways: tuple[Coming, ...] = ("", "RoleByRole")
+    gangs = [gang_of(workload, comes=comes) for comes in ways]
+    return frozenset(name for gang in gangs for name in hand_over(gang, scheduler).specs)
 
 
 def _hindrance(gang: Gang, scheduler: GangScheduler) -> str:
