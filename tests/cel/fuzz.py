@@ -2,7 +2,7 @@
 
     python -m tests.cel.fuzz 100000 [SEED]
 
-Every fourth is loops in loops, which are compiled in two ways: of these errors have to be in the
+Every eighth is loops in loops, which are compiled in two ways: of these errors have to be in the
 same place, and costs have to be the same. Prints each expression with different outcomes, made as
 small as it gets; ends with 1 if there is one.
 """
@@ -44,7 +44,7 @@ class Try(NamedTuple):
 def made_up(seed, number):
     """Make up one of the expressions of a seed."""
     choose = random.Random(f"{seed} {number}").choice
-    if number % 4 == 0:
+    if number % 8 == 0:
         several = tuple(nested.objects(choose) for _ in range(_OBJECTS))
         return Try(nested.expression(choose), None, several)
     return Try(expression(choose), TYPED if number % 2 else ENVIRONMENT, (VARIABLES,))
