@@ -68,7 +68,6 @@ class _Cycle:
         self.recomputed: list[tuple[str, Recomputation]] = []
         self.moves: list[Move] = []
         self._state = state
-        self._ground = state.ground
         self._gates = state.settings.gates
         self._nominator = Nominator(state)
         self.room = CycleRoom(state)
@@ -203,9 +202,9 @@ class _Cycle:
 
     def _choose_again(self, entry: Entry) -> bool:
         """Choose as if this cycle's victims were gone; tell whether it fits once they are."""
-        with self._ground.trial():
+        with self._state.ground.trial():
             for holding in self.room.victims.values():
-                self._ground.release(holding)
+                self._state.ground.release(holding)
             self._choose(entry, tuple(self.room.victims))
         deferred = entry.assignment.mode is FIT
         result: Recomputation = "new_targets" if entry.targets else "skipped"

@@ -7,11 +7,9 @@ from policyd.node_rules import Taint, Term, Toleration, untolerated
 
 
 class FlavorSpec(Value, frozen=True):
-    """A kind of node.
+    """A kind of node, with labels and taints of its nodes.
 
     Attributes:
-        labels: Of its nodes.
-        taints: Of its nodes.
         tolerations: What pods sent there tolerate in addition.
         topology: By which topology pods are placed there; "" for none.
         levels: That topology's, the widest first; none if there is no such topology.

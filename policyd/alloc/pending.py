@@ -35,7 +35,6 @@ class Ticket:
     """A workload's place in its queue, and what it asks of the queue.
 
     Attributes:
-        workload: Who waits.
         plain: Whether it could be considered like any other: nobody objects, it replaces none, and
             asks for no place.
         rank: The lowest is next.

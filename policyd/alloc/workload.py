@@ -63,8 +63,6 @@ class PodSetAssignment(Value, frozen=True):
     """What a pod set got: a flavor for each resource, and how much of it for all its pods.
 
     Attributes:
-        name: The pod set.
-        count: How many pods.
         flavors: By resource.
         usage: What all pods use, by resource.
         placement: Where they go; None if no topology says so, or none does yet.
