@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from policyd.jobs.integrations import EVERYTHING
 from tests.e2e.likeness.objects import make, pod
 from tests.e2e.likeness.servers import WAIT_SECONDS
 from tests.e2e.likeness.telling import raw
@@ -66,7 +67,7 @@ def outage(servers_and_loop):
     servers, _ = servers_and_loop
     wanted = Registration(
         endpoint=NOBODY,
-        rules=door_rules(POLICIES, queue=True),
+        rules=door_rules(POLICIES, queue=EVERYTHING),
         own_namespace="policyd",
         timeout_seconds=1,
     )

@@ -8,6 +8,7 @@ import pytest
 
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.certificates import Authority
+from policyd.jobs.integrations import EVERYTHING
 from policyd.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -35,17 +36,18 @@ SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
 
 
 def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
-    wanted = registration(rules=door_rules([], queue=True))
+    wanted = registration(rules=door_rules([], queue=EVERYTHING))
 
-    held, mutating = mutating_configuration(wanted)["webhooks"]
+    held, mutating, updated = mutating_configuration(wanted)["webhooks"]
     queues, validating, changed = validating_configuration(wanted)["webhooks"]
 
     selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
-    assert changed["objectSelector"] == selector
-    assert [held["name"], mutating["name"]] == [
+    assert updated["objectSelector"] == changed["objectSelector"] == selector
+    assert [held["name"], mutating["name"], updated["name"]] == [
         "mutate-ignore.door.policyd.io",
         "mutate-ignore-2.door.policyd.io",
+        "mutate-ignore-3.door.policyd.io",
     ]
     assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors", "topologies"]
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
@@ -57,7 +59,7 @@ def registration(**changes):
             policy(rule(), inject=True, validations=True),
             policy(rule("secrets"), validations=True, failure="Ignore"),
         ],
-        queue=False,
+        queue=None,
     )
     base = Registration(
         endpoint=SERVICE, rules=rules, own_namespace="queue", timeout_seconds=3, ca_bundle_pem=b"ca"
@@ -129,7 +131,7 @@ def test_the_mutating_configuration():
     ],
 )
 def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
-    rules = door_rules([policy(rule(operations="UPDATE"), inject=True)], queue=False)
+    rules = door_rules([policy(rule(operations="UPDATE"), inject=True)], queue=None)
     [webhook] = mutating_configuration(registration(rules=rules))["webhooks"]
     user = {"username": "alice"} if groups is None else {"username": "alice", "groups": groups}
     variables = {"request": {"userInfo": user}}
@@ -166,7 +168,7 @@ def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
     ],
 )
 def test_who_asks_is_not_asked_for_where_pods_are_made(rules, asking, not_asking):
-    wanted = registration(rules=door_rules([policy(*rules, validations=True)], queue=False))
+    wanted = registration(rules=door_rules([policy(*rules, validations=True)], queue=None))
 
     found = {True: [], False: []}
     for webhook in validating_configuration(wanted)["webhooks"]:
@@ -179,7 +181,7 @@ def test_who_asks_is_not_asked_for_where_pods_are_made(rules, asking, not_asking
 
 def test_a_condition_of_a_policy_is_asked_beside_who_asks():
     conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
-    wanted = registration(rules=door_rules([conditional], queue=False))
+    wanted = registration(rules=door_rules([conditional], queue=None))
 
     [webhook] = validating_configuration(wanted)["webhooks"]
 
@@ -279,7 +281,7 @@ class TestPublication:
     async def test_conditions_that_the_api_server_does_not_know_are_left_out(self):
         client = FakeClient()
         conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
-        rules = door_rules([conditional], queue=False)
+        rules = door_rules([conditional], queue=None)
         publication = Publication(client, partial(wanted, rules=rules))
         client.fail(InvalidError("no such function"), verb="create")
 

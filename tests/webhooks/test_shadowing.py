@@ -176,7 +176,7 @@ def test_what_a_shadow_may_refuse_is_sent_but_stops_nothing():
     kind = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy", "metadata": {"name": "p2"}}
     known = loaded(kind | {"spec": spec})
 
-    rules = door_rules([old, *known], queue=False)
+    rules = door_rules([old, *known], queue=None)
 
     sent = {(r.resources, call.failure_policy) for call in rules.validate for r in call.rules}
     assert sent == {(("pods",), "Fail"), (("services",), "Ignore")}
