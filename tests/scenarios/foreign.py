@@ -14,19 +14,28 @@ GROUPS = {
     "PyTorchJob": ("kubeflow.org", "v1"),
     "TFJob": ("kubeflow.org", "v1"),
     "XGBoostJob": ("kubeflow.org", "v1"),
+    "RayCluster": ("ray.io", "v1"),
+    "RayJob": ("ray.io", "v1"),
+    "TrainJob": ("trainer.kubeflow.org", "v1alpha1"),
+    "ClusterTrainingRuntime": ("trainer.kubeflow.org", "v1alpha1"),
+    "LeaderWorkerSet": ("leaderworkerset.x-k8s.io", "v1"),
 }
+CLUSTER_WIDE = {"ClusterTrainingRuntime"}
 
 
 def install(api: Api) -> None:
     """Create the CRDs, and teach the driver where the kinds are."""
     for kind, (group, version) in GROUPS.items():
-        path = f"apis/{group}/{version}/namespaces/{{namespace}}/{plural(kind)}"
+        within = "" if kind in CLUSTER_WIDE else "namespaces/{namespace}/"
+        path = f"apis/{group}/{version}/{within}{plural(kind)}"
         driver.PATHS[kind] = path
         name = f"{plural(kind)}.{group}"
         if not api.exists("CustomResourceDefinition", name):
             api.create(definition(kind))
     for kind in GROUPS:
         eventually(lambda kind=kind: served(api, kind), what=f"{kind} is served")
+    if not api.exists("ClusterTrainingRuntime", "torch"):
+        api.create(runtime())
 
 
 def served(api: Api, kind: str) -> bool:
@@ -52,7 +61,7 @@ def definition(kind: str) -> dict[str, Any]:
         "spec": {
             "group": group,
             "names": {"kind": kind, "plural": plural(kind), "singular": kind.lower()},
-            "scope": "Namespaced",
+            "scope": "Cluster" if kind in CLUSTER_WIDE else "Namespaced",
             "versions": [
                 {
                     "name": version,
@@ -98,6 +107,44 @@ def training(specs: str, *roles: str) -> Any:
     }
 
 
+def ray_cluster(gpus: int) -> dict[str, Any]:
+    """Return a cluster of a head and a worker."""
+    return {
+        "headGroupSpec": {"template": template(gpus // 2)},
+        "workerGroupSpecs": [
+            {"groupName": "workers", "replicas": 1, "template": template(gpus // 2)}
+        ],
+    }
+
+
+def ray_job(gpus: int) -> dict[str, Any]:
+    return {"rayClusterSpec": ray_cluster(gpus), "shutdownAfterJobFinishes": True}
+
+
+def train_job(gpus: int) -> dict[str, Any]:
+    """Return a job of two nodes of the runtime that there is."""
+    resources = container(gpus // 2)["resources"]
+    return {
+        "runtimeRef": {"name": "torch"},
+        "trainer": {"numNodes": 2, "resourcesPerNode": resources},
+    }
+
+
+def runtime() -> dict[str, Any]:
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    pods = template(0)
+    pods["spec"]["containers"][0]["name"] = "node"
+    jobs = [
+        {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": pods}}}
+    ]
+    return {
+        "apiVersion": "/".join(GROUPS["ClusterTrainingRuntime"]),
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "torch"},
+        "spec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+
+
 SPECS = {
     "JobSet": job_set,
     "JAXJob": training("jaxReplicaSpecs", "Worker"),
@@ -106,7 +153,21 @@ SPECS = {
     "PyTorchJob": training("pytorchReplicaSpecs", "Master", "Worker"),
     "TFJob": training("tfReplicaSpecs", "Chief", "Worker"),
     "XGBoostJob": training("xgbReplicaSpecs", "Master", "Worker"),
+    "RayCluster": ray_cluster,
+    "RayJob": ray_job,
+    "TrainJob": train_job,
 }
+
+
+def done(kind: str) -> dict[str, Any] | None:
+    """Return the status of a job that has ended well; None if jobs of its kind never end."""
+    if kind == "RayCluster":
+        return None
+    if kind == "RayJob":
+        return {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "the end"}
+    type_ = {"JobSet": "Completed", "TrainJob": "Complete"}.get(kind, "Succeeded")
+    ended = {"type": type_, "status": "True", "reason": "Done", "message": "the end"}
+    return {"conditions": [ended]}
 
 
 def suspended(job: dict[str, Any]) -> bool:
@@ -117,6 +178,12 @@ def suspended(job: dict[str, Any]) -> bool:
 def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the template of every pod of a job."""
     spec = job["spec"]
+    if "trainer" in spec:
+        return [trained(spec)] * spec["trainer"]["numNodes"]
+    if "rayClusterSpec" in spec or "headGroupSpec" in spec:
+        cluster = spec.get("rayClusterSpec", spec)
+        groups = cluster["workerGroupSpecs"]
+        return [cluster["headGroupSpec"]["template"], *(group["template"] for group in groups)]
     if "replicatedJobs" in spec:
         return [
             each["template"]["spec"]["template"]
@@ -125,6 +192,20 @@ def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
         ]
     (roles,) = (value for name, value in spec.items() if name.endswith("ReplicaSpecs"))
     return [each["template"] for each in roles.values() for _ in range(each["replicas"])]
+
+
+def trained(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the template of a TrainJob's pods: the runtime's, and what is laid over it."""
+    made = template(0)
+    made["spec"]["containers"][0]["resources"] = spec["trainer"]["resourcesPerNode"]
+    for patch in spec.get("runtimePatches", ()):
+        for each in patch["trainingRuntimeSpec"]["template"]["spec"].get("replicatedJobs", ()):
+            change = each["template"]["spec"]["template"]
+            metadata, pods = change.get("metadata", {}), change.get("spec", {})
+            annotations = {**made["metadata"]["annotations"], **metadata.get("annotations", {})}
+            made["metadata"] = {**made["metadata"], **metadata, "annotations": annotations}
+            made["spec"] = {**made["spec"], **pods}
+    return made
 
 
 def operate(api: Api, job: dict[str, Any]) -> None:
