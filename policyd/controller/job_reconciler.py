@@ -7,7 +7,7 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
-from policyd.api.meta import Json, OwnerReference
+from policyd.api.meta import Json, ObjectMeta, OwnerReference
 from policyd.controller.bases import BASIS_SECONDS, on_basis
 from policyd.controller.cache import Cache
 from policyd.controller.elastic_pods import ElasticPods
@@ -19,7 +19,8 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.base import JobKind, JobObject, controller_of, prebuilt_name
+from policyd.jobs.ancestors import AncestorError, managed_ancestor
+from policyd.jobs.base import JobKind, JobObject, prebuilt_name
 from policyd.jobs.injection import FlavorMissingError, StartError, injections
 from policyd.jobs.kinds import KINDS, kind_of_owner
 from policyd.jobs.matching import choose
@@ -102,11 +103,23 @@ class JobReconciler:
 
     def _parent(self, job: JobObject) -> JobObject | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""
-        owner = controller_of(job.metadata)
-        kind = None if owner is None else kind_of_owner(owner)
-        if owner is None or kind is None:
+
+        def lookup(owner: OwnerReference) -> ObjectMeta | None:
+            found = self._job(owner, job.metadata.namespace)
+            return None if found is None else found.metadata
+
+        try:
+            chosen = self._cache.integrations
+            owner = managed_ancestor(job.metadata, lookup, integrations=chosen)
+        except AncestorError:
+            return None  # whose owner is not there, or in no queue, stands alone
+        return None if owner is None else self._job(owner, job.metadata.namespace)
+
+    def _job(self, owner: OwnerReference, namespace: str) -> JobObject | None:
+        kind = kind_of_owner(owner)
+        if kind is None:
             return None
-        found = self._cache.mirrors.jobs[kind.kind].get(f"{job.metadata.namespace}/{owner.name}")
+        found = self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{owner.name}")
         return found if found is not None and found.metadata.uid == owner.uid else None
 
     async def _follow(self, job: JobObject, parent: JobObject) -> None:

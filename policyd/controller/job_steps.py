@@ -7,6 +7,7 @@ import msgspec
 import structlog
 
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
+from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
 from policyd.controller.cache import Cache
 from policyd.controller.gangs import Gangs
@@ -24,7 +25,7 @@ from policyd.controller.transitions import (
 )
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject, Outcome, queue_name
-from policyd.jobs.lifecycle import ON_HOLD, is_finished
+from policyd.jobs.lifecycle import ON_HOLD, gates_of, is_finished
 from policyd.jobs.pods import Pod
 from policyd.jobs.steps import (
     Adopt,
@@ -34,6 +35,7 @@ from policyd.jobs.steps import (
     DropFinalizer,
     Finish,
     JobView,
+    Regate,
     Release,
     Report,
     Resize,
@@ -94,6 +96,8 @@ class WorkloadSteps:
                 await self.drop_finalizer(resource, job, workload)
             case Finish(workload=workload, outcome=outcome):
                 await self.finish(resource, job, workload, outcome)
+            case Regate(workload=workload):
+                await self._regate(resource, job, workload)
             case Release() | Report() | TellReady() | Retire() | Resize():
                 await self._take_quietly(view, step)
             case CreateWorkload() | Adopt() | UpdateWorkload() | Start() | Stop():
@@ -113,6 +117,16 @@ class WorkloadSteps:
                 await self._writes.status(self._mirror, workload, status)
             case Resize(workload=workload):
                 await self._resize(workload, view.pod_sets)
+
+    async def _regate(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
+        gates, metadata = gates_of(job), workload.metadata
+        patch = {
+            "resourceVersion": metadata.resource_version,
+            "annotations": {ADMISSION_GATED_BY: gates},
+        }
+        await self._writes.patch(self._mirror, workload, {"metadata": patch})
+        message = f'Updated workload AdmissionGatedBy to "{gates or ""}"'
+        self._writes.tell(resource, job, "UpdatedWorkload", message)
 
     async def _resize(self, workload: Workload, pod_sets: Iterable[PodSet]) -> None:
         wanted, draft = {each.name: each.count for each in pod_sets}, draft_of(workload)
@@ -274,11 +288,11 @@ class WorkloadSteps:
     async def release(self, workload: Workload, *, on_hold: bool | None = None) -> None:
         """Give the quota of a workload back that was evicted, or goes on hold or off it."""
         now = self._writes.now
+        detailed = self._cache.state.settings.gates.unadmitted_workloads_observability
         if on_hold is None:
-            status = after_eviction(workload, now=now)
+            status = after_eviction(workload, now=now, detailed=detailed)
         else:
             reason, message = (ON_HOLD, HELD) if on_hold else ("PendingEvaluation", NOT_HELD)
-            detailed = self._cache.state.settings.gates.unadmitted_workloads_observability
             status = release(workload, reason=reason, message=message, now=now, detailed=detailed)
         await self._writes.status(self._mirror, workload, status)
         log.info("quota_released", workload=workload.metadata.key)

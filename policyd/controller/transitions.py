@@ -228,8 +228,11 @@ def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> Scheduli
     return SchedulingStats(evictions=tuple(counts.values()))
 
 
-def after_eviction(workload: Workload, *, now: float) -> WorkloadStatus:
-    """Give the quota of an evicted workload back, now that its job has stopped."""
+def after_eviction(workload: Workload, *, now: float, detailed: bool = True) -> WorkloadStatus:
+    """Give the quota of an evicted workload back, now that its job has stopped.
+
+    `detailed` as in `sync_admitted`.
+    """
     eviction = find_condition(workload.status.conditions, EVICTED)
     assert eviction is not None, "only what was evicted is released like this"
     at_once = eviction.reason in _REQUEUED_AT_ONCE
@@ -242,6 +245,7 @@ def after_eviction(workload: Workload, *, now: float) -> WorkloadStatus:
         reason="PendingEvaluation",
         message=eviction.message,
         now=now,
+        detailed=detailed,
     )
 
 

@@ -154,7 +154,10 @@ def _replaces(workload: kueue.Workload, settings: Settings) -> str:
     """Return the key of the smaller slice of the same job that a workload is to replace."""
     if not settings.gates.elastic_jobs_via_workload_slices:
         return ""
-    return workload.metadata.annotations.get(SLICE_REPLACEMENT_FOR, "")
+    key = workload.metadata.annotations.get(SLICE_REPLACEMENT_FOR, "")
+    namespace = key.rpartition("/")[0]
+    # Nobody may take the quota of who is in another namespace.
+    return key if namespace == workload.metadata.namespace else ""
 
 
 def _gated(workload: kueue.Workload) -> bool:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 from policyd.api.kueue import ReclaimablePod, Workload, WorkloadSpec
 from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
     ADMITTED,
     EVICTED,
     FINISHED,
     QUOTA_RESERVED,
     RESOURCE_IN_USE_FINALIZER,
 )
-from policyd.api.meta import condition_true, find_condition
+from policyd.api.meta import ObjectMeta, condition_true, find_condition
 from policyd.jobs.base import queue_name
 from policyd.jobs.readiness import readiness
 from policyd.jobs.steps import (
@@ -25,6 +26,7 @@ from policyd.jobs.steps import (
     DropFinalizer,
     Finish,
     JobView,
+    Regate,
     Release,
     Report,
     Start,
@@ -139,6 +141,8 @@ def _outdated(job: JobView, workload: Workload) -> Step | None:
     changed, spec = change_of_priority(job, workload), workload.spec
     if changed is not None or has_quota(workload) or job.keeps_queue:
         return changed
+    if not job.prebuilt and gates_of(job.metadata) != gates_of(workload.metadata):
+        return Regate(workload)
     limit = maximum_execution_time(job.metadata)
     same = (spec.queue_name, spec.maximum_execution_time_seconds) == (
         queue_name(job.metadata),
@@ -179,3 +183,8 @@ def is_finished(workload: Workload) -> bool:
 def has_finalizer(workload: Workload) -> bool:
     """Tell whether a workload cannot vanish yet."""
     return RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers
+
+
+def gates_of(metadata: ObjectMeta) -> str | None:
+    """Return what an object says it waits for before it may be admitted; None if for nothing."""
+    return metadata.annotations.get(ADMISSION_GATED_BY)

@@ -19,7 +19,7 @@ from policyd.jobs.injection import Injection
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import LONGEST_AGO, Pod, by_age, has_ended
 from policyd.jobs.steps import Retire
-from policyd.jobs.workload import admitted_counts, workload_name
+from policyd.jobs.workload import admitted_counts, slice_name, workload_name
 
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 OUT_OF_SYNC: Final = "The workload slice is out of sync with its parent job"
@@ -133,12 +133,11 @@ def as_slice(
         old: The slice that it is to replace; None for the first.
     """
     metadata = workload.metadata
-    annotations = {**metadata.annotations, ELASTIC_JOB: "true"}
-    if old is not None:
-        first = old.metadata.annotations.get(SLICE_NAME) or old.metadata.name
-        annotations[SLICE_NAME] = first
-        annotations[SLICE_REPLACEMENT_FOR] = old.metadata.key
     name = workload_name(owner, str(generation))
+    annotations = {**metadata.annotations, ELASTIC_JOB: "true", SLICE_NAME: name}
+    if old is not None:
+        annotations[SLICE_NAME] = slice_name(old)
+        annotations[SLICE_REPLACEMENT_FOR] = old.metadata.key
     return replace(workload, metadata=replace(metadata, name=name, annotations=annotations))
 
 

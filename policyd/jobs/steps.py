@@ -94,6 +94,13 @@ class ChangePriority:
 
 
 @dataclass(frozen=True, slots=True)
+class Regate:
+    """Let the workload wait for whom the job waits for now."""
+
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteWorkload:
     """Delete a workload that does not fit the job."""
 
@@ -170,6 +177,7 @@ Step = (
     | Retire
     | UpdateWorkload
     | ChangePriority
+    | Regate
     | DeleteWorkload
     | Start
     | Stop

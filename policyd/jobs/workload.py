@@ -117,7 +117,21 @@ def body_of(
     for pod_set, given in zip(workload.spec.pod_sets, body["spec"].get("podSets", ()), strict=True):
         given.setdefault("name", pod_set.name)
         given.setdefault("count", pod_set.count)
+        _tidy(given["template"])
     return body
+
+
+def _tidy(template: dict[str, Json]) -> None:
+    """Keep one of each variable of a container: the last value, where the first was said.
+
+    What is said twice cannot be merged, so the API server takes it in no list of its own.
+    """
+    spec = template.get("spec") or {}
+    for section in ("initContainers", "containers"):
+        for container in spec.get(section) or ():
+            variables = container.get("env")
+            if variables:
+                container["env"] = list({each["name"]: each for each in variables}.values())
 
 
 def is_elastic(job: ObjectMeta) -> bool:

@@ -1,12 +1,13 @@
 """Kueue's tables of single questions about workloads and pods, and of what their pods get."""
 
+import asyncio
 import copy
 from datetime import UTC, datetime
 
 import msgspec
 
 from policyd.alloc.settings import Settings
-from policyd.api.kueue import Admission, ResourceFlavor, Workload
+from policyd.api.kueue import Admission, ReclaimablePod, ResourceFlavor, Workload
 from policyd.api.kueue.names import (
     EVICTED,
     POD_GROUP_NAME,
@@ -14,6 +15,7 @@ from policyd.api.kueue.names import (
     REQUEUED,
     ROLE_HASH,
     SLICE_NAME,
+    SLICE_REPLACEMENT_FOR,
 )
 from policyd.api.meta import condition_true, find_condition
 from policyd.api.pods import Toleration
@@ -45,7 +47,7 @@ from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority, is_elastic
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
-from tests.conformance.kueue_scene import compared, difference, plain
+from tests.conformance.kueue_scene import Scene, compared, difference, plain
 
 MACHINERY = "how Kueue writes: server-side apply, and its fake client's conflicts"
 
@@ -291,8 +293,26 @@ def in_default(body):
 def replaced(case):
     """Return the slice that a workload is there to replace."""
     cluster = Cluster(settings_of(case))
-    body = {"metadata": {"name": "a", "namespace": "ns"}, **case.input["args"]["wl"]}
+    body = copy.deepcopy(case.input["args"]["wl"])
+    said = body.setdefault("metadata", {}).get("annotations", {}).get(SLICE_REPLACEMENT_FOR, "")
+    body["metadata"] = {"name": "a", **body["metadata"], "namespace": said.rpartition("/")[0]}
     return cluster.value(body, "cq").replaces or None
+
+
+def run_replacements(path):
+    """Whose quota a slice takes over: of one that holds it in the same queue and namespace."""
+
+    def failure(case):
+        args, want = case.input["args"], case.want["want"]
+        info = args["wl"]
+        queues = (args.get("snap") or {}).get("clusterQueues") or {}
+        holders = (queues.get(info.get("ClusterQueue", "")) or {}).get("Workloads") or {}
+        value = Cluster(settings_of(case)).value(info["Obj"], "cq")
+        got = value.replaces if value.replaces in holders else None
+        wanted = (want.get("wl") or {}).get("Obj", {}).get("metadata", {}).get("name")
+        return difference(got, wanted, "replaced")
+
+    yield from run_table(path, failure)
 
 
 # Pods.
@@ -497,6 +517,22 @@ def run_label(path):
         draft = Draft({"metadata": {"labels": dict(case.input["info"].get("Labels") or {})}})
         inject(draft, (), Injection(labels={case.input["k"]: case.input["v"]}))
         return difference(draft.get(("metadata", "labels")), case.want["wantInfo"]["Labels"], "")
+
+    yield from run_table(path, failure)
+
+
+def run_reclaimed(path):
+    """How many pods of a workload need their quota no longer."""
+
+    def failure(case):
+        scene = Scene(case)
+        body = {**copy.deepcopy(case.data["locals"]["workload"]), "kind": "Workload"}
+        scene.put({**body, "status": case.input["oldStatus"]})
+        (workload,) = scene.cluster.mirrors.workloads
+        pods = msgspec.convert(case.input["reclaimablePods"], tuple[ReclaimablePod, ...])
+        asyncio.run(scene.steps.report(workload, pods))
+        (stored,) = scene.all("Workload")
+        return difference(compared(stored)["status"], case.want["wantStatus"], "status")
 
     yield from run_table(path, failure)
 

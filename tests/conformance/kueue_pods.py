@@ -5,15 +5,22 @@ not compared, and a pod that is being deleted may be there still where Kueue has
 """
 
 import copy
+from contextlib import suppress
 
+import msgspec
+
+from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.controller.keys import Key
-from policyd.jobs.defaults import default_on_create
+from policyd.jobs.defaults import belongs_to_managed, default_on_create
 from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
 from policyd.jobs.roles import role_hash
+from policyd.kube.errors import NotFoundError
+from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_jobs import around
 from tests.conformance.kueue_objects import decode, run_table
+from tests.conformance.kueue_parts import pod_group
 from tests.conformance.kueue_scene import (
     Scene,
     compared,
@@ -187,3 +194,45 @@ def left_out_at_the_door(case):
     owned = case.input["pod"]["metadata"].get("ownerReferences")
     left_alone = chosen and untouched and queues and not owned
     return "selectors of pods (podOptions of v1beta1)" if left_alone else ""
+
+
+def run_owners(path):
+    """Whether what belongs to an owner is held with it."""
+
+    def failure(case):
+        pod = {"metadata": {"ownerReferences": [case.input["ownerReference"]]}}
+        return difference(belongs_to_managed(pod), case.want["wantRes"], "held")
+
+    yield from run_table(path, failure)
+
+
+def run_pod_sets(path):
+    """What a pod demands."""
+
+    def failure(case):
+        scene = Scene(case)
+        group = pod_group(case.input["pod"])
+        got = scene.steps.demanded(group.pod_sets())
+        wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
+        return difference([repr(each) for each in got], [repr(each) for each in wanted], "pod sets")
+
+    yield from run_table(path, failure)
+
+
+def run_stop(path):
+    """A pod that is stopped is told why, and deleted; one that is gone is no error."""
+
+    def failure(case):
+        scene = Scene(case)
+        pod = copy.deepcopy(case.input["pod"])
+        pod["metadata"].pop("resourceVersion", None)
+        pod["metadata"].setdefault("labels", {})[QUEUE_NAME] = "lq"
+        scene.put(pod)
+        if case.input.get("deleteBeforePatch"):
+            scene.store.delete(PODS, scene.all("Pod")[0], dry_run=False)
+        key = Key("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
+        with suppress(NotFoundError):
+            scene.reconcile(key)
+        return difference(scene.all("Pod"), [], "pods")
+
+    yield from run_table(path, failure)

@@ -80,7 +80,7 @@ class Scene:
         options = options_of(case)
         limits = TimeLimits(ready=rules_of(options), retention=retention_of(options))
         keys = options.get("LabelKeysToCopy", ())
-        steps = WorkloadSteps(cache, writes, limits=limits, label_keys=keys)
+        steps = self.steps = WorkloadSteps(cache, writes, limits=limits, label_keys=keys)
         self.workloads = WorkloadReconciler(
             cache,
             writes,

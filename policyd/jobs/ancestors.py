@@ -1,0 +1,68 @@
+"""Which of the objects that an object belongs to is the job that queues: the topmost of them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from policyd.api.meta import ObjectMeta, OwnerReference
+from policyd.errors import PolicydError
+from policyd.jobs.base import controller_of, queue_name
+from policyd.jobs.integrations import Integrations
+from policyd.jobs.kinds import find_kind, find_parent
+
+LONGEST_CHAIN: Final = 10
+_REPLICA_SET: Final = ("apps", "ReplicaSet")
+"""Stands between a Deployment and its pods."""
+
+Lookup = Callable[[OwnerReference], ObjectMeta | None]
+"""Returns the metadata of an owner; None if it is not there."""
+
+
+class AncestorError(PolicydError):
+    """It cannot be told which job an object belongs to."""
+
+
+def managed_ancestor(
+    obj: ObjectMeta, lookup: Lookup, *, integrations: Integrations
+) -> OwnerReference | None:
+    """Return the topmost job that an object belongs to and that queues; None if none does.
+
+    Whoever is of a kind that does not queue ends the chain.
+
+    Args:
+        obj: The object.
+        lookup: Finds its owners.
+        integrations: Which kinds queue, and whether they do without a queue.
+
+    Raises:
+        AncestorError: If an owner is missing, owns itself, or there are too many.
+    """
+    found: OwnerReference | None = None
+    seen = {obj.uid}
+    current = obj
+    for _ in range(LONGEST_CHAIN):
+        owner = controller_of(current)
+        if owner is None or not _may_queue(owner, integrations):
+            return found
+        if owner.uid in seen:
+            raise AncestorError(f"`{owner.name}` owns itself")
+        above = lookup(owner)
+        if above is None:
+            raise AncestorError(f"{owner.kind} `{owner.name}`, the owner, is not there")
+        queues = _kind_of(owner) != _REPLICA_SET
+        if queues and (integrations.manages_all or queue_name(above)):
+            found = owner
+        seen.add(owner.uid)
+        current = above
+    raise AncestorError(f"more than {LONGEST_CHAIN} objects own one another")
+
+
+def _kind_of(owner: OwnerReference) -> tuple[str, str]:
+    return owner.api_version.rpartition("/")[0], owner.kind
+
+
+def _may_queue(owner: OwnerReference, integrations: Integrations) -> bool:
+    name = _kind_of(owner)
+    if name == _REPLICA_SET or name in integrations.external:
+        return True
+    known = find_kind(*name) is not None or find_parent(*name) is not None
+    return known and integrations.has(*name)

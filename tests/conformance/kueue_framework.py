@@ -1,0 +1,228 @@
+"""Kueue's tables of what is the same for jobs of all kinds."""
+
+import copy
+import json
+
+import msgspec
+
+from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
+from policyd.api.kueue import PodSet, Workload, WorkloadSpec
+from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.meta import ObjectMeta, OwnerReference
+from policyd.api.selectors import LabelSelector
+from policyd.controller.transitions import after_eviction
+from policyd.jobs.ancestors import AncestorError, managed_ancestor
+from policyd.jobs.defaults import default_on_create
+from policyd.jobs.integrations import Integrations
+from policyd.jobs.kinds import find_kind, find_parent
+from policyd.jobs.slices import fit_of, settle
+from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.topology import topology_request
+from policyd.jobs.workload import body_of
+from policyd.patch.draft import Draft
+from tests.conformance.kueue_objects import NOW, read_table, run_table, settings_of
+from tests.conformance.kueue_parts import all_left_out, workload_of
+from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
+
+INJECTED = "failures of calls that Go code injects, and no table shows"
+
+
+def run_jobs(path):
+    """Workloads of a job that may be of any kind: here, a Job with the case's pod sets."""
+
+    def failure(case):
+        scene = Scene(case)
+        job = copy.deepcopy(case.input["job"])
+        (pod_set,) = case.input["podSets"]
+        job["spec"]["template"], job["spec"]["parallelism"] = pod_set["template"], pod_set["count"]
+        for body in (*copy.deepcopy(case.input.get("objs") or ()), job):
+            scene.put(body)
+        return scene.reconcile_until([job_key(job)], lambda: unlike(scene, case.want))
+
+    yield from run_table(path, failure, rule=left_out)
+
+
+def left_out(case):
+    options = (case.input.get("reconcilerOptions") or {}).get("$options") or {}
+    if "AnnotationsToCopy" in options:
+        return "annotations that become labels of metrics (CustomMetricLabels)"
+    gated = case.gates.get("AdmissionGatedBy", True)
+    return "" if gated else "gate AdmissionGatedBy off: the annotation means what it says"
+
+
+def unlike(scene, want):
+    got, wanted = (
+        sorted((told(each) for each in workloads), key=json.dumps)
+        for workloads in (scene.all("Workload"), want["wantWorkloads"] or ())
+    )
+    said = events(want["wantEvents"]) if want["wantEvents"] else scene.notes.told
+    return difference(got, wanted, "workloads") or difference(scene.notes.told, said, "events")
+
+
+def told(workload):
+    metadata = workload["metadata"]
+    owners = [each["name"] for each in metadata.get("ownerReferences", ())]
+    pod_sets = copy.deepcopy(workload["spec"]["podSets"])
+    for each in pod_sets:
+        # Kueue's test has a job without indexes.
+        each.pop("topologyRequest", None)
+    body = {**workload, "spec": {**workload["spec"], "podSets": pod_sets}}
+    return {**compared(body), "owners": owners, "annotations": metadata.get("annotations") or {}}
+
+
+def run_requests(path):
+    """What the annotations of a pod template ask of a topology."""
+
+    def failure(case):
+        given, annotations = case.input, (case.input.get("meta") or {}).get("annotations") or {}
+        found = topology_request(
+            annotations,
+            pod_index_label=given.get("podIndexLabel") or "",
+            sub_group_index_label=given.get("subGroupIndexLabel") or "",
+            sub_group_count=given.get("subGroupCount"),
+        )
+        got = None if found is None else json.loads(msgspec.json.encode(found))
+        return difference(got, case.want["wantReq"], "request")
+
+    yield from run_table(path, failure)
+
+
+def run_ancestors(path):
+    """Which job an object belongs to."""
+
+    def failure(case):
+        given, want = case.input, case.want
+        by_name = {each["metadata"]["name"]: each for each in given.get("ancestors") or ()}
+
+        def lookup(owner):
+            found = by_name.get(owner.name) or (
+                given["job"] if given["job"]["metadata"]["name"] == owner.name else None
+            )
+            return None if found is None else metadata_of(found)
+
+        try:
+            found = managed_ancestor(
+                metadata_of(given["job"]), lookup, integrations=integrations_of(given)
+            )
+        except AncestorError as error:
+            return "" if want["wantErr"] else str(error)
+        if want["wantErr"]:
+            return "no error"
+        wanted = (want["wantManaged"] or {}).get("metadata", {}).get("name")
+        return difference(None if found is None else found.name, wanted, "ancestor")
+
+    yield from run_table(path, failure)
+
+
+def metadata_of(body):
+    metadata = copy.deepcopy(body["metadata"])
+    owners = [
+        OwnerReference(o["apiVersion"], o["kind"], o["name"], o["uid"], o.get("controller", False))
+        for o in metadata.pop("ownerReferences", ())
+    ]
+    return msgspec.structs.replace(
+        msgspec.convert(metadata, ObjectMeta), owner_references=tuple(owners)
+    )
+
+
+def integrations_of(given):
+    """Return which kinds queue; those that the product does not know are somebody else's."""
+    if "integrations" not in given:
+        return Integrations()
+    names = [FRAMEWORKS[name] for name in given.get("integrations") or ()]
+    names = {(group, kind) for group, _, kind in names}
+    known = {name for name in names if find_kind(*name) or find_parent(*name)}
+    return Integrations(
+        kinds=frozenset(known),
+        external=frozenset(names - known),
+        manages_all=bool(given.get("manageJobsWithoutQueueName")),
+    )
+
+
+def run_environments(path):
+    """Variables of containers that are said twice."""
+
+    def failure(case):
+        given = case.input.get("podSets") or []
+        pod_sets = msgspec.convert(given, tuple[PodSet, ...])
+        workload = Workload(spec=WorkloadSpec(pod_sets=pod_sets))
+        body = body_of(workload, [copy.deepcopy(each["template"]) for each in given])
+        got = [each["template"] for each in body["spec"].get("podSets", ())]
+        return difference(got, [e["template"] for e in case.want["expectedPodSets"] or ()], "")
+
+    yield from run_table(path, failure)
+
+
+def run_slices(path):
+    """Which slice of an elastic job stands for it, and how big it is then."""
+
+    def failure(case):
+        args, want = case.input["args"], case.want["want"]
+        slices = [workload_of(each) for each in args["clnt"]["$fakeClient"]]
+        newest = settle(slices).newest
+        if newest is None:
+            return difference([None, True], [want.get("workload"), want.get("compatible")], "")
+        pod_sets = msgspec.convert(args.get("jobPodSets") or (), tuple[PodSet, ...])
+        fit = fit_of(pod_sets, newest)
+        got = newest.metadata.name if fit in {"Same", "Resize"} else None
+        wanted = want.get("workload") or {}
+        counts = {each.name: each.count for each in pod_sets} if got else {}
+        sizes = {e["name"]: e["count"] for e in wanted.get("spec", {}).get("podSets", ())}
+        return difference(
+            [got, fit != "Different", counts],
+            [wanted.get("metadata", {}).get("name"), want.get("compatible", False), sizes],
+            "slice",
+        )
+
+    yield from run_table(path, failure, rule=injected)
+
+
+def injected(case):
+    return INJECTED if case.want["want"].get("error") else ""
+
+
+def run_released(path):
+    """What is said of a workload whose job has stopped."""
+
+    def failure(case):
+        observed = case.data["observed"]["gotWl"]
+        evicted = [c for c in observed["status"]["conditions"] if c["type"] == "Evicted"]
+        body = {"metadata": observed["metadata"], "status": {"conditions": evicted}}
+        detailed = settings_of(case).gates.unadmitted_workloads_observability
+        status = after_eviction(workload_of(body), now=NOW, detailed=detailed)
+        (reserved,) = [c for c in status.conditions if c.type == "QuotaReserved"]
+        return difference(reserved.reason, case.want["wantReason"], "reason")
+
+    yield from run_table(path, failure)
+
+
+run_go_options = all_left_out("options of Go constructors")
+run_activation = all_left_out("jobs that say themselves whether they are active: no kind does")
+run_failing = all_left_out(INJECTED)
+run_visibility = all_left_out("VisibilityOnDemand: there is no API server of its own")
+
+
+def run_default_queues(path):
+    """Which jobs get the queue of their namespace's default."""
+    (selector,) = [
+        fixture
+        for fixture in read_table(path)["fixtures"].values()
+        if isinstance(fixture, dict) and "matchExpressions" in fixture
+    ]
+
+    def failure(case):
+        job = copy.deepcopy(case.input["job"])
+        chosen = Integrations(namespaces=msgspec.convert(selector, LabelSelector))
+        namespace = case.objects[f"Namespace/{job['metadata']['namespace']}"]
+        covered = chosen.covers(namespace["metadata"]["labels"])
+        draft = Draft(job)
+        default_on_create(
+            draft,
+            group="batch",
+            kind="Job",
+            around=Surroundings(default_queue=covered, integrations=chosen),
+        )
+        got = draft.get(("metadata", "labels", QUEUE_NAME)) or ""
+        return difference(got, case.want["wantQueueLabel"], "queue")
+
+    yield from run_table(path, failure)
