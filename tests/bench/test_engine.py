@@ -14,7 +14,7 @@ from policyd.engine.documents import Document
 from policyd.engine.load import load_document
 from policyd.engine.policy_set import PolicySet
 from tests.bench.report import report
-from tests.bench.test_door import injecting_policies, pod, policies, request
+from tests.bench.reviewed import injecting_policies, pod, policies, request
 
 pytestmark = pytest.mark.bench
 
