@@ -51,9 +51,14 @@ def plural(kind: str) -> str:
 
 
 def definition(kind: str) -> dict[str, Any]:
-    group, version = GROUPS[kind]
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    """Return the CRD of a kind."""
+    return anything(*GROUPS[kind], kind)
+
+
+def anything(group: str, version: str, kind: str) -> dict[str, Any]:
+    """Return a CRD of whose objects nothing is known."""
+    unknown = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": unknown, "status": unknown}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
