@@ -18,7 +18,8 @@ from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
 from policyd.api.configuration.kinds import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
-from policyd.api.meta import Json
+from policyd.api.kueue.names import FINISHED
+from policyd.api.meta import Json, condition_true
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
@@ -142,15 +143,23 @@ def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
 
 
 def scenario_arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
-    """Yield the workloads, with when they come and how long they run."""
+    """Yield the workloads, with when they come and how long they run.
+
+    Those that run already, in what was read from a cluster, have run since they got quota until the
+    last that is known of any of them.
+    """
     local_queues = {
         each.metadata.key: each.spec.cluster_queue
         for each in _read(objects, kueue.LocalQueue, "LocalQueue")
     }
     settings, rules = _settings(objects), _rules(objects)
-    circumstances = Circumstances(now=0.0, settings=settings, rules=rules)
-    for workload in _read(objects, kueue.Workload, "Workload"):
+    circumstances = Circumstances(now=0.0, settings=settings, rules=rules, movable=True)
+    workloads = list(_read(objects, kueue.Workload, "Workload"))
+    last = max(map(_last_known, workloads), default=0.0)
+    for workload in workloads:
         metadata = workload.metadata
+        if condition_true(workload.status.conditions, FINISHED):
+            continue
         key = f"{metadata.namespace}/{workload.spec.queue_name}"
         if key not in local_queues:
             known = ", ".join(sorted(local_queues)) or "none"
@@ -159,7 +168,8 @@ def scenario_arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
                 hint=f"known: {known}",
             )
         value = workload_value(workload, circumstances, cluster_queue=local_queues[key])
-        stamped = msgspec.structs.replace(value, uid=value.uid or value.key)
+        since = None if value.reserved_at is None else value.reserved_at - last
+        stamped = msgspec.structs.replace(value, uid=value.uid or value.key, reserved_at=since)
         said = metadata.annotations
         run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
         yield Arrival(
@@ -168,6 +178,11 @@ def scenario_arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
             run_seconds=None if run_for is None else seconds_of(run_for),
             loses_pod_seconds=None if loses is None else seconds_of(loses),
         )
+
+
+def _last_known(workload: kueue.Workload) -> float:
+    changes = (each.last_transition_time for each in workload.status.conditions)
+    return max((each.timestamp() for each in changes if each is not None), default=0.0)
 
 
 def seconds_of(text: str) -> float:

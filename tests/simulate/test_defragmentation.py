@@ -220,3 +220,60 @@ def test_it_is_carried_out_only_where_the_queue_says_so(scenario):
     assert "vision/small              preempted for vision/new (Consolidation)" in table
     assert "vision/small              admitted to research on h100" in table
     assert "Consolidation" not in simulated("--until", "3h", scenario())
+
+
+RUNNING = """
+status:
+  conditions:
+  - {type: QuotaReserved, status: "True", reason: R, message: m, lastTransitionTime: "SINCE"}
+  - {type: Admitted, status: "True", reason: R, message: m, lastTransitionTime: "SINCE"}
+  admission:
+    clusterQueue: research
+    podSetAssignments:
+    - name: main
+      count: COUNT
+      flavors: {nvidia.com/gpu: h100}
+      resourceUsage: {nvidia.com/gpu: COUNT}
+      topologyAssignment:
+        levels: [kubernetes.io/hostname]
+        slices:
+        - domainCount: 1
+          valuesPerLevel: [{universal: HOST}]
+          podCounts: {universal: COUNT}
+"""
+
+
+def test_what_runs_in_a_cluster_can_be_planned_for(scenario):
+    """As `kubectl get -o yaml` has it: with statuses, and some that are finished."""
+    file = Path(scenario())
+    furniture, _ = file.read_text().split(
+        "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload", 1
+    )
+    jobs = [
+        filled(
+            WORKLOAD, NAME=name, AT="0s", RUN="9h", COUNT=pods, HOW="unconstrained: true", GPUS=1
+        )
+        + filled(RUNNING, COUNT=pods, HOST=host, SINCE=since)
+        for name, pods, host, since in (
+            ("long", 3, "a-1", "2026-01-01T10:00:00Z"),
+            ("short", 2, "b-1", "2026-01-01T11:50:00Z"),
+            ("last", 1, "b-2", "2026-01-01T12:00:00Z"),
+        )
+    ]
+    ended = "\nstatus: {conditions: [{type: Finished, status: 'True', reason: R, message: m}]}"
+    rack = "required: example.com/rack"
+    waiting = filled(WORKLOAD, NAME="new", AT="0s", RUN="1h", COUNT=2, HOW=rack, GPUS=4)
+    file.write_text(
+        furniture
+        + "".join(jobs)
+        + filled(WORKLOAD, NAME="old", AT="0s", RUN="1h", COUNT=9, HOW=rack, GPUS=4)
+        + ended
+        + "\n"
+        + waiting
+    )
+
+    (plan,) = json.loads(simulated("-o", "json", "--until", "0s", "--defragment", "2", str(file)))[
+        "defragmentation"
+    ]
+
+    assert [(m["workload"], m["lost_seconds"]) for m in plan["moves"]] == [("vision/long", 1200.0)]
