@@ -26,9 +26,6 @@ from policyd.alloc.topology.together import Patience, place_together
 from policyd.alloc.topology.values import TopologyRequest
 from policyd.alloc.workload import Workload
 
-MOST_TRIES = 500
-"""How many sets of workloads are tried: more than all pairs of thirty."""
-
 MOST_STEPS = 20_000
 """How many ways to spread pods are tried: a second or so."""
 
@@ -126,7 +123,7 @@ def _sets(
     def loss(some: tuple[Holding, ...]) -> tuple[int, float]:
         return max(h.workload.priority for h in some), sum(cost[id(each)] for each in some)
 
-    left = MOST_TRIES
+    left = asker.patience.sets
     for number in range(1, min(most, len(ranked)) + 1):
         tries = comb(len(ranked), number)
         if tries > left:

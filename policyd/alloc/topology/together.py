@@ -42,10 +42,12 @@ class Patience:
 
     Attributes:
         steps: How many ways to spread a pod set.
+        sets: How many sets of workloads to move: more than all pairs of thirty.
         exhausted: Whether it gave up, so that what it did not find may yet be there.
     """
 
     steps: int
+    sets: int = 500
     exhausted: bool = False
 
     def step(self) -> bool:

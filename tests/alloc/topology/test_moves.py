@@ -72,12 +72,12 @@ def anywhere(key, count=1, **others):
     return gang(key, count, "Unconstrained", "", **others)
 
 
-def plan(of, key, *, most=3, steps=200_000):
+def plan(of, key, *, most=3, steps=200_000, sets=500):
     of.settle()
     (waiting,) = (
         t.workload for q in of.queues.values() for t in q.pending if t.workload.key == key
     )
-    asker = Asker(of, waiting, of.queues["q"].options, Patience(steps))
+    asker = Asker(of, waiting, of.queues["q"].options, Patience(steps, sets))
     movable = [each for each in of.queues["q"].holdings.values() if may_move(each, waiting)]
     return fewest_moves(asker, movable, most=most)
 
@@ -306,6 +306,22 @@ def assert_all_fit(of, found):
             of.ground.nodes.hold(move.key, [place])
         tree = of.ground.nodes.trees["default"]
         assert all(tree.free.left("gpu", leaf) >= 0 for leaf in tree.leaves.values())
+
+
+@settings(deadline=None, max_examples=150)
+@given(crowds())
+def test_who_crowds_a_rack_is_found_without_trying_all_sets_and_all_fit_then_too(crowd):
+    racks, running, wanted = crowd
+    of = world(*running, wanted, **racks)
+    exact = plan(of, "new", most=4)
+
+    found = plan(of, "new", most=4, sets=0)
+
+    assert exact is not None or found is None
+    if found is not None:
+        assert len(found.victims) >= len(exact.victims)
+        assert found.fewest <= (len(found.victims) == 1)
+        assert_all_fit(of, found)
 
 
 # Carried out.
