@@ -102,6 +102,30 @@ async def test_gangs_are_kept_off_nodes_that_share_their_gpus(world):
     assert hosts_of(world, "alone") is not None
 
 
+async def test_who_waits_for_a_whole_gpu_is_told_of_a_part_that_is_free(world):
+    mig = "nvidia.com/mig-3g.40gb"
+    queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
+    resources = [{"name": name, "nominalQuota": "16"} for name in (GPU, mig)]
+    flavors = [{"name": "h100", "resources": resources}]
+    group = {"coveredResources": [GPU, mig], "flavors": flavors}
+    spec = {**queue["spec"], "resourceGroups": [group]}
+    world.put(r.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": spec})
+    for name in ("a1", "a2", "b1", "b2"):
+        cut = node(name, name[0], gpus=0)
+        cut["status"]["allocatable"][mig] = "2"
+        world.put(r.NODES, cut)
+    await world.pass_time(2)
+
+    job(world, "notebook", pods=1, gpus=1)
+    await world.pass_time(2)
+
+    message = world.condition("notebook", "QuotaReserved")["message"]
+    assert message.endswith(
+        "; to help it: ask for 1 nvidia.com/mig-3g.40gb instead of 1 nvidia.com/gpu, if 3/7 of a"
+        " GPU with 40 GB is enough: it is free on 4 node(s)"
+    )
+
+
 @pytest.mark.parametrize(("wanted", "host"), [("false", "a1"), ("true", "b2")])
 async def test_ties_are_broken_by_what_is_in_pieces_where_that_is_wanted(world, wanted, host):
     """The second node of `b` has as much room as those of `a`, and as much again in use."""
