@@ -14,12 +14,14 @@ def difference(old: Json, new: Json) -> list[Operation]:
     changed copy as cheap as the change. Fields are visited in the order of `old`, then of `new`;
     of lists, the common start and end are kept, and what both share between these.
     """
-    found: list[Operation] = []
+    whole = [Operation("replace", "", value=new)]
     if type(old) is not type(new) or not isinstance(old, dict | list):
-        if not same_json(old, new):
-            found.append(Operation("replace", "", value=new))
-    else:
+        return [] if same_json(old, new) else whole
+    found: list[Operation] = []
+    try:
         _differ(old, new, (), found)
+    except RecursionError:  # nested as no real object is
+        return whole
     return found
 
 

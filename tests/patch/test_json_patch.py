@@ -311,6 +311,15 @@ def test_what_both_lists_share_is_kept_wherever_it_stands():
     ]
 
 
+@pytest.mark.parametrize("levels", [3, 500])
+def test_the_difference_of_what_is_nested_deep_is_found_too(levels):
+    old, new = [1], [2]
+    for _ in range(levels):
+        old, new = [old], [new]
+
+    assert apply_json_patch(old, difference(old, new)) == new
+
+
 @given(st.lists(VALUES), st.data())
 def test_the_difference_leads_to_any_choice_of_the_same_items(old, data):
     new = data.draw(st.lists(st.sampled_from(old) | VALUES if old else VALUES))
