@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from policyd.alloc.value import Value
 
 MIG = "nvidia.com/mig-"
@@ -115,6 +117,11 @@ def profile_of(resource: str, product: str = "") -> Profile | None:
     if found is None:
         return None
     compute, size = int(found["g"]), int(found["gb"])
+    own = sorted(profiles_of(product), key=lambda each: abs(each.gigabytes - size))
+    alike = next((each for each in own if each.compute == compute), None)
+    if alike is not None and found["c"] is None:
+        # Drivers differ in how they round memory in names.
+        return replace(alike, name=f"{compute}g.{size}gb", gigabytes=size)
     products = (product, *(name for name, _ in _PRODUCTS))
     same = (p for each in products for p in profiles_of(each) if p.name == f"{compute}g.{size}gb")
     given = Profile(

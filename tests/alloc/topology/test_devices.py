@@ -89,6 +89,8 @@ def test_as_many_of_a_profile_as_a_gpu_has_fill_it_and_no_more(product, gpu):
             "nvidia.com/mig-1g.24gb", "RTX-PRO-6000-Blackwell", Fraction(1, 4), id="rtx-pro"
         ),
         pytest.param("nvidia.com/mig-2g.999gb", "", Fraction(2, 7), id="not-known-yet"),
+        pytest.param("nvidia.com/mig-7g.189gb", "NVIDIA-GB200", Fraction(1), id="rounded-else"),
+        pytest.param("nvidia.com/mig-2g.11gb", "NVIDIA-A30", Fraction(1, 2), id="rounded-quarters"),
     ],
 )
 def test_a_profile_is_a_part_of_a_gpu(resource, product, share):
