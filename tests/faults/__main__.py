@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
 
 
 def _tried(stage: Stage, name: str, fault: Callable[[Stage], Jobs]) -> bool:
-    began, since = time.monotonic(), stage.revision()
+    began = time.monotonic()
     jobs: Jobs = []
     found: list[str] = []
     try:
@@ -61,11 +61,9 @@ def _tried(stage: Stage, name: str, fault: Callable[[Stage], Jobs]) -> bool:
         found += stage.clear(jobs)
     except AssertionError as error:
         found += [str(error), *stage.left(jobs)]
-        if stage.running:
-            found.append(stage.running[0].tail())
-    judge, wrong = stage.judged(since)
-    found += wrong
-    stage.stop_controllers()
+        found += [process.tail() for process in stage.running]
+    judge, found = stage.judge, [*stage.judged(), *found]
+    stage.sweep() if found else stage.stop_controllers()
     seconds = time.monotonic() - began
     print(
         f"{name:<20}{len(jobs):>6}{sum(judge.admissions.values()):>12}{judge.evictions:>11}"

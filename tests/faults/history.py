@@ -68,11 +68,6 @@ def read_history(etcd: str, *, since: int = 1) -> list[Version]:
     raise AssertionError("etcd ended the history before its end")
 
 
-def revision(etcd: str) -> int:
-    """Return the revision that comes next."""
-    return _mark(etcd) + 1
-
-
 def _mark(etcd: str) -> int:
     """Write a mark behind all workloads, where nobody looks; return its revision."""
     body = json.dumps({"key": _encoded(MARK), "value": _encoded("mark")}).encode()
@@ -97,29 +92,38 @@ def _version(event: Any) -> Version:
 
 @dataclass
 class Judge:
-    """Goes through a history, and notes what must not be.
+    """Goes through a history, part by part, and notes what must not be.
 
     Attributes:
         limits: The most that each ClusterQueue and each cohort may hold, in GPUs.
         cohorts: The cohort of each ClusterQueue.
+        revision: Up to where it went.
+        held: GPUs that are held there.
+        most: The most that were held at a time, in the last part.
+        admissions: How often each workload was admitted in the last part.
+        evictions: How many there were in the last part.
     """
 
     limits: Mapping[str, int]
     cohorts: Mapping[str, str]
+    revision: int = 0
     held: Counter[str] = field(default_factory=Counter)
     most: Counter[str] = field(default_factory=Counter)
     admissions: Counter[str] = field(default_factory=Counter)
     evictions: int = 0
     _owners: dict[tuple[str, str], None] = field(default_factory=dict)
     """By whom quota is held: a job's uid and its workload."""
+    _last: dict[str, Version] = field(default_factory=dict)
 
     def faults(self, history: Iterable[Version]) -> Iterator[str]:
         """Iterate over what must not be."""
-        before: dict[str, Version] = {}
+        self.admissions.clear()
+        self.most.clear()
+        self.evictions = 0
         for version in history:
-            old = before.get(version.key)
-            yield from self._step(old, version)
-            before[version.key] = version
+            yield from self._step(self._last.get(version.key), version)
+            self._last[version.key] = version
+            self.revision = version.revision
 
     def _step(self, old: Version | None, new: Version) -> Iterator[str]:
         was, now = old.reserved if old else None, new.reserved

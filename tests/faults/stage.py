@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
-from tests.faults.history import Judge, read_history, revision
-from tests.faults.proxy import Proxy
+from tests.faults.history import Judge, read_history
+from tests.faults.proxy import Proxy, Trouble
 from tests.scenarios.api import Api, Refused, condition, eventually
 from tests.scenarios.clusters import Process, door_is_open, install, webhooks_command
 from tests.scenarios.objects import job
@@ -42,6 +42,7 @@ class Stage:
     webhooks: Process
     folder: Path
     running: list[Process] = field(default_factory=list)
+    judge: Judge = field(default_factory=lambda: Judge(LIMITS, dict.fromkeys(TEAMS, "research")))
     names: "itertools.count[int]" = field(default_factory=itertools.count)
 
     @property
@@ -143,14 +144,18 @@ class Stage:
             for item in self.api.find(kind, team)
         ]
 
-    def judged(self, since: int) -> tuple[Judge, list[str]]:
-        """Go through the history since a revision."""
-        judge = Judge(LIMITS, dict.fromkeys(TEAMS, "research"))
-        return judge, list(judge.faults(read_history(self.etcd, since=since)))
+    def judged(self) -> list[str]:
+        """Go through the history since the last time; return what must not be."""
+        history = read_history(self.etcd, since=self.judge.revision + 1)
+        return list(self.judge.faults(history))
 
-    def revision(self) -> int:
-        """Return where the history is now."""
-        return revision(self.etcd)
+    def sweep(self) -> None:
+        """Take away what a fault has left, so that the next begins with nothing."""
+        self.proxy.trouble = Trouble()
+        self.stop_controllers()
+        self.controller("--no-leader-election")
+        left = [(team, j["metadata"]["name"]) for team in TEAMS for j in self.api.find("Job", team)]
+        assert not self.clear(left), "what a fault has left stays: the next cannot be judged"
 
 
 @contextmanager
