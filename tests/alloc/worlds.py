@@ -9,7 +9,8 @@ FLAVORS = ("default", "spot")
 
 def world(choose):
     """Queues in up to two cohorts, and workloads for them: all that there is, of 180 choices."""
-    specs = [queues(choose, name) for name in choose.shuffled(NAMES)[: choose.number(0, 4)]]
+    number = choose.one((0, 1, 2, 3, 3, 4, 4, 4))
+    specs = [queues(choose, name) for name in choose.shuffled(NAMES)[:number]]
     waiting = [workloads(choose, number) for number in range(choose.number(0, 9))]
     return [*cohorts(choose), *specs, *waiting]
 
@@ -17,13 +18,13 @@ def world(choose):
 def queues(choose, name):
     """One queue, of 16 choices at most."""
     groups = (
-        group(default=_resources(choose), spot=_resources(choose))
-        if choose.yes()
-        else group(default={"gpu": choose.number(0, 9)})
+        group(default={"gpu": choose.number(0, 9)})
+        if choose.once_in(3)
+        else group(default=_resources(choose), spot=_resources(choose))
     )
     return queue(
         name,
-        choose.one(("", "x", "y")),
+        choose.one(("x", "x", "y", "")),
         groups=[groups],
         strict=choose.yes(),
         fungibility=Fungibility(when_can_borrow=choose.one(("MayStopSearch", "TryNextFlavor"))),
