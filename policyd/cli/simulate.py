@@ -25,6 +25,7 @@ from policyd.cli.scenarios import (
 from policyd.errors import PolicydError
 from policyd.simulate.scenario import Simulation, Step
 from policyd.status.left_out import not_counted
+from policyd.status.profiles import gpus_wanted
 from policyd.status.queues import queue_status
 from policyd.status.remedies import nearest, remedy_text
 from policyd.status.what_helps import cheapest, remedies
@@ -155,7 +156,9 @@ def _decision(action: Action) -> str:
             got = sum(p.count for p in action.admission.pod_sets)
             wanted = sum(p.count for p in action.workload.pod_sets)
             fewer = f", {got} of {wanted} pods" if got < wanted else ""
-            return f"admitted to {where}{', borrowing' if action.level else ''}{fewer}"
+            gpus = gpus_wanted(action.workload)
+            parts = f", {gpus} GPU" if gpus.denominator > 1 else ""
+            return f"admitted to {where}{', borrowing' if action.level else ''}{fewer}{parts}"
         case Preempt():
             return f"preempted for {action.preemptor.key} ({action.reason})"
         case Evict():
@@ -185,6 +188,8 @@ def _action_json(action: Action, state: State | None) -> dict[str, Any]:
         "workload": action.workload.key,
         "clusterQueue": action.workload.cluster_queue,
     }
+    if gpus := gpus_wanted(action.workload):
+        told["gpus"] = str(gpus)
     match action:
         case Admit():
             flavors = {p.name: dict(p.flavors) for p in action.admission.pod_sets}

@@ -10,7 +10,7 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import State
-from policyd.alloc.topology.devices import GPU, SLICES
+from policyd.alloc.topology.devices import GPU, SLICES, gpus_asked
 from policyd.alloc.topology.matching import NodeNeeds
 from policyd.alloc.topology.mig import MIG, Profile, profile_of
 from policyd.alloc.topology.placing import Placer
@@ -48,6 +48,11 @@ def fitting_profiles(
                 gigabytes=profile.gigabytes,
                 nodes=len(nodes[profile]),
             )
+
+
+def gpus_wanted(workload: Workload) -> Fraction:
+    """Return how many GPUs all pods of a workload ask for, parts counted as what they are."""
+    return sum((gpus_asked(_asked(each)) * each.count for each in workload.pod_sets), Fraction(0))
 
 
 def _asks_for_one(workload: Workload) -> PodSet | None:

@@ -185,6 +185,7 @@ def test_json_has_it_beside_the_steps(scenario):
     found = json.loads(simulated("-o", "json", "--until", "3h", "--defragment", "2", scenario()))
 
     assert set(found) == {"steps", "defragmentation"}
+    assert found["steps"][0]["actions"][0]["gpus"] == "4"
     (plan,) = found["defragmentation"]
     assert plan["fewest"] is True
     assert plan["cost"] == 2 * 1200
