@@ -1,6 +1,7 @@
 """Writes what queues hold into their statuses: gathered, once a second, and only what is new."""
 
 import asyncio
+from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
@@ -31,7 +32,7 @@ from policyd.controller.queue_status_values import (
     local_queue_status,
     status_patch,
 )
-from policyd.controller.writes import Writes
+from policyd.controller.writes import NotLeadingError, Writes
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.status.queues import queue_figures, queue_status
@@ -75,7 +76,8 @@ class QueueStatuses:
             await self._woken.wait()
             await self._pace.sleep(GATHER_SECONDS)
             self._woken.clear()
-            await self.flush()
+            with suppress(NotLeadingError):  # who leads again looks at all queues anew
+                await self.flush()
 
     async def sample(self) -> NoReturn:
         """Follow what LocalQueues use until cancelled, where that orders their workloads."""

@@ -1,6 +1,7 @@
 """What goes wrong between the controller and the API server, and what comes of it."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,6 +85,14 @@ async def test_a_controller_that_meets_an_ailing_server_begins_when_that_is_well
 
         assert ailing.left == 0
         assert not world.suspended("a")
+
+
+async def test_a_leader_that_wakes_up_after_its_term_leaves_the_statuses_to_the_next(world):
+    world.controller.election = SimpleNamespace(leading=False)
+    world.controller.statuses.note("cq")
+    await world.pass_time(5)
+
+    assert not world.task.done()
 
 
 async def test_an_admission_whose_answer_is_lost_counts():
