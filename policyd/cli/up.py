@@ -13,7 +13,7 @@ import click
 import yaml
 from rich.console import Console
 
-from policyd.api.kueue.names import MANAGED, QUEUE_NAME
+from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.furnishing import furnish, shipped
@@ -26,7 +26,6 @@ from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.http_client import HttpClient
-from policyd.local import demo
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import run_simulation
 from policyd.process import run
@@ -159,7 +158,7 @@ async def _run(
 
 
 async def _opens(client: Client, stop: asyncio.Event) -> bool:
-    """Wait until a pod comes back with what the door does to it; False if `stop` comes first.
+    """Wait until an object comes back with what the door does to it; False if `stop` is first.
 
     Raises:
         ConfigurationError: If it takes longer than anybody waits.
@@ -201,15 +200,14 @@ async def forget_door(client: Client) -> None:
 
 async def _door_is_open(client: Client) -> bool:
     """Tell whether the API server calls the door: policies and jobs are registered at once."""
-    team = demo.TEAMS[0]
-    probe = demo.pod("probe", team)
-    probe["metadata"]["labels"] = {QUEUE_NAME: team}
+    flavor = resources.RESOURCE_FLAVORS
+    names = {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": {"name": "probe"}}
     try:
-        answer = await client.create(resources.PODS, probe, into=dict, namespace=team, dry_run=True)
+        answer = await client.create(flavor, {**names, "spec": {}}, into=dict, dry_run=True)
     except ApiError as error:
         # Policies of the user's own may refuse the probe, and then somebody is there.
         return error.code in REFUSED
-    return MANAGED in answer["metadata"]["labels"]
+    return RESOURCE_IN_USE_FINALIZER in answer["metadata"].get("finalizers", ())
 
 
 def write_kubeconfig(path: Path, content: Json) -> None:
