@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +24,14 @@ import yaml
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.kube.transport import Limits
+from tests.bench_cluster import start
 from tests.bench_cluster.harness import Harness, Stuck
 from tests.bench_cluster.loads import LOADS, Load
+from tests.bench_cluster.processes import COMMANDS, NULL, controller, tail
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.live.processes import cpu_seconds, most_memory_mb
 
-COMMANDS = Path(sys.executable).parent
-NULL = "null controller"
 GOALS = {"baseline": 1.2, "topology": 1.3, "large-scale": 1.3}
 """policyd's wall time by that of the null controller, at most."""
 
@@ -55,7 +54,8 @@ FLAGS = {
 }
 """As Kueue's harness has them; and nobody is there to take the taint of new nodes away."""
 
-WAIT_SECONDS = 60
+START = "start"
+"""Not a load: how long a controller takes to begin where there are many nodes and pods."""
 
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 WRITES = {"POST", "PUT", "PATCH", "APPLY"}
@@ -65,7 +65,10 @@ def main() -> int:
     """Run the loads with both controllers, print the tables, and tell whether all goals are met."""
     options = _options()
     rows = []
-    for name in options.load or LOADS:
+    for name in options.load or (*LOADS, START):
+        if name == START:
+            rows.append({"load": name, "share": options.share, "runs": _start(options.share)})
+            continue
         load = LOADS[name].part(options.share)
         runs = {who: _measured(load, who) for who in (NULL, "policyd")}
         rows.append({"load": name, "share": options.share, "runs": runs})
@@ -77,20 +80,38 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-cluster")
-    parser.add_argument("--load", action="append", choices=LOADS, help="one of them; else all")
+    parser.add_argument("--load", action="append", choices=(*LOADS, START), help="else all")
     parser.add_argument("--share", type=float, default=1.0, help="of the workloads: 0.1 for a look")
     parser.add_argument("--json", default="", help="where to write the figures")
     return parser.parse_args()
 
 
-def _measured(load: Load, who: str) -> dict[str, Any]:
-    print(f"{load.name}, {who}: {load.workloads} workloads, all there after {load.seconds:.0f} s")
+def _start(share: float) -> dict[str, Any]:
+    with _cluster() as (control_plane, folder):
+        found = asyncio.run(start.measured(share, control_plane, folder / "log"))
+    print(f"\nstart with {found['pods']:.0f} pods: {found['cpu']:.1f} s of CPU")
+    for what, value, goal in (
+        ("start: seconds to the first decision", found["seconds"], start.SECONDS),
+        ("start: memory of the controller, MB", found["memory_mb"], start.MEMORY_MB),
+    ):
+        _compare(what, value, goal)
+    return {"policyd": {**found, "exceeded": []}}
+
+
+@contextmanager
+def _cluster() -> Iterator[tuple[ControlPlane, Path]]:
     with (
         ControlPlane(components=(ETCD, API_SERVER), flags=FLAGS) as control_plane,
         tempfile.TemporaryDirectory(prefix="policyd-bench-") as folder,
     ):
         _install(control_plane)
-        return asyncio.run(_run(load, who, control_plane, Path(folder) / "log"))
+        yield control_plane, Path(folder)
+
+
+def _measured(load: Load, who: str) -> dict[str, Any]:
+    print(f"{load.name}, {who}: {load.workloads} workloads, all there after {load.seconds:.0f} s")
+    with _cluster() as (control_plane, folder):
+        return asyncio.run(_run(load, who, control_plane, folder / "log"))
 
 
 def _install(control_plane: ControlPlane) -> None:
@@ -109,7 +130,7 @@ async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> 
         harness = Harness(client, load, say=_say)
         await harness.prepare()
         harness.writes.clear()
-        with _controller(who, kubeconfig, log) as pid:
+        with controller(who, kubeconfig, log) as pid:
             pids = {
                 "API server": control_plane.pid(API_SERVER),
                 "etcd": control_plane.pid(ETCD),
@@ -121,7 +142,7 @@ async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> 
             try:
                 wall = await harness.run()
             except* Stuck as stuck:
-                raise SystemExit(f"{stuck.exceptions[0]}\n{_tail(log)}") from None
+                raise SystemExit(f"{stuck.exceptions[0]}\n{tail(log)}") from None
             written = _written(control_plane) - served - harness.writes
             return {
                 "wall": wall,
@@ -133,32 +154,6 @@ async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> 
                 "writes": {what: count / load.workloads for what, count in written.items()},
                 "exceeded": harness.ledger.exceeded(load),
             }
-
-
-@contextmanager
-def _controller(who: str, kubeconfig: str, log: Path) -> Iterator[int]:
-    command = [sys.executable, "-m", "tests.bench_cluster.null", kubeconfig]
-    if who != NULL:
-        command = [str(COMMANDS / "policyd"), "controller", "--kubeconfig", kubeconfig]
-    with log.open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as p:
-        try:
-            _until_watching(p, log)
-            yield p.pid
-        finally:
-            p.kill()
-
-
-def _tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-2000:]
-
-
-def _until_watching(process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Wait until a controller has begun its work."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while b"leading" not in log.read_bytes():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"the controller does not start:\n{_tail(log)}")
-        time.sleep(0.1)
 
 
 def _written(control_plane: ControlPlane) -> Counter[str]:
@@ -200,7 +195,11 @@ def _report(name: str, load: Load, runs: dict[str, Any]) -> None:
     print(f"writes a workload: {', '.join(f'{what} {count:.2f}' for what, count in writes)}")
     print(f"quota exceeded:    {', '.join(ours['exceeded']) or 'never'}")
     for what, value, goal in _goals(name, load, floor, ours):
-        print(f"{what:<40} {value:>7.2f}   goal {goal:>6.2f}   {'ok' if value <= goal else 'OVER'}")
+        _compare(what, value, goal)
+
+
+def _compare(what: str, value: float, goal: float) -> None:
+    print(f"{what:<40} {value:>7.2f}   goal {goal:>6.2f}   {'ok' if value <= goal else 'OVER'}")
 
 
 def _goals(
