@@ -10,6 +10,7 @@ from tests.alloc.topology.builders import FLAVOR, cluster, node, request
 from tests.alloc.topology.oracle import Exhaustive, host_of
 
 RATE = settings(deadline=None, max_examples=2 * settings().max_examples)
+MOST_PODS = 6 * 9
 LEVELS = ("zone", "block", "rack", HOSTNAME)
 
 
@@ -29,7 +30,7 @@ def hosting(choose, levels, number, spare):
         levels=levels,
         gpu=spare + choose.number(0, 5),
         cpu=spare + choose.number(0, 6),
-        pods=spare + choose.one((9, 3, 1)),
+        pods=choose.one((9, 3 + spare, 1 + spare)),
     )
 
 
@@ -177,26 +178,24 @@ def test_of_domains_that_hold_everything_one_with_the_least_room_is_taken(questi
 
     taken = next(iter(workers))[: at + 1]
 
-    rooms = {path: ways.most(at, path) for path in ways.holding(at)}
-    whole = {path: _whole_room(question, ways, at, path) for path in rooms}
-    assert whole[taken] == min(whole.values())
+    rooms = without_end(question)
+    assert rooms.most(at, taken) == min(rooms.most(at, path) for path in ways.holding(at))
 
 
-def _whole_room(question, ways, level, path):
-    """Return how many slices go into a domain if more are asked for than there could be."""
+def without_end(question):
+    """Return the ways of more pods than there could be."""
     levels, nodes, asked, leader = question
     size = asked.slices[0].size if asked.slices else 1
     many = request(
-        size * (40 // size), asked.mode, asked.level, pod_set=asked.pod_set,
+        size * (MOST_PODS // size), asked.mode, asked.level, pod_set=asked.pod_set,
         slices=[(layer.level, layer.size) for layer in asked.slices], **asked.requests,
     )  # fmt: skip
-    inside = [n for n in nodes if tuple(n.labels[each] for each in levels)[: level + 1] == path]
-    return Exhaustive(inside, levels, lambda node: node.allocatable, many, leader).most(level, path)
+    return Exhaustive(nodes, levels, lambda node: node.allocatable, many, leader)
 
 
 @given(scenarios(led_by_nobody, 60))
 @RATE
-def test_below_the_chosen_domain_no_fewer_domains_would_do(question):
+def test_below_the_chosen_domain_the_fewest_domains_are_taken_and_the_last_fits_best(question):
     levels, _, asked, _ = question
     level = levels.index(asked.level)
     slice_level = levels.index(asked.slices[0].level) if asked.slices else len(levels) - 1
@@ -204,12 +203,18 @@ def test_below_the_chosen_domain_no_fewer_domains_would_do(question):
     at = expected_level(ways, level, asked.mode)
     assume(workers is not None and at + 1 <= slice_level)
 
-    used = {path[: at + 2] for path in workers}
-
     inside = next(iter(workers))[: at + 1]
-    rooms = [ways.most(at + 1, path) for path in ways.domains[at + 1] if path[: at + 1] == inside]
-    left, fewest = asked.count // (asked.slices[0].size if asked.slices else 1), 0
-    for room in sorted(rooms, reverse=True):
-        if left > 0:
-            left, fewest = left - room, fewest + 1
-    assert len(used) == fewest
+    many = without_end(question)
+    rooms = {p: many.most(at + 1, p) for p in many.domains[at + 1] if p[: at + 1] == inside}
+    used = sorted(rooms[path] for path in {path[: at + 2] for path in workers})
+    slices = asked.count // (asked.slices[0].size if asked.slices else 1)
+    assert used == sorted(best_fit(list(rooms.values()), slices))
+
+
+def best_fit(rooms, left):
+    """Yield the rooms that are taken: the largest, but of those that hold the rest the smallest."""
+    while max(rooms) < left:
+        rooms.remove(room := max(rooms))
+        left -= room
+        yield room
+    yield min(room for room in rooms if room >= left)
