@@ -73,11 +73,12 @@ class Waiting:
         if late is not None:
             self._untold[key] = action
             return late
-        self._busy = True
+        self._busy, self._untold[key] = True, action
         try:
             await self._writes.status(self._cache.mirrors.workloads, workload, status)
         finally:
             self._busy = False
+        self._untold.pop(key, None)  # until then it is not told: somebody may have been faster
         self._told_at[key] = (told, self._writes.now)
         reason = told_reason(refusal.reason, detailed=self._detailed)
         self._writes.tell(WORKLOADS, workload.metadata, reason, message, bad=True)

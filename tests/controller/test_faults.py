@@ -95,6 +95,27 @@ async def test_a_leader_that_wakes_up_after_its_term_leaves_the_statuses_to_the_
     assert not world.task.done()
 
 
+async def test_why_a_workload_waits_is_told_though_somebody_else_wrote_to_it_first(world):
+    world.job("a")
+    await world.pass_time(5)
+    told = world.controller.writes.status
+    failed = []
+
+    async def status(mirror, workload, new):
+        if not failed:
+            failed.append(workload.metadata.key)
+            raise ConflictError("it changed")
+        return await told(mirror, workload, new)
+
+    world.controller.writes.status = status
+    world.job("b")
+    await world.pass_time(5)
+
+    waits = next(w for w in world.all(r.WORKLOADS) if not held_gpus(w))
+    assert failed == [f"ns/{waits['metadata']['name']}"]
+    assert condition(waits, "QuotaReserved")["reason"] == "WaitingForQuota"
+
+
 async def test_an_admission_whose_answer_is_lost_counts():
     world = World()
     world.furnish()
