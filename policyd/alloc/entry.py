@@ -39,25 +39,26 @@ class Entry:
 
 
 def turns(entries: Iterable[Entry], state: State) -> Iterator[Entry]:
-    """Yield entries as they have their turn: those first that hold quota already."""
-    nominated, gates = list(entries), state.settings.gates
-    yield from [each for each in nominated if each.assignment.held is not None]
-    rest = [each for each in nominated if each.assignment.held is None]
+    """Yield entries as they have their turn."""
     if state.settings.fair_sharing is None:
-        yield from in_turn(rest, gates)
+        yield from in_turn(entries, state.settings.gates)
     else:
-        yield from tournament(rest, state.tree, gates)
+        yield from tournament(entries, state.tree, state.settings.gates)
 
 
 def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
-    """Return entries in the order in which they have their turn without fair sharing."""
+    """Return entries in the order in which they have their turn without fair sharing.
+
+    Those are first that hold quota already, and are only to be placed.
+    """
     by_priority = gates.priority_sorting_within_cohort
     preemptors_first = gates.prioritize_preemptor_workloads
 
-    def turn(entry: Entry) -> tuple[bool, int, tuple[object, ...]]:
-        ticket = entry.ticket
+    def turn(entry: Entry) -> tuple[bool, bool, int, tuple[object, ...]]:
+        ticket, chosen = entry.ticket, entry.assignment
         later = preemptors_first and not ticket.preemptor
-        return later, entry.assignment.level, ticket.rank if by_priority else ticket.rank[1:]
+        rank = ticket.rank if by_priority else ticket.rank[1:]
+        return chosen.held is None, later, chosen.level, rank
 
     return sorted(entries, key=turn)
 
