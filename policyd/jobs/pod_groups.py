@@ -20,6 +20,7 @@ from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import (
     POD_INDEX_LABEL,
     SERVING,
+    SUSPENDING_PARENT,
     Pod,
     counts,
     has_ended,
@@ -104,7 +105,13 @@ class PodGroup:
         if not self.name:
             return equivalent(self.pod_sets(), workload)
         placed = self.within(workload)
-        if has_quota(workload) or len(self.running_or_able_to()) < self.total:
+        complete = len(self.running_or_able_to()) >= self.total
+        # What pods of a parent are like, its template says; the API server adds to them.
+        if (
+            has_quota(workload)
+            or not complete
+            or SUSPENDING_PARENT in self.first.metadata.annotations
+        ):
             return bool(placed.pods)
         return bool(placed.pods) and equivalent(placed.pod_sets(), workload)
 
