@@ -18,6 +18,7 @@ class Gates(Value, frozen=True, rename=_gate):
     """Kueue's feature gates that change a decision of the core, with Kueue's defaults."""
 
     assign_queue_labels_for_pods: bool = True
+    cleanup_provisioning_requests_on_eviction: bool = True
     concurrent_admission: bool = False
     elastic_jobs_via_workload_slices: bool = True
     elastic_jobs_via_workload_slices_with_tas: bool = False

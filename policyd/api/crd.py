@@ -112,6 +112,7 @@ KINDS = (
         columns=(Column("Value", ".value", "integer"),),
     ),
     Kind(kueue.AdmissionCheck, "admissionchecks", ("ac",)),
+    Kind(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", ("prc",)),
     Kind(
         policy.Policy,
         "policies",

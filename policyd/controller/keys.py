@@ -18,6 +18,8 @@ Subject = Literal[
     "Places",
     "Node",
     "Gang",
+    "Provisioning",
+    "AdmissionCheck",
 ]
 
 

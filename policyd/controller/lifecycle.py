@@ -124,7 +124,8 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
 
 def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[WorkloadStatus]:
     yield after_checks(workload, now=now)
-    if workload.spec.active and (backoff_left(workload, now=now) or 0.0) > 0:
+    waits = workload.spec.active and not has_quota(workload)
+    if waits and (backoff_left(workload, now=now) or 0.0) > 0:
         return
     yield _requeued(workload, around, now)
     yield _with_checks(workload, around, now)

@@ -8,6 +8,8 @@ from policyd.api.kueue import (
     ClusterQueue,
     Cohort,
     LocalQueue,
+    ProvisioningRequest,
+    ProvisioningRequestConfig,
     ResourceFlavor,
     Topology,
     Workload,
@@ -36,6 +38,8 @@ from policyd.kube.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_CONFIGS,
+    PROVISIONING_REQUESTS,
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
     TOPOLOGIES,
@@ -103,6 +107,14 @@ class Mirrors:
     """Watched once a flavor has a topology, as `placed` is."""
     placed: Mirror[Pod]
     """All pods, whoever runs them."""
+    provisioning_configs: Mirror[ProvisioningRequestConfig]
+    """Watched once a check asks an autoscaler, as `provisioning_requests` is."""
+    provisioning_requests: Mirror[ProvisioningRequest]
+
+    @property
+    def of_provisioning(self) -> tuple[Mirror[Any], ...]:
+        """What is watched only where nodes are asked for: an autoscaler brings its kind along."""
+        return self.provisioning_configs, self.provisioning_requests
 
     @property
     def of_topologies(self) -> tuple[Mirror[Any], ...]:
@@ -171,4 +183,6 @@ def open_mirrors(reader: Reader, pace: Pace, integrations: Integrations = EVERYT
         integrations=integrations,
         nodes=mirror(NODES, Node),
         placed=mirror(PODS, Pod),
+        provisioning_configs=mirror(PROVISIONING_CONFIGS, ProvisioningRequestConfig),
+        provisioning_requests=mirror(PROVISIONING_REQUESTS, ProvisioningRequest),
     )

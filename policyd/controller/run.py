@@ -25,21 +25,22 @@ from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.parent_reconciler import parent_reconcilers
 from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.policies import PolicyStatuses
+from policyd.controller.provisioning import Provisioning
 from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.retention import NO_LIMITS, TimeLimits
+from policyd.controller.serving import is_served, watch_later
 from policyd.controller.topologies import Topologies
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
-from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import GoneError, InternalError, NotFoundError, ThrottledError
+from policyd.kube.client import Client
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
-from policyd.kube.resources import POLICIES, Resource
+from policyd.kube.resources import POLICIES
 from policyd.kube.workqueue import WorkQueue
 
 log = structlog.get_logger()
@@ -47,8 +48,6 @@ log = structlog.get_logger()
 COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
-KIND_SECONDS = 10.0
-"""Between looks for a kind of jobs that is not served: many clusters never have it."""
 POLICY_SECONDS = 10.0
 """Between looks for the kind Policy, which the queue does without."""
 
@@ -138,6 +137,7 @@ class Controller:
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         self.in_use = InUse(self.cache, self.writes)
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
+        self.provisioning = Provisioning(self.cache, self.writes)
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
             reconcile=self._add, schedule=self.cycles.wake, report=self.statuses.note
@@ -149,7 +149,7 @@ class Controller:
 
     def everything(self) -> None:
         """Have everything that there is looked at."""
-        parts = (self.cache, self.in_use, self.topologies)
+        parts = (self.cache, self.in_use, self.topologies, self.provisioning)
         for key in [key for part in parts for key in part.everything()]:
             self.queue.add(key)
         for queue in self.mirrors.cluster_queues:
@@ -167,10 +167,11 @@ class Controller:
             for mirror in present:
                 group.create_task(mirror.informer.run())
             for mirror in absent:
-                group.create_task(self._watch_later(mirror))
+                group.create_task(watch_later(self._client, mirror, self.pace))
             for mirror in present:
                 await mirror.informer.synced.wait()
             group.create_task(self.topologies.run())
+            group.create_task(self._watch_provisioning())
             await self.topologies.settle()
             self.health.synced.set()
             log.info("mirrors_synced", workloads=len(self.mirrors.workloads))
@@ -214,6 +215,7 @@ class Controller:
             "ResourceFlavor": self.in_use.reconcile_flavor,
             "Topology": self.in_use.reconcile_topology,
             **self.topologies.reconcilers(),
+            **self.provisioning.reconcilers(),
             **steps.gangs.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
@@ -234,11 +236,16 @@ class Controller:
         jobs = self.mirrors.watched_jobs
         return [mirror for mirror in jobs if not await is_served(self._client, mirror.resource)]
 
-    async def _watch_later(self, mirror: Mirror[JobObject]) -> None:
-        """Watch a kind of jobs once it is served."""
-        while not await is_served(self._client, mirror.resource):
-            await self.pace.sleep(KIND_SECONDS)
-        await mirror.informer.run()
+    async def _watch_provisioning(self) -> None:
+        """Watch what an autoscaler is asked, once one is to be asked."""
+        await self.provisioning.wanted.wait()
+        async with asyncio.TaskGroup() as group:
+            for mirror in self.mirrors.of_provisioning:
+                group.create_task(watch_later(self._client, mirror, self.pace))
+            for mirror in self.mirrors.of_provisioning:
+                await mirror.informer.synced.wait()
+            for key in self.provisioning.everything():
+                self._add(key)
 
     async def _judge_policies(self) -> None:
         """Write the statuses of policies, once their kind is served."""
@@ -284,21 +291,6 @@ class Controller:
             await asyncio.Event().wait()
         else:
             await self.election.wait_lost()
-
-
-async def is_served(client: Client, resource: Resource) -> bool:
-    """Tell whether the API server knows a resource, and has begun to serve it.
-
-    A server that is in trouble itself may serve it later.
-
-    Raises:
-        ApiError: If it cannot be asked, or does not let us list it.
-    """
-    try:
-        await client.page(resource, into=PartialObject, limit=1)
-    except (GoneError, InternalError, NotFoundError, ThrottledError):
-        return False  # 429: a kind that was created a moment ago has no storage yet
-    return True
 
 
 async def run_controller(

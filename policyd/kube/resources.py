@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from policyd.api.kueue.names import GROUP, VERSION
+from policyd.api.kueue.provisioning import AUTOSCALING_GROUP, AUTOSCALING_VERSION
 from policyd.api.meta import ObjectMeta, ObjectReference
 
 
@@ -110,3 +111,10 @@ WORKLOAD_PRIORITY_CLASSES = Resource(
     *_KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
 )
 ADMISSION_CHECKS = Resource(*_KUEUE, "admissionchecks", "AdmissionCheck", namespaced=False)
+PROVISIONING_CONFIGS = Resource(
+    *_KUEUE, "provisioningrequestconfigs", "ProvisioningRequestConfig", namespaced=False
+)
+PROVISIONING_REQUESTS = Resource(
+    AUTOSCALING_GROUP, AUTOSCALING_VERSION, "provisioningrequests", "ProvisioningRequest"
+)
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")

@@ -307,8 +307,15 @@ def run_replacements(path):
         info = args["wl"]
         queues = (args.get("snap") or {}).get("clusterQueues") or {}
         holders = (queues.get(info.get("ClusterQueue", "")) or {}).get("Workloads") or {}
-        value = Cluster(settings_of(case)).value(info["Obj"], "cq")
-        got = value.replaces if value.replaces in holders else None
+        body = {name: part for name, part in info["Obj"].items() if name != "status"}
+        body, at = copy.deepcopy(body), body["metadata"]["namespace"]
+        marks = body["metadata"].get("annotations", {})
+        if "/" not in marks.get(SLICE_REPLACEMENT_FOR, "/"):
+            # This test has keys without namespaces.
+            marks[SLICE_REPLACEMENT_FOR] = f"{at}/{marks[SLICE_REPLACEMENT_FOR]}"
+        value = Cluster(settings_of(case)).value(body, "cq")
+        got = {value.replaces, value.replaces.rpartition("/")[2]} & holders.keys()
+        got = next(iter(got), None)
         wanted = (want.get("wl") or {}).get("Obj", {}).get("metadata", {}).get("name")
         return difference(got, wanted, "replaced")
 

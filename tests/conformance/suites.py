@@ -131,6 +131,12 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "*__TestEntryComparerLess", "kueue_fair_sharing:run_comparison"),
     Adapter("kueue-controllers", "*__TestSyncCheckStates", "kueue_workloads:run_check_states"),
     Adapter("kueue-controllers", "*__TestReconcileSyncAdm*", "kueue_workloads:run_checks"),
+    Adapter(
+        "kueue-controllers", "*-provisioning__TestReconcile", "kueue_provisioning:run_requests"
+    ),
+    Adapter("kueue-controllers", "*__TestReconcileAdmissionCheck", "kueue_provisioning:run_checks"),
+    Adapter("kueue-controllers", "*__TestReqIsNeeded", "kueue_provisioning:run_needs"),
+    Adapter("kueue-controllers", "*__TestUpdateCheckMessage", "kueue_provisioning:run_messages"),
     Adapter("kueue-controllers", "*core__TestLocalQueueRec*", "kueue_queues:run_local_queues"),
     Adapter("kueue-controllers", "*core__TestClusterQueueRec*", "kueue_queues:run_terminating"),
     Adapter("kueue-controllers", "*__TestUpdateCqStatusIf*", "kueue_queues:run_figures"),

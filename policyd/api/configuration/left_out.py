@@ -29,9 +29,6 @@ _DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules who
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "AdmissionGatedBy": LeftOut(on=True, reason="the annotation means what it says"),
-    "CleanupProvisioningRequestsOnEviction": LeftOut(
-        on=False, reason="ProvisioningRequests are not made: a check of that name is another's"
-    ),
     "CustomMetricLabels": _OWN_METRICS,
     "DeferRayServiceFinalizationForRedisCleanup": _ABSENT_KINDS,
     "FailureRecoveryPolicy": LeftOut(

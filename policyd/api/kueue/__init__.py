@@ -16,6 +16,7 @@ from policyd.api.kueue.flavors import (
     TopologySpec,
     WorkloadPriorityClass,
 )
+from policyd.api.kueue.provisioning import ProvisioningRequest, ProvisioningRequestConfig
 from policyd.api.kueue.queues import (
     AdmissionCheckRule,
     AdmissionChecksStrategy,
@@ -100,6 +101,8 @@ __all__ = [
     "PodSetUpdate",
     "PreemptionGateState",
     "PriorityClassReference",
+    "ProvisioningRequest",
+    "ProvisioningRequestConfig",
     "QueueingStrategy",
     "ReclaimablePod",
     "RequeueState",

@@ -1,0 +1,94 @@
+"""Nodes that an autoscaler is asked for: what is asked by default, and the request itself."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from policyd.api.kueue.names import API_VERSION
+from policyd.api.kueue.queues import Conditions
+from policyd.api.meta import ObjectMeta, Wire
+from policyd.api.schema import at_least, at_most, unordered
+
+AUTOSCALING_GROUP = "autoscaling.x-k8s.io"
+AUTOSCALING_VERSION = "v1"
+
+MergePolicy = Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"]
+
+
+class RetryStrategy(Wire, frozen=True):
+    """How often a request that failed is made again, and after how long."""
+
+    backoff_limit_count: Annotated[int, at_least(0)] = 3
+    backoff_base_seconds: Annotated[int, at_least(0)] = 60
+    backoff_max_seconds: Annotated[int, at_least(0)] = 1800
+
+
+class NodeSelectorUpdate(Wire, frozen=True):
+    """A node label that pods select, with a value that the autoscaler says."""
+
+    key: str
+    value_from_provisioning_class_detail: str
+
+
+class ProvisioningUpdates(Wire, frozen=True):
+    """What pods get when their nodes are there."""
+
+    node_selector: Annotated[tuple[NodeSelectorUpdate, ...], at_most(8)] = ()
+
+
+class ProvisioningRequestConfigSpec(Wire, frozen=True):
+    """What an autoscaler is asked, for pods that request one of some resources, or for all."""
+
+    provisioning_class_name: str = ""
+    parameters: Annotated[
+        dict[str, str], msgspec.Meta(extra_json_schema={"maxProperties": 100})
+    ] = {}
+    managed_resources: Annotated[tuple[str, ...], unordered(limit=100)] = ()
+    retry_strategy: RetryStrategy = RetryStrategy()
+    pod_set_updates: ProvisioningUpdates | None = None
+    pod_set_merge_policy: MergePolicy | None = None
+
+
+class ProvisioningRequestConfig(Wire, frozen=True):
+    """Parameters of a check that asks an autoscaler for nodes."""
+
+    api_version: str = API_VERSION
+    kind: str = "ProvisioningRequestConfig"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ProvisioningRequestConfigSpec = ProvisioningRequestConfigSpec()
+
+
+class TemplateReference(Wire, frozen=True):
+    """Points at a PodTemplate."""
+
+    name: str = ""
+
+
+class RequestedPods(Wire, frozen=True):
+    """Pods that are alike."""
+
+    pod_template_ref: TemplateReference = TemplateReference()
+    count: int = 0
+
+
+class ProvisioningRequestSpec(Wire, frozen=True):
+    """The pods that nodes are asked for."""
+
+    provisioning_class_name: str = ""
+    parameters: dict[str, str] = {}
+    pod_sets: tuple[RequestedPods, ...] = ()
+
+
+class ProvisioningRequestStatus(Wire, frozen=True):
+    """What the autoscaler answered."""
+
+    conditions: Conditions = ()
+    provisioning_class_details: dict[str, str] = {}
+
+
+class ProvisioningRequest(Wire, frozen=True):
+    """A request to an autoscaler, `autoscaling.x-k8s.io/v1`."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ProvisioningRequestSpec = ProvisioningRequestSpec()
+    status: ProvisioningRequestStatus = ProvisioningRequestStatus()

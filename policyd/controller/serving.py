@@ -1,0 +1,34 @@
+"""Kinds that the API server may not serve, or not yet."""
+
+from typing import Any
+
+from policyd.controller.mirror import Mirror
+from policyd.kube.client import Client, PartialObject
+from policyd.kube.errors import GoneError, InternalError, NotFoundError, ThrottledError
+from policyd.kube.pace import Pace
+from policyd.kube.resources import Resource
+
+KIND_SECONDS = 10.0
+"""Between looks for a kind that is not served: many clusters never have it."""
+
+
+async def is_served(client: Client, resource: Resource) -> bool:
+    """Tell whether the API server knows a resource, and has begun to serve it.
+
+    A server that is in trouble itself may serve it later.
+
+    Raises:
+        ApiError: If it cannot be asked, or does not let us list it.
+    """
+    try:
+        await client.page(resource, into=PartialObject, limit=1)
+    except (GoneError, InternalError, NotFoundError, ThrottledError):
+        return False  # 429: a kind that was created a moment ago has no storage yet
+    return True
+
+
+async def watch_later(client: Client, mirror: Mirror[Any], pace: Pace) -> None:
+    """Watch a kind once it is served."""
+    while not await is_served(client, mirror.resource):
+        await pace.sleep(KIND_SECONDS)
+    await mirror.informer.run()

@@ -1,0 +1,243 @@
+"""What an autoscaler is asked for a workload that has quota.
+
+The name of a request tells which attempt it is, and the state of the check how many have failed.
+So there is one request at most that an answer is taken from; all others have had their time.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from policyd.api.kueue import (
+    AdmissionCheckState,
+    PodSet,
+    PodSetAssignment,
+    ResourceFlavor,
+    Workload,
+)
+from policyd.api.kueue.names import MANAGED
+from policyd.api.kueue.provisioning import (
+    MergePolicy,
+    ProvisioningRequest,
+    ProvisioningRequestConfig,
+)
+from policyd.api.meta import Json
+from policyd.errors import PolicydError
+from policyd.jobs.injection import FlavorMissingError, Injection, inject
+from policyd.jobs.workload import COPIED_ANNOTATIONS
+from policyd.patch.draft import Draft
+
+LONGEST_NAME = 247
+HASH_LENGTH = 5
+
+
+class InconsistentError(PolicydError):
+    """A workload was given quota for other pod sets than it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A PodTemplate to make, and the pod set whose pods are like it."""
+
+    name: str
+    body: Json
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A pod set that nodes are needed for, and what it was given."""
+
+    pod_set: PodSet
+    assigned: PodSetAssignment
+
+    @property
+    def count(self) -> int:
+        """How many pods it may have."""
+        count = self.assigned.count
+        return self.pod_set.count if count is None else count
+
+
+def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
+    """Tell whether any pods of a workload need nodes that are asked for.
+
+    Raises:
+        InconsistentError: If it is not known what they were given.
+    """
+    return any(True for _ in _shares(workload, config))
+
+
+def _shares(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[Share]:
+    admission = workload.status.admission
+    given = () if admission is None else admission.pod_set_assignments
+    by_name = {each.name: each for each in given}
+    managed = frozenset(config.spec.managed_resources)
+    for pod_set in workload.spec.pod_sets:
+        if not pod_set.count or not _uses(pod_set, managed):
+            continue
+        if pod_set.name not in by_name:
+            raise InconsistentError("inconsistent podSet assignments")
+        share = Share(pod_set, by_name[pod_set.name])
+        if share.count:
+            yield share
+
+
+def _uses(pod_set: PodSet, managed: frozenset[str]) -> bool:
+    spec = pod_set.template.spec
+    return not managed or any(
+        managed & (each.resources.requests.keys() | each.resources.limits.keys())
+        for each in (*spec.init_containers, *spec.containers)
+    )
+
+
+# Names.
+
+
+def attempt_of(state: AdmissionCheckState) -> int:
+    """Return which attempt it is now, from 1."""
+    return (state.retry_count or 0) + 1
+
+
+def request_name(workload: str, check: str, attempt: int) -> str:
+    """Return the name of a ProvisioningRequest."""
+    return _shortened(f"{workload}-{check}-{attempt}")
+
+
+def template_name(request: str, pod_set: str) -> str:
+    """Return the name of the PodTemplate of a pod set."""
+    return _shortened(f"ppt-{request}-{pod_set}")
+
+
+def _shortened(name: str) -> str:
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+    return f"{name[:LONGEST_NAME]}-{digest[:HASH_LENGTH]}"
+
+
+# What is asked.
+
+
+def says_the_same(
+    request: ProvisioningRequest, workload: Workload, config: ProvisioningRequestConfig
+) -> bool:
+    """Tell whether a request still asks for what a check's parameters say."""
+    said, spec = request.spec, config.spec
+    return (
+        said.provisioning_class_name == spec.provisioning_class_name
+        and said.parameters == _parameters(workload, config)
+    )
+
+
+def _parameters(workload: Workload, config: ProvisioningRequestConfig) -> dict[str, str]:
+    own = {
+        key.removeprefix(COPIED_ANNOTATIONS): value
+        for key, value in workload.metadata.annotations.items()
+        if key.startswith(COPIED_ANNOTATIONS)
+    }
+    return {**config.spec.parameters, **own}
+
+
+def templates(
+    name: str,
+    workload: Workload,
+    config: ProvisioningRequestConfig,
+    *,
+    stored: Mapping[str, Json],
+    flavors: Mapping[str, ResourceFlavor],
+) -> tuple[Template, ...]:
+    """Return the templates of the pods that nodes are asked for.
+
+    Args:
+        name: Of the request.
+        workload: The workload, with quota.
+        config: The check's parameters.
+        stored: The workload as it is stored: its pod templates are more than what is read of them.
+        flavors: Those that there are, by name.
+
+    Raises:
+        InconsistentError: If it is not known what the pods were given.
+        FlavorMissingError: If an assigned flavor is not among `flavors`.
+        StartError: If a template selects other nodes than those of its flavor.
+    """
+    raw = {each.get("name", "main"): each["template"] for each in stored["spec"]["podSets"]}
+    policy = config.spec.pod_set_merge_policy
+    merged: list[tuple[Share, int]] = []
+    for share in _shares(workload, config):
+        mine = raw[share.pod_set.name]
+        for at, (other, count) in enumerate(merged):
+            if policy and _are_alike(raw[other.pod_set.name], mine, policy):
+                merged[at] = (other, count + share.count)
+                break
+        else:
+            merged.append((share, share.count))
+    return tuple(
+        Template(
+            name=template_name(name, share.pod_set.name),
+            body=_placed(raw[share.pod_set.name], share, flavors),
+            count=count,
+        )
+        for share, count in merged
+    )
+
+
+_REQUIREMENTS = ("resources", "nodeSelector", "tolerations", "affinity", "resourceClaims")
+
+
+def _are_alike(left: Json, right: Json, policy: MergePolicy) -> bool:
+    if policy == "IdenticalPodTemplates":
+        return bool(left == right)
+    return bool(_requirements(left["spec"]) == _requirements(right["spec"]))
+
+
+def _requirements(spec: Json) -> Json:
+    """Return what decides about where pods can run."""
+    containers = (spec.get("containers") or (), spec.get("initContainers") or ())
+    resources = [[each.get("resources") or {} for each in some] for some in containers]
+    return [*resources, *(spec.get(name) or None for name in _REQUIREMENTS)]
+
+
+def _placed(template: Json, share: Share, flavors: Mapping[str, ResourceFlavor]) -> Json:
+    """Return a template whose pods go to the nodes of their flavors, and request what they may."""
+    given = Injection()
+    for name in dict.fromkeys(share.assigned.flavors.values()):
+        flavor = flavors.get(name)
+        if flavor is None:
+            raise FlavorMissingError(f"the flavor `{name}` is not found")
+        given.node_selector.update(flavor.spec.node_labels)
+        given.tolerations += flavor.spec.tolerations
+    draft = Draft({"template": template})
+    inject(draft, ("template",), given)
+    for name in ("containers", "initContainers"):
+        for at, container in enumerate(template["spec"].get(name) or ()):
+            resources = container.get("resources") or {}
+            for what, limit in (resources.get("limits") or {}).items():
+                if what not in (resources.get("requests") or {}):
+                    where = ("template", "spec", name, at, "resources", "requests", what)
+                    draft.set(where, limit)
+    return draft.object["template"]
+
+
+def request_body(
+    name: str,
+    workload: Workload,
+    config: ProvisioningRequestConfig,
+    made: Sequence[Template],
+) -> Json:
+    """Return the request for nodes for pods like those of some templates."""
+    return {
+        "metadata": {"name": name, "labels": {MANAGED: "true"}},
+        "spec": {
+            "provisioningClassName": config.spec.provisioning_class_name,
+            "parameters": _parameters(workload, config),
+            "podSets": [
+                {"podTemplateRef": {"name": each.name}, "count": each.count} for each in made
+            ],
+        },
+    }
+
+
+def template_body(template: Template) -> Json:
+    """Return a PodTemplate."""
+    metadata = {"name": template.name, "labels": {MANAGED: "true"}}
+    return {"metadata": metadata, "template": template.body}

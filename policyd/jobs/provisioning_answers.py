@@ -1,0 +1,138 @@
+"""What an autoscaler's answers mean for the check of a workload."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from policyd.api.kueue import AdmissionCheckState, PodSetUpdate, Workload
+from policyd.api.kueue.names import ADMITTED
+from policyd.api.kueue.provisioning import ProvisioningRequest, ProvisioningRequestConfig
+from policyd.api.meta import condition_true, find_condition
+from policyd.jobs.provisioning import attempt_of, is_needed, template_name
+
+CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
+CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
+NOT_NEEDED = "the provisioning request is not needed"
+INACTIVE = "the check is not active"
+
+
+def answered(
+    state: AdmissionCheckState,
+    workload: Workload,
+    config: ProvisioningRequestConfig | None,
+    request: ProvisioningRequest | None,
+) -> AdmissionCheckState:
+    """Return where a check stands.
+
+    Args:
+        state: Where it stood.
+        workload: The workload, with quota.
+        config: The check's parameters; None if they cannot be used.
+        request: What was asked in this attempt; None if nothing was yet.
+
+    Raises:
+        InconsistentError: If it is not known what the pods were given.
+    """
+    if config is None:
+        return replace(state, state="Pending", message=INACTIVE)
+    if not is_needed(workload, config):
+        ready = state.state == "Ready"
+        return state if ready else replace(state, state="Ready", message=NOT_NEEDED)
+    if request is None:
+        return state
+    for said, meaning in _MEANINGS.items():
+        found = find_condition(request.status.conditions, said)
+        if found is not None and found.status == "True":
+            return meaning(Answer(state, workload, config, request, found.message))
+    return replace(state, state="Pending", message="")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an autoscaler said of a request, in one of its conditions."""
+
+    state: AdmissionCheckState
+    workload: Workload
+    config: ProvisioningRequestConfig
+    request: ProvisioningRequest
+    message: str
+
+    def failed(self, why: str = "failure") -> AdmissionCheckState:
+        """There are no nodes: it is asked again, if that has not been done too often."""
+        attempt, strategy = attempt_of(self.state), self.config.spec.retry_strategy
+        if attempt > strategy.backoff_limit_count:
+            return replace(self.state, state="Rejected", message=self.message)
+        seconds = strategy.backoff_base_seconds * 2 ** (attempt - 1)
+        return replace(
+            self.state,
+            state="Retry",
+            message=f"Retrying after {why}: {self.message}",
+            requeue_after_seconds=min(seconds, strategy.backoff_max_seconds),
+        )
+
+    def revoked(self) -> AdmissionCheckState:
+        """The nodes are gone: pods made anew would wait for ever."""
+        if not self.workload.spec.active:
+            return self.state
+        return replace(self.state, state="Rejected", message=self.message)
+
+    def expired(self) -> AdmissionCheckState:
+        """The nodes are not kept any longer, which is nothing to who runs on them."""
+        if condition_true(self.workload.status.conditions, ADMITTED):
+            return self.state
+        return self.failed("booking expired")
+
+    def provisioned(self) -> AdmissionCheckState:
+        """The nodes are there."""
+        if self.state.state == "Ready":
+            return self.state
+        updates = tuple(_updates(self.workload, self.config, self.request))
+        return replace(self.state, state="Ready", message=self.message, pod_set_updates=updates)
+
+    def accepted(self) -> AdmissionCheckState:
+        """The nodes will be there; when, a condition says that is not true yet."""
+        later = find_condition(self.request.status.conditions, "Provisioned")
+        if later is None:
+            return self.state
+        return replace(self.state, state="Pending", message=later.message)
+
+
+_MEANINGS: Final[Mapping[str, Callable[[Answer], AdmissionCheckState]]] = {
+    "Failed": Answer.failed,
+    "CapacityRevoked": Answer.revoked,
+    "BookingExpired": Answer.expired,
+    "Provisioned": Answer.provisioned,
+    "Accepted": Answer.accepted,
+}
+"""By the condition of a request; the first that is true counts."""
+
+
+def _updates(
+    workload: Workload, config: ProvisioningRequestConfig, request: ProvisioningRequest
+) -> Iterator[PodSetUpdate]:
+    """Yield what tells the pods, and the scheduler, whose the nodes are."""
+    name = request.metadata.name
+    by_template = {template_name(name, each.name): each.name for each in workload.spec.pod_sets}
+    details = request.status.provisioning_class_details
+    asked = () if config.spec.pod_set_updates is None else config.spec.pod_set_updates.node_selector
+    for pods in request.spec.pod_sets:
+        if pods.pod_template_ref.name in by_template:
+            yield PodSetUpdate(
+                name=by_template[pods.pod_template_ref.name],
+                annotations={CONSUMES: name, CLASS_NAME: request.spec.provisioning_class_name},
+                node_selector={
+                    each.key: details[each.value_from_provisioning_class_detail]
+                    for each in asked
+                    if each.value_from_provisioning_class_detail in details
+                },
+            )
+
+
+def change_text(old: AdmissionCheckState, new: AdmissionCheckState) -> str:
+    """Say that a check has another state; empty if it has not."""
+    if old.state == new.state:
+        return ""
+    text = f"Admission check {new.name} updated state from {old.state} to {new.state}"
+    return f"{text} with message: {new.message}" if new.message else text

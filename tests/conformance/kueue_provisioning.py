@@ -1,0 +1,184 @@
+"""Kueue's tables of the check that asks an autoscaler for nodes."""
+
+import asyncio
+import copy
+import json
+
+from policyd.api.kueue import ProvisioningRequestConfig
+from policyd.api.kueue.names import API_VERSION
+from policyd.api.meta import find_condition
+from policyd.controller.keys import Key
+from policyd.controller.provisioning import Provisioning
+from policyd.controller.writes import Writes
+from policyd.jobs.provisioning import InconsistentError, is_needed
+from policyd.jobs.provisioning_answers import answered
+from policyd.kube.errors import ApiError
+from policyd.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
+from tests.conformance.kueue_framework import INJECTED
+from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of
+from tests.conformance.kueue_scene import Notes, compared, difference, events, plain
+
+INTERCEPTED = "interceptorFuncsCreate"
+SILENT = "AlreadyExists"
+
+
+class Autoscaled:
+    """A case's objects, and what asks for nodes."""
+
+    def __init__(self, case, bodies):
+        self.cluster = Cluster(settings_of(case))
+        cluster, pace = self.cluster, self.cluster.clock.pace()
+        self.notes = Notes(cluster.client, pace)
+        writes = Writes(cluster.client, self.notes, leading=lambda: True, pace=pace)
+        self.code = Provisioning(cluster.cache, writes)
+        by_kind = {each.resource.kind: each for each in cluster.mirrors.of_provisioning}
+        for mirror in by_kind.values():
+            mirror.informer.synced.set()
+        for body in bodies:
+            mirror = by_kind.get(body["kind"], cluster.mirror_of(body["kind"]))
+            resource = POD_TEMPLATES if mirror is None else mirror.resource
+            body["metadata"]["uid"] = body["metadata"]["name"]
+            for owner in body["metadata"].get("ownerReferences", ()):
+                # Go leaves out what an owner is in objects that a test makes up.
+                owner.update(apiVersion=API_VERSION, kind="Workload", uid=owner["name"])
+            stored = plain(cluster.client.store.put(resource, body))
+            if mirror is not None:
+                mirror.wrote(decode(stored, mirror.into, version=stored_version(stored)))
+
+    def all(self, resource):
+        found = [plain(each) for each in self.cluster.client.store.select(resource, {})]
+        return {each["metadata"]["name"]: each for each in found}
+
+
+def stored_version(stored):
+    return int(stored["metadata"]["resourceVersion"])
+
+
+def injected(case):
+    """Tell whether a call fails only as Go code says; a name that is taken fails by itself."""
+    made = case.input.get("requests")
+    by_itself = bool(made) and (case.want["wantReconcileError"] or {}).get("reason") == SILENT
+    return INJECTED if case.input.get(INTERCEPTED) and not by_itself else ""
+
+
+def run_requests(path):
+    """What is asked for a workload, and where its checks stand."""
+
+    def failure(case):
+        given, want = copy.deepcopy(case.input), case.want
+        parts = ("checks", "configs", "flavors", "requests", "templates")
+        bodies = [*(each for name in parts for each in given.get(name) or ()), given["workload"]]
+        scene = Autoscaled(case, bodies)
+        key = Key("Provisioning", "ns", "wl")
+        failed = ""
+        try:
+            asyncio.run(scene.code.reconcile(key))
+        except ApiError as error:
+            failed = str(error)
+        wanted = (want["wantReconcileError"] or {}).get("$error", "")
+        return difference(failed, wanted, "error") or unlike(scene, want)
+
+    yield from run_table(path, failure, rule=injected)
+
+
+def unlike(scene, want):
+    requests, templates = scene.all(PROVISIONING_REQUESTS), scene.all(POD_TEMPLATES)
+    workloads = scene.all(scene.cluster.mirrors.workloads.resource)
+    pairs = [
+        *((asked(requests.get(n)), asked(b), n) for n, b in (want["wantRequests"] or {}).items()),
+        *((made(templates.get(n)), made(b), n) for n, b in (want["wantTemplates"] or {}).items()),
+        *((told(workloads.get(n)), told(b), n) for n, b in (want["wantWorkloads"] or {}).items()),
+        *((n in requests, False, n) for n in want["wantRequestsNotFound"] or ()),
+        (scene.notes.told, events(want["wantEvents"]), "events"),
+    ]
+    return next(filter(None, (difference(got, wanted, n) for got, wanted, n in pairs)), "")
+
+
+def asked(request):
+    return request and {"labels": request["metadata"].get("labels"), "spec": request["spec"]}
+
+
+def made(template):
+    if template is None:
+        return None
+    metadata, body = template["metadata"], copy.deepcopy(template["template"])
+    for each in body["spec"].get("tolerations", ()):
+        each.setdefault("operator", "Equal")
+    body["spec"].pop("restartPolicy", None)
+    owners = [(each["kind"], each["name"]) for each in metadata.get("ownerReferences", ())]
+    return {"labels": metadata.get("labels"), "owners": owners, "template": body}
+
+
+def told(workload):
+    return workload and compared(json.loads(json.dumps(workload)))
+
+
+def run_checks(path):
+    """Whether the parameters of a check can be used."""
+
+    def failure(case):
+        check, config = (case.input.get(name) for name in ("check", "config"))
+        bodies = [copy.deepcopy(each) for each in (check, config) if each]
+        scene = Autoscaled(case, bodies)
+        name = check["metadata"]["name"]
+        asyncio.run(scene.code.reconcilers()["AdmissionCheck"](Key("AdmissionCheck", "", name)))
+        stored = scene.cluster.mirrors.checks.get(name)
+        wanted = dict(case.want["wantCondition"] or {})
+        got = find_condition(stored.status.conditions, wanted["type"])
+        fields = {
+            "type": got.type,
+            "status": got.status,
+            "reason": got.reason,
+            "message": got.message,
+            "observedGeneration": got.observed_generation,
+        }
+        return difference(fields, wanted, "condition")
+
+    yield from run_table(path, failure)
+
+
+def run_needs(path):
+    """Whether any pods need nodes that are asked for."""
+
+    def failure(case):
+        workload = workload_in(case, copy.deepcopy(case.input["workload"]))
+        wanted = (case.want["wantErr"] or {}).get("$error", case.want["want"])
+        try:
+            got = is_needed(workload, ProvisioningRequestConfig())
+        except InconsistentError as error:
+            got = str(error)
+        return difference(got, wanted, "needed")
+
+    yield from run_table(path, failure)
+
+
+def workload_in(case, body):
+    cluster = Cluster(settings_of(case))
+    return decode(body, cluster.mirrors.workloads.into)
+
+
+NEEDY = {
+    "metadata": {"name": "wl", "namespace": "ns"},
+    "spec": {"podSets": [{"count": 1, "template": {"spec": {"containers": []}}}]},
+    "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main"}]}},
+}
+
+
+def run_messages(path):
+    """What a check says after an answer that says something else, or nothing."""
+
+    def failure(case):
+        given, want = case.input, case.want
+        check = {"name": "check", "state": "Pending", "message": given["message"]}
+        status = {**NEEDY["status"], "admissionChecks": [check]}
+        workload = workload_in(case, {**NEEDY, "status": status})
+        (old,) = workload.status.admission_checks
+        said = {"type": "Provisioned", "status": "False", "message": given["newMessage"]}
+        accepted = {"type": "Accepted", "status": "True"}
+        body = {"metadata": {"name": "r"}, "status": {"conditions": [said, accepted]}}
+        into = Cluster(settings_of(case)).mirrors.provisioning_requests.into
+        new = answered(old, workload, ProvisioningRequestConfig(), decode(body, into))
+        got = (new.message, new != old)
+        return difference(got, (want["wantMessage"], want["wantChanged"]), "message")
+
+    yield from run_table(path, failure)
