@@ -64,10 +64,15 @@ def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
     Raises:
         InconsistentError: If it is not known what they were given.
     """
-    return any(True for _ in _shares(workload, config))
+    return any(True for _ in shares(workload, config))
 
 
-def _shares(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[Share]:
+def shares(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[Share]:
+    """Yield the pod sets of a workload that nodes are needed for.
+
+    Raises:
+        InconsistentError: At one of which it is not known what it was given.
+    """
     admission = workload.status.admission
     given = () if admission is None else admission.pod_set_assignments
     by_name = {each.name: each for each in given}
@@ -163,10 +168,11 @@ def templates(
     raw = {each.get("name", "main"): each["template"] for each in stored["spec"]["podSets"]}
     policy = config.spec.pod_set_merge_policy
     merged: list[tuple[Share, int]] = []
-    for share in _shares(workload, config):
+    for share in shares(workload, config):
         mine = raw[share.pod_set.name]
         for at, (other, count) in enumerate(merged):
-            if policy and _are_alike(raw[other.pod_set.name], mine, policy):
+            alike = policy and _are_alike(raw[other.pod_set.name], mine, policy)
+            if alike and other.assigned.flavors == share.assigned.flavors:
                 merged[at] = (other, count + share.count)
                 break
         else:

@@ -10,7 +10,7 @@ from policyd.api.kueue import AdmissionCheckState, PodSetUpdate, Workload
 from policyd.api.kueue.names import ADMITTED
 from policyd.api.kueue.provisioning import ProvisioningRequest, ProvisioningRequestConfig
 from policyd.api.meta import condition_true, find_condition
-from policyd.jobs.provisioning import attempt_of, is_needed, template_name
+from policyd.jobs.provisioning import attempt_of, is_needed, shares
 
 CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
@@ -113,21 +113,20 @@ def _updates(
     workload: Workload, config: ProvisioningRequestConfig, request: ProvisioningRequest
 ) -> Iterator[PodSetUpdate]:
     """Yield what tells the pods, and the scheduler, whose the nodes are."""
-    name = request.metadata.name
-    by_template = {template_name(name, each.name): each.name for each in workload.spec.pod_sets}
     details = request.status.provisioning_class_details
     asked = () if config.spec.pod_set_updates is None else config.spec.pod_set_updates.node_selector
-    for pods in request.spec.pod_sets:
-        if pods.pod_template_ref.name in by_template:
-            yield PodSetUpdate(
-                name=by_template[pods.pod_template_ref.name],
-                annotations={CONSUMES: name, CLASS_NAME: request.spec.provisioning_class_name},
-                node_selector={
-                    each.key: details[each.value_from_provisioning_class_detail]
-                    for each in asked
-                    if each.value_from_provisioning_class_detail in details
-                },
-            )
+    name, class_name = request.metadata.name, request.spec.provisioning_class_name
+    # Also those that were asked for together with others that are alike.
+    for share in shares(workload, config):
+        yield PodSetUpdate(
+            name=share.pod_set.name,
+            annotations={CONSUMES: name, CLASS_NAME: class_name},
+            node_selector={
+                each.key: details[each.value_from_provisioning_class_detail]
+                for each in asked
+                if each.value_from_provisioning_class_detail in details
+            },
+        )
 
 
 def change_text(old: AdmissionCheckState, new: AdmissionCheckState) -> str:
