@@ -1,0 +1,214 @@
+"""What is not suspended itself: the pods of Deployments, StatefulSets and LeaderWorkerSets wait."""
+
+from functools import partial
+
+import pytest
+
+from tests.scenarios import api as driver
+from tests.scenarios import foreign
+from tests.scenarios.api import Refused, eventually
+from tests.scenarios.objects import container, job
+from tests.scenarios.test_queue import of_class, preempting
+
+driver.PATHS["StatefulSet"] = "apis/apps/v1/namespaces/{namespace}/statefulsets"
+QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
+WHO = {"app": "serve"}
+
+
+@pytest.fixture(scope="module")
+def operated(cluster):
+    foreign.install(cluster.api)
+    return cluster
+
+
+@pytest.fixture
+def maker(operated, api):
+    """Makes the pods of parents, where no controller of their kind does."""
+    made = Maker(api, embedded=operated.name == "embedded")
+    yield made
+    for kind in ("Job", "Deployment", "StatefulSet", "LeaderWorkerSet"):
+        for item in api.find(kind, "team-a"):
+            api.delete(kind, item["metadata"]["name"], "team-a", missing_is_fine=True)
+    made.clear()
+    eventually(lambda: not api.find("Workload", "team-a"), within=120, what="no workload is left")
+
+
+class Maker:
+    """The controllers of all kinds on the embedded server, and of LeaderWorkerSets on both."""
+
+    def __init__(self, api, *, embedded):
+        self.api = api
+        self.embedded = embedded
+
+    def make(self, parent):
+        """Make the pods of a parent that are not there."""
+        kind = parent["kind"]
+        if not self.embedded and kind != "LeaderWorkerSet":
+            return
+        for suffix, template, metadata in members(parent):
+            try:
+                self.api.create(pod_of(parent, suffix, template, metadata))
+            except Refused as refusal:
+                if refusal.code != 409:
+                    raise
+
+    def clear(self):
+        for pod in pods(self.api):
+            self.api.delete("Pod", pod["metadata"]["name"], "team-a", missing_is_fine=True)
+
+
+def members(parent):
+    """Yield suffix, template and metadata of each pod that a parent shall have."""
+    spec = parent["spec"]
+    if parent["kind"] == "LeaderWorkerSet":
+        made = spec["leaderWorkerTemplate"]
+        for index in range(spec["replicas"]):
+            labels = {
+                "leaderworkerset.sigs.k8s.io/name": parent["metadata"]["name"],
+                "leaderworkerset.sigs.k8s.io/group-index": str(index),
+            }
+            led = {"leaderworkerset.sigs.k8s.io/leader-name": f"serve-{index}"}
+            yield f"{index}", made["leaderTemplate"], {"labels": labels}
+            yield f"{index}-1", made["workerTemplate"], {"labels": labels, "annotations": led}
+        return
+    for index in range(spec["replicas"]):
+        name = f"{parent['metadata']['name']}-{index}"
+        numbered = {"statefulset.kubernetes.io/pod-name": name}
+        yield str(index), spec["template"], {"labels": numbered}
+
+
+def pod_of(parent, suffix, template, metadata):
+    owner = {
+        "apiVersion": parent["apiVersion"],
+        "kind": parent["kind"],
+        "name": parent["metadata"]["name"],
+        "uid": parent["metadata"]["uid"],
+        "controller": True,
+    }
+    given = template.get("metadata", {})
+    both = {k: {**given.get(k, {}), **metadata.get(k, {})} for k in ("labels", "annotations")}
+    names = {"name": f"{parent['metadata']['name']}-{suffix}", "namespace": "team-a"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**names, **both, "ownerReferences": [owner]},
+        "spec": template["spec"],
+    }
+
+
+def template(gpus):
+    return {"metadata": {"labels": WHO}, "spec": {"containers": [container(gpus)]}}
+
+
+def deployment():
+    selected = {"selector": {"matchLabels": WHO}, "template": template(4)}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2, **selected}}
+
+
+def stateful_set():
+    selected = {"selector": {"matchLabels": WHO}, "template": template(4)}
+    more = {"serviceName": "serve", "podManagementPolicy": "Parallel", "replicas": 2}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {**more, **selected}}
+
+
+def leader_worker_set():
+    made = {"size": 2, "leaderTemplate": template(2), "workerTemplate": template(2)}
+    spec = {"replicas": 2, "leaderWorkerTemplate": made}
+    version = "/".join(foreign.GROUPS["LeaderWorkerSet"])
+    return {"apiVersion": version, "kind": "LeaderWorkerSet", "spec": spec}
+
+
+def submit(maker, item, name="serve"):
+    labels = {**QUEUE, "kueue.x-k8s.io/priority-class": "research"}
+    item["metadata"] = {"name": name, "namespace": "team-a", "labels": labels}
+    parent = maker.api.create(item)
+    maker.make(parent)
+    return parent
+
+
+def pods(api, name="serve"):
+    found = api.find("Pod", "team-a")
+    return [pod for pod in found if pod["metadata"]["name"].startswith(f"{name}-")]
+
+
+def phases(api):
+    return sorted(pod["status"].get("phase", "") for pod in pods(api))
+
+
+def gated(api):
+    return [bool(pod["spec"].get("schedulingGates")) for pod in pods(api)]
+
+
+KINDS = [
+    pytest.param(deployment, 2, id="deployment"),
+    pytest.param(stateful_set, 2, id="stateful-set"),
+    pytest.param(leader_worker_set, 4, id="leader-worker-set"),
+]
+
+
+@pytest.mark.parametrize(("item", "count"), KINDS)
+def test_pods_are_held_placed_stopped_and_resumed(maker, item, count):
+    api = maker.api
+    parent = submit(maker, item())
+    eventually(lambda: phases(api) == ["Running"] * count, what="the pods are bound and run")
+    assert all(pod["spec"]["nodeSelector"] for pod in pods(api))
+
+    with preempting(api, "team-a", withinClusterQueue="LowerPriority"):
+        urgent = of_class("production", job("urgent", run_for="600s"))
+        api.create(urgent)
+        eventually(
+            partial(stopped, maker, parent, count), within=60, what="the pods are held again"
+        )
+    api.delete("Job", "urgent", "team-a")
+
+    eventually(
+        lambda: resumed(maker, parent, count), within=60, what="the pods are bound and run again"
+    )
+
+
+def stopped(maker, parent, count):
+    """Tell whether pods have been stopped, as few as make room, and those in their place wait."""
+    maker.make(parent)
+    held = gated(maker.api)
+    return len(held) == count and any(held)
+
+
+def resumed(maker, parent, count):
+    maker.make(parent)
+    return phases(maker.api) == ["Running"] * count
+
+
+@pytest.mark.parametrize(("item", "count"), KINDS)
+def test_deleted_while_its_pods_wait_it_leaves_nothing_behind(maker, item, count):
+    api = maker.api
+    api.create(job("first", run_for="600s"))
+    eventually(lambda: api.get("Job", "first", "team-a")["spec"]["suspend"] is False)
+    parent = submit(maker, item())
+    eventually(lambda: gated(api) == [True] * count, what="its pods are held")
+
+    api.delete(parent["kind"], "serve", "team-a")
+    maker.clear()
+
+    eventually(partial(nothing_but, api, "first"), within=120, what="its workloads are gone")
+    api.delete("Job", "first", "team-a")
+
+
+def nothing_but(api, name):
+    owners = [w["metadata"]["ownerReferences"][0]["name"] for w in api.find("Workload", "team-a")]
+    return set(owners) <= {name}
+
+
+def test_a_stateful_set_that_is_scaled_to_zero_makes_room(maker):
+    api = maker.api
+    parent = submit(maker, stateful_set())
+    eventually(lambda: phases(api) == ["Running"] * 2, what="its pods run")
+
+    api.patch("StatefulSet", "serve", {"spec": {"replicas": 0}}, namespace="team-a")
+    if maker.embedded:
+        maker.clear()
+    api.create(job("next", run_for="1s"))
+    eventually(lambda: not api.get("Job", "next", "team-a")["spec"]["suspend"], what="room is made")
+
+    eventually(lambda: not pods(api), what="no pod is left")
+    api.patch("StatefulSet", "serve", {"spec": {"replicas": 2}}, namespace="team-a")
+    eventually(lambda: resumed(maker, parent, 2), within=60, what="it runs again")
