@@ -9,10 +9,15 @@ from policyd.jobs.injection import Injection, StartError
 from policyd.jobs.ray_cluster import RAY_CLUSTER, RayCluster, RayClusterSpec, cluster_mistakes
 from policyd.jobs.ray_job import RAY_JOB, RayJob
 from policyd.jobs.starting import put_back, start
-from policyd.jobs.train_job import TRAIN_JOB, TrainJob
+from policyd.jobs.train_job import GROUP, TRAIN_JOB, TrainJob
+from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import run_table
-from tests.conformance.kueue_scene import difference, pruned
+from tests.conformance.kueue_scene import Scene, difference, job_key, pruned
+
+RUNTIMES = Resource(
+    GROUP, "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
+)
 
 
 def run_pod_sets(path):
@@ -146,6 +151,31 @@ def run_trainers(path):
         return difference(spelled_out(got), spelled_out(wanted), "spec")
 
     yield from run_table(path, failure)
+
+
+def run_demands(path):
+    """What the workload of a TrainJob demands; its name and templates are not compared."""
+
+    def failure(case):
+        scene = Scene(case)
+        for body in case.objects.values():
+            if body["kind"] == RUNTIMES.kind:
+                scene.store.put(RUNTIMES, body)
+        job = case.input["trainJob"]
+
+        def unlike():
+            got = [demanded(each) for each in scene.all("Workload")]
+            return difference(got, [demanded(e) for e in case.want["wantWorkloads"]], "workloads")
+
+        return scene.reconcile_until([job_key(job)], unlike)
+
+    yield from run_table(path, failure)
+
+
+def demanded(workload):
+    spec = workload["spec"]
+    pod_sets = [{**each, "template": None} for each in spec["podSets"]]
+    return pruned({"queue": spec.get("queueName"), "podSets": pod_sets})
 
 
 def spelled_out(value):

@@ -188,7 +188,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-controllers", "*-trainjob__TestDefault", "kueue_jobs:run_defaults"),
     Adapter("kueue-controllers", "*-trainjob__TestValidateCreate", "kueue_jobs:run_creation"),
     Adapter("kueue-controllers", "*-trainjob__TestRunWith*", "kueue_rays:run_trainers"),
-    Adapter("kueue-controllers", "*-trainjob__TestReconciler", "kueue_jobs:run_reconciler"),
+    Adapter("kueue-controllers", "*-trainjob__TestReconciler", "kueue_rays:run_demands"),
     Adapter("kueue-controllers", "*__TestComparePodSetCounts", "kueue_rays:run_slices"),
     Adapter("kueue-controllers", "*-ray*__TestGet*CustomAnnotations", "kueue_rays:run_slices"),
     Adapter("kueue-controllers", "*__TestPriorityClass", "kueue_jobs:run_priorities"),
