@@ -178,6 +178,18 @@ SELDOM = {
         Right("kueue.x-k8s.io", "resourceflavors", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "topologies", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "cohorts/status", "patch"): "where cohorts share fairly",
+        Right("kueue.x-k8s.io", "admissionchecks", "get"): "after a conflict",
+        **{
+            Right(group, resource, verb): "where a check asks an autoscaler for nodes"
+            for group, resource, verbs in (
+                ("kueue.x-k8s.io", "admissionchecks/status", ("patch",)),
+                ("kueue.x-k8s.io", "provisioningrequestconfigs", ("list", "watch")),
+                ("autoscaling.x-k8s.io", "provisioningrequests", ("list", "watch")),
+                ("autoscaling.x-k8s.io", "provisioningrequests", ("create", "delete")),
+                ("", "podtemplates", ("create", "patch")),
+            )
+            for verb in verbs
+        },
         Right("", "nodes", "list"): "where a flavor has a topology",
         Right("", "nodes", "watch"): "where a flavor has a topology",
         Right("batch", "jobs/finalizers", "update"): "checked where owners of workloads are",
