@@ -19,6 +19,7 @@ from tests.controlplane.programs import HOST
 from tests.scenarios import foreign
 from tests.scenarios.api import Refused, condition, eventually
 from tests.scenarios.objects import job, pod
+from tests.scenarios.test_parents import leader_worker_set, stateful_set
 from tests.scenarios.test_queue import (
     admitted,
     finished,
@@ -196,7 +197,10 @@ SELDOM = {
         **{
             Right(group, f"{foreign.plural(kind)}/finalizers", "update"): "the same"
             for kind, (group, _) in foreign.GROUPS.items()
+            if kind not in foreign.CLUSTER_WIDE
         },
+        Right("apps", "statefulsets/finalizers", "update"): "the same",
+        Right(foreign.GROUPS["TrainJob"][0], "trainingruntimes", "get"): "of a namespace's runtime",
         Right("", "pods/finalizers", "update"): "checked where owners of workloads are",
         **{
             Right(scheduler.group, "podgroups", verb): "where gangs are handed over"
@@ -313,6 +317,7 @@ def everything(api):
     eventually(lambda: counted(api), what="an event is counted")
     come_and_go(api)
     run_foreign_jobs(api)
+    run_parents(api)
 
 
 def come_and_go(api):
@@ -339,6 +344,18 @@ def run_foreign_jobs(api):
         done = partial(admitted, api, kind.lower())
         eventually(done, within=60, what=f"a {kind} is admitted")
         api.delete(kind, kind.lower(), "team-a")
+
+
+def run_parents(api):
+    """Have what is not suspended itself queue: its workload is there before its pods are."""
+    for item in (stateful_set(), leader_worker_set()):
+        labels = {"kueue.x-k8s.io/queue-name": "team-a"}
+        item["metadata"] = {"name": "serve", "namespace": "team-a", "labels": labels}
+        api.create(item)
+        done = partial(admitted, api, "serve")
+        eventually(done, within=60, what=f"a {item['kind']} is admitted")
+        api.delete(item["kind"], "serve", "team-a")
+        eventually(lambda: not workload_of(api, "serve"), within=120, what="its workload is gone")
 
 
 def stop_and_go(api):
