@@ -308,7 +308,7 @@ def assert_all_fit(of, found):
         assert all(tree.free.left("gpu", leaf) >= 0 for leaf in tree.leaves.values())
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(crowds())
 def test_who_crowds_a_rack_is_found_without_trying_all_sets_and_all_fit_then_too(crowd):
     racks, running, wanted = crowd
