@@ -98,7 +98,7 @@ class Search:
         """Return when the claim may preempt somebody, in seconds since the epoch."""
         workload = holding.workload
         seconds = protection.preemption if own else protection.reclaim
-        if workload.preempted_by == self.claim.workload.uid:
+        if self.claim.workload.uid in self.state.preemptors.get(workload.key, ()):
             seconds = max(seconds, protection.repetition)
         since = self.state.now if workload.reserved_at is None else workload.reserved_at
         return since + seconds

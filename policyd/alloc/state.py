@@ -37,6 +37,7 @@ class State:
         queues: ClusterQueues by name, those included that only workloads know of.
         opted: Those that want something beyond Kueue's rules.
         reserved: For whom quota was held in the last cycle: keys, and ClusterQueues.
+        preemptors: For whom workloads were preempted since they are known: uids, by key.
         moving: Places that are held for those that are moved, and for whom they are, by key.
         local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
         ledger: What LocalQueues used in the past; None where that orders nobody.
@@ -61,6 +62,7 @@ class State:
         self.again: tuple[str, ...] = ()
         self.register = Register(self.ground, self.ledger, self._left)
         self.reserved: Mapping[str, str] = {}
+        self.preemptors: dict[str, set[str]] = {}
         self.moving: dict[str, Move] = {}
         self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
@@ -135,6 +137,8 @@ class State:
         is only assumed, an older view of the workload as pending does not take it back.
         """
         self.revision += 1
+        if workload.preempted_by:
+            self.preemptors.setdefault(workload.key, set()).add(workload.preempted_by)
         if workload.admission is None:
             carries = self.settings.gates.flavor_fungibility_preserve_scan_progress
             self.register.put_pending(workload, carries=carries)
@@ -146,6 +150,7 @@ class State:
         if key in self.register:
             self.revision += 1
             self.moving.pop(key, None)
+            self.preemptors.pop(key, None)
             self.register.leave(key)
 
     def retract(self, key: str) -> None:

@@ -261,6 +261,14 @@ def test_who_was_preempted_is_not_soon_preempted_again_by_the_same_one():
     assert preempted(of, again) == [("victim", IN_QUEUE)]
 
 
+def test_who_preempted_somebody_before_is_known_after_others_did_too():
+    spec = queue("q", gpu=8, preemption=WITHIN, protection=Protection(repetition=60))
+    of = state(spec, workload("victim", "q", gpu=8, preempted_by="new"))
+    put(of, msgspec.structs.replace(running("victim", "q", gpu=8), preempted_by="another"))
+
+    assert preempted(of, claim(of, "q", priority=1, gpu=8)) == []
+
+
 # What holds for all claims.
 
 NAMES = ("a", "b", "c", "d")
