@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.api.configuration import decode_configuration
-from policyd.cli.devices import command
+from policyd.cli import main
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SLICES = "policyd.io/gpu-slices"
@@ -40,7 +40,7 @@ def shown(tmp_path):
     def run(nodes, *options):
         file = tmp_path / "nodes.yaml"
         file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes}))
-        result = CliRunner().invoke(command, [str(file), *options])
+        result = CliRunner().invoke(main, ["devices", str(file), *options])
         assert result.exit_code == 0, result.output
         return result
 
@@ -112,7 +112,7 @@ def test_what_is_no_node_is_told(tmp_path):
     file = tmp_path / "nodes.yaml"
     file.write_text("{kind: Node, metadata: 3}")
 
-    result = CliRunner().invoke(command, [str(file)])
+    result = CliRunner().invoke(main, ["devices", str(file)])
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error: Node")

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from policyd.alloc.opt_ins import NO_OPT_INS
-from policyd.cli.simulate import command
+from policyd.cli import main
 from policyd.simulate.defragmentation import carried_out, described, plan_moves
 from tests.alloc.topology.test_moves import anywhere, gang, world
 
@@ -157,7 +157,7 @@ def scenario(tmp_path):
 
 
 def simulated(*arguments):
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(main, ["simulate", *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
