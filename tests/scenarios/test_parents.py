@@ -181,7 +181,7 @@ def resumed(maker, parent, count):
 @pytest.mark.parametrize(("item", "count"), KINDS)
 def test_deleted_while_its_pods_wait_it_leaves_nothing_behind(maker, item, count):
     api = maker.api
-    api.create(job("first", run_for="600s"))
+    api.create(job("first", gpus=12, pods=2, run_for="600s"))  # all that may be had
     eventually(lambda: api.get("Job", "first", "team-a")["spec"]["suspend"] is False)
     parent = submit(maker, item())
     eventually(lambda: gated(api) == [True] * count, what="its pods are held")
