@@ -1,11 +1,14 @@
 """Queues, flavors and topologies that are deleted while they are in use: they stay until then.
 
-The door gives them a finalizer when they are created, as Kueue does. It is taken away here: from a
-ClusterQueue once no workload holds its quota, from a ResourceFlavor once no ClusterQueue has it,
-from a Topology once no ResourceFlavor names it.
+A finalizer holds them. The door gives it to them when they are created, as Kueue does; what was
+made while there was no door gets it here. It is taken away here: from a ClusterQueue once no
+workload holds its quota, from a ResourceFlavor once no ClusterQueue has it, from a Topology once no
+ResourceFlavor names it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from policyd.api.kueue import ClusterQueue, ResourceFlavor, Topology
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
@@ -13,95 +16,91 @@ from policyd.api.meta import ObjectMeta
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key, Subject
 from policyd.controller.mirror import Mirror
-from policyd.controller.patches import without_finalizer
+from policyd.controller.patches import with_finalizer, without_finalizer
+from policyd.controller.reconcile import Reconcile
 from policyd.controller.writes import Writes
 from policyd.status.queues import queue_figures
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Objects that stay while they are in use, and what tells by a name whether one is."""
+
+    mirror: Mirror[Any]
+    in_use: Callable[[str], bool]
+
+
 class InUse:
-    """Lets go of what is deleted and not in use any more."""
+    """Holds what may be in use, and lets go of what is deleted and not in use any more."""
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
         self._writes = writes
-        self._queues: Mirror[ClusterQueue] = cache.mirrors.cluster_queues
-        self._flavors: Mirror[ResourceFlavor] = cache.mirrors.flavors
-        self._topologies: Mirror[Topology] = cache.mirrors.topologies
-        self._queues.listen(self._queue_changed)
-        self._flavors.listen(self._flavor_changed)
-        self._topologies.listen(self._topology_changed)
+        mirrors = cache.mirrors
+        self._kinds: dict[Subject, _Kind] = {
+            "ClusterQueue": _Kind(mirrors.cluster_queues, self._holds_quota),
+            "ResourceFlavor": _Kind(mirrors.flavors, self._is_in_a_queue),
+            "Topology": _Kind(mirrors.topologies, self._is_named),
+        }
+        mirrors.cluster_queues.listen(self._queue_changed)
+        mirrors.flavors.listen(self._flavor_changed)
+        mirrors.topologies.listen(lambda _, new: self._look("Topology", new))
 
     def everything(self) -> Iterator[Key]:
-        """Yield what may have to be let go."""
-        for queue in self._queues:
-            if _is_held(queue.metadata):
-                yield _key("ClusterQueue", queue.metadata)
-        for flavor in self._flavors:
-            if _is_held(flavor.metadata):
-                yield _key("ResourceFlavor", flavor.metadata)
-        for topology in self._topologies:
-            if _is_held(topology.metadata):
-                yield _key("Topology", topology.metadata)
+        """Yield what has to be held, and what may have to be let go."""
+        for subject, kind in self._kinds.items():
+            for obj in kind.mirror:
+                if _is_due(obj.metadata):
+                    yield Key(subject, "", obj.metadata.name)
 
-    async def reconcile_queue(self, key: Key) -> None:
-        """Let a ClusterQueue go that no workload holds quota of."""
-        queue = self._queues.get(key.name)
-        if queue is None or not _is_held(queue.metadata):
+    def reconcilers(self) -> dict[str, Reconcile]:
+        """Return what looks after the objects, by the subjects of their keys."""
+        return dict.fromkeys(self._kinds, self._reconcile)
+
+    async def _reconcile(self, key: Key) -> None:
+        """Hold an object, or let it go if it is deleted and not in use."""
+        kind = self._kinds[key.subject]
+        obj = kind.mirror.get(key.name)
+        if obj is None or not _is_due(obj.metadata):
             return
+        if obj.metadata.deletion_timestamp is None:
+            await self._writes.patch(kind.mirror, obj, with_finalizer(obj.metadata))
+        elif not kind.in_use(key.name):
+            await self._writes.patch(kind.mirror, obj, without_finalizer(obj.metadata))
+
+    def _holds_quota(self, queue: str) -> bool:
         # Whoever looks is told by a change of the status, in which these are counted.
-        if queue_figures(self._cache.state, key.name).reserving == 0:
-            await self._writes.patch(self._queues, queue, without_finalizer(queue.metadata))
+        return queue_figures(self._cache.state, queue).reserving > 0
 
-    async def reconcile_flavor(self, key: Key) -> None:
-        """Let a ResourceFlavor go that no ClusterQueue has."""
-        flavor = self._flavors.get(key.name)
-        if flavor is None or not _is_held(flavor.metadata):
-            return
-        if not any(key.name in _flavors_of(queue) for queue in self._queues):
-            await self._writes.patch(self._flavors, flavor, without_finalizer(flavor.metadata))
+    def _is_in_a_queue(self, flavor: str) -> bool:
+        return any(flavor in _flavors_of(queue) for queue in self._cache.mirrors.cluster_queues)
 
-    async def reconcile_topology(self, key: Key) -> None:
-        """Let a Topology go that no ResourceFlavor names."""
-        topology = self._topologies.get(key.name)
-        if topology is None or not _is_held(topology.metadata):
-            return
-        if not any(flavor.spec.topology_name == key.name for flavor in self._flavors):
-            patch = without_finalizer(topology.metadata)
-            await self._writes.patch(self._topologies, topology, patch)
+    def _is_named(self, topology: str) -> bool:
+        return any(f.spec.topology_name == topology for f in self._cache.mirrors.flavors)
 
     def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
-        if new is not None and _is_held(new.metadata):
-            self._cache.ears.reconcile(_key("ClusterQueue", new.metadata))
-        if old is None:
-            return
-        for name in _flavors_of(old) - (_flavors_of(new) if new is not None else frozenset()):
-            flavor = self._flavors.get(name)
-            if flavor is not None and _is_held(flavor.metadata):
-                self._cache.ears.reconcile(_key("ResourceFlavor", flavor.metadata))
+        self._look("ClusterQueue", new)
+        if old is not None:
+            kept = _flavors_of(new) if new is not None else frozenset()
+            for name in _flavors_of(old) - kept:
+                self._look("ResourceFlavor", self._cache.mirrors.flavors.get(name))
 
     def _flavor_changed(self, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
-        if new is not None and _is_held(new.metadata):
-            self._cache.ears.reconcile(_key("ResourceFlavor", new.metadata))
-        topology = None if old is None else self._topologies.get(old.spec.topology_name)
-        if topology is not None:
-            self._topology_changed(None, topology)
+        self._look("ResourceFlavor", new)
+        if old is not None:
+            self._look("Topology", self._cache.mirrors.topologies.get(old.spec.topology_name))
 
-    def _topology_changed(self, _old: Topology | None, new: Topology | None) -> None:
-        if new is not None and _is_held(new.metadata):
-            self._cache.ears.reconcile(_key("Topology", new.metadata))
+    def _look(self, subject: Subject, obj: ClusterQueue | ResourceFlavor | Topology | None) -> None:
+        if obj is not None and _is_due(obj.metadata):
+            self._cache.ears.reconcile(Key(subject, "", obj.metadata.name))
 
 
-def _is_held(metadata: ObjectMeta) -> bool:
-    """Tell whether something is deleted, and still there because of us."""
-    return (
-        metadata.deletion_timestamp is not None and RESOURCE_IN_USE_FINALIZER in metadata.finalizers
-    )
+def _is_due(metadata: ObjectMeta) -> bool:
+    """Tell whether something is deleted and held by us, or neither."""
+    held = RESOURCE_IN_USE_FINALIZER in metadata.finalizers
+    return held == (metadata.deletion_timestamp is not None)
 
 
 def _flavors_of(queue: ClusterQueue) -> frozenset[str]:
     groups = queue.spec.resource_groups
     return frozenset(flavor.name for group in groups for flavor in group.flavors)
-
-
-def _key(subject: Subject, metadata: ObjectMeta) -> Key:
-    return Key(subject, "", metadata.name)

@@ -34,8 +34,16 @@ def merge_patch(metadata: ObjectMeta, **parts: Json) -> Json:
 
 def without_finalizer(metadata: ObjectMeta) -> Json:
     """Return the merge patch that lets go of what is kept because it is, or was, in use."""
-    kept = [name for name in metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
-    return {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
+    return _finalizers(metadata, [f for f in metadata.finalizers if f != RESOURCE_IN_USE_FINALIZER])
+
+
+def with_finalizer(metadata: ObjectMeta) -> Json:
+    """Return the merge patch that keeps what may be in use."""
+    return _finalizers(metadata, [*metadata.finalizers, RESOURCE_IN_USE_FINALIZER])
+
+
+def _finalizers(metadata: ObjectMeta, finalizers: Sequence[str]) -> Json:
+    return {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": finalizers}}
 
 
 def status_difference(metadata: ObjectMeta, old: Json, new: Json) -> Json:

@@ -134,9 +134,9 @@ class ObjectStore:
         return self._objects.setdefault((resource.group, resource.plural), {})
 
     def _commit(self, resource: Resource, old: Json, new: Json, *, dry_run: bool) -> Json:
+        last = new or old
         if new is not None and _is_released(new):
             new = None
-        last = new or old
         kinds = {"apiVersion": resource.api_version, "kind": resource.kind}
         metadata = last["metadata"] | {"resourceVersion": str(self.version + 1)}
         last = kinds | last | {"metadata": metadata}

@@ -2,7 +2,9 @@
 
 import pytest
 
+from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.kube import resources as r
+from policyd.kube.errors import NotFoundError
 from tests.controller.world import GPU, World, condition
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +28,7 @@ def delete(world, resource, name):
 
 
 def finalizers(world, resource, name):
-    found = world.store.get(resource, "", name)
-    return None if found is None else found["metadata"].get("finalizers", [])
+    return world.store.get(resource, "", name)["metadata"].get("finalizers", [])
 
 
 LEFT = ["others.example/hold"]
@@ -70,6 +71,27 @@ async def test_a_flavor_stays_as_long_as_a_queue_has_it(world):
     await world.pass_time(1)
 
     assert finalizers(world, r.RESOURCE_FLAVORS, "h100") == LEFT
+
+
+async def test_what_was_made_while_there_was_no_door_is_held(world):
+    bare = {"labels": {"team": "a"}}
+    made = (
+        (r.TOPOLOGIES, "racks", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}),
+        (r.RESOURCE_FLAVORS, "a100", {}),
+        (r.CLUSTER_QUEUES, "other", {"resourceGroups": []}),
+    )
+    for resource, name, spec in made:
+        world.put(resource, {"metadata": {"name": name, **bare}, "spec": spec})
+    await world.pass_time(1)
+
+    for resource, name, _ in made:
+        assert finalizers(world, resource, name) == [RESOURCE_IN_USE_FINALIZER]
+        delete(world, resource, name)
+    await world.pass_time(1)
+
+    for resource, name, _ in made:
+        with pytest.raises(NotFoundError):
+            world.store.get(resource, "", name)
 
 
 async def test_what_was_left_while_nobody_looked_goes_after_a_start(world):

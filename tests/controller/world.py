@@ -6,6 +6,7 @@ import json
 from contextlib import asynccontextmanager
 
 from policyd.alloc.settings import DEFAULTS
+from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller, ControllerSettings
 from policyd.jobs.defaults import default_on_create
@@ -17,6 +18,8 @@ GPU = "nvidia.com/gpu"
 QUEUE = "kueue.x-k8s.io/queue-name"
 GATE = "kueue.x-k8s.io/admission"
 
+HELD = {"finalizers": [RESOURCE_IN_USE_FINALIZER]}
+"""As the door has it when queues and flavors are created."""
 
 UNCOUNTED = (r.EVENTS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)
 """Writes that tell; nothing depends on them."""
@@ -125,8 +128,7 @@ class World:
         flavors = [{"name": "h100", "resources": [quota]}]
         group = {"coveredResources": [GPU], "flavors": flavors}
         body = {"cohortName": cohort, "namespaceSelector": {}, "resourceGroups": [group], **spec}
-        meta = {"name": name}
-        self.put(r.CLUSTER_QUEUES, {"metadata": meta, "spec": body})
+        self.put(r.CLUSTER_QUEUES, {"metadata": {"name": name, **HELD}, "spec": body})
         local = {"metadata": {"name": f"lq-{name}", "namespace": "ns"}}
         self.put(r.LOCAL_QUEUES, {**local, "spec": {"clusterQueue": name}})
 
@@ -137,7 +139,7 @@ class World:
         self.put(
             r.RESOURCE_FLAVORS,
             {
-                "metadata": {"name": "h100"},
+                "metadata": {"name": "h100", **HELD},
                 "spec": {"nodeLabels": labels, "tolerations": tolerations},
             },
         )
