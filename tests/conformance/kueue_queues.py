@@ -42,6 +42,11 @@ class QueueScene(Scene):
         self.in_use = InUse(cluster.cache, writes)
         self.statuses = QueueStatuses(cluster.cache, writes, metrics=Metrics(), pace=pace)
 
+    def hold(self, key):
+        """Keep an object while it is in use, or let it go."""
+        asyncio.run(self.in_use.reconcilers()[key.subject](key))
+        self.watch()
+
     def flush(self, name):
         self.statuses.note(name)
         asyncio.run(self.statuses.flush())
@@ -180,7 +185,7 @@ def run_terminating(path):
         scene = QueueScene(case, stored=as_the_door)
         for _, arguments, _ in case.operations("client.Delete"):
             scene.delete(arguments["obj"])
-        asyncio.run(scene.in_use.reconcile_queue(Key("ClusterQueue", "", "cq")))
+        scene.hold(Key("ClusterQueue", "", "cq"))
         scene.flush("cq")
         queues = scene.all("ClusterQueue")
         want = case.want
@@ -200,7 +205,7 @@ def run_flavors(path):
 
     def failure(case):
         scene = QueueScene(case)
-        asyncio.run(scene.in_use.reconcile_flavor(Key("ResourceFlavor", "", "flavor")))
+        scene.hold(Key("ResourceFlavor", "", "flavor"))
         flavors = scene.all("ResourceFlavor")
         if case.want["wantDeleted"] or not flavors:
             gone = case.want["wantDeleted"] or case.input["skipStore"]
