@@ -17,9 +17,11 @@ def _gate(field: str) -> str:
 class Gates(Value, frozen=True, rename=_gate):
     """Kueue's feature gates that change a decision of the core, with Kueue's defaults."""
 
+    admission_gated_by: bool = True
     assign_queue_labels_for_pods: bool = True
     cleanup_provisioning_requests_on_eviction: bool = True
     concurrent_admission: bool = False
+    custom_metric_labels: bool = False
     elastic_jobs_via_workload_slices: bool = True
     elastic_jobs_via_workload_slices_with_tas: bool = False
     fair_sharing_preempt_within_nominal: bool = True

@@ -195,7 +195,8 @@ class Cache:
             return False
         if workload.metadata.deletion_timestamp or local_queue.metadata.deletion_timestamp:
             return False
-        gated = bool(workload.metadata.annotations.get(ADMISSION_GATED_BY))
+        heeded = self.state.settings.gates.admission_gated_by
+        gated = heeded and bool(workload.metadata.annotations.get(ADMISSION_GATED_BY))
         waits = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
         return not (is_on_hold(workload) or gated or waits)
 

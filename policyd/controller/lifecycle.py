@@ -23,6 +23,7 @@ from policyd.api.kueue.names import (
     REQUEUED,
 )
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
+from policyd.controller.preemption_gates import sync_preemption_gates
 from policyd.controller.time_limits import (
     ReadyRules,
     after_checks,
@@ -44,7 +45,7 @@ from policyd.controller.transitions import (
     with_status,
     without_deactivation,
 )
-from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 
 DEACTIVATED = "The workload is deactivated"
 PENDING = "Workload is pending evaluation in the scheduling queue"
@@ -127,6 +128,8 @@ def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[W
     waits = workload.spec.active and not has_quota(workload)
     if waits and (backoff_left(workload, now=now) or 0.0) > 0:
         return
+    if around.gates.multi_kueue_orchestrated_preemption:
+        yield sync_preemption_gates(workload, now=now)
     yield _requeued(workload, around, now)
     yield _with_checks(workload, around, now)
     if not has_quota(workload):
@@ -285,6 +288,8 @@ def _cluster_queue_name(workload: Workload, around: Surroundings) -> str:
 
 def _unreserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
     """Say why a workload has no quota, where that is not for the scheduling loop to say."""
+    if workload.spec.active and is_on_hold(workload):
+        return workload.status
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
     found = _obstacle(workload, around)
     if found is not None:
@@ -292,7 +297,7 @@ def _unreserved(workload: Workload, around: Surroundings, now: float) -> Workloa
     if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
     told = "" if present is None else present.reason
-    if told in _BY_SCHEDULER - {"PendingEvaluation"} or told == "OnHold":
+    if told in _BY_SCHEDULER - {"PendingEvaluation"}:
         return workload.status
     if told == "PendingEvaluation" and around.shared is None:
         return workload.status
@@ -313,13 +318,13 @@ def _released(
 def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
     if not workload.spec.active:
         return "Deactivated", DEACTIVATED
-    obstacle = _queue_obstacle(workload, around)
-    if obstacle is not None:
-        return obstacle
-    if around.objection is not None:
-        return around.objection.reason, around.objection.message
     gates = workload.metadata.annotations.get(ADMISSION_GATED_BY)
-    return ("AdmissionGated", f"Admission is gated by: {gates}") if gates else None
+    if gates and around.gates.admission_gated_by:
+        return "AdmissionGated", f"Admission is gated by: {gates}"
+    obstacle = _queue_obstacle(workload, around)
+    if obstacle is not None or around.objection is None:
+        return obstacle
+    return around.objection.reason, around.objection.message
 
 
 def _queue_obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:

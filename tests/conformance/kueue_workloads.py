@@ -33,12 +33,13 @@ def run_reconciler(path):
         for flag, queue in (("shouldDeleteLQ", "lq"), ("shouldDeleteCQ", "cq")):
             if case.input.get(flag):
                 scene.put(terminating(case.input[queue]))
+        forget_unknown(scene, case)
         for _, arguments, _ in case.operations("qcache.Manager.RequeueWorkload"):
             requeue(scene, arguments)
         keys = [workload_key(case.input["workload"])]
         return scene.reconcile_until(keys, lambda: unlike(scene, case))
 
-    yield from run_table(path, failure, rule=known_to_one_cache)
+    yield from run_table(path, failure)
 
 
 def requeue(scene, arguments):
@@ -57,17 +58,20 @@ def requeue(scene, arguments):
     pending.requeue(action, strict=False, equivalents=True)
 
 
-def known_to_one_cache(case):
-    """Put aside ClusterQueues that are in one of Kueue's two caches; the product has one."""
+def forget_unknown(scene, case):
+    """Have the allocator know those ClusterQueues only that Kueue's scheduler knows.
+
+    What its queue manager alone knows is there, as one that was read, and gives out no quota.
+    """
     queued, cached = (
-        any(True for _ in case.operations(f"{name}.AddClusterQueue"))
+        {
+            arguments["cq"]["metadata"]["name"]
+            for _, arguments, result in case.operations(f"{name}.AddClusterQueue")
+        }
         for name in ("qcache.Manager", "schdcache.Cache")
     )
-    asked = case.want.get("wantWorkload") or {}
-    inactive = any(
-        "is inactive" in c["message"] for c in asked.get("status", {}).get("conditions", ())
-    )
-    return "a queue in one cache only" if queued and not cached and inactive else ""
+    for name in queued - cached:
+        scene.cluster.state.remove_queue(name)
 
 
 def terminating(queue):

@@ -1,0 +1,87 @@
+"""What a workload without quota is told, where that is not for the scheduling loop to say."""
+
+import msgspec
+import pytest
+
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.controller.lifecycle import Surroundings, next_status
+
+NOW = 1_700_000_000.0
+GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
+LOCAL = msgspec.convert(
+    {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}, LocalQueue
+)
+CLUSTER = msgspec.convert({"metadata": {"name": "cq"}}, ClusterQueue)
+
+
+def workload(annotations=None, reason="", **spec):
+    metadata = {"name": "w", "namespace": "ns", "annotations": annotations or {}}
+    held = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": "said"}
+    body = {
+        "metadata": metadata,
+        "spec": {"queueName": "lq", **spec},
+        "status": {"conditions": [held] if reason else []},
+    }
+    return msgspec.convert(body, Workload)
+
+
+def told(given, **around):
+    around = {"local_queue": LOCAL, "cluster_queue": CLUSTER, **around}
+    status = next_status(given, Surroundings(**around), now=NOW)
+    reasons = {c.type: c.reason for c in status.conditions}
+    return reasons.get("QuotaReserved")
+
+
+@pytest.mark.parametrize(
+    ("given", "around", "reason"),
+    [
+        pytest.param(workload(), {}, None, id="nothing-before-it-was-considered"),
+        pytest.param(workload(GATED_BY), {}, "AdmissionGated", id="gated"),
+        pytest.param(
+            workload(GATED_BY),
+            {"inactive": True},
+            "AdmissionGated",
+            id="gated-first",
+        ),
+        pytest.param(
+            workload(GATED_BY),
+            {"gates": Gates(admission_gated_by=False)},
+            None,
+            id="nobody-heeds-who-gates-with-the-feature-off",
+        ),
+        pytest.param(workload(), {"inactive": True}, "Suspended", id="queue-is-inactive"),
+        pytest.param(workload(), {"local_queue": None}, "Misconfigured", id="no-queue"),
+        pytest.param(
+            workload(reason="OnHold"), {"inactive": True}, "OnHold", id="on-hold-stays-on-hold"
+        ),
+        pytest.param(
+            workload(reason="AdmissionGated"), {}, "PendingEvaluation", id="gated-no-longer"
+        ),
+    ],
+)
+def test_the_first_obstacle_is_told(given, around, reason):
+    assert told(given, **around) == reason
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted"),
+    [
+        pytest.param([], ["a", "b"], id="new-ones-are-closed"),
+        pytest.param([("b", "Open"), ("c", "Open")], ["a", "b"], id="those-gone-are-dropped"),
+        pytest.param([("c", "Open")], [], id="none-is-left"),
+    ],
+)
+def test_every_preemption_gate_of_the_spec_has_a_state(known, wanted):
+    given = workload(preemptionGates=[{"name": name} for name in wanted])
+    states = [{"name": name, "position": position} for name, position in known]
+    status = msgspec.convert({"preemptionGates": states}, type(given.status))
+    gates = Gates(multi_kueue_orchestrated_preemption=True)
+    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+
+    after = next_status(msgspec.structs.replace(given, status=status), around, now=NOW)
+
+    before = dict(known)
+    assert [(g.name, g.position) for g in after.preemption_gates] == [
+        (name, before.get(name, "Closed")) for name in wanted
+    ]
