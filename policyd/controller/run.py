@@ -150,8 +150,7 @@ class Controller:
     def everything(self) -> None:
         """Have everything that there is looked at."""
         parts = (self.cache, self.in_use, self.topologies, self.provisioning)
-        for key in [key for part in parts for key in part.everything()]:
-            self.queue.add(key)
+        self.queue.sweep([key for part in parts for key in part.everything()])
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:

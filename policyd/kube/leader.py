@@ -58,7 +58,7 @@ class Terms:
     """The leader stops so long after the last renewal that succeeded."""
     retry_seconds: float = 2.0
     """Between renewals."""
-    candidate_seconds: float = 1.0
+    candidate_seconds: float = 0.5
     """Between a candidate's looks at the Lease: how long a clean hand-over takes at most."""
     call_seconds: float = 4.0
     """For one call; two fit before the leader must stop."""

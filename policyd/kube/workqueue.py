@@ -2,11 +2,14 @@
 
 A key that is added while it waits is not added twice. A key that is added while it is worked on
 comes again after `done`, because the work began before the change. One worker at a time has a key.
+
+What is swept, everything there is, takes turns with what was added: it does not wait for ever, and
+nobody waits for all of it.
 """
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -33,6 +36,8 @@ class WorkQueue(Generic[K]):
             first_wait_seconds, longest_wait_seconds, chance=self._pace.chance
         )
         self._ready: dict[K, None] = {}
+        self._swept: dict[K, None] = {}
+        self._sweeps = False
         self._later: list[tuple[float, int, K]] = []
         self._due_at: dict[K, float] = {}
         self._numbers = count()
@@ -43,21 +48,33 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Return how many keys wait, the later ones included."""
-        return len(self._ready) + len(self._due_at) + len(self._again)
+        return len(self._ready) + len(self._swept) + len(self._due_at) + len(self._again)
 
     def add(self, key: K) -> None:
         """Have *key* worked on as soon as possible."""
         self._due_at.pop(key, None)
+        self._swept.pop(key, None)
         if key in self._working:
             self._again.add(key)
         else:
             self._ready[key] = None
             self._woken.set()
 
+    def sweep(self, keys: Iterable[K]) -> None:
+        """Have many keys worked on that are not urgent, in turns with those that are added."""
+        for key in keys:
+            if key in self._working:
+                self._again.add(key)
+            elif key not in self._ready:
+                self._due_at.pop(key, None)
+                self._swept[key] = None
+        self._woken.set()
+
     def add_after(self, key: K, seconds: float) -> None:
         """Have *key* worked on after `seconds`, or earlier if something else asks for that."""
         due_at = self._pace.clock.monotonic() + seconds
-        if key in self._ready or self._due_at.get(key, float("inf")) <= due_at:
+        waits = key in self._ready or key in self._swept
+        if waits or self._due_at.get(key, float("inf")) <= due_at:
             return
         if seconds <= 0:
             self.add(key)
@@ -89,12 +106,17 @@ class WorkQueue(Generic[K]):
         while True:
             self._woken.clear()
             wait = self._promote()
-            if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
-                self._working.add(key)
-                return key
+            if self._ready or self._swept:
+                return self._next()
             await self._pace.wait(self._woken, wait)
+
+    def _next(self) -> K:
+        self._sweeps = bool(self._swept) and not (self._ready and self._sweeps)
+        waiting = self._swept if self._sweeps else self._ready
+        key = next(iter(waiting))
+        del waiting[key]
+        self._working.add(key)
+        return key
 
     def done(self, key: K) -> None:
         """Give *key* back; if it was added meanwhile, it is next in line again."""

@@ -139,24 +139,38 @@ async def test_two_workers_never_have_the_same_key():
     assert [worker.result() for worker in workers] == ["a", "a"]
 
 
+async def test_what_is_swept_takes_turns_with_what_is_added():
+    queue, clock = make()
+    queue.sweep("abcd")
+    queue.add("x")
+    queue.add("y")
+    queue.add("d")
+
+    assert await due(queue, clock) == ["a", "x", "b", "y", "c", "d"]
+
+
+async def test_a_key_that_waits_already_is_not_swept_as_well():
+    queue, clock = make()
+    queue.add("a")
+    queue.add_after("b", 5)
+    queue.sweep("abb")
+
+    at_once = await due(queue, clock)
+    await clock.advance(9)
+
+    assert at_once == ["b", "a"]
+    assert await due(queue, clock) == []
+
+
 async def test_the_length_counts_what_waits():
     queue, _ = make()
     queue.add("a")
     queue.add_after("b", 5)
     await queue.get()
     queue.add("a")
+    queue.sweep("c")
 
-    assert len(queue) == 2
-
-
-KEYS = st.sampled_from("abc")
-STEPS = st.one_of(
-    st.tuples(st.just("add"), KEYS),
-    st.tuples(st.just("after"), KEYS, st.integers(0, 5)),
-    st.tuples(st.just("get")),
-    st.tuples(st.just("done")),
-    st.tuples(st.just("pass"), st.integers(1, 5)),
-)
+    assert len(queue) == 3
 
 
 class Model:
@@ -169,6 +183,10 @@ class Model:
 
     async def add(self, key):
         await self.after(key, None)
+
+    async def sweep(self, key):
+        self.owed[key] = min(self.owed.get(key, float("inf")), self.clock.monotonic())
+        self.queue.sweep([key])
 
     async def after(self, key, seconds):
         due_at = self.clock.monotonic() + (seconds or 0)
@@ -202,6 +220,7 @@ class Model:
 KEYS = st.sampled_from("abc")
 STEPS = st.one_of(
     st.tuples(st.just(Model.add), KEYS),
+    st.tuples(st.just(Model.sweep), KEYS),
     st.tuples(st.just(Model.after), KEYS, st.integers(0, 5)),
     st.tuples(st.just(Model.get)),
     st.tuples(st.just(Model.done)),
