@@ -13,6 +13,7 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
     ADMISSION_GATED_BY,
+    MANAGED,
     QUOTA_RESERVED,
     TOPOLOGY_GATE,
 )
@@ -25,7 +26,8 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.writes import Writes
-from policyd.jobs.kinds import PARENTS
+from policyd.jobs.base import controller_of
+from policyd.jobs.kinds import PARENTS, parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.parents import (
     Group,
@@ -36,7 +38,7 @@ from policyd.jobs.parents import (
     group_workload,
     take_seat,
 )
-from policyd.jobs.pods import Pod, has_ended, is_gated, without_gates
+from policyd.jobs.pods import Pod, group_name, has_ended, is_gated, without_gates
 from policyd.jobs.steps import UpdateWorkload
 from policyd.jobs.workload import Priority, body_of, copied_labels
 from policyd.kube.client import PartialObject
@@ -98,15 +100,30 @@ class ParentReconciler:
     async def _let_go(self, key: Key, pods: list[Pod]) -> None:
         """Release pods whose parent is gone: nobody will ever say what they belong to."""
         gated = [pod for pod in pods if is_gated(pod)]
-        if not gated:
-            return
-        try:
-            await self._writes.client.get(
-                self._resource, key.name, namespace=key.namespace, into=PartialObject
-            )
-        except NotFoundError:
+        if gated and await self._is_gone(self._kind, key.name, namespace=key.namespace):
             for pod in gated:
                 await self._ungate(pod)
+
+    async def _is_gone(self, kind: ParentKind[Any], name: str, *, namespace: str) -> bool:
+        """Tell whether there is no such parent: a mirror that lacks it may be late."""
+        if self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{name}") is not None:
+            return False
+        try:
+            await self._writes.client.get(
+                job_resource(kind), name, namespace=namespace, into=PartialObject
+            )
+        except NotFoundError:
+            return True
+        return False
+
+    async def _is_orphan(self, pod: Pod) -> bool:
+        """Tell whether what made a pod for its parent, such as a set of its own, is gone."""
+        owner = controller_of(pod.metadata)
+        made_by = None if owner is None else parent_of_owner(owner)
+        seated = group_name(pod.metadata)
+        if seated or owner is None or made_by is None or made_by is self._kind:
+            return False
+        return await self._is_gone(made_by, owner.name, namespace=pod.metadata.namespace)
 
     async def _ungate(self, pod: Pod) -> None:
         draft = draft_of(pod)
@@ -231,8 +248,10 @@ class ParentReconciler:
     async def _place(self, pod: Pod, seat: Seat[Any]) -> None:
         if has_ended(pod) or pod.metadata.deletion_timestamp is not None:
             return
-        if is_gated(pod) and _is_outdated(pod, seat.parent):
+        if is_gated(pod) and (_is_outdated(pod, seat.parent) or await self._is_orphan(pod)):
             await self._ungate(pod)
+            return
+        if _was_held(pod):
             return
         draft = draft_of(pod)
         take_seat(draft, pod, seat)
@@ -263,6 +282,11 @@ def _is_outdated(pod: Pod, parent: Parent) -> bool:
     status = parent.status
     current = pod.metadata.labels.get(REVISION, "")
     return bool(current) and current == status.current_revision != status.update_revision
+
+
+def _was_held(pod: Pod) -> bool:
+    """Tell whether a pod was held, and let go without being one of its group."""
+    return MANAGED in pod.metadata.labels and not (is_gated(pod) or group_name(pod.metadata))
 
 
 def parent_reconcilers(

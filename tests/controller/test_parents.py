@@ -145,6 +145,9 @@ def make_group(world, parent, index):
         "leaderworkerset.sigs.k8s.io/name": parent["metadata"]["name"],
         "leaderworkerset.sigs.k8s.io/group-index": str(index),
     }
+    if not world.all(SETS):
+        own = {"metadata": {"name": parent["metadata"]["name"]}, "spec": {"replicas": 0}}
+        world.create(SETS, {"apiVersion": "apps/v1", "kind": "StatefulSet", **own})
     leads = made.get("leaderTemplate") or made["workerTemplate"]
     make_pod(world, parent, f"{index}", leads, labels=labels)
     led = {"leaderworkerset.sigs.k8s.io/leader-name": f"serve-{index}"}
@@ -163,6 +166,39 @@ async def test_groups_of_a_leader_worker_set_start_one_by_one_as_there_is_quota(
 
     assert len(world.all(r.WORKLOADS)) == 3
     assert waiting == {"serve-2", "serve-2-1"}
+
+
+async def test_pods_of_a_group_are_let_go_if_what_made_them_is_gone(world):
+    spec = {"replicas": 1, "leaderWorkerTemplate": groups(2)}
+    parent = submit(world, LEADER_WORKER_SET, {**spec, "replicas": 0})
+    make_group(world, parent, 0)
+    await world.pass_time(2)
+    assert gates(world.get(r.PODS, "serve-0"))
+
+    world.store.delete(SETS, world.get(SETS, "serve"), dry_run=False)
+    found = world.get(LEADERS, "serve")
+    world.store.replace(LEADERS, found, {**found, "spec": spec})
+    await world.pass_time(2)
+
+    left = world.get(r.PODS, "serve-0")
+    assert gates(left) == []
+    assert "kueue.x-k8s.io/pod-group-name" not in left["metadata"]["annotations"]
+
+
+async def test_pods_of_an_old_version_go_without_being_one_of_the_group(world):
+    parent = stateful_set(world)
+    found = world.get(SETS, "serve")
+    status = {"replicas": 2, "currentRevision": "old", "updateRevision": "new"}
+    world.store.replace(SETS, found, {**found, "status": status}, part="status")
+    make_pod(
+        world, parent, 0, parent["spec"]["template"], labels={"controller-revision-hash": "old"}
+    )
+
+    await world.pass_time(2)
+
+    pod = world.get(r.PODS, "serve-0")
+    assert gates(pod) == []
+    assert "kueue.x-k8s.io/pod-group-name" not in pod["metadata"]["annotations"]
 
 
 async def test_groups_that_are_no_more_lose_their_workloads(world):
