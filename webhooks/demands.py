@@ -23,6 +23,7 @@ from webhooks.queue_cells import (
     checked_jobs,
     held_jobs,
     namespaces_of_jobs,
+    prepared_jobs,
 )
 from webhooks.requirements import (
     Requirements,
@@ -72,7 +73,11 @@ def queue_demands(queue: Integrations) -> tuple[list[Given], list[Given]]:
     named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
     queued = Demand("Ignore", namespaces=namespaces_of_jobs(queue), objects=named)
     everything = Demand("Ignore")
-    held: list[Given] = [(queued, held_jobs(queue)), (everything, NEW_QUEUES)]
+    held: list[Given] = [
+        (queued, held_jobs(queue)),
+        (replace(queued, objects=frozenset()), prepared_jobs(queue)),
+        (everything, NEW_QUEUES),
+    ]
     return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
 
 

@@ -6,7 +6,7 @@ from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.match import labels_of
-from policyd.jobs.defaults import default_on_create, default_parent, holds
+from policyd.jobs.defaults import default_on_create, default_parent, holds, is_prepared
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds import find_parent
 from policyd.jobs.pods import SUSPENDING_PARENT
@@ -36,7 +36,11 @@ def job_defaults(integrations: Integrations = EVERYTHING) -> Mutator:
             bool(request.operation == "CREATE" or on_change)
             and not request.sub_resource
             and holds(kind.group, kind.kind, integrations)
-            and (integrations.manages_all or _may_queue(request, decision))
+            and (
+                integrations.manages_all
+                or is_prepared(kind.group, kind.kind)
+                or _may_queue(request, decision)
+            )
         )
 
     def change(request: AdmissionRequest, draft: Draft) -> None:

@@ -55,6 +55,15 @@ def held_jobs(integrations: Integrations) -> frozenset[Cell]:
     return _jobs(integrations, "CREATE") | _parents(integrations)
 
 
+def prepared_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return new jobs that get something even if they name no queue."""
+    return frozenset(
+        Cell(kind.group, kind.version, "Namespaced", kind.plural, "CREATE")
+        for kind in KINDS
+        if kind.defaults is not None and integrations.has(kind.group, kind.kind)
+    )
+
+
 def checked_jobs(integrations: Integrations) -> frozenset[Cell]:
     """Return jobs, pods and what makes pods that are checked."""
     return held_jobs(integrations) | _jobs(integrations, "UPDATE")

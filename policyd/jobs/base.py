@@ -77,7 +77,8 @@ class JobKind(Generic[J]):
         on_hold: Whether the job cannot use quota for now.
         ignored: Whether the job has no pods of its own, so that no queue concerns it.
         only_managed: Whether anything may stand in a job that names no queue.
-        defaults: What a new job gets at the door beside being suspended.
+        defaults: What every new job gets at the door, in a queue or not, as nobody may add it
+            later; None if nothing.
         pod_label: Label by which pods name their job, of kinds that may grow and shrink while they
             run; empty for others.
         basis: What the job is made from, if there is more to read than itself.
@@ -113,7 +114,7 @@ class JobKind(Generic[J]):
     on_hold: Callable[[J], bool] = lambda _job: False
     ignored: Callable[[J], bool] = lambda _job: False
     only_managed: bool = False
-    defaults: Callable[[Draft], None] = lambda _draft: None
+    defaults: Callable[[Draft], None] | None = None
     pod_label: str = ""
     basis: Callable[[J], Basis | None] = lambda _job: None
     on_basis: Callable[[J, Json], J] = lambda job, _found: job

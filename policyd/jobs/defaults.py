@@ -43,7 +43,8 @@ def default_on_create(
 ) -> None:
     """Hold a new job or pod that is submitted to a queue; leave all others as they are.
 
-    What belongs to a job that is held itself is left alone, too: it starts and stops with it.
+    Those of some kinds get what nobody may add later, should they be submitted then. What belongs
+    to a job that is held itself is left alone, too: it starts and stops with it.
 
     Args:
         draft: The object as the policies left it.
@@ -58,15 +59,27 @@ def default_on_create(
     if kind == "Pod" and group == "":
         _default_pod(draft, around)
         return
+    known = find_kind(group, kind)
+    if known is not None:
+        _prepare(draft, known)
     if not _submit(draft, around, group=group, kind=kind):
         return
-    known = find_kind(group, kind)
     if known is not None and not _is_ignored(known, draft):
         known.suspend(draft)
-        known.defaults(draft)
         if ELASTIC_GATE not in around.integrations.off:
             gate_elastic(draft, known)
     default_parent(draft, group=group, kind=kind, around=around)
+
+
+def _prepare(draft: Draft, kind: JobKind[Any]) -> None:
+    """Give a new job what nobody may add later."""
+    if kind.defaults is None:
+        return
+    try:
+        msgspec.convert(draft.object, kind.type)
+    except msgspec.ValidationError:
+        return  # the API server says what is wrong with an object that is not of its type
+    kind.defaults(draft)
 
 
 def gate_elastic(draft: Draft, kind: JobKind[Any]) -> None:
@@ -144,6 +157,12 @@ def _default_pod(draft: Draft, around: Surroundings) -> None:
         draft, around, group="", kind="Pod"
     ):
         _hold_pod(draft, around)
+
+
+def is_prepared(group: str, kind: str) -> bool:
+    """Tell whether even those new jobs of a kind get something at the door that name no queue."""
+    known = find_kind(group, kind)
+    return known is not None and known.defaults is not None
 
 
 def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> bool:

@@ -54,7 +54,7 @@ class TrainJobSpec(Wire, frozen=True):
     suspend: bool = False
     runtime_ref: RuntimeReference = RuntimeReference()
     trainer: Trainer | None = None
-    runtime_patches: tuple[Json, ...] = ()
+    runtime_patches: tuple[dict[str, Any], ...] = ()
 
 
 class TrainJobStatus(Wire, frozen=True):
@@ -92,8 +92,12 @@ def replicated_jobs(job: TrainJob) -> list[Json]:
     template = (runtime.get("template") or {}).get("spec") or {}
     jobs = [_with_trainer(job, runtime, each) for each in template.get("replicatedJobs") or ()]
     for patch in job.spec.runtime_patches:
-        changes = {each.get("name"): each for each in Draft(patch).get(_JOBS) or ()}
-        jobs = [merged(each, changes.get(each.get("name"), {})) for each in jobs]
+        changes = Draft(patch).get(_JOBS) or ()
+        if patch.get("manager") == MANAGER:
+            # What was written for a runtime of before must not bring its pods back.
+            names = {each.get("name") for each in jobs}
+            changes = [each for each in changes if each.get("name") in names]
+        jobs = _merged_items(jobs, changes)
     return jobs
 
 
@@ -160,7 +164,8 @@ def _pod_sets(job: TrainJob) -> tuple[PodSet, ...]:
 
 
 def _whole(job: TrainJob, _templates: Sequence[Json]) -> Sequence[Json]:
-    return [each["template"]["spec"]["template"] for each in replicated_jobs(job)]
+    where = ("template", "spec", "template")
+    return [Draft(each).get(where) or {} for each in replicated_jobs(job)]
 
 
 def _own_patch(patches: Sequence[Any]) -> int:

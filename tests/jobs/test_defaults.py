@@ -55,6 +55,15 @@ def test_jobs_begin_suspended(obj, suspended):
     assert defaulted(obj).object["spec"].get("suspend") is suspended
 
 
+@pytest.mark.parametrize("labels", [{}, QUEUE], ids=["without-a-queue", "with-a-queue"])
+def test_a_new_train_job_gets_the_patch_that_nobody_may_add_later(labels):
+    api_version = "trainer.kubeflow.org/v1alpha1"
+    spec = defaulted({**job(labels), "apiVersion": api_version, "kind": "TrainJob"}).object["spec"]
+
+    assert [each["manager"] for each in spec["runtimePatches"]] == ["kueue.x-k8s.io/manager"]
+    assert spec.get("suspend", False) is bool(labels)
+
+
 def test_a_pod_with_a_queue_is_gated_and_gets_no_finalizer():
     changed = defaulted(pod()).object
 

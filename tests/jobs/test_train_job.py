@@ -95,6 +95,22 @@ def test_a_start_is_a_patch_of_the_queues_own_and_a_stop_empties_it():
 
 
 @pytest.mark.parametrize(
+    ("manager", "expected"),
+    [
+        pytest.param("me", ["data", "node", "mine"], id="of-its-user"),
+        pytest.param(MANAGER, ["data", "node"], id="of-the-queue-for-a-runtime-of-before"),
+    ],
+)
+def test_a_patch_may_add_pods(manager, expected):
+    jobs = {"replicatedJobs": [{"name": "mine", "template": {}}]}
+    wanted = {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": jobs}}}
+    made = job(runtimePatches=[wanted])
+
+    assert [each.name for each in TRAIN_JOB.pod_sets(made)] == expected
+    assert len(TRAIN_JOB.whole(made, ())) == len(expected)
+
+
+@pytest.mark.parametrize(
     ("value", "change", "expected"),
     [
         pytest.param({"a": 1, "b": 2}, {"b": 3}, {"a": 1, "b": 3}, id="fields"),

@@ -164,8 +164,16 @@ PARENTS = [
 """The rules for what makes pods that are held for it."""
 
 
+PREPARED = "trainer.kubeflow.org/v1alpha1 Namespaced CREATE trainjobs"
+"""The rule for jobs that get something in no queue either."""
+
+
 def everything(operations):
     return sorted([*jobs(operations), *PARENTS], key=lambda rule: rule.partition(" ")[0])
+
+
+def held():
+    return [rule for rule in everything("CREATE") if rule != PREPARED]
 
 
 @pytest.mark.parametrize(
@@ -173,13 +181,13 @@ def everything(operations):
     [
         pytest.param(
             [],
-            ["/v1 Namespaced CREATE pods", *everything("CREATE")],
+            ["/v1 Namespaced CREATE pods", *held()],
             ["/v1 Namespaced CREATE+UPDATE pods", *everything("CREATE+UPDATE")],
             id="jobs-and-pods",
         ),
         pytest.param(
             [policy(rule(), inject=True, validations=True)],
-            everything("CREATE"),
+            held(),
             ["/v1 Namespaced UPDATE pods", *everything("CREATE+UPDATE")],
             id="what-policies-see-already-is-not-sent-again",
         ),
@@ -196,6 +204,12 @@ def test_jobs_in_a_queue_are_sent_where_no_policy_sees_them(policies, mutate, va
 
     assert written(in_a_queue(rules.mutate)) == mutate
     assert written(in_a_queue(rules.validate)) == validate
+
+
+def test_jobs_that_get_something_in_any_case_are_sent_without_a_queue():
+    calls = door_rules([], queue=EVERYTHING).mutate
+
+    assert PREPARED in written([call for call in calls if not call.objects])
 
 
 def in_a_queue(calls):
