@@ -29,6 +29,7 @@ REFILL_SECONDS = 300.0
 """Until an object may have one more."""
 MOST_WAITING = 1000
 MOST_REMEMBERED = 4096
+LONGEST_REST_SECONDS = 1.0
 SAME_EVENT_SECONDS = 600.0
 """An Event that was last seen longer ago is not counted up: a new one is written."""
 
@@ -101,21 +102,30 @@ class EventRecorder:
         self._woken.set()
 
     async def run(self) -> NoReturn:
-        """Write what was recorded, one after the other, until cancelled."""
+        """Write what was recorded, one after the other, until cancelled.
+
+        A slow server has other things to do first: after each, the recorder rests.
+        """
         while True:
             await self._woken.wait()
             self._woken.clear()
-            await self.flush()
+            while self._waiting:
+                began = self._pace.clock.now()
+                await self._write_next()
+                await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
     async def flush(self) -> None:
         """Write what waits now."""
         while self._waiting:
-            subject, _ = self._waiting.popitem(last=False)
-            try:
-                await self._write(subject, self._series[subject])
-            except ApiError as error:
-                self.left_out += 1
-                log.debug("event_left_out", reason=subject.reason, error=str(error))
+            await self._write_next()
+
+    async def _write_next(self) -> None:
+        subject, _ = self._waiting.popitem(last=False)
+        try:
+            await self._write(subject, self._series[subject])
+        except ApiError as error:
+            self.left_out += 1
+            log.debug("event_left_out", reason=subject.reason, error=str(error))
         while len(self._series) > MOST_REMEMBERED:
             self._series.popitem(last=False)
 

@@ -10,6 +10,9 @@ from policyd.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
+RESTS = 3
+"""How long a rest is by the work before it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -31,6 +34,15 @@ class Pace:
             except TimeoutError:
                 return event.is_set()
         return True
+
+    async def rest(self, began: float, *, most: float) -> None:
+        """Wait three times as long as the work took that began at `began`, at most `most` seconds.
+
+        So work that others should not wait for has a quarter of the time, however slow it becomes.
+        """
+        seconds = min(most, RESTS * (self.clock.now() - began))
+        if seconds > 0:
+            await self.sleep(seconds)
 
     async def within(self, seconds: float, work: Awaitable[T]) -> T:
         """Await *work*, and cancel it after `seconds`.
