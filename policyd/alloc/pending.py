@@ -114,6 +114,10 @@ class PendingQueue:
         self._park_hopeless()
         return len(self._parked)
 
+    def in_order(self) -> list[Ticket]:
+        """Return all that wait, parked or not, in the order of their turns."""
+        return sorted(self._tickets.values(), key=self._turn)
+
     def order_by(self, usage: Mapping[str, float] | None) -> None:
         """Let LocalQueues go first whose `usage` is least when somebody is next.
 

@@ -3,7 +3,8 @@
 import asyncio
 import socket
 import uuid
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -12,10 +13,12 @@ import click
 
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.scanning import scan_what_exists
+from policyd.clock import SystemClock
 from policyd.config import environment
-from policyd.controller.health import serve_health
+from policyd.controller.health import serve, serve_health
 from policyd.controller.run import Controller, ControllerSettings, Health
 from policyd.controller.scanning import ScanSettings
+from policyd.controller.visibility import callers_context, create_app
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
@@ -36,6 +39,7 @@ class Options:
     workers: int
     health_host: str
     health_port: int | None
+    visibility_port: int | None
     reports: bool
     policies: tuple[str, ...]
     scan_seconds: float
@@ -56,8 +60,15 @@ class Options:
     help="Let one of several controllers write. Off: this one does, and must be alone.",
 )
 @click.option("--workers", default=16, show_default=True, help="Objects reconciled at a time.")
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for probes.")
+@click.option(
+    "--health-host", default="127.0.0.1", show_default=True, help="Address of these ports."
+)
 @click.option("--health-port", type=int, help="Port of /livez, /readyz and /metrics.  [not served]")
+@click.option(
+    "--visibility-port",
+    type=int,
+    help="Port of Kueue's visibility API, for an APIService.  [not served]",
+)
 @click.option(
     "--reports",
     is_flag=True,
@@ -113,9 +124,11 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
         if options.health_port is not None:
             served = serve_health(health, host=options.health_host, port=options.health_port)
             await stack.enter_async_context(served)
+        settings = controller_settings(options, connection, queueing)
+        controller = Controller(client, settings, health=health)
+        if options.visibility_port is not None:
+            await stack.enter_async_context(_visibility(controller, client, options))
         async with asyncio.TaskGroup() as group:
-            settings = controller_settings(options, connection, queueing)
-            controller = Controller(client, settings, health=health)
             tasks = [group.create_task(controller.run())]
             if options.reports:
                 scans = scan_what_exists(
@@ -133,6 +146,23 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
             await stop.wait()
             for task in tasks:
                 task.cancel()
+
+
+@asynccontextmanager
+async def _visibility(
+    controller: Controller, client: HttpClient, options: Options
+) -> AsyncIterator[int]:
+    """Serve who waits in which queue while the block runs; give the port.
+
+    Raises:
+        ConfigurationError: If the API server passes no requests on, or the port is taken.
+    """
+    port = options.visibility_port or 0
+    tls, names = await callers_context(client, now=SystemClock().now())
+    app = create_app(controller.cache, ready=lambda: controller.health.ready, names=names)
+    host, option = options.health_host, "--visibility-port"
+    async with serve(app, host=host, port=port, option=option, tls=tls) as given:
+        yield given
 
 
 def controller_settings(

@@ -1,5 +1,6 @@
 """Liveness, readiness and metrics of the controller, over HTTP."""
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -40,16 +41,36 @@ async def serve_health(health: Health, *, host: str, port: int) -> AsyncIterator
     Raises:
         ConfigurationError: If the port is taken.
     """
-    runner = web.AppRunner(create_app(health), access_log=None)
+    async with serve(create_app(health), host=host, port=port, option="--health-port") as given:
+        yield given
+
+
+@asynccontextmanager
+async def serve(
+    app: web.Application, *, host: str, port: int, option: str, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve an application while the block runs; give the port.
+
+    Args:
+        app: The application.
+        host: The address.
+        port: The port; 0 lets the system choose.
+        option: By which the user gave the port.
+        tls: How to encrypt; None not to.
+
+    Raises:
+        ConfigurationError: If the port is taken.
+    """
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        site = web.TCPSite(runner, host, port, ssl_context=tls)
         try:
             await site.start()
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen on `{host}:{port}`: {system_reason(error)}",
-                hint="choose another port with --health-port",
+                hint=f"choose another port with {option}",
             ) from error
         yield runner.addresses[0][1]
     finally:

@@ -199,7 +199,6 @@ def run_released(path):
 run_go_options = all_left_out("options of Go constructors")
 run_activation = all_left_out("jobs that say themselves whether they are active: no kind does")
 run_failing = all_left_out(INJECTED)
-run_visibility = all_left_out("VisibilityOnDemand: there is no API server of its own")
 
 
 def run_default_queues(path):

@@ -265,7 +265,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-controllers", "*__TestSanitizePodSets", "kueue_framework:run_environments"),
     Adapter("kueue-controllers", "*jobframework__TestProcess*", "kueue_framework:run_go_options"),
     Adapter("kueue-controllers", "*__TestEnsureWorkloadSlices", "kueue_framework:run_slices"),
-    Adapter("kueue-controllers", "pkg-visibility-storage__*", "kueue_framework:run_visibility"),
+    Adapter("kueue-controllers", "pkg-visibility-storage__*", "kueue_visibility:run_summaries"),
     Adapter("kueue-controllers", "*jobs-pod__TestIsPodOwner*", "kueue_pods:run_owners"),
     Adapter("kueue-controllers", "*jobs-pod__TestPodSets", "kueue_pods:run_pod_sets"),
     Adapter("kueue-controllers", "*jobs-pod__TestStop", "kueue_pods:run_stop"),

@@ -28,7 +28,6 @@ _OWN_METRICS = LeftOut(on=False, reason="metrics are policyd's own, with labels 
 _DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules whoever asks")
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
-    "AdmissionGatedBy": LeftOut(on=True, reason="the annotation means what it says"),
     "CustomMetricLabels": _OWN_METRICS,
     "DeferRayServiceFinalizationForRedisCleanup": _ABSENT_KINDS,
     "FailureRecoveryPolicy": LeftOut(
@@ -66,9 +65,7 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
     "VectorizedResourceRequests": _CACHES,
-    "VisibilityOnDemand": LeftOut(
-        on=False, reason="there is no API server of its own: `policyd` and the statuses show it"
-    ),
+    "VisibilityOnDemand": LeftOut(on=True, reason="it is served where `--visibility-port` says"),
     "WorkloadPriorityClassDefaulting": LeftOut(
         on=False, reason="a policy gives workloads their priority class"
     ),

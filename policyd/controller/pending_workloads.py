@@ -1,0 +1,93 @@
+"""Who waits in a queue, as Kueue's visibility API tells it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from policyd.api.kueue.visibility import (
+    DEFAULT_LIMIT,
+    GROUP,
+    KIND,
+    LARGEST_LIMIT,
+    PendingWorkload,
+    PendingWorkloadsSummary,
+)
+from policyd.api.meta import ObjectMeta
+from policyd.controller.cache import Cache
+from policyd.errors import PolicydError
+from policyd.status.places import Place, places
+
+
+class QueueNotFoundError(PolicydError):
+    """Somebody asks for a queue that does not exist; in the words of Kueue's visibility API."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f'{kind}.{GROUP} "{name}" not found')
+        self.kind = kind
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which of those that wait are asked for; too large or too small is as far as it goes."""
+
+    offset: int = 0
+    limit: int = DEFAULT_LIMIT
+
+    def of(self, found: list[Place]) -> list[Place]:
+        """Return the part that is asked for."""
+        start = max(0, self.offset)
+        return found[start : start + min(max(0, self.limit), LARGEST_LIMIT)]
+
+
+def waiting_in_cluster_queue(cache: Cache, name: str, page: Page) -> list[PendingWorkload]:
+    """Return who waits in a ClusterQueue, in order.
+
+    Raises:
+        QueueNotFoundError: If there is no such ClusterQueue.
+    """
+    if cache.mirrors.cluster_queues.get(name) is None:
+        raise QueueNotFoundError("clusterqueue", name)
+    return _items(cache, page.of(places(cache.state, name)))
+
+
+def waiting_in_local_queue(
+    cache: Cache, namespace: str, name: str, page: Page
+) -> list[PendingWorkload]:
+    """Return who waits in a LocalQueue, in order.
+
+    Raises:
+        QueueNotFoundError: If there is no such LocalQueue.
+    """
+    key = f"{namespace}/{name}"
+    queue = cache.mirrors.local_queues.get(key)
+    if queue is None:
+        raise QueueNotFoundError("localqueue", name)
+    found = places(cache.state, queue.spec.cluster_queue)
+    return _items(cache, page.of([each for each in found if each.workload.local_queue == key]))
+
+
+def summary(version: str, items: Iterable[PendingWorkload]) -> PendingWorkloadsSummary:
+    """Return what is answered in a version of the API."""
+    return PendingWorkloadsSummary(f"{GROUP}/{version}", KIND, tuple(items))
+
+
+def _items(cache: Cache, found: Iterable[Place]) -> list[PendingWorkload]:
+    return [_item(cache, place) for place in found]
+
+
+def _item(cache: Cache, place: Place) -> PendingWorkload:
+    value, known = place.workload, cache.mirrors.workloads.get(place.workload.key)
+    metadata = ObjectMeta() if known is None else known.metadata
+    namespace, _, name = value.key.partition("/")
+    return PendingWorkload(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            creation_timestamp=metadata.creation_timestamp,
+            owner_references=metadata.owner_references,
+        ),
+        priority=value.priority,
+        local_queue_name=value.local_queue.partition("/")[2],
+        position_in_cluster_queue=place.in_cluster_queue,
+        position_in_local_queue=place.in_local_queue,
+    )

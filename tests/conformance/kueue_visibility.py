@@ -1,0 +1,38 @@
+"""Kueue's tables of who is told to wait in a queue, and at which place."""
+
+import json
+
+import msgspec
+
+from policyd.controller.pending_workloads import (
+    Page,
+    QueueNotFoundError,
+    summary,
+    waiting_in_cluster_queue,
+    waiting_in_local_queue,
+)
+from tests.conformance.kueue_objects import Cluster, run_table, settings_of
+from tests.conformance.kueue_scene import difference
+
+
+def run_summaries(path):
+    """Requests for who waits in a ClusterQueue, or in a LocalQueue of a namespace."""
+    of_local_queue = path.stem.endswith("LQ")
+
+    def failure(case):
+        cluster = Cluster(settings_of(case))
+        cluster.put_all(case)
+        asked, wanted = case.input["req"], case.want["wantResp"]
+        chosen = Page(asked["queryParams"]["offset"], asked["queryParams"]["limit"])
+        try:
+            if of_local_queue:
+                namespace = asked.get("nsName", "")
+                found = waiting_in_local_queue(cluster.cache, namespace, asked["queueName"], chosen)
+            else:
+                found = waiting_in_cluster_queue(cluster.cache, asked["queueName"], chosen)
+        except QueueNotFoundError as error:
+            return difference(str(error), case.data["observed"]["err"]["$error"], "error")
+        given = json.loads(msgspec.json.encode(summary("v1beta2", found)))
+        return difference(given["items"], wanted.get("wantPendingWorkloads") or [], "items")
+
+    yield from run_table(path, failure)

@@ -1,0 +1,226 @@
+"""Kueue's visibility API: who waits, told to the API server alone."""
+
+import json
+import ssl
+
+import aiohttp
+import pytest
+
+from policyd.controller.health import serve
+from policyd.controller.visibility import CALLERS, callers_context, create_app
+from policyd.errors import ConfigurationError
+from policyd.kube import resources as r
+from tests.controller.world import World
+from tests.kube.test_connection import pair
+
+ROOT = "/apis/visibility.kueue.x-k8s.io"
+CERTIFICATE, KEY = pair("front-proxy")
+NOW = 1_700_000_000.0
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def world():
+    """Two LocalQueues of one ClusterQueue; a job runs and three wait."""
+    world = World()
+    world.furnish(gpus=8)
+    local = {"metadata": {"name": "other", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}
+    world.put(r.LOCAL_QUEUES, local)
+    await world.start()
+    world.job("runs")
+    await world.pass_time(2)
+    for name, queue in (("first", "lq-cq"), ("second", "other"), ("third", "lq-cq")):
+        world.job(name, queue=queue)
+        await world.pass_time(2)
+    yield world
+    await world.kill()
+
+
+class Caller:
+    def __init__(self, port, tls=None):
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        self.tls = tls
+
+    async def __call__(self, path):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(self.url + path, ssl=self.tls or True) as answer,
+        ):
+            return answer.status, await answer.json()
+
+
+def app_of(world, **given):
+    return create_app(world.controller.cache, **{"ready": lambda: True, **given})
+
+
+def plainly(app):
+    return serve(app, host="127.0.0.1", port=0, option="--visibility-port")
+
+
+def names(body):
+    return [item["metadata"]["ownerReferences"][0]["name"] for item in body["items"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "waiting"),
+    [
+        pytest.param("clusterqueues/cq", ["first", "second", "third"], id="cluster-queue"),
+        pytest.param("namespaces/ns/localqueues/lq-cq", ["first", "third"], id="local-queue"),
+        pytest.param("namespaces/ns/localqueues/other", ["second"], id="another"),
+        pytest.param(
+            "namespaces/ns/localqueues/lq-cq/pendingworkloads?offset=1",
+            ["third"],
+            id="offset-counts-what-the-local-queue-has",
+        ),
+        pytest.param(
+            "clusterqueues/cq/pendingworkloads?offset=1&limit=1", ["second"], id="offset-and-limit"
+        ),
+        pytest.param("clusterqueues/cq/pendingworkloads?limit=0", [], id="none-are-asked-for"),
+        pytest.param("clusterqueues/cq/pendingworkloads?offset=-1&limit=1", ["first"], id="below"),
+    ],
+)
+async def test_who_waits_is_told_in_order(world, path, waiting):
+    path = path if "?" in path else f"{path}/pendingworkloads"
+    async with plainly(app_of(world)) as port:
+        status, body = await Caller(port)(f"{ROOT}/v1beta2/{path}")
+
+    assert (status, names(body)) == (200, waiting)
+
+
+async def test_places_priority_and_queue_are_told(world):
+    async with plainly(app_of(world)) as port:
+        _, body = await Caller(port)(f"{ROOT}/v1beta1/clusterqueues/cq/pendingworkloads?offset=2")
+
+    (item,) = body.pop("items")
+    assert body == {
+        "apiVersion": "visibility.kueue.x-k8s.io/v1beta1",
+        "kind": "PendingWorkloadsSummary",
+    }
+    assert item.pop("metadata").keys() == {
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "ownerReferences",
+    }
+    assert item == {
+        "priority": 0,
+        "localQueueName": "lq-cq",
+        "positionInClusterQueue": 2,
+        "positionInLocalQueue": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "message"),
+    [
+        pytest.param(
+            "clusterqueues/none/pendingworkloads",
+            404,
+            'clusterqueue.visibility.kueue.x-k8s.io "none" not found',
+            id="no-such-cluster-queue",
+        ),
+        pytest.param(
+            "namespaces/none/localqueues/lq-cq/pendingworkloads",
+            404,
+            'localqueue.visibility.kueue.x-k8s.io "lq-cq" not found',
+            id="no-such-local-queue",
+        ),
+        pytest.param(
+            "clusterqueues/cq/pendingworkloads?limit=all",
+            400,
+            "`limit` must be a whole number",
+            id="no-number",
+        ),
+        pytest.param(
+            "clusterqueues/cq", 404, "the server could not find the requested resource", id="path"
+        ),
+    ],
+)
+async def test_what_cannot_be_told_is_a_status(world, path, code, message):
+    async with plainly(app_of(world)) as port:
+        status, body = await Caller(port)(f"{ROOT}/v1beta2/{path}")
+
+    assert (status, body["kind"], body["message"]) == (code, "Status", message)
+
+
+async def test_it_can_be_discovered(world):
+    async with plainly(app_of(world)) as port:
+        ask = Caller(port)
+        _, groups = await ask("/apis")
+        _, group = await ask(ROOT)
+        _, resources = await ask(f"{ROOT}/v1beta2")
+
+    assert groups["groups"] == [group]
+    assert group["preferredVersion"]["version"] == "v1beta2"
+    assert {each["name"]: each["namespaced"] for each in resources["resources"]} == {
+        "clusterqueues/pendingworkloads": False,
+        "localqueues/pendingworkloads": True,
+    }
+
+
+async def test_nothing_is_told_before_all_queues_are_known(world):
+    async with plainly(app_of(world, ready=lambda: False)) as port:
+        status, _ = await Caller(port)(f"{ROOT}/v1beta2")
+
+    assert status == 503
+
+
+def callers(**data):
+    return {"metadata": {"name": CALLERS, "namespace": "kube-system"}, "data": data}
+
+
+def shown(tmp_path, certificate, key):
+    """Return TLS of a caller with a certificate."""
+    chain = tmp_path / "caller.pem"
+    chain.write_bytes(certificate + key)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(chain)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        pytest.param([], 200, id="everybody-with-a-certificate"),
+        pytest.param(["front-proxy"], 200, id="by-name"),
+        pytest.param(["another"], 403, id="another-name"),
+    ],
+)
+async def test_the_api_server_is_answered(world, tmp_path, allowed, expected):
+    data = {
+        "requestheader-client-ca-file": CERTIFICATE.decode(),
+        "requestheader-allowed-names": json.dumps(allowed),
+    }
+    world.put(r.CONFIG_MAPS, callers(**data))
+    tls, named = await callers_context(world.client, now=NOW)
+
+    app = app_of(world, names=named)
+    async with serve(app, host="127.0.0.1", port=0, option="", tls=tls) as port:
+        status, _ = await Caller(port, shown(tmp_path, CERTIFICATE, KEY))(f"{ROOT}/v1beta2")
+
+    assert status == expected
+
+
+async def test_nobody_else_is(world, tmp_path):
+    data = {"requestheader-client-ca-file": CERTIFICATE.decode()}
+    world.put(r.CONFIG_MAPS, callers(**data))
+    tls, named = await callers_context(world.client, now=NOW)
+
+    async with serve(
+        app_of(world, names=named), host="127.0.0.1", port=0, option="", tls=tls
+    ) as port:
+        with pytest.raises(aiohttp.ClientError):
+            await Caller(port, shown(tmp_path, *pair("stranger")))(f"{ROOT}/v1beta2")
+
+
+@pytest.mark.parametrize(
+    "data", [pytest.param(None, id="no-config-map"), pytest.param({}, id="no-authority")]
+)
+async def test_an_api_server_that_passes_nothing_on_is_told(world, data):
+    if data is not None:
+        world.put(r.CONFIG_MAPS, callers(**data))
+
+    with pytest.raises(ConfigurationError, match="does not pass requests on"):
+        await callers_context(world.client, now=NOW)
