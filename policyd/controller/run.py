@@ -15,6 +15,7 @@ from policyd.alloc.settings import Settings as QueueingSettings
 from policyd.api.configuration.kinds import Resources
 from policyd.controller.cache import Cache, Ears
 from policyd.controller.cycle_loop import CycleLoop
+from policyd.controller.handing_over import HandingOver
 from policyd.controller.in_use import InUse
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
@@ -119,7 +120,6 @@ class Controller:
         self.health = health or Health()
         self.pace = pace or Pace()
         self._client = client
-        self.election = self._election()
         self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
         self.mirrors = open_mirrors(client, self.pace, self.settings.integrations)
         self.cache = Cache(
@@ -132,6 +132,8 @@ class Controller:
         QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
+        self.handing_over = HandingOver(self.writes, self.mirrors.workloads, pace=self.pace)
+        self.election = self._election()
         metrics = self.health.metrics
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
@@ -190,6 +192,7 @@ class Controller:
             settings.lease,
             namespace=settings.namespace,
             identity=settings.identity,
+            last_word=self.handing_over.last_word,
             pace=self.pace,
         )
 
@@ -267,6 +270,7 @@ class Controller:
         while True:
             if self.election is not None:
                 await self.election.wait_elected()
+                await self.handing_over.catch_up(self.election.word)
             self.health.metrics.lead(leading=True)
             log.info("leading")
             self.everything()

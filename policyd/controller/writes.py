@@ -1,8 +1,14 @@
-"""Writes, as all reconcilers do them: only while leading, and taken in at once."""
+"""Writes, as all reconcilers do them: only while leading, and taken in at once.
 
-from collections.abc import Callable
+A write that has begun is not cut off: the server may carry it out all the same, later, when
+somebody else leads, who has decided without it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TypeVar, Unpack
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.meta import Json, ObjectMeta
@@ -13,7 +19,7 @@ from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Identified, key_of
 from policyd.kube.pace import Pace
-from policyd.kube.resources import Resource
+from policyd.kube.resources import WORKLOADS, Resource
 
 T = TypeVar("T", bound=Identified)
 
@@ -37,8 +43,11 @@ class Writes:
         self.recorder = recorder
         self._leading = leading
         self._pace = pace
+        self._under_way: set[asyncio.Task[Any]] = set()
         self.count = 0
         """How many writes were tried."""
+        self.written = 0
+        """The latest version of a workload that was written here, where versions are numbers."""
 
     @property
     def now(self) -> float:
@@ -63,8 +72,11 @@ class Writes:
         self._check()
         options["namespace"] = obj.metadata.namespace
         try:
-            stored = await self.client.patch(
-                mirror.resource, obj.metadata.name, patch, into=mirror.into, **options
+            stored = await self._carried_out(
+                mirror,
+                self.client.patch(
+                    mirror.resource, obj.metadata.name, patch, into=mirror.into, **options
+                ),
             )
         except NotFoundError:
             mirror.forget(key_of(obj))
@@ -104,11 +116,17 @@ class Writes:
             AlreadyExistsError: If the name is taken.
         """
         self._check()
-        stored = await self.client.create(
-            mirror.resource, body, namespace=namespace, into=mirror.into
+        stored = await self._carried_out(
+            mirror,
+            self.client.create(mirror.resource, body, namespace=namespace, into=mirror.into),
         )
         mirror.wrote(stored)
         return stored
+
+    async def settled(self) -> None:
+        """Wait until no write is under way."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
 
     async def delete(self, mirror: Mirror[T], obj: T) -> None:
         """Delete an object; it is no error if it is gone."""
@@ -160,6 +178,21 @@ class Writes:
             reason=reason,
             message=message,
         )
+
+    async def _carried_out(self, mirror: Mirror[T], write: Coroutine[Any, Any, T]) -> T:
+        """Wait for a write, which goes on if whoever waits is cancelled."""
+        task = asyncio.ensure_future(write)
+        self._under_way.add(task)
+        task.add_done_callback(partial(self._ended, mirror.resource))
+        return await asyncio.shield(task)
+
+    def _ended(self, resource: Resource, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if task.cancelled() or task.exception() is not None or resource != WORKLOADS:
+            return
+        version = task.result().metadata.resource_version
+        if version.isdecimal():
+            self.written = max(self.written, int(version))
 
     def _check(self) -> None:
         if not self._leading():

@@ -124,6 +124,10 @@ class Informer(Generic[T]):
         """The objects by `namespace/name`, or by name alone: a live view."""
         return MappingProxyType(self._objects)
 
+    def has_reached(self, version: int) -> bool:
+        """Tell whether all that was written up to a version of this resource is known."""
+        return not self._version.isdecimal() or int(self._version) >= version
+
     @property
     def invalid(self) -> Mapping[str, str]:
         """What is wrong with the objects that cannot be read, by key. The store is without them."""

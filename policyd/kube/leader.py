@@ -10,10 +10,13 @@ one has stopped before the other starts. The end of leading is a moment on the c
 no hanging call, and no process frozen and woken, can delay it.
 
 Every write carries the resource version that it is based on, so that of two candidates one wins.
+
+Who stops in good order gives the Lease up once its last writes have ended, and leaves word in it of
+how far it came: the next one's watches may be behind that. If they do not end, the Lease runs out.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -27,6 +30,9 @@ from policyd.kube.pace import Pace
 from policyd.kube.resources import LEASES
 
 log = structlog.get_logger()
+
+LAST_WORD = "policyd.io/last-word"
+"""Annotation of a Lease: what its holder left for the next one."""
 
 _MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # the server demands all six digits
 
@@ -68,6 +74,11 @@ class Terms:
             raise ValueError("a call must be shorter than the renewal, and that than the lease")
 
 
+async def say_nothing() -> str:
+    """Leave no word for the next leader."""
+    return ""
+
+
 class LeaderElection:
     """Takes part in an election until cancelled; cancelled while it leads, it gives the Lease up.
 
@@ -82,9 +93,11 @@ class LeaderElection:
         namespace: str,
         identity: str,
         terms: Terms | None = None,
+        last_word: Callable[[], Awaitable[str]] = say_nothing,
         pace: Pace | None = None,
     ) -> None:
         self._client = client
+        self._last_word = last_word
         self._name = name
         self._namespace = namespace
         self.identity = identity
@@ -109,6 +122,11 @@ class LeaderElection:
     def holder(self) -> str:
         """Who held the Lease when it was last seen; empty for nobody."""
         return (self._lease.spec.holder_identity or "") if self._lease else ""
+
+    @property
+    def word(self) -> str:
+        """What the last holder that stopped in good order left in the Lease."""
+        return self._lease.metadata.annotations.get(LAST_WORD, "") if self._lease else ""
 
     async def wait_elected(self) -> None:
         """Wait until this candidate leads."""
@@ -209,12 +227,16 @@ class LeaderElection:
             return spec | {"acquireTime": now, "leaseTransitions": passed}
         return spec
 
-    async def _patch(self, lease: Lease, spec: Mapping[str, Any]) -> Lease:
-        version = lease.metadata.resource_version
+    async def _patch(
+        self, lease: Lease, spec: Mapping[str, Any], *, annotations: Mapping[str, str] | None = None
+    ) -> Lease:
+        metadata: dict[str, Any] = {"resourceVersion": lease.metadata.resource_version}
+        if annotations:
+            metadata["annotations"] = annotations
         return await self._client.patch(
             LEASES,
             self._name,
-            {"metadata": {"resourceVersion": version}, "spec": spec},
+            {"metadata": metadata, "spec": spec},
             namespace=self._namespace,
             into=Lease,
         )
@@ -230,10 +252,11 @@ class LeaderElection:
             log.warning("lease_not_released", lease=self._name, error=str(error))
 
     async def _give_back(self, lease: Lease) -> None:
+        left = {LAST_WORD: await self._last_word()}
         now = _micro_time(self._pace.clock.now())
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
         try:
-            await self._patch(lease, spec)
+            await self._patch(lease, spec, annotations=left)
         except ConflictError:
             # Perhaps by ourselves: being stopped cut a renewal off that the server carried out.
             lease = await self._client.get(
@@ -241,7 +264,7 @@ class LeaderElection:
             )
             if lease.spec.holder_identity != self.identity:
                 raise
-            await self._patch(lease, spec)
+            await self._patch(lease, spec, annotations=left)
 
     def _pause(self) -> float:
         """Return how long until the next try: spread, and never past the end of leading."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.kube.errors import ConflictError, InternalError
-from policyd.kube.leader import LeaderElection, Terms
+from policyd.kube.leader import LeaderElection, Terms, say_nothing
 from policyd.kube.pace import Pace
 from policyd.kube.resources import LEASES
 from policyd.testing import FakeClient, FakeClock, ObjectStore
@@ -43,13 +43,14 @@ class Connection(FakeClient):
 
 
 class Candidate:
-    def __init__(self, store, identity, clock, *, pace=None):
+    def __init__(self, store, identity, clock, *, pace=None, last_word=say_nothing):
         self.client = Connection(store)
         self.election = LeaderElection(
             self.client,
             "controller",
             namespace="policyd-system",
             identity=identity,
+            last_word=last_word,
             pace=pace or clock.pace(),
         )
         self.task = asyncio.ensure_future(self.election.run())
@@ -111,6 +112,47 @@ async def test_a_clean_stop_hands_over_within_a_second():
         assert released["holderIdentity"] == ""
         assert (a.leading, b.leading) == (False, True)
         assert lease(store)["leaseTransitions"] == b.election.transitions == 1
+
+
+async def test_who_stops_leaves_word_for_the_next():
+    async def last_word():
+        await clock.sleep(0.5)
+        return "as far as 7"
+
+    clock = FakeClock()
+    store = ObjectStore(clock)
+    a = Candidate(store, "a", clock, last_word=last_word)
+    await clock.advance(1)
+    b = Candidate(store, "b", clock)
+    await clock.advance(1)
+    a.task.cancel()
+    await clock.advance(0.4)
+    held = dict(lease(store))
+    await clock.advance(1)
+
+    assert held["holderIdentity"] == "a"
+    assert (b.leading, b.election.word) == (True, "as far as 7")
+    await a.stop()
+    await b.stop()
+
+
+async def test_who_cannot_say_its_last_word_lets_the_lease_run_out():
+    async def last_word():
+        await asyncio.Event().wait()
+
+    clock = FakeClock()
+    store = ObjectStore(clock)
+    a = Candidate(store, "a", clock, last_word=last_word)
+    b = Candidate(store, "b", clock)
+    await clock.advance(1)
+    a.task.cancel()
+    await clock.advance(13)
+    early = (a.leading, b.leading)
+    await clock.advance(4)
+
+    assert (early, b.leading) == ((False, False), True)
+    await a.stop()
+    await b.stop()
 
 
 async def test_a_stop_in_the_middle_of_a_renewal_hands_over_all_the_same():

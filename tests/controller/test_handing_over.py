@@ -1,0 +1,110 @@
+"""A new leader knows what the last one gave away, though the two stood side by side."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from policyd.controller.handing_over import CATCH_UP_SECONDS
+from policyd.controller.run import Controller, ControllerSettings
+from policyd.kube import resources as r
+from policyd.kube.resources import LEASES
+from policyd.testing import FakeClient
+from tests.controller.world import World, held_gpus
+
+pytestmark = pytest.mark.anyio
+
+
+class Slow(FakeClient):
+    """A client whose writes to workloads take a while, and whose watch of them is behind."""
+
+    write_seconds = 0.0
+    behind_seconds = 0.0
+
+    async def patch(self, resource, *args, **options):
+        if resource == r.WORKLOADS:
+            await self.store.clock.sleep(self.write_seconds)
+        return await super().patch(resource, *args, **options)
+
+    async def watch(self, resource, **options):
+        async for event in super().watch(resource, **options):
+            if resource == r.WORKLOADS:
+                await self.store.clock.sleep(self.behind_seconds)
+            yield event
+
+
+class Standing:
+    """One of two controllers."""
+
+    def __init__(self, world, identity):
+        self.client = Slow(world.store)
+        settings = ControllerSettings(identity=identity, policies=False)
+        self.controller = Controller(self.client, settings, pace=world.clock.pace())
+        self.task = asyncio.ensure_future(self.controller.run())
+
+
+@asynccontextmanager
+async def side_by_side(**leader):
+    """A leader, a stand-by, and a queue with room for one of two jobs."""
+    world = World()
+    world.furnish(gpus=8)
+    first = Standing(world, "first")
+    vars(first.client).update(leader)
+    await world.pass_time(2)
+    second = Standing(world, "second")
+    await world.pass_time(2)
+    try:
+        yield world, first, second
+    finally:
+        for standing in (first, second):
+            standing.task.cancel()
+        await world.pass_time(20)
+        await asyncio.gather(first.task, second.task, return_exceptions=True)
+
+
+def held(world):
+    return sum(held_gpus(workload) for workload in world.all(r.WORKLOADS))
+
+
+async def test_a_write_that_has_begun_ends_before_the_lease_is_given_up():
+    async with side_by_side(write_seconds=1.0) as (world, first, _):
+        world.job("one")
+        await world.pass_time(0.5)
+        begun = held(world)
+        first.task.cancel()
+        await world.pass_time(0.4)
+        holder = world.store.get(LEASES, "policyd", "policyd-controller")["spec"]["holderIdentity"]
+        world.job("two")
+        await world.pass_time(5)
+
+        assert (begun, holder) == (0, "first")
+        assert held(world) == 8
+        assert world.suspended("one") is False
+        assert world.suspended("two") is True
+
+
+async def test_a_new_leader_waits_until_its_watch_is_as_far_as_the_last_one_was():
+    async with side_by_side() as (world, first, second):
+        world.job("one")
+        second.client.behind_seconds = 1.5
+        world.job("two")
+        await world.pass_time(0.5)
+        before = held(world)
+        first.task.cancel()
+        await world.pass_time(8)
+
+        assert (before, held(world)) == (8, 8)
+
+
+async def test_a_word_that_cannot_be_true_is_not_waited_for_long():
+    async with side_by_side() as (world, first, second):
+        first.controller.writes.written = 10**9
+        first.task.cancel()
+        await world.pass_time(1)
+        world.job("one")
+        await world.pass_time(1)
+        early = held(world)
+        await world.pass_time(CATCH_UP_SECONDS)
+
+        assert (early, held(world)) == (0, 8)
+        assert second.controller.election.word == str(10**9)
