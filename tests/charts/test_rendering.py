@@ -57,6 +57,7 @@ EVERYTHING = {
     "controller.extraArgs": ["--no-leader-election"],
     "controller.podAnnotations": {"a": "b"},
     "controller.verbose": True,
+    "controller.visibility.enabled": True,
     "image.digest": f"sha256:{'0' * 64}",
     "imagePullSecrets": [{"name": "pull"}],
     "metrics.enabled": True,
@@ -167,6 +168,22 @@ def _file(folder, config_map):
     file = folder / "configuration.yaml"
     file.write_text(config_map["data"]["configuration.yaml"])
     return str(file)
+
+
+def test_positions_are_served_through_the_api_server_if_that_is_switched_on(tmp_path):
+    objects = rendered(tmp_path, {"controller.visibility.enabled": True})
+
+    services = {
+        name: body["spec"] for (kind, name), body in objects.items() if kind == "APIService"
+    }
+    assert services.keys() == {
+        "v1beta1.visibility.kueue.x-k8s.io",
+        "v1beta2.visibility.kueue.x-k8s.io",
+    }
+    (called,) = {each["service"]["name"] for each in services.values()}
+    assert ("Service", called) in objects
+    assert objects["RoleBinding", called]["metadata"]["namespace"] == "kube-system"
+    assert "--visibility-port=8082" in arguments(objects, "controller")
 
 
 def test_without_the_queue_the_door_holds_no_jobs(tmp_path):
