@@ -7,6 +7,7 @@ import structlog
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import ELASTIC_JOB
+from policyd.controller.bases import SIZE_SECONDS
 from policyd.controller.cache import Cache
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
@@ -32,19 +33,30 @@ class ElasticPods:
         self._cache = cache
         self._writes = writes
 
-    async def let_go(self, job: J, kind: JobKind[J]) -> None:
+    async def let_go(self, job: J, kind: JobKind[J]) -> float | None:
         """Let as many of a job's pods go as its newest slice with quota has.
+
+        Args:
+            job: The job.
+            kind: Its kind, whose jobs may be elastic.
+
+        Returns:
+            The seconds until the job should be looked at again; None if it tells by itself how many
+            pods it has.
 
         Raises:
             ApiError: If a pod could not be read or written.
         """
+        assert kind.elastic is not None, "this job may grow"
+        wait = None if kind.elastic.sized_by(job) is None else SIZE_SECONDS
         granted = latest_active(self._cache.workloads_of(job.metadata.uid))
-        if granted is None or not is_admitted(granted):
-            return
-        selector = f"{kind.pod_label}={job.metadata.name}"
+        selector = kind.elastic.selector(job)
+        if granted is None or not is_admitted(granted) or not selector:
+            return wait
         pods = [each async for each in self._pods(job.metadata.namespace, selector)]
         for pod, given in to_let_go(pods, granted, self._given(granted)):
             await self._release(pod, given)
+        return wait
 
     def _given(self, workload: Workload) -> dict[str, Injection]:
         gates: Gates = self._cache.state.settings.gates

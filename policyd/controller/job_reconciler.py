@@ -7,9 +7,10 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
-from policyd.api.meta import Json, ObjectMeta, OwnerReference
-from policyd.controller.bases import BASIS_SECONDS, on_basis
+from policyd.api.meta import Json, OwnerReference
+from policyd.controller.bases import BASIS_SECONDS, as_it_runs, on_basis
 from policyd.controller.cache import Cache
+from policyd.controller.children import Children
 from policyd.controller.elastic_pods import ElasticPods
 from policyd.controller.gangs import GANG_SECONDS
 from policyd.controller.job_steps import WorkloadSteps
@@ -17,23 +18,15 @@ from policyd.controller.keys import Key
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
-from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.ancestors import AncestorError, managed_ancestor
 from policyd.jobs.base import JobKind, JobObject, prebuilt_name
 from policyd.jobs.injection import FlavorMissingError, StartError, injections
-from policyd.jobs.kinds import KINDS, kind_of_owner
+from policyd.jobs.kinds import KINDS
 from policyd.jobs.matching import choose
-from policyd.jobs.slices import as_slice
+from policyd.jobs.slices import as_slice, may_grow
 from policyd.jobs.starting import put_back, start
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
-from policyd.jobs.workload import (
-    admitted_counts,
-    body_of,
-    copied_labels,
-    is_elastic,
-    new_workload,
-)
+from policyd.jobs.workload import admitted_counts, body_of, copied_labels, new_workload
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
@@ -57,6 +50,7 @@ class JobReconciler:
         self._steps = steps
         self._resource = job_resource(kind)
         self._elastic_pods = ElasticPods(cache, writes)
+        self._children = Children(kind, cache, writes)
 
     @property
     def _gates(self) -> Gates:
@@ -73,13 +67,13 @@ class JobReconciler:
             ApiError: If a write did not succeed.
         """
         job = self._mirror.get(key.path)
-        if job is None or not self._concerns(job):
+        if (
+            job is None
+            or not self._concerns(job)
+            or await self._children.follow(job, gates=self._gates)
+        ):
             return None
-        parent = self._parent(job)
-        if parent is not None:
-            await self._follow(job, parent)
-            return None
-        job = await on_basis(self._kind, job, self._writes)
+        job = await self._whole(job)
         if job is None:
             return BASIS_SECONDS
         view = self._view(job)
@@ -89,11 +83,11 @@ class JobReconciler:
         named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
         workload, step = choose(view, owned, named, watched=self._steps.watches)
         self._steps.tell_checks(self._resource, job.metadata, workload)
-        if step is None and view.elastic and not view.held:
-            await self._elastic_pods.let_go(job, self._kind)
-        if step is None:
-            return await self._steps.delete_deactivated(self._mirror, job, workload)
-        return await self._take(job, view, step)
+        if step is not None:
+            return await self._take(job, view, step)
+        if view.elastic and not view.held:
+            return await self._elastic_pods.let_go(job, self._kind)
+        return await self._steps.delete_deactivated(self._mirror, job, workload)
 
     def _concerns(self, job: JobObject) -> bool:
         """Tell whether a job queues; the workload of one that is deleted finds out by itself."""
@@ -101,41 +95,12 @@ class JobReconciler:
         concerned = self._steps.concerns(job.metadata)
         return concerned and not (deleted or self._kind.ignored(job))
 
-    def _parent(self, job: JobObject) -> JobObject | None:
-        """Return the job in a queue that this one belongs to, if it belongs to one."""
-
-        def lookup(owner: OwnerReference) -> ObjectMeta | None:
-            found = self._job(owner, job.metadata.namespace)
-            return None if found is None else found.metadata
-
-        try:
-            chosen = self._cache.integrations
-            owner = managed_ancestor(job.metadata, lookup, integrations=chosen)
-        except AncestorError:
-            return None  # whose owner is not there, or in no queue, stands alone
-        return None if owner is None else self._job(owner, job.metadata.namespace)
-
-    def _job(self, owner: OwnerReference, namespace: str) -> JobObject | None:
-        kind = kind_of_owner(owner)
-        if kind is None:
-            return None
-        found = self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{owner.name}")
-        return found if found is not None and found.metadata.uid == owner.uid else None
-
-    async def _follow(self, job: JobObject, parent: JobObject) -> None:
-        """Suspend a job until the one that it belongs to is admitted: it has no quota itself."""
-        workloads = self._cache.workloads_of(parent.metadata.uid)
-        if self._kind.suspended(job) or any(is_admitted(each) for each in workloads):
-            return
-        draft = draft_of(job)
-        self._kind.suspend(draft)
-        await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
-        message = "Kueue managed child job suspended"
-        self._writes.tell(self._resource, job.metadata, "Suspended", message)
-
-    def _is_elastic(self, job: JobObject) -> bool:
-        on = self._gates.elastic_jobs_via_workload_slices
-        return on and bool(self._kind.pod_label) and is_elastic(job.metadata)
+    async def _whole(self, job: JobObject) -> JobObject | None:
+        """Return a job with what else there is to know of it; None if that is not there."""
+        found = await on_basis(self._kind, job, self._writes)
+        if found is None or not may_grow(self._kind, job.metadata, self._gates):
+            return found
+        return await as_it_runs(self._kind, found, self._writes)
 
     def _is_stopping(self, job: JobObject) -> bool:
         """Tell whether a suspended job is still to be put back to what it was."""
@@ -162,7 +127,7 @@ class JobReconciler:
             reclaimable=kind.reclaimable(job),
             priority=priority,
             prebuilt=prebuilt_name(job.metadata),
-            elastic=self._is_elastic(job),
+            elastic=may_grow(kind, job.metadata, self._gates),
         )
 
     async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
@@ -211,7 +176,10 @@ class JobReconciler:
             metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
         )
         if view.elastic:
-            workload = as_slice(workload, owner=owner, generation=metadata.generation, old=old)
+            notes = self._kind.elastic.notes(job) if self._kind.elastic is not None else {}
+            workload = as_slice(
+                workload, owner=owner, generation=metadata.generation, old=old, notes=notes
+            )
         labels = copied_labels(self._steps.label_keys, metadata)
         return body_of(workload, templates, labels)
 

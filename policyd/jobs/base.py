@@ -5,7 +5,7 @@ and a few functions on that Struct. Changes are made on a draft, so that the sam
 the door, on the whole object, and in the controller, on the part it has read.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -13,6 +13,7 @@ from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.kueue.names import PREBUILT_WORKLOAD, QUEUE_NAME
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
+from policyd.errors import PolicydError
 from policyd.jobs.gangs.gang import Coming
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -48,6 +49,29 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic(Generic[J]):
+    """How jobs of a kind grow and shrink while they run, those that are annotated so.
+
+    Attributes:
+        templates: Where the templates are whose pods wait for quota when they are added.
+        selector: Labels by which such pods name their job, `name=value`; empty if there are none.
+        sized_by: What says how many pods a job has that runs; None if it says so itself.
+        sized: The job with as many pods as that says.
+        notes: Annotations of a slice: of which state of that its size is.
+    """
+
+    templates: Callable[[J], tuple[Path, ...]]
+    selector: Callable[[J], str]
+    sized_by: Callable[[J], Basis | None] = lambda _job: None
+    sized: Callable[[J, Json], J] = lambda job, _found: job
+    notes: Callable[[J], Mapping[str, str]] = lambda _job: {}
+
+
+class SizeError(PolicydError):
+    """What says how many pods a job has speaks of pods that the job does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind(Generic[J]):
     """A kind of job that can be suspended.
 
@@ -79,8 +103,7 @@ class JobKind(Generic[J]):
         only_managed: Whether anything may stand in a job that names no queue.
         defaults: What every new job gets at the door, in a queue or not, as nobody may add it
             later; None if nothing.
-        pod_label: Label by which pods name their job, of kinds that may grow and shrink while they
-            run; empty for others.
+        elastic: How they grow and shrink while they run; None if they cannot.
         basis: What the job is made from, if there is more to read than itself.
         on_basis: The job with what was read of its basis.
         annotation_paths: What the annotations of each template are called when they are wrong;
@@ -115,7 +138,7 @@ class JobKind(Generic[J]):
     ignored: Callable[[J], bool] = lambda _job: False
     only_managed: bool = False
     defaults: Callable[[Draft], None] | None = None
-    pod_label: str = ""
+    elastic: Elastic[J] | None = None
     basis: Callable[[J], Basis | None] = lambda _job: None
     on_basis: Callable[[J, Json], J] = lambda job, _found: job
     annotation_paths: Callable[[J], Sequence[str]] | None = None

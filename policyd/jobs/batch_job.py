@@ -10,7 +10,7 @@ from policyd.api.kueue.names import DEFAULT_POD_SET, ELASTIC_JOB, MIN_PARALLELIS
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
+from policyd.jobs.base import Elastic, JobKind, JobObject, Outcome, ended_by
 from policyd.jobs.topology import NO, YES, topology_request
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -228,7 +228,10 @@ BATCH_JOB = JobKind(
     ready=ready,
     reclaimable=reclaimable,
     fixed_while_active=True,
-    pod_label="batch.kubernetes.io/job-name",
+    elastic=Elastic(
+        templates=templates,
+        selector=lambda job: f"batch.kubernetes.io/job-name={job.metadata.name}",
+    ),
     mistakes=mistakes,
     resize=resize,
     reset=reset,

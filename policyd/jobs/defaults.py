@@ -84,13 +84,13 @@ def _prepare(draft: Draft, kind: JobKind[Any]) -> None:
 
 def gate_elastic(draft: Draft, kind: JobKind[Any]) -> None:
     """Hold the pods of a job that may grow while it runs: those that are added wait for quota."""
-    if not kind.pod_label or _text(draft, _ANNOTATIONS, ELASTIC_JOB) != "true":
+    if kind.elastic is None or _text(draft, _ANNOTATIONS, ELASTIC_JOB) != "true":
         return
     try:
         job = msgspec.convert(draft.object, kind.type)
     except msgspec.ValidationError:
         return  # the API server says what is wrong with an object that is not of its type
-    for path in kind.templates(job):
+    for path in kind.elastic.templates(job):
         add_gate(draft, path, ELASTIC_JOB)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import ELASTIC_JOB
@@ -11,12 +12,14 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.jobs.base import JobKind, JobObject
+from policyd.jobs.base import Elastic, JobKind, JobObject, SizeError
 from policyd.jobs.topology import topology_request
 from policyd.patch.operations import Path
 
 HEAD: Final = "head"
 MOST_POD_SETS: Final = 18
+CLUSTER_LABEL: Final = "ray.io/cluster"
+"""Label of a pod: the cluster that it is one of."""
 FAULT_TOLERANT: Final = "ray.io/ft-enabled"
 RAY_CONTAINER: Final = 0
 """The container that runs Ray comes first, as KubeRay demands."""
@@ -149,6 +152,30 @@ def cluster_templates(spec: RayClusterSpec, *at: str) -> tuple[Path, ...]:
     return ((*at, "headGroupSpec", "template"), *workers)
 
 
+def worker_templates(spec: RayClusterSpec, *at: str) -> tuple[Path, ...]:
+    """Return where the templates are of the pods of a cluster that come and go while it runs."""
+    return cluster_templates(spec, *at)[1:]
+
+
+def resized(spec: RayClusterSpec, running: RayClusterSpec) -> RayClusterSpec:
+    """Return a cluster with as many workers as one has that was made from it, and runs.
+
+    Raises:
+        SizeError: If that one has workers of other groups.
+    """
+    live = {each.group_name.lower(): each for each in running.worker_group_specs}
+    known = {each.group_name.lower(): each for each in spec.worker_group_specs}
+    unknown = next((name for name in live if name not in known), None)
+    if unknown is not None:
+        raise SizeError(f"the cluster has the worker group `{unknown}`, which its job has not")
+    sizes = {**known, **live}
+    groups = (
+        replace(each, replicas=sizes[name].replicas, num_of_hosts=sizes[name].num_of_hosts)
+        for name, each in known.items()
+    )
+    return replace(spec, worker_group_specs=tuple(groups))
+
+
 def cluster_mistakes(
     spec: RayClusterSpec, *, at: str, annotations: Mapping[str, str], more_pod_sets: int = 0
 ) -> Iterator[FieldError]:
@@ -207,4 +234,8 @@ RAY_CLUSTER = JobKind(
     reclaimable=lambda _job: (),
     mistakes=_mistakes,
     only_managed=True,
+    elastic=Elastic(
+        templates=lambda job: worker_templates(job.spec, "spec"),
+        selector=lambda job: f"{CLUSTER_LABEL}={job.metadata.name}",
+    ),
 )

@@ -4,26 +4,34 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import JobKind, JobObject, Outcome
+from policyd.jobs.base import Basis, Elastic, JobKind, JobObject, Outcome
 from policyd.jobs.ray_cluster import (
+    CLUSTER_LABEL,
+    RAY_CLUSTER,
+    RayCluster,
     RayClusterSpec,
     RayClusterStatus,
     cluster_mistakes,
     cluster_pod_sets,
     cluster_templates,
     head_template,
+    resized,
     with_containers,
+    worker_templates,
 )
 from policyd.jobs.topology import topology_request
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 SUBMITTER: Final = "submitter"
+CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
+"""Annotation of a slice: the generation of the cluster that said how big it is."""
 _CLUSTER: Final = ("spec", "rayClusterSpec")
 _SUBMITTER: Final = ("spec", "submitterPodTemplate")
 _CONTAINER: Final = {
@@ -50,6 +58,7 @@ class RayJobSpec(Wire, frozen=True):
 class RayJobStatus(Wire, frozen=True):
     """How far a job has come."""
 
+    ray_cluster_name: str = ""
     ray_cluster_status: RayClusterStatus = RayClusterStatus()
     job_status: str = ""
     job_deployment_status: str = ""
@@ -57,10 +66,14 @@ class RayJobStatus(Wire, frozen=True):
 
 
 class RayJob(JobObject, frozen=True):
-    """A RayJob, trimmed to what the queue reads."""
+    """A RayJob, trimmed to what the queue reads.
+
+    `cluster_version` is the generation of the cluster that says how many workers it has.
+    """
 
     spec: RayJobSpec = RayJobSpec()
     status: RayJobStatus = RayJobStatus()
+    cluster_version: str = ""
 
 
 def _cluster(job: RayJob) -> RayClusterSpec:
@@ -136,6 +149,39 @@ def _mistakes(job: RayJob, _old: RayJob | None) -> Iterator[FieldError]:
     )
 
 
+def _own_cluster(job: RayJob) -> Basis | None:
+    """Return the cluster that was made for a job: its workers come and go there."""
+    name = job.status.ray_cluster_name
+    if not name:
+        return None
+    return Basis(
+        group=RAY_CLUSTER.group,
+        version=RAY_CLUSTER.version,
+        plural=RAY_CLUSTER.plural,
+        kind=RAY_CLUSTER.kind,
+        name=name,
+        namespaced=True,
+    )
+
+
+def _sized(job: RayJob, found: Json) -> RayJob:
+    running = msgspec.convert(found, RayCluster)
+    return replace(
+        job,
+        spec=replace(job.spec, ray_cluster_spec=resized(_cluster(job), running.spec)),
+        cluster_version=str(running.metadata.generation),
+    )
+
+
+def _selector(job: RayJob) -> str:
+    name = job.status.ray_cluster_name
+    return f"{CLUSTER_LABEL}={name}" if name else ""
+
+
+def _notes(job: RayJob) -> dict[str, str]:
+    return {CLUSTER_GENERATION: job.cluster_version} if job.cluster_version else {}
+
+
 RAY_JOB = JobKind(
     group="ray.io",
     version="v1",
@@ -155,4 +201,11 @@ RAY_JOB = JobKind(
     ignored=lambda job: bool(job.spec.cluster_selector) and job.spec.ray_cluster_spec is None,
     mistakes=_mistakes,
     only_managed=True,
+    elastic=Elastic(
+        templates=lambda job: worker_templates(_cluster(job), *_CLUSTER),
+        selector=_selector,
+        sized_by=_own_cluster,
+        sized=_sized,
+        notes=_notes,
+    ),
 )

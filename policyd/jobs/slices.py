@@ -8,20 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
+from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, Workload
 from policyd.api.kueue.names import ELASTIC_JOB, EVICTED, POD_SET, SLICE_NAME, SLICE_REPLACEMENT_FOR
-from policyd.api.meta import OwnerReference, condition_true
+from policyd.api.meta import ObjectMeta, OwnerReference, condition_true
+from policyd.jobs.base import JobKind
 from policyd.jobs.injection import Injection
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import LONGEST_AGO, Pod, by_age, has_ended
 from policyd.jobs.steps import Retire
-from policyd.jobs.workload import admitted_counts, slice_name, workload_name
+from policyd.jobs.workload import admitted_counts, is_elastic, slice_name, workload_name
 
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"
+NO_NOTES: Final[Mapping[str, str]] = {}
 OUT_OF_SYNC: Final = "The workload slice is out of sync with its parent job"
 
 Fit = Literal["Same", "Resize", "Replace", "Different"]
@@ -41,6 +44,12 @@ class Chain:
     newest: Workload | None
     held: Workload | None = None
     outdated: tuple[Workload, ...] = ()
+
+
+def may_grow(kind: JobKind[Any], job: ObjectMeta, gates: Gates) -> bool:
+    """Tell whether a job may grow and shrink while it runs."""
+    on = gates.elastic_jobs_via_workload_slices
+    return on and kind.elastic is not None and is_elastic(job)
 
 
 def oldest_first(workloads: Iterable[Workload]) -> list[Workload]:
@@ -122,7 +131,12 @@ def scaled_down(old: Mapping[str, int], new: Mapping[str, int]) -> bool:
 
 
 def as_slice(
-    workload: Workload, *, owner: OwnerReference, generation: int, old: Workload | None
+    workload: Workload,
+    *,
+    owner: OwnerReference,
+    generation: int,
+    old: Workload | None,
+    notes: Mapping[str, str] = NO_NOTES,
 ) -> Workload:
     """Return a new workload as a slice of an elastic job.
 
@@ -131,10 +145,11 @@ def as_slice(
         owner: The job.
         generation: Of the job: every slice has another name.
         old: The slice that it is to replace; None for the first.
+        notes: Annotations that say what else its size is of; another name, if they change.
     """
     metadata = workload.metadata
-    name = workload_name(owner, str(generation))
-    annotations = {**metadata.annotations, ELASTIC_JOB: "true", SLICE_NAME: name}
+    name = workload_name(owner, "-".join((str(generation), *notes.values())))
+    annotations = {**metadata.annotations, **notes, ELASTIC_JOB: "true", SLICE_NAME: name}
     if old is not None:
         annotations[SLICE_NAME] = slice_name(old)
         annotations[SLICE_REPLACEMENT_FOR] = old.metadata.key

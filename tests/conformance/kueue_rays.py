@@ -1,23 +1,32 @@
 """Kueue's tables of Ray's kinds and of TrainJobs, where they look into a job."""
 
+import copy
+
 import msgspec
 
-from policyd.api.kueue import PodSet
+from policyd.api.kueue import PodSet, Workload, WorkloadSpec
+from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodTemplate, Toleration
+from policyd.controller.keys import Key
 from policyd.jobs.injection import Injection, StartError
 from policyd.jobs.ray_cluster import RAY_CLUSTER, RayCluster, RayClusterSpec, cluster_mistakes
-from policyd.jobs.ray_job import RAY_JOB, RayJob
+from policyd.jobs.ray_job import CLUSTER_GENERATION, RAY_JOB, RayJob
+from policyd.jobs.slices import fit_of
 from policyd.jobs.starting import put_back, start
 from policyd.jobs.train_job import GROUP, TRAIN_JOB, TrainJob
+from policyd.kube.errors import ApiError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
+from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import run_table
 from tests.conformance.kueue_scene import Scene, difference, job_key, pruned
 
 RUNTIMES = Resource(
     GROUP, "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
 )
+
+CLUSTER = "test-raycluster"
 
 
 def run_pod_sets(path):
@@ -202,7 +211,103 @@ def spelled_out(value):
     return value
 
 
-def run_slices(path):
-    """Numbers of workers that change while a cluster runs."""
-    rule = "Ray clusters that grow or shrink while they run (elastic slices)"
-    yield from run_table(path, lambda _case: "", rule=lambda _case: rule)
+def run_changes(path):
+    """Whether the sizes of pod sets are others than those of the slice that is there."""
+
+    def failure(case):
+        wanted = msgspec.convert(case.input["podSets"], tuple[PodSet, ...])
+        sizes = case.input["referenceCounts"] or {}
+        held = tuple(PodSet(name=name, count=count) for name, count in sizes.items())
+        fit = fit_of(wanted, Workload(spec=WorkloadSpec(pod_sets=held)))
+        return difference(fit != "Same", case.want["wantChanged"], "changed")
+
+    yield from run_table(path, failure)
+
+
+def run_sizes(path):
+    """How big a RayJob is whose cluster runs, and which cluster its slice says that of."""
+
+    def failure(case):
+        want = case.want
+        scene, key = running(case)
+        scene.reconcile(key)
+        if want.get("wantErr"):
+            told = {each["EventType"] for each in scene.notes.told}
+            return difference([len(scene.all("Workload")), told], [0, {"Warning"}], "refused")
+        (workload,) = scene.all("Workload")
+        notes = workload["metadata"].get("annotations") or {}
+        noted = {name: value for name, value in notes.items() if name == CLUSTER_GENERATION}
+        sizes = {each["name"]: each["count"] for each in workload["spec"]["podSets"]}
+        return (
+            unlike(noted, want, "wantAnnotation", "wantCustomAnnotation")
+            or unlike(sizes, want, "wantPodSets", read=sizes_of)
+            or unlike(sizes.get("group1"), want, "wantGroupCount")
+        )
+
+    yield from run_table(path, failure)
+
+
+def run_unreadable(path):
+    """A cluster that cannot be read stops the job's reconciling, which is tried again."""
+
+    def failure(case):
+        scene, key = running(case)
+        broken = refusal(500, "InternalError", "simulated get error")
+        scene.cluster.client.fail(broken, verb="get", plural="rayclusters")
+        try:
+            scene.reconcile(key)
+        except ApiError as error:
+            return difference([error.code, len(scene.all("Workload"))], [500, 0], "error")
+        return "no error"
+
+    yield from run_table(path, failure)
+
+
+def unlike(got, want, *names, read=lambda value: value):
+    """Say what differs from a column of the table, by the name that it has there, if it has one."""
+    found = next((name for name in names if name in want), None)
+    return "" if found is None else difference(got or None, read(want[found]) or None, found)
+
+
+def sizes_of(pod_sets):
+    return {each["name"]: each["count"] for each in pod_sets}
+
+
+def running(case):
+    """Return a RayJob whose cluster runs, in a queue: a table has it, or the parts of it."""
+    given = case.input
+    scene = Scene(case)
+    live = given.get("rayCluster") or given.get("rayClusterInClient")
+    pod_sets = given.get("podSets") or [{"name": "head", "count": 1}]
+    if live is None and given.get("createRayCluster"):
+        live = {"kind": "RayCluster", "metadata": {"name": CLUSTER}, "spec": cluster_of(pod_sets)}
+    if live is not None:
+        scene.put(in_namespace(live))
+    job = copy.deepcopy(given.get("rayJob") or {"spec": {"rayClusterSpec": cluster_of(pod_sets)}})
+    named = CLUSTER if live is None else live["metadata"]["name"]
+    job["status"] = {"rayClusterName": given.get("rayClusterName", named)}
+    job["spec"]["suspend"] = True
+    job["metadata"] = {"name": "job", "labels": {QUEUE_NAME: "lq"}, "annotations": notes_of(given)}
+    scene.put(in_namespace({**job, "apiVersion": "ray.io/v1", "kind": "RayJob"}))
+    return scene, Key("Job", "ns", "job", "RayJob")
+
+
+def notes_of(given):
+    """Return the annotations of a case's job; whether it is elastic is said there."""
+    job = given.get("rayJob") or given.get("object")
+    if job is not None:
+        return job["metadata"].get("annotations") or {}
+    return given.get("annotations", {ELASTIC_JOB: "true"})
+
+
+def in_namespace(body):
+    return {**body, "metadata": {**body["metadata"], "namespace": "ns"}}
+
+
+def cluster_of(pod_sets):
+    """Return a cluster that demands some pod sets, the first of which is its head."""
+    groups = [
+        {"groupName": each["name"], "replicas": each["count"], "template": {"spec": {}}}
+        for each in pod_sets[1:]
+    ]
+    return {"headGroupSpec": {"template": {"spec": {}}}, "workerGroupSpecs": groups}

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from policyd.jobs.base import SizeError
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.injection import Injection
 from policyd.jobs.ray_cluster import RAY_CLUSTER
@@ -79,6 +80,55 @@ def test_a_head_that_survives_requests_what_that_takes(requests, expected):
     (head,) = RAY_CLUSTER.pod_sets(read(RAY_CLUSTER, body))
 
     assert head.template.spec.containers[0].resources.requests == expected
+
+
+RUNNING = {"metadata": {"generation": 3}, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("live", "counts"),
+    [
+        pytest.param([workers(replicas=5)], {"small": 5}, id="grown"),
+        pytest.param([workers("Small", replicas=0)], {"small": 0}, id="shrunk-to-none"),
+        pytest.param([workers(replicas=4, numOfHosts=2)], {"small": 8}, id="several-hosts"),
+        pytest.param([], {"small": 2}, id="a-group-that-is-not-there-stays"),
+    ],
+)
+def test_an_elastic_ray_job_is_as_big_as_its_cluster(live, counts):
+    job = read(RAY_JOB, ray_job({"rayClusterSpec": cluster(workers(replicas=2))}))
+
+    sized = RAY_JOB.elastic.sized(job, {**RUNNING, "spec": cluster(*live)})
+
+    assert {each.name: each.count for each in RAY_JOB.pod_sets(sized)[1:]} == counts
+    assert RAY_JOB.elastic.notes(sized) == {"kueue.x-k8s.io/raycluster-generation": "3"}
+    assert RAY_JOB.elastic.notes(job) == {}
+
+
+def test_a_cluster_of_other_workers_says_nothing_of_a_jobs_size():
+    job = read(RAY_JOB, ray_job())
+
+    with pytest.raises(SizeError, match="worker group `others`"):
+        RAY_JOB.elastic.sized(job, {**RUNNING, "spec": cluster(workers("Others"))})
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "path"),
+    [
+        pytest.param("RayCluster", {"spec": cluster(workers())}, (), id="cluster"),
+        pytest.param("RayJob", ray_job(), ("rayClusterSpec",), id="job"),
+    ],
+)
+def test_workers_of_an_elastic_cluster_are_gated_and_its_head_is_not(kind, body, path):
+    elastic = {**QUEUED, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    draft = Draft({"apiVersion": "ray.io/v1", "kind": kind, **body, "metadata": elastic})
+
+    default_on_create(draft, group="ray.io", kind=kind)
+
+    made = draft.get(("spec", *path))
+    (group,) = made["workerGroupSpecs"]
+    gates = group["template"]["spec"]["schedulingGates"]
+    assert gates == [{"name": "kueue.x-k8s.io/elastic-job"}]
+    assert "schedulingGates" not in made["headGroupSpec"]["template"]["spec"]
 
 
 def test_what_submits_a_job_counts_where_it_runs():

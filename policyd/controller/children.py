@@ -1,0 +1,88 @@
+"""Jobs that other jobs have made: they have no quota themselves, and wait for those."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import EVICTED
+from policyd.api.meta import ObjectMeta, OwnerReference, condition_true
+from policyd.controller.cache import Cache
+from policyd.controller.keys import Key
+from policyd.controller.mirrors import job_resource
+from policyd.controller.patches import draft_of, versioned
+from policyd.controller.transitions import is_admitted
+from policyd.controller.writes import Writes
+from policyd.jobs.ancestors import AncestorError, managed_ancestor
+from policyd.jobs.base import JobKind, JobObject
+from policyd.jobs.kinds import kind_of_owner
+from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.slices import may_grow
+
+
+class Children:
+    """Has the jobs of one kind follow those that they belong to."""
+
+    def __init__(self, kind: JobKind[Any], cache: Cache, writes: Writes) -> None:
+        self._kind = kind
+        self._cache = cache
+        self._writes = writes
+        self._resource = job_resource(kind)
+
+    async def follow(self, job: JobObject, *, gates: Gates) -> bool:
+        """Suspend a job until the one that it belongs to may run, if it belongs to one.
+
+        Returns:
+            Whether it does, so that there is nothing else to do for it.
+
+        Raises:
+            ApiError: If it could not be suspended.
+        """
+        owner = self._owner(job)
+        parent = None if owner is None else self._job(owner, job.metadata.namespace)
+        kind = None if owner is None else kind_of_owner(owner)
+        if owner is None or parent is None or kind is None:
+            return False
+        elastic = may_grow(kind, parent.metadata, gates)
+        if elastic:
+            # The size of what runs may be said by the child.
+            self._cache.ears.reconcile(Key("Job", job.metadata.namespace, owner.name, owner.kind))
+        workloads = self._cache.workloads_of(parent.metadata.uid)
+        if not (self._kind.suspended(job) or _may_run(workloads, elastic=elastic)):
+            await self._suspend(job)
+        return True
+
+    def _owner(self, job: JobObject) -> OwnerReference | None:
+        """Return the job in a queue that this one belongs to, if it belongs to one."""
+
+        def lookup(owner: OwnerReference) -> ObjectMeta | None:
+            found = self._job(owner, job.metadata.namespace)
+            return None if found is None else found.metadata
+
+        try:
+            return managed_ancestor(job.metadata, lookup, integrations=self._cache.integrations)
+        except AncestorError:
+            return None  # whose owner is not there, or in no queue, stands alone
+
+    def _job(self, owner: OwnerReference, namespace: str) -> JobObject | None:
+        kind = kind_of_owner(owner)
+        if kind is None:
+            return None
+        found = self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{owner.name}")
+        return found if found is not None and found.metadata.uid == owner.uid else None
+
+    async def _suspend(self, job: JobObject) -> None:
+        draft = draft_of(job)
+        self._kind.suspend(draft)
+        mirror = self._cache.mirrors.jobs[self._kind.kind]
+        await self._writes.patch(mirror, job, versioned(draft, job.metadata), kind="json")
+        message = "Kueue managed child job suspended"
+        self._writes.tell(self._resource, job.metadata, "Suspended", message)
+
+
+def _may_run(workloads: Iterable[Workload], *, elastic: bool) -> bool:
+    """Tell whether what a job has made may run: an elastic one runs on while a slice waits."""
+    if not elastic:
+        return any(is_admitted(each) for each in workloads)
+    unfinished = [each for each in workloads if not is_finished(each)]
+    return not any(condition_true(each.status.conditions, EVICTED) for each in unfinished)
