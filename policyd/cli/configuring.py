@@ -9,7 +9,7 @@ from policyd.api.configuration import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queue_settings import (
-    label_keys,
+    copied_keys,
     queue_settings,
     time_limits,
     unheeded,
@@ -49,7 +49,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         settings,
         queueing=queueing,
         limits=time_limits(configuration, gates=gates),
-        label_keys=label_keys(configuration),
+        copied=copied_keys(configuration),
         resources=configuration.resources,
         integrations=_integrations(configuration, path, gates),
     )

@@ -26,7 +26,7 @@ from policyd.jobs.matching import choose
 from policyd.jobs.slices import as_slice, may_grow
 from policyd.jobs.starting import put_back, start
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
-from policyd.jobs.workload import admitted_counts, body_of, copied_labels, new_workload
+from policyd.jobs.workload import admitted_counts, body_of, new_workload
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
@@ -127,6 +127,7 @@ class JobReconciler:
             reclaimable=kind.reclaimable(job),
             priority=priority,
             prebuilt=prebuilt_name(job.metadata),
+            gated=self._gates.admission_gated_by,
             elastic=may_grow(kind, job.metadata, self._gates),
         )
 
@@ -180,8 +181,7 @@ class JobReconciler:
             workload = as_slice(
                 workload, owner=owner, generation=metadata.generation, old=old, notes=notes
             )
-        labels = copied_labels(self._steps.label_keys, metadata)
-        return body_of(workload, templates, labels)
+        return body_of(workload, templates, self._steps.copied(metadata))
 
     def _owner(self, job: JobObject) -> OwnerReference:
         return OwnerReference(

@@ -1,6 +1,7 @@
 """Steps that are the same for jobs of every kind: those that concern the workload."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from policyd.controller.transitions import (
 )
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject, Outcome, queue_name
+from policyd.jobs.copied import NO_KEYS, Copied, CopiedKeys
 from policyd.jobs.lifecycle import ON_HOLD, gates_of, is_finished
 from policyd.jobs.pods import Pod
 from policyd.jobs.steps import (
@@ -69,16 +71,26 @@ class WorkloadSteps:
         writes: Writes,
         *,
         limits: TimeLimits = NO_LIMITS,
-        label_keys: Sequence[str] = (),
+        keys: CopiedKeys = NO_KEYS,
     ) -> None:
         self._cache = cache
         self._writes = writes
         self._retention = limits.retention
-        self.label_keys = label_keys
-        """Labels of a job that its workload has too."""
+        gates = cache.state.settings.gates
+        annotations = keys.annotations if gates.custom_metric_labels else ()
+        self.keys = replace(keys, annotations=annotations, gates=gates.admission_gated_by)
+        """Which of the labels and annotations of a job its workload has too."""
         self._readiness = Readiness(cache, every=limits.ready is not None)
         self._told: dict[str, str] = {}
         self.gangs = Gangs(cache, writes)
+
+    def copied(self, *jobs: ObjectMeta) -> Copied:
+        """Return what the workload of a job, or of pods that are one, has of its metadata.
+
+        Raises:
+            DifferentMetadataError: If the pods contradict each other.
+        """
+        return self.keys.of(*jobs)
 
     @property
     def _mirror(self) -> Mirror[Workload]:

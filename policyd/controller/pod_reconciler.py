@@ -19,6 +19,7 @@ from policyd.controller.membership import Membership
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.writes import Writes
+from policyd.jobs.copied import Copied, DifferentMetadataError
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
@@ -35,9 +36,7 @@ from policyd.jobs.pods import (
 from policyd.jobs.steps import CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.successes import Successes
 from policyd.jobs.workload import (
-    DifferentLabelsError,
     body_of,
-    copied_labels,
     new_workload,
 )
 from policyd.kube.errors import ConflictError
@@ -193,6 +192,7 @@ class PodReconciler:
             reclaimable=() if group.serving or not group.name else succeeded,
             priority=priority,
             keeps_queue=group.serving,
+            gated=self._gates.admission_gated_by,
         )
 
     def _is_complete(self, group: PodGroup) -> bool:
@@ -220,7 +220,7 @@ class PodReconciler:
     async def _create(self, group: PodGroup, view: JobView) -> None:
         try:
             body = await self._body(group, view)
-        except DifferentLabelsError as error:
+        except DifferentMetadataError as error:
             self._tell(group, "ErrWorkloadCompose", str(error), bad=True)
             return
         await self._steps.create(PODS, group.first.metadata, body)
@@ -236,15 +236,15 @@ class PodReconciler:
             templates.append({"spec": whole["spec"]})
         if group.name:
             made = new_group_workload(group, pod_sets=view.pod_sets, priority=view.priority)
-            return body_of(made, templates, self._labels(group))
+            return body_of(made, templates, self._copied(group))
         owner = owner_reference(group.first, controller=True)
         workload = new_workload(
             metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
         )
-        return body_of(workload, templates, self._labels(group))
+        return body_of(workload, templates, self._copied(group))
 
-    def _labels(self, group: PodGroup) -> dict[str, str]:
-        return copied_labels(self._steps.label_keys, *(pod.metadata for pod in group.pods))
+    def _copied(self, group: PodGroup) -> Copied:
+        return self._steps.copied(*(pod.metadata for pod in group.pods))
 
     async def _start(self, group: PodGroup, workload: Workload) -> float | None:
         try:

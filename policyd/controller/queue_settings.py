@@ -20,6 +20,7 @@ from policyd.api.configuration.kinds import DurationText, RequeuingStrategy, Wor
 from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
+from policyd.jobs.copied import CopiedKeys
 
 _HEEDED = {
     "api_version",
@@ -50,10 +51,16 @@ def unheeded(configuration: Configuration) -> list[str]:
     ]
 
 
-def label_keys(configuration: Configuration) -> tuple[str, ...]:
-    """Return the labels of a job that its workload has too."""
+def copied_keys(configuration: Configuration) -> CopiedKeys:
+    """Return which labels and annotations of a job its workload has too."""
     integrations = configuration.integrations
-    return () if integrations is None else integrations.label_keys_to_copy
+    labels = () if integrations is None else integrations.label_keys_to_copy
+    annotations = tuple(
+        each.source_annotation_key
+        for each in configuration.metrics.custom_labels
+        if each.source_kind == "Workload" and each.source_annotation_key
+    )
+    return CopiedKeys(labels=labels, annotations=annotations)
 
 
 def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings:

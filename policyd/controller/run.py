@@ -36,6 +36,7 @@ from policyd.controller.topologies import Topologies
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
+from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.events import EventRecorder
@@ -76,8 +77,8 @@ class ControllerSettings:
     limits: TimeLimits = NO_LIMITS
     """How long pods may take to get ready, and how long what is over is kept."""
 
-    label_keys: tuple[str, ...] = ()
-    """Labels of a job that its workload has too."""
+    copied: CopiedKeys = NO_KEYS
+    """Labels and annotations of a job that its workload has too."""
 
     integrations: Integrations = EVERYTHING
     """Which kinds of jobs queue, and where."""
@@ -197,8 +198,8 @@ class Controller:
         )
 
     def _reconcilers(self) -> dict[str, Reconcile]:
-        limits, keys = self.settings.limits, self.settings.label_keys
-        steps = WorkloadSteps(self.cache, self.writes, limits=limits, label_keys=keys)
+        limits, keys = self.settings.limits, self.settings.copied
+        steps = WorkloadSteps(self.cache, self.writes, limits=limits, keys=keys)
         workloads = WorkloadReconciler(
             self.cache,
             self.writes,

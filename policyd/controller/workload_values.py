@@ -26,8 +26,8 @@ from policyd.controller.node_health import sends_pods_to
 from policyd.controller.pod_set_values import assignment_value, pod_set_values
 from policyd.controller.preemptions import preemptor_of
 from policyd.controller.priorities import effective_priority
+from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.jobs.requests import NO_RULES, RequestRules
-from policyd.jobs.workload import EXPECTED_RUN_TIME
 
 CHECKPOINT_EVERY: Final = "policyd.io/checkpoint-every"
 """Annotation of pods: how often they save their state, such as `15m`."""

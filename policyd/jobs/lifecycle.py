@@ -141,7 +141,8 @@ def _outdated(job: JobView, workload: Workload) -> Step | None:
     changed, spec = change_of_priority(job, workload), workload.spec
     if changed is not None or has_quota(workload) or job.keeps_queue:
         return changed
-    if not job.prebuilt and gates_of(job.metadata) != gates_of(workload.metadata):
+    heeded = job.gated and not job.prebuilt
+    if heeded and gates_of(job.metadata) != gates_of(workload.metadata):
         return Regate(workload)
     limit = maximum_execution_time(job.metadata)
     same = (spec.queue_name, spec.maximum_execution_time_seconds) == (

@@ -31,7 +31,6 @@ from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.workload import (
     Priority,
-    copied_annotations,
     new_spec,
     uid_label,
     workload_name,
@@ -192,7 +191,7 @@ def group_workload(
         name=name,
         namespace=job.namespace,
         labels=uid_label(job.uid),
-        annotations={**copied_annotations(job), IS_GROUP_WORKLOAD: "true", **index},
+        annotations={IS_GROUP_WORKLOAD: "true", **index},
         finalizers=(RESOURCE_IN_USE_FINALIZER,),
         owner_references=(kind.owner(parent),),
     )

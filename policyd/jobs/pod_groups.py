@@ -33,7 +33,7 @@ from policyd.jobs.pods import (
     uses_quota,
 )
 from policyd.jobs.topology import topology_request
-from policyd.jobs.workload import Priority, copied_annotations, equivalent, new_spec
+from policyd.jobs.workload import Priority, equivalent, new_spec
 
 FAST_ADMISSION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
 MOST_ROLES: Final = 18
@@ -269,7 +269,7 @@ def new_group_workload(
     metadata = ObjectMeta(
         name=group.workload_name,
         namespace=first.namespace,
-        annotations={**copied_annotations(first), IS_GROUP_WORKLOAD: "true"},
+        annotations={IS_GROUP_WORKLOAD: "true"},
         finalizers=(RESOURCE_IN_USE_FINALIZER,),
         owner_references=tuple(owner_reference(pod, controller=False) for pod in group.pods),
     )

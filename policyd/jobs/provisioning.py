@@ -23,8 +23,8 @@ from policyd.api.kueue.provisioning import (
 )
 from policyd.api.meta import Json
 from policyd.errors import PolicydError
+from policyd.jobs.copied import FOR_PROVISIONING
 from policyd.jobs.injection import FlavorMissingError, Injection, inject
-from policyd.jobs.workload import COPIED_ANNOTATIONS
 from policyd.patch.draft import Draft
 
 LONGEST_NAME = 247
@@ -136,9 +136,9 @@ def says_the_same(
 
 def _parameters(workload: Workload, config: ProvisioningRequestConfig) -> dict[str, str]:
     own = {
-        key.removeprefix(COPIED_ANNOTATIONS): value
+        key.removeprefix(FOR_PROVISIONING): value
         for key, value in workload.metadata.annotations.items()
-        if key.startswith(COPIED_ANNOTATIONS)
+        if key.startswith(FOR_PROVISIONING)
     }
     return {**config.spec.parameters, **own}
 

@@ -27,6 +27,7 @@ class JobView:
         prebuilt: Name of the workload that somebody made for it; empty if nobody did.
         elastic: Whether it may grow and shrink while it runs.
         keeps_queue: Whether its workload follows somebody else's word on which queue it is in.
+        gated: Whether it waits for whom it names (gate AdmissionGatedBy).
     """
 
     metadata: ObjectMeta
@@ -43,6 +44,7 @@ class JobView:
     prebuilt: str = ""
     elastic: bool = False
     keeps_queue: bool = False
+    gated: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The Workload that stands for a job: its name, its body, and whether it still fits the job."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
@@ -15,7 +15,6 @@ from policyd.api.kueue import (
     workload_body,
 )
 from policyd.api.kueue.names import (
-    ADMISSION_GATED_BY,
     ADMITTED,
     ELASTIC_JOB,
     JOB_UID,
@@ -25,19 +24,12 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
 from policyd.api.pods import Container, PodTemplate
-from policyd.errors import PolicydError
 from policyd.jobs.base import queue_name
+from policyd.jobs.copied import NOTHING_COPIED, Copied
 
 LONGEST_NAME = 253
 LONGEST_LABEL = 63
 HASH_DIGITS = 5
-COPIED_ANNOTATIONS = "provreq.kueue.x-k8s.io/"
-EXPECTED_RUN_TIME = "policyd.io/expected-run-time"
-"""How long a job runs, as its user knows; believed, and not enforced."""
-
-
-class DifferentLabelsError(PolicydError):
-    """Pods of a group have different values of a label that their workload is to have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +69,6 @@ def new_workload(
         name=workload_name(owner),
         namespace=job.namespace,
         labels=uid_label(job.uid),
-        annotations=copied_annotations(job),
         finalizers=(RESOURCE_IN_USE_FINALIZER,),
         owner_references=(owner,),
     )
@@ -101,18 +92,22 @@ def new_spec(job: ObjectMeta, *, pod_sets: tuple[PodSet, ...], priority: Priorit
 
 
 def body_of(
-    workload: Workload, templates: Sequence[Json], labels: Mapping[str, str] | None = None
+    workload: Workload, templates: Sequence[Json], copied: Copied = NOTHING_COPIED
 ) -> dict[str, Json]:
     """Return what to send to create a workload, or to replace its spec.
 
     Args:
         workload: The workload.
         templates: Of its pod sets, whole.
-        labels: Of the job, those that it has too.
+        copied: What it has of its job.
     """
     metadata = workload.metadata
-    labelled = msgspec.structs.replace(metadata, labels={**(labels or {}), **metadata.labels})
-    body = workload_body(msgspec.structs.replace(workload, metadata=labelled), templates)
+    whole = msgspec.structs.replace(
+        metadata,
+        labels={**copied.labels, **metadata.labels},
+        annotations={**copied.annotations, **metadata.annotations},
+    )
+    body = workload_body(msgspec.structs.replace(workload, metadata=whole), templates)
     body["spec"].setdefault("priority", workload.spec.priority)
     for pod_set, given in zip(workload.spec.pod_sets, body["spec"].get("podSets", ()), strict=True):
         given.setdefault("name", pod_set.name)
@@ -142,30 +137,6 @@ def is_elastic(job: ObjectMeta) -> bool:
 def slice_name(workload: Workload) -> str:
     """Return the name that all slices of an elastic workload share; its own if it is in none."""
     return workload.metadata.annotations.get(SLICE_NAME) or workload.metadata.name
-
-
-def copied_labels(keys: Iterable[str], *jobs: ObjectMeta) -> dict[str, str]:
-    """Return the labels of a job, or of the pods that are one, that its workload has too.
-
-    Raises:
-        DifferentLabelsError: If the pods contradict each other.
-    """
-    copied: dict[str, str] = {}
-    for key in keys:
-        values = {job.labels[key] for job in jobs if key in job.labels}
-        if len(values) > 1:
-            raise DifferentLabelsError(f"pods have different values of label `{key}`")
-        copied.update((key, value) for value in values)
-    return copied
-
-
-def copied_annotations(job: ObjectMeta) -> dict[str, str]:
-    """Return the annotations of a job that its workload has too."""
-    return {
-        key: value
-        for key, value in job.annotations.items()
-        if key in {ADMISSION_GATED_BY, EXPECTED_RUN_TIME} or key.startswith(COPIED_ANNOTATIONS)
-    }
 
 
 def maximum_execution_time(job: ObjectMeta) -> int | None:

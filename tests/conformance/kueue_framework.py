@@ -39,15 +39,7 @@ def run_jobs(path):
             scene.put(body)
         return scene.reconcile_until([job_key(job)], lambda: unlike(scene, case.want))
 
-    yield from run_table(path, failure, rule=left_out)
-
-
-def left_out(case):
-    options = (case.input.get("reconcilerOptions") or {}).get("$options") or {}
-    if "AnnotationsToCopy" in options:
-        return "annotations that become labels of metrics (CustomMetricLabels)"
-    gated = case.gates.get("AdmissionGatedBy", True)
-    return "" if gated else "gate AdmissionGatedBy off: the annotation means what it says"
+    yield from run_table(path, failure)
 
 
 def unlike(scene, want):

@@ -66,9 +66,6 @@ def run_sets(path):
 
 
 def left_out(case):
-    gated = "K/admission-gated-by".replace("K", "kueue.x-k8s.io") in str(case.input)
-    if case.gates.get("AdmissionGatedBy") is False and gated:
-        return "gate AdmissionGatedBy: the annotation means what it says"
     if "multikueue-origin" in str(case.input):
         return "MultiKueue"
     return ""

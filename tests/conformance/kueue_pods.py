@@ -31,7 +31,6 @@ from tests.conformance.kueue_scene import (
 )
 
 LONG_AGO = "2026-01-01T00:00:00Z"
-METRIC_LABELS = "annotations that become labels of metrics (CustomMetricLabels)"
 POD_TABLE_UNTOLD = frozenset({"admission"})
 
 
@@ -46,13 +45,7 @@ def run_reconciler(path):
             keys += [workload_key(each) for each in case.input.get("workloads") or ()]
         return scene.reconcile_until(keys, lambda: unlike(scene, case))
 
-    yield from run_table(path, failure, rule=left_out)
-
-
-def left_out(case):
-    options = (case.input.get("reconcilerOptions") or {}).get("$options") or {}
-    copied = "AnnotationsToCopy" in options and case.gates.get("CustomMetricLabels")
-    return METRIC_LABELS if copied else ""
+    yield from run_table(path, failure)
 
 
 def key_of(case):

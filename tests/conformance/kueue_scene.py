@@ -20,6 +20,7 @@ from policyd.controller.retention import Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
+from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.integrations import Integrations
 from policyd.kube.events import EventRecorder
 from tests.conformance.kueue_objects import Cluster, settings_of
@@ -79,8 +80,11 @@ class Scene:
         writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
         options = options_of(case)
         limits = TimeLimits(ready=rules_of(options), retention=retention_of(options))
-        keys = options.get("LabelKeysToCopy", ())
-        steps = self.steps = WorkloadSteps(cache, writes, limits=limits, label_keys=keys)
+        labels, annotations = (
+            options.get(name, ()) for name in ("LabelKeysToCopy", "AnnotationsToCopy")
+        )
+        keys = CopiedKeys(labels=tuple(labels), annotations=tuple(annotations))
+        steps = self.steps = WorkloadSteps(cache, writes, limits=limits, keys=keys)
         self.workloads = WorkloadReconciler(
             cache,
             writes,

@@ -9,6 +9,7 @@ from policyd.api.meta import Condition, ObjectMeta, OwnerReference
 from policyd.api.pods import Container, PodSpec, PodTemplate, Resources, Toleration
 from policyd.controller.transitions import with_status
 from policyd.jobs.roles import role_hash
+from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.workload import Priority, body_of, equivalent, new_workload, workload_name
 
 
@@ -47,7 +48,7 @@ def test_a_workload_names_its_job_and_keeps_the_template_whole():
     pod_set = msgspec.convert({"count": 10, "template": template}, PodSet)
 
     workload = new_workload(job, owner=owner(), pod_sets=(pod_set,), priority=Priority(value=7))
-    body = body_of(workload, [template])
+    body = body_of(workload, [template], CopiedKeys().of(job))
 
     metadata = body["metadata"]
     assert metadata["labels"] == {"kueue.x-k8s.io/job-uid": "test-uid"}
