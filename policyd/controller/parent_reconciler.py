@@ -4,31 +4,26 @@ A group's workload is there before its pods are. What becomes of the pods once t
 group is the same as with all groups of pods.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import structlog
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import (
-    ADMISSION_GATE,
-    ADMISSION_GATED_BY,
-    MANAGED,
-    QUOTA_RESERVED,
-    TOPOLOGY_GATE,
-)
+from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
 from policyd.api.meta import Json, find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import job_resource
-from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
+from policyd.controller.parent_pods import ParentPods
+from policyd.controller.patches import merge_difference, merge_patch
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.writes import Writes
-from policyd.jobs.base import controller_of
-from policyd.jobs.kinds import PARENTS, parent_of_owner
-from policyd.jobs.lifecycle import gates_of, has_quota, is_finished, is_on_hold
+from policyd.jobs.kinds import PARENTS
+from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.parents import (
     Group,
     Parent,
@@ -36,21 +31,17 @@ from policyd.jobs.parents import (
     Seat,
     group_name_of,
     group_workload,
-    take_seat,
 )
-from policyd.jobs.pods import Pod, group_name, has_ended, is_gated, without_gates
+from policyd.jobs.pods import Pod
 from policyd.jobs.steps import UpdateWorkload
-from policyd.jobs.workload import Priority, body_of
-from policyd.kube.client import PartialObject
-from policyd.kube.errors import NotFoundError
+from policyd.jobs.workload import Priority, body_of, copied_labels
+from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
 
 CLASS_SECONDS = 1.0
 """Between looks for a priority class that is not there yet."""
-REVISION = "controller-revision-hash"
-"""Label of a pod: which version of its parent it was made from."""
 
 
 class ParentReconciler:
@@ -64,6 +55,7 @@ class ParentReconciler:
         self._writes = writes
         self._steps = steps
         self._resource = job_resource(kind)
+        self._pods = ParentPods(kind, cache, writes)
 
     @property
     def _mirror(self) -> Mirror[Any]:
@@ -82,58 +74,17 @@ class ParentReconciler:
         pods = self._cache.pods_of(key)
         parent = self._mirror.get(key.path)
         if parent is None:
-            await self._let_go(key, pods)
+            await self._pods.let_go(pods, key.name, namespace=key.namespace)
             return None
         deleted = parent.metadata.deletion_timestamp is not None
         if deleted or not self._steps.concerns(parent.metadata):
             return None  # its workloads find out by themselves
         assert self._kind.groups is not None, "only kinds of groups are reconciled"
         groups = {each.index: each for each in self._kind.groups(parent)}
-        waits = None
-        for group in groups.values():
-            if not await self._tend(parent, group):
-                waits = CLASS_SECONDS
+        waits = await self._tend_all(parent, groups.values())
         await self._drop_others(parent, groups)
         await self._seat(parent, groups, pods)
         return waits
-
-    async def _let_go(self, key: Key, pods: list[Pod]) -> None:
-        """Release pods whose parent is gone: nobody will ever say what they belong to."""
-        gated = [pod for pod in pods if is_gated(pod)]
-        if gated and await self._is_gone(self._kind, key.name, namespace=key.namespace):
-            for pod in gated:
-                await self._ungate(pod)
-
-    async def _is_gone(self, kind: ParentKind[Any], name: str, *, namespace: str) -> bool:
-        """Tell whether there is no such parent: a mirror that lacks it may be late."""
-        if self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{name}") is not None:
-            return False
-        try:
-            await self._writes.client.get(
-                job_resource(kind), name, namespace=namespace, into=PartialObject
-            )
-        except NotFoundError:
-            return True
-        return False
-
-    async def _is_orphan(self, pod: Pod) -> bool:
-        """Tell whether what made a pod for its parent, such as a set of its own, is gone."""
-        owner = controller_of(pod.metadata)
-        made_by = None if owner is None else parent_of_owner(owner)
-        seated = group_name(pod.metadata)
-        if seated or owner is None or made_by is None or made_by is self._kind:
-            return False
-        return await self._is_gone(made_by, owner.name, namespace=pod.metadata.namespace)
-
-    async def _ungate(self, pod: Pod) -> None:
-        draft = draft_of(pod)
-        without_gates(draft, frozenset({ADMISSION_GATE, TOPOLOGY_GATE}))
-        await self._patch_pod(pod, draft)
-
-    async def _patch_pod(self, pod: Pod, draft: Draft) -> None:
-        if draft.changed:
-            patch = versioned(draft, pod.metadata)
-            await self._writes.patch(self._cache.mirrors.pods, pod, patch, kind="json")
 
     # Workloads.
 
@@ -143,6 +94,19 @@ class ParentReconciler:
         name = group_name_of(self._kind, parent, index, uid=uid)
         old = group_name_of(self._kind, parent, index, uid="")
         return old if self._workloads.get(f"{namespace}/{old}") is not None else name
+
+    async def _tend_all(self, parent: Parent, groups: Iterable[Group]) -> float | None:
+        """Tend one group after the other; one that cannot be tended does not stop the others."""
+        waits, failed = None, None
+        for group in groups:
+            try:
+                if not await self._tend(parent, group):
+                    waits = CLASS_SECONDS
+            except ApiError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return waits
 
     async def _tend(self, parent: Parent, group: Group) -> bool:
         """Have a group's workload say what the group demands; False if that cannot be said."""
@@ -179,7 +143,7 @@ class ParentReconciler:
         templates = [Draft(whole).get(path) for path in group.paths]
         if self._kind.bare:
             templates = [{"spec": template["spec"]} for template in templates]
-        return body_of(workload, templates, self._steps.copied(metadata))
+        return body_of(workload, templates, copied_labels(self._steps.label_keys, metadata))
 
     async def _sync(
         self, parent: Parent, group: Group, workload: Workload, priority: Priority
@@ -202,9 +166,8 @@ class ParentReconciler:
             self._kind, parent, _NO_GROUP, name=workload.metadata.name, priority=priority
         )
         spec = merge_difference(_submission(workload), _submission(new))
-        gates = [gates_of(each.metadata) for each in (workload, parent)]
-        same = gates[0] == gates[1] or not self._steps.keys.gates
-        metadata = {} if same else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
+        gates = [each.metadata.annotations.get(ADMISSION_GATED_BY) for each in (workload, new)]
+        metadata = {} if gates[0] == gates[1] else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
         owners = workload.metadata.owner_references
         if parent.metadata.uid not in {each.uid for each in owners}:
             all_owners = (*owners, *new.metadata.owner_references)
@@ -244,19 +207,7 @@ class ParentReconciler:
                 in_labels=not self._cache.state.settings.gates.workload_identifier_annotations,
             )
             for pod in (*mine, *seated):
-                await self._place(pod, seat)
-
-    async def _place(self, pod: Pod, seat: Seat[Any]) -> None:
-        if has_ended(pod) or pod.metadata.deletion_timestamp is not None:
-            return
-        if is_gated(pod) and (_is_outdated(pod, seat.parent) or await self._is_orphan(pod)):
-            await self._ungate(pod)
-            return
-        if _was_held(pod):
-            return
-        draft = draft_of(pod)
-        take_seat(draft, pod, seat)
-        await self._patch_pod(pod, draft)
+                await self._pods.place(pod, seat)
 
 
 _NO_GROUP = Group(index="", pod_sets=(), paths=())
@@ -276,18 +227,6 @@ def _may_be_held(workload: Workload) -> bool:
     """Tell whether a workload has been looked at, and could get quota or has some."""
     looked_at = find_condition(workload.status.conditions, QUOTA_RESERVED) is not None
     return looked_at and not (is_on_hold(workload) or is_finished(workload))
-
-
-def _is_outdated(pod: Pod, parent: Parent) -> bool:
-    """Tell whether a pod is of a version that is being replaced: it goes as soon as it runs."""
-    status = parent.status
-    current = pod.metadata.labels.get(REVISION, "")
-    return bool(current) and current == status.current_revision != status.update_revision
-
-
-def _was_held(pod: Pod) -> bool:
-    """Tell whether a pod was held, and let go without being one of its group."""
-    return MANAGED in pod.metadata.labels and not (is_gated(pod) or group_name(pod.metadata))
 
 
 def parent_reconcilers(

@@ -8,6 +8,7 @@ from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.stateful_set import STATEFUL_SET
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
+from policyd.testing.objects import refusal
 from tests.controller.world import QUEUE, World, condition, gates, pod_spec, running
 
 pytestmark = pytest.mark.anyio
@@ -166,6 +167,16 @@ async def test_groups_of_a_leader_worker_set_start_one_by_one_as_there_is_quota(
 
     assert len(world.all(r.WORKLOADS)) == 3
     assert waiting == {"serve-2", "serve-2-1"}
+
+
+async def test_a_group_whose_workload_cannot_be_made_does_not_stop_the_others(world):
+    world.client.fail(refusal(500, "InternalError", "no"), verb="create", plural="workloads")
+    submit(world, LEADER_WORKER_SET, {"replicas": 3, "leaderWorkerTemplate": groups()})
+    await world.pass_time(2)
+
+    tried = [w.name for w in world.client.writes if (w.verb, w.resource) == ("create", r.WORKLOADS)]
+    assert len(set(tried[:3])) == len(world.all(r.WORKLOADS)) == 3
+    assert tried[3] == tried[0]
 
 
 async def test_pods_of_a_group_are_let_go_if_what_made_them_is_gone(world):
