@@ -20,16 +20,14 @@ from policyd.api.kueue import (
     Workload,
 )
 from policyd.api.kueue.names import EVICTED
-from policyd.api.meta import (
-    Json,
-    ObjectMeta,
-    OwnerReference,
-    condition_true,
-    timestamp,
-)
+from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
-from policyd.controller.provisioning_checks import ProvisioningChecks, asks_autoscaler
+from policyd.controller.provisioning_checks import (
+    ProvisioningChecks,
+    asks_autoscaler,
+    with_states,
+)
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.writes import Writes
 from policyd.errors import PolicydError
@@ -156,13 +154,7 @@ class Provisioning:
         return stored
 
     async def _write(self, workload: Workload, new: dict[str, AdmissionCheckState]) -> Workload:
-        now, checks = timestamp(self._writes.now), []
-        for old in workload.status.admission_checks:
-            state = new.get(old.name, old)
-            if state.state != old.state:
-                state = replace(state, last_transition_time=now)
-            checks.append(state)
-        status = replace(workload.status, admission_checks=tuple(checks))
+        status = with_states(workload, new, now=self._writes.now)
         return await self._writes.status(self._mirrors.workloads, workload, status)
 
     async def _request(

@@ -1,11 +1,17 @@
 """Admission checks that ask an autoscaler, and whether their parameters can be used."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from policyd.api.kueue import AdmissionCheck, ProvisioningRequestConfig
+from policyd.api.kueue import (
+    AdmissionCheck,
+    AdmissionCheckState,
+    ProvisioningRequestConfig,
+    Workload,
+    WorkloadStatus,
+)
 from policyd.api.kueue.names import ACTIVE, GROUP, PROVISIONING
 from policyd.api.meta import Condition, timestamp, with_condition
 from policyd.controller.keys import Key
@@ -86,6 +92,25 @@ class ProvisioningChecks:
     def all(self) -> Iterator[AdmissionCheck]:
         """Iterate over the checks that ask an autoscaler."""
         return (each for each in self._mirrors.checks if asks_autoscaler(each))
+
+
+def with_states(
+    workload: Workload, new: Mapping[str, AdmissionCheckState], *, now: float
+) -> WorkloadStatus:
+    """Return the status of a workload whose checks say something else.
+
+    Args:
+        workload: The workload.
+        new: What they say now, by name; those that it has not are left out.
+        now: Seconds since the epoch: the time of a change of state.
+    """
+    checks = []
+    for old in workload.status.admission_checks:
+        state = new.get(old.name, old)
+        if state.state != old.state:
+            state = replace(state, last_transition_time=timestamp(now))
+        checks.append(state)
+    return replace(workload.status, admission_checks=tuple(checks))
 
 
 def asks_autoscaler(check: AdmissionCheck) -> bool:
