@@ -23,7 +23,7 @@ from policyd.controller.patches import merge_difference, merge_patch
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.writes import Writes
 from policyd.jobs.kinds import PARENTS
-from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
+from policyd.jobs.lifecycle import gates_of, has_quota, is_finished, is_on_hold
 from policyd.jobs.parents import (
     Group,
     Parent,
@@ -34,7 +34,7 @@ from policyd.jobs.parents import (
 )
 from policyd.jobs.pods import Pod
 from policyd.jobs.steps import UpdateWorkload
-from policyd.jobs.workload import Priority, body_of, copied_labels
+from policyd.jobs.workload import Priority, body_of
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
 
@@ -143,7 +143,7 @@ class ParentReconciler:
         templates = [Draft(whole).get(path) for path in group.paths]
         if self._kind.bare:
             templates = [{"spec": template["spec"]} for template in templates]
-        return body_of(workload, templates, copied_labels(self._steps.label_keys, metadata))
+        return body_of(workload, templates, self._steps.copied(metadata))
 
     async def _sync(
         self, parent: Parent, group: Group, workload: Workload, priority: Priority
@@ -166,8 +166,9 @@ class ParentReconciler:
             self._kind, parent, _NO_GROUP, name=workload.metadata.name, priority=priority
         )
         spec = merge_difference(_submission(workload), _submission(new))
-        gates = [each.metadata.annotations.get(ADMISSION_GATED_BY) for each in (workload, new)]
-        metadata = {} if gates[0] == gates[1] else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
+        gates = [gates_of(each.metadata) for each in (workload, parent)]
+        same = gates[0] == gates[1] or not self._steps.keys.gates
+        metadata = {} if same else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
         owners = workload.metadata.owner_references
         if parent.metadata.uid not in {each.uid for each in owners}:
             all_owners = (*owners, *new.metadata.owner_references)
