@@ -61,7 +61,12 @@ class DoorRules:
     validate: tuple[Call, ...] = ()
 
 
-def door_rules(policies: Iterable[CompiledPolicy], *, queue: Integrations | None) -> DoorRules:
+def door_rules(
+    policies: Iterable[CompiledPolicy],
+    *,
+    queue: Integrations | None,
+    defaulted: frozenset[str] = frozenset(),
+) -> DoorRules:
     """Derive what is sent from the policies: what can matter to one of them, and little else.
 
     Nothing is sent for mutation that must not pass if nobody answers: what slipped past unchanged
@@ -72,6 +77,7 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: Integrations | None
         policies: Those in force.
         queue: Which jobs are held for their queue, while Kueue's objects are checked; None if
             nothing is done for the queue.
+        defaulted: Namespaces with a queue for jobs that name none.
     """
     mutate: list[Given] = []
     validate: list[Given] = []
@@ -82,7 +88,7 @@ def door_rules(policies: Iterable[CompiledPolicy], *, queue: Integrations | None
         if policy.validations or policy.annotations:
             validate += checks_of(policy, binding)
     if queue is not None:
-        held, checked = queue_demands(queue)
+        held, checked = queue_demands(queue, defaulted=defaulted)
         mutate += held
         validate += checked
     changeable = [

@@ -23,6 +23,7 @@ from webhooks.queue_cells import (
     checked_jobs,
     held_jobs,
     namespaces_of_jobs,
+    new_jobs,
     prepared_jobs,
 )
 from webhooks.requirements import (
@@ -36,6 +37,9 @@ from webhooks.requirements import (
 
 _PLAIN: Final = frozenset({OWN, VALIDATING, MUTATING})
 """Kinds whose conditions see the object itself. Kyverno's may see a template of it."""
+
+MOST_NAMED: Final = 100
+"""Namespaces that a selector names: the API server goes through them at each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,15 @@ Given = tuple[Demand, Iterable[Cell]]
 Demands = Mapping[Demand, frozenset[Cell]]
 
 
-def queue_demands(queue: Integrations) -> tuple[list[Given], list[Given]]:
-    """Return what is to be held for the queue's sake, and what is to be checked."""
+def queue_demands(
+    queue: Integrations, *, defaulted: frozenset[str] = frozenset()
+) -> tuple[list[Given], list[Given]]:
+    """Return what is to be held for the queue's sake, and what is to be checked.
+
+    Args:
+        queue: Which jobs are held.
+        defaulted: Namespaces with a queue for jobs that name none.
+    """
     named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
     queued = Demand("Ignore", namespaces=namespaces_of_jobs(queue), objects=named)
     everything = Demand("Ignore")
@@ -78,7 +89,15 @@ def queue_demands(queue: Integrations) -> tuple[list[Given], list[Given]]:
         (replace(queued, objects=frozenset()), prepared_jobs(queue)),
         (everything, NEW_QUEUES),
     ]
+    if defaulted:
+        there = namespaces_of_jobs(queue) | _within(defaulted)
+        held.append((Demand("Ignore", namespaces=there), new_jobs(queue)))
     return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
+
+
+def _within(namespaces: frozenset[str]) -> Requirements:
+    """Return what selects namespaces by name; all, where a selector of them would be too long."""
+    return named(*sorted(namespaces)) if len(namespaces) <= MOST_NAMED else frozenset()
 
 
 def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:

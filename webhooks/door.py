@@ -19,12 +19,14 @@ from policyd.errors import PolicydError
 from webhooks.app import create_app
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.decisions import (
+    Mutator,
     Validator,
     answer_with,
     except_for,
     mutate_in_turn,
     validate_together,
 )
+from webhooks.default_queues import DefaultQueuesWatch
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.observing import observers
@@ -113,16 +115,23 @@ async def _run(
 async def _prepare(door: Door, start: Start) -> Policies:
     """Have everything there that the first review needs."""
     policies = await read_policies(door, start)
+    if door.client is not None and door.settings.queue:
+        watch = DefaultQueuesWatch(door.client, door.default_queues, pace=door.pace)
+        start(watch.run())
+        await watch.first_list()
     await _certificate(door, policies, start)
     return policies
 
 
 def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
-    mutators = [] if queue is None else [job_defaults(queue), QUEUE_DEFAULTS]
+    mutators: list[Mutator] = []
     validators: list[Validator] = []
     if queue is not None:
-        validators = [partial(validate_jobs, integrations=queue), validate_queues]
+        gives = door.gives_queue
+        mutators = [job_defaults(queue, gives_queue=gives), QUEUE_DEFAULTS]
+        checked = partial(validate_jobs, integrations=queue, gives_queue=gives)
+        validators = [checked, validate_queues]
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
@@ -150,7 +159,7 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     async def wanted(ca_bundle_pem: bytes) -> Registration:
         return Registration(
             endpoint=called,
-            rules=await rules.of(policies.loaded),
+            rules=await rules.of(policies.loaded, defaulted=door.default_queues.namespaces),
             own_namespace=settings.namespace,
             timeout_seconds=settings.timeout_seconds,
             ca_bundle_pem=ca_bundle_pem,

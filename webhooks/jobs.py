@@ -1,5 +1,8 @@
 """Jobs at the door: held when they are submitted to a queue, refused when that cannot work."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, decode_object
@@ -25,9 +28,22 @@ SPEAKER = "queue"
 """Who refuses, in the place of a policy's name."""
 
 
-def job_defaults(integrations: Integrations = EVERYTHING) -> Mutator:
-    """Return what suspends new jobs that queue, gates new pods, and marks what makes such pods."""
+def nowhere(_namespace: str) -> bool:
+    """Say that no namespace has a default queue."""
+    return False
+
+
+def job_defaults(
+    integrations: Integrations = EVERYTHING, *, gives_queue: Callable[[str], bool] = nowhere
+) -> Mutator:
+    """Return what suspends new jobs that queue, gates new pods, and marks what makes such pods.
+
+    Args:
+        integrations: Which kinds of jobs queue, and where.
+        gives_queue: Tells whether a namespace has a queue for new jobs that name none.
+    """
     around = Surroundings(integrations=integrations)
+    defaulted = replace(around, default_queue=True)
 
     def concerns(request: AdmissionRequest, decision: Decision) -> bool:
         kind = request.kind
@@ -40,12 +56,17 @@ def job_defaults(integrations: Integrations = EVERYTHING) -> Mutator:
                 integrations.manages_all
                 or is_prepared(kind.group, kind.kind)
                 or _may_queue(request, decision)
+                or (not on_change and gives_queue(request.namespace))
             )
         )
 
     def change(request: AdmissionRequest, draft: Draft) -> None:
-        default = default_on_create if request.operation == "CREATE" else default_parent
-        default(draft, group=request.kind.group, kind=request.kind.kind, around=around)
+        group, kind = request.kind.group, request.kind.kind
+        if request.operation == "CREATE":
+            gives = gives_queue(request.namespace)
+            default_on_create(draft, group=group, kind=kind, around=defaulted if gives else around)
+        else:
+            default_parent(draft, group=group, kind=kind, around=around)
 
     return Mutator(name=SPEAKER, concerns=concerns, change=change)
 
@@ -62,7 +83,11 @@ JOB_DEFAULTS = job_defaults()
 
 
 def validate_jobs(
-    request: AdmissionRequest, policies: Decision, *, integrations: Integrations = EVERYTHING
+    request: AdmissionRequest,
+    policies: Decision,
+    *,
+    integrations: Integrations = EVERYTHING,
+    gives_queue: Callable[[str], bool] = nowhere,
 ) -> Decision:
     """Say what speaks against a job or pod that is created or changed."""
     words = (QUEUE_WORDS in bytes(each) for each in (request.object, request.old_object))
@@ -73,7 +98,9 @@ def validate_jobs(
         or not (integrations.manages_all or any(words))
     ):
         return ALLOWED
-    mistakes = _mistakes(request, policies, Surroundings(integrations=integrations))
+    gives = gives_queue(request.namespace)
+    around = Surroundings(integrations=integrations, default_queue=gives)
+    mistakes = _mistakes(request, policies, around)
     return Decision(denials=mistakes) if mistakes else ALLOWED
 
 

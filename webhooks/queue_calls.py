@@ -9,14 +9,21 @@ from policyd.engine.compiled import CompiledPolicy
 from policyd.jobs.integrations import Integrations
 from webhooks.calls import Call, DoorRules, door_rules
 from webhooks.cells import Cell, cells_of, rules_of, uncovered
-from webhooks.queue_cells import members, namespaces_of_jobs
+from webhooks.namespaces import NAME_LABEL
+from webhooks.queue_cells import members, namespaces_of_jobs, new_jobs
+from webhooks.requirements import Requirements
 
 _OF_A_SET: Final = Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists")
 """Every pod of a StatefulSet has this label."""
 _IN_NO_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="DoesNotExist")
 
 
-def rules_for(policies: Iterable[CompiledPolicy], *, queue: Integrations | None) -> DoorRules:
+def rules_for(
+    policies: Iterable[CompiledPolicy],
+    defaulted: frozenset[str] = frozenset(),
+    *,
+    queue: Integrations | None,
+) -> DoorRules:
     """Derive what is sent.
 
     The pods of StatefulSets name no queue; only their annotations say that they are held. A call of
@@ -25,9 +32,10 @@ def rules_for(policies: Iterable[CompiledPolicy], *, queue: Integrations | None)
 
     Args:
         policies: Those in force.
+        defaulted: Namespaces with a queue for jobs that name none.
         queue: Which jobs are held for their queue; None if nothing is done for the queue.
     """
-    rules = door_rules(policies, queue=queue)
+    rules = door_rules(policies, queue=queue, defaulted=defaulted)
     if queue is None or queue.manages_all:
         return rules
     within = namespaces_of_jobs(queue)
@@ -38,10 +46,18 @@ def rules_for(policies: Iterable[CompiledPolicy], *, queue: Integrations | None)
     call = Call(
         failure_policy="Ignore",
         rules=rules_of(frozenset(left)),
-        namespaces=within,
+        namespaces=within | _elsewhere(queue, defaulted),
         objects=objects,
     )
     return DoorRules(mutate=(*rules.mutate, call), validate=rules.validate)
+
+
+def _elsewhere(queue: Integrations, defaulted: frozenset[str]) -> Requirements:
+    """Return what leaves out the namespaces of which all new pods are sent."""
+    if not defaulted or not members(queue) <= new_jobs(queue):
+        return frozenset()
+    names = tuple(sorted(defaulted))
+    return frozenset({Requirement(key=NAME_LABEL, operator="NotIn", values=names)})
 
 
 def _sent(calls: Iterable[Call], queue: Integrations) -> Iterable[Cell]:

@@ -75,6 +75,11 @@ def namespaces_of_jobs(integrations: Integrations) -> Requirements:
     return frozenset() if selector is None else requirements_of(selector)
 
 
+def new_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return what is put into the default queue of its namespace, if that has one."""
+    return frozenset(cell for cell in held_jobs(integrations) if cell.operation == "CREATE")
+
+
 def members(integrations: Integrations) -> frozenset[Cell]:
     """Return pods that may be held for a StatefulSet: they name no queue themselves."""
     groups = [kind for kind in PARENTS if kind.in_groups]

@@ -7,29 +7,31 @@ from policyd.engine.compiled import CompiledPolicy
 from webhooks.calls import DoorRules
 
 Policies = tuple[CompiledPolicy, ...]
+Namespaces = frozenset[str]
 
 
 class Rules:
-    """The rules of the policies that were asked about last.
+    """The rules of what was asked about last: policies, and where jobs have a default queue.
 
     Deriving them is pure, so that a thread can do it: with a thousand policies that select by
     labels of their own it takes a second, in which no review must wait.
     """
 
-    def __init__(self, derive: Callable[[Policies], DoorRules]) -> None:
+    def __init__(self, derive: Callable[[Policies, Namespaces], DoorRules]) -> None:
         """Begin with no policies.
 
         Args:
             derive: Derives the rules; called in a thread.
         """
         self._derive = derive
-        self._last: tuple[Policies, DoorRules] | None = None
+        self._last: tuple[Policies, Namespaces, DoorRules] | None = None
         self._deriving = asyncio.Lock()
 
-    async def of(self, policies: Policies) -> DoorRules:
-        """Return what is sent for these policies."""
+    async def of(self, policies: Policies, *, defaulted: Namespaces = frozenset()) -> DoorRules:
+        """Return what is sent for these policies, and these namespaces with a default queue."""
         async with self._deriving:  # who comes second mostly wants the same
-            if self._last is None or self._last[0] is not policies:
-                rules = await asyncio.to_thread(self._derive, policies)
-                self._last = policies, rules
-            return self._last[1]
+            last = self._last
+            if last is None or last[0] is not policies or last[1] != defaulted:
+                rules = await asyncio.to_thread(self._derive, policies, defaulted)
+                self._last = last = policies, defaulted, rules
+            return last[2]

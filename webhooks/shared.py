@@ -10,9 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
+from policyd.engine.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
+from webhooks.default_queues import DefaultQueues
 from webhooks.health import Readiness
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespaces
@@ -37,6 +39,8 @@ class Door:
     readiness: Readiness = field(default_factory=Readiness)
     policies_changed: asyncio.Event = field(default_factory=asyncio.Event)
     namespaces: Namespaces = field(default_factory=Namespaces)
+    default_queues: DefaultQueues = field(init=False)
+    """Where jobs that name no queue are put into one."""
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
     registered: bool = False
@@ -45,6 +49,17 @@ class Door:
     """Which kinds of jobs queue, and where."""
     permissions: Permissions | None = None
     """What users may do; None where there is no API server to ask."""
+
+    def __post_init__(self) -> None:
+        """Have what is sent follow where jobs have a default queue."""
+        self.default_queues = DefaultQueues(changed=self.policies_changed.set)
+
+    def gives_queue(self, namespace: str) -> bool:
+        """Tell whether jobs of a namespace that name no queue are put into its default one."""
+        if namespace not in self.default_queues.namespaces:
+            return False
+        found = self.namespaces.find(namespace) or {}
+        return self.integrations.covers(labels_of(found))
 
     def use(self, pair: CertificatePair) -> None:
         """Serve a certificate from now on."""

@@ -6,7 +6,7 @@ from typing import Final
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.errors import PolicydError
 from policyd.jobs.base import controller_of, queue_name
-from policyd.jobs.integrations import Integrations
+from policyd.jobs.integrations import GroupKind, Integrations
 from policyd.jobs.kinds import find_kind, find_parent
 
 LONGEST_CHAIN: Final = 10
@@ -41,7 +41,7 @@ def managed_ancestor(
     current = obj
     for _ in range(LONGEST_CHAIN):
         owner = controller_of(current)
-        if owner is None or not _may_queue(owner, integrations):
+        if owner is None or not may_queue(_kind_of(owner), integrations):
             return found
         if owner.uid in seen:
             raise AncestorError(f"`{owner.name}` owns itself")
@@ -60,8 +60,8 @@ def _kind_of(owner: OwnerReference) -> tuple[str, str]:
     return owner.api_version.rpartition("/")[0], owner.kind
 
 
-def _may_queue(owner: OwnerReference, integrations: Integrations) -> bool:
-    name = _kind_of(owner)
+def may_queue(name: GroupKind, integrations: Integrations) -> bool:
+    """Tell whether what objects of a kind have made may belong to a job that queues."""
     if name == _REPLICA_SET or name in integrations.external:
         return True
     known = find_kind(*name) is not None or find_parent(*name) is not None

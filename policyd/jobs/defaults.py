@@ -20,6 +20,7 @@ from policyd.api.kueue.names import (
     TOPOLOGY_GATE,
 )
 from policyd.api.meta import Json
+from policyd.jobs.ancestors import may_queue
 from policyd.jobs.base import JobKind
 from policyd.jobs.injection import add_gate
 from policyd.jobs.integrations import EVERYTHING, POD, GroupKind, Integrations
@@ -134,9 +135,18 @@ def _submit(draft: Draft, around: Surroundings, *, group: str, kind: str) -> boo
     check_shape(draft.object, group=group, kind=kind)
     if not _is_free(draft, around):
         return False
-    if around.default_queue and not _text(draft, _LABELS, QUEUE_NAME):
+    if _text(draft, _LABELS, QUEUE_NAME):
+        return True
+    if around.default_queue and not _is_made(draft, around):
         draft.set((*_LABELS, QUEUE_NAME), DEFAULT_LOCAL_QUEUE)
-    return True
+        return True
+    return around.integrations.manages_all
+
+
+def _is_made(draft: Draft, around: Surroundings) -> bool:
+    """Tell whether what has made an object queues, or could have: its queue would be that one's."""
+    owners = (group_kind_of(owner) for owner in _controllers(draft.object))
+    return any(may_queue(owner, around.integrations) for owner in owners)
 
 
 def _queues(draft: Draft, around: Surroundings) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.shape import MisshapenError
+from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.patch.draft import Draft
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
@@ -34,10 +35,10 @@ def owner(kind, api_version, *, controller=True):
     return {"kind": kind, "apiVersion": api_version, "name": "o", "controller": controller}
 
 
-def defaulted(obj):
+def defaulted(obj, around=NOWHERE):
     draft = Draft(obj)
     group = obj["apiVersion"].rpartition("/")[0]
-    default_on_create(draft, group=group, kind=obj["kind"])
+    default_on_create(draft, group=group, kind=obj["kind"], around=around)
     return draft
 
 
@@ -53,6 +54,35 @@ def defaulted(obj):
 )
 def test_jobs_begin_suspended(obj, suspended):
     assert defaulted(obj).object["spec"].get("suspend") is suspended
+
+
+@pytest.mark.parametrize(
+    ("obj", "queue"),
+    [
+        pytest.param(job(labels={}), "default", id="job"),
+        pytest.param(job(), "lq", id="job-that-names-one"),
+        pytest.param(job(labels={}, owners=[owner("CronJob", "batch/v1")]), "default", id="cron"),
+        pytest.param(job(labels={}, owners=[owner("Job", "batch/v1")]), None, id="job-of-a-job"),
+        pytest.param(pod(labels={}), "default", id="pod"),
+        pytest.param(pod(labels={}, owners=[owner("Job", "batch/v1")]), None, id="pod-of-a-job"),
+        pytest.param(
+            pod(labels={}, owners=[owner("ReplicaSet", "apps/v1")]), None, id="pod-of-a-deployment"
+        ),
+        pytest.param(
+            pod(labels={}, owners=[owner("StatefulSet", "apps/v1")]), None, id="pod-of-a-set"
+        ),
+        pytest.param(
+            pod(labels={}, owners=[owner("DaemonSet", "apps/v1")]), "default", id="pod-of-a-daemon"
+        ),
+    ],
+)
+def test_what_names_no_queue_gets_that_of_its_namespace_unless_its_owner_could(obj, queue):
+    draft = defaulted(obj, Surroundings(default_queue=True))
+
+    metadata = draft.object["metadata"]
+    assert metadata["labels"].get("kueue.x-k8s.io/queue-name") == queue
+    held = draft.object["spec"].get("suspend") or draft.object["spec"].get("schedulingGates")
+    assert bool(held) == (queue is not None)
 
 
 @pytest.mark.parametrize("labels", [{}, QUEUE], ids=["without-a-queue", "with-a-queue"])

@@ -41,6 +41,35 @@ def test_a_job_runs_through(api):
     assert workload["status"]["admission"]["clusterQueue"] == "team-a"
 
 
+def test_a_job_that_names_no_queue_is_put_into_the_default_one_where_there_is_one(api):
+    api.create(named("Namespace", "v1", "team-c"))
+    before, after = job("before", "team-c", gpus=0), job("after", "team-c", gpus=0)
+    api.create(before)
+    spec = {"clusterQueue": "team-a"}
+    api.create(named("LocalQueue", "kueue.x-k8s.io/v1beta2", "default", "team-c") | {"spec": spec})
+
+    eventually(lambda: queue_of(api.create(after, dry_run=True)), what="new jobs are put there")
+    made = api.create(after)
+
+    assert queue_of(made) == "default"
+    assert made["spec"]["suspend"] is True
+    assert queue_of(api.get("Job", "before", "team-c")) == ""
+    eventually(lambda: admitted(api, "after", "team-c"), what="it is admitted")
+    for name in ("before", "after"):
+        api.delete("Job", name, "team-c")
+    api.delete("LocalQueue", "default", "team-c")
+    eventually(lambda: not queue_of(api.create(after, dry_run=True)), what="they are left alone")
+
+
+def named(kind, api_version, name, namespace=""):
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def queue_of(item):
+    return item["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
+
+
 def test_a_second_job_waits_says_why_and_starts_when_the_first_ends(api):
     api.create(job("first", run_for="60s"))
     eventually(lambda: admitted(api, "first"), what="the first job is admitted")

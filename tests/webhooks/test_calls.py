@@ -663,6 +663,52 @@ def test_while_a_policy_is_rolled_out_an_outage_stops_those_whom_it_refuses(step
     assert shown(calls) == expected
 
 
+BY_NAME = "kubernetes.io/metadata.name"
+
+
+@pytest.mark.parametrize(
+    ("queue", "defaulted", "places"),
+    [
+        pytest.param(EVERYTHING, {"a", "b"}, [{(BY_NAME, "In", ("a", "b"))}], id="by-name"),
+        pytest.param(EVERYTHING, set(), [], id="nowhere"),
+        pytest.param(EVERYTHING, {f"n{i}" for i in range(101)}, [set()], id="too-many-to-name"),
+        pytest.param(Integrations(manages_all=True), {"a"}, [set()], id="all-are-sent-anyway"),
+        pytest.param(
+            Integrations(namespaces=LabelSelector(match_labels={"team": "x"})),
+            {"a"},
+            [{(BY_NAME, "In", ("a",)), ("team", "In", ("x",))}],
+            id="of-those-whose-jobs-queue",
+        ),
+    ],
+)
+def test_new_jobs_that_name_no_queue_are_sent_of_namespaces_with_a_default(
+    queue, defaulted, places
+):
+    calls = rules_for([], frozenset(defaulted), queue=queue).mutate
+
+    everything = [
+        call
+        for call in calls
+        if not (call.objects or call.condition)
+        and any("pods" in rule.resources for rule in call.rules)
+    ]
+    assert [
+        {(each.key, each.operator, each.values) for each in call.namespaces} for call in everything
+    ] == places
+
+
+def test_no_pod_is_sent_twice_where_jobs_have_a_default_queue():
+    calls = rules_for([], frozenset({"a"}), queue=EVERYTHING).mutate
+
+    of_pods = [
+        {(each.operator, each.values) for each in call.namespaces if each.key == BY_NAME}
+        for call in calls
+        if any("pods" in rule.resources for rule in call.rules)
+    ]
+    assert of_pods.count({("In", ("a",))}) == 1
+    assert all(place in ({("In", ("a",))}, {("NotIn", ("a",))}) for place in of_pods)
+
+
 @pytest.mark.parametrize(
     ("policies", "queue", "members"),
     [

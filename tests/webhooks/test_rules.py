@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_loop_goes_on_while_rules_are_derived():
     let = threading.Event()
 
-    def derive(_policies):
+    def derive(_policies, _defaulted):
         assert let.wait(10)
         return DoorRules()
 
@@ -27,16 +27,17 @@ async def test_the_loop_goes_on_while_rules_are_derived():
     assert await deriving == DoorRules()
 
 
-async def test_the_same_policies_are_looked_at_once_and_others_anew():
+async def test_the_same_is_looked_at_once_and_what_is_new_anew():
     seen = []
 
-    def derive(policies):
-        seen.append(policies)
+    def derive(policies, defaulted):
+        seen.append((policies, defaulted))
         return DoorRules()
 
     rules, one, other = Rules(derive), (policy(rule(), inject=True),), ()
 
     await asyncio.gather(rules.of(one), rules.of(one))
     await rules.of(other)
+    await rules.of(other, defaulted=frozenset({"ml"}))
 
-    assert seen == [one, other]
+    assert seen == [(one, frozenset()), (other, frozenset()), (other, frozenset({"ml"}))]

@@ -1,0 +1,146 @@
+"""The door knows which namespaces have a LocalQueue named `default`, from when there may be one."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from policyd.api.admission import parse_review
+from policyd.engine.decision import ALLOWED
+from policyd.jobs.integrations import Integrations
+from policyd.kube.resources import LOCAL_QUEUES
+from policyd.patch.draft import Draft
+from policyd.testing import FakeClient, FakeClock
+from tests.webhooks.reviews import review
+from webhooks.default_queues import FIRST_LIST_SECONDS, DefaultQueues, DefaultQueuesWatch
+from webhooks.jobs import job_defaults, validate_jobs
+
+pytestmark = pytest.mark.anyio
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+class Late(FakeClient):
+    """A server without Kueue's kinds, at first; or one that does not let us list them."""
+
+    there = True
+    hangs = False
+
+    async def served(self, api_version):
+        return await super().served(api_version) if self.there else ()
+
+    async def page(self, *args, **options):
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().page(*args, **options)
+
+
+def local_queue(namespace, name="default"):
+    return {"metadata": {"name": name, "namespace": namespace}}
+
+
+@asynccontextmanager
+async def watching(**server):
+    clock, changes = FakeClock(), []
+    client = Late(resources=(LOCAL_QUEUES,))
+    vars(client).update(server)
+    client.store.create(LOCAL_QUEUES, local_queue("team-a"))
+    client.store.create(LOCAL_QUEUES, local_queue("team-b", name="other"))
+    queues = DefaultQueues(changed=lambda: changes.append(1))
+    watch = DefaultQueuesWatch(client, queues, pace=clock.pace())
+    running = asyncio.ensure_future(watch.run())
+    try:
+        yield client, clock, queues, watch, changes
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_namespaces_come_and_go_with_their_default_queue():
+    async with watching() as (client, clock, queues, watch, changes):
+        await watch.first_list()
+        at_first, told = queues.namespaces, len(changes)
+        client.store.create(LOCAL_QUEUES, local_queue("team-b"))
+        await clock.advance(1)
+        then = queues.namespaces
+        old = client.store.get(LOCAL_QUEUES, "team-a", "default")
+        client.store.replace(LOCAL_QUEUES, old, {**old, "spec": {"stopPolicy": "Hold"}})
+        await clock.advance(1)
+        told_of_a_change = len(changes)
+        client.store.delete(LOCAL_QUEUES, old, dry_run=False)
+        await clock.advance(1)
+
+        assert (at_first, told) == ({"team-a"}, 1)
+        assert (then, told_of_a_change) == ({"team-a", "team-b"}, 2)
+        assert (queues.namespaces, len(changes)) == ({"team-b"}, 3)
+
+
+async def test_a_kind_that_is_not_there_is_not_waited_for_and_found_when_it_comes():
+    async with watching(there=False) as (client, clock, queues, watch, _):
+        await watch.first_list()
+        before = queues.namespaces
+        client.there = True
+        await clock.advance(60)
+
+        assert (before, queues.namespaces) == (frozenset(), {"team-a"})
+
+
+async def test_a_list_that_does_not_come_does_not_keep_the_door_shut():
+    async with watching(hangs=True) as (_, clock, queues, watch, _):
+        waiting = asyncio.ensure_future(watch.first_list())
+        await clock.advance(FIRST_LIST_SECONDS + 1)
+
+        assert waiting.done()
+        assert queues.namespaces == frozenset()
+
+
+def job(*, labels=None, suspend=False):
+    metadata = {"name": "train", "namespace": "team-a", "labels": labels or {}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": suspend, "template": {"spec": {"containers": []}}},
+    }
+
+
+def asked(obj, operation="CREATE", **more):
+    return parse_review(review(obj, resource="jobs", operation=operation, **more))
+
+
+def in_team_a(namespace):
+    return namespace == "team-a"
+
+
+@pytest.mark.parametrize(
+    ("operation", "gives", "concerned"),
+    [
+        pytest.param("CREATE", in_team_a, True, id="new-where-there-is-a-default"),
+        pytest.param("CREATE", lambda _: False, False, id="new-elsewhere"),
+        pytest.param("UPDATE", in_team_a, False, id="there-before"),
+    ],
+)
+def test_jobs_that_name_no_queue_are_looked_at_where_there_is_a_default(
+    operation, gives, concerned
+):
+    mutator = job_defaults(gives_queue=gives)
+
+    assert mutator.concerns(asked(job(), operation), ALLOWED) is concerned
+
+
+def test_a_new_job_is_put_into_the_default_queue_and_held():
+    draft = Draft(job())
+
+    job_defaults(gives_queue=in_team_a).change(asked(job()), draft)
+
+    assert draft.object["metadata"]["labels"][QUEUE] == "default"
+    assert draft.object["spec"]["suspend"] is True
+
+
+def test_a_job_cannot_leave_its_queue_where_there_is_a_default():
+    request = asked(job(suspend=True), "UPDATE", old=job(labels={QUEUE: "default"}, suspend=True))
+
+    refused = validate_jobs(request, ALLOWED, gives_queue=in_team_a)
+
+    assert [denial.path for denial in refused.denials] == [f"metadata.labels[{QUEUE}]"]
+    assert validate_jobs(request, ALLOWED, integrations=Integrations()) is ALLOWED

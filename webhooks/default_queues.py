@@ -1,0 +1,80 @@
+"""Namespaces that have a LocalQueue named `default`: jobs that name no queue are put there.
+
+Which namespaces these are decides what is sent to the door: elsewhere, jobs that name no queue are
+nobody's business, and cost nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import structlog
+
+from policyd.api.kueue.names import DEFAULT_LOCAL_QUEUE
+from policyd.kube.client import PartialObject, Reader
+from policyd.kube.errors import ApiError
+from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
+from policyd.kube.pace import Backoff, Pace
+from policyd.kube.resources import LOCAL_QUEUES
+
+FIRST_LIST_SECONDS: Final = 5.0
+"""How long the start waits for them: a right that is missing must not keep the door shut."""
+
+log = structlog.get_logger(__name__)
+
+
+class DefaultQueues:
+    """The namespaces, by name; `changed` is called when they become others."""
+
+    def __init__(self, *, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
+        self.namespaces: frozenset[str] = frozenset()
+
+    def take(self, old: PartialObject | None, new: PartialObject | None) -> None:
+        """Take over that a LocalQueue named `default` is new, changed or gone."""
+        given = new or old
+        assert given is not None, "a change has an object before or after it"
+        named = frozenset({given.metadata.namespace})
+        namespaces = self.namespaces - named if new is None else self.namespaces | named
+        if namespaces != self.namespaces:
+            self.namespaces = namespaces
+            self._changed()
+
+
+class DefaultQueuesWatch:
+    """Keeps them equal to the API server's, from when Kueue's kinds are there."""
+
+    def __init__(self, reader: Reader, queues: DefaultQueues, *, pace: Pace) -> None:
+        self._reader = reader
+        self._pace = pace
+        self._informer = Informer(
+            reader,
+            LOCAL_QUEUES,
+            into=PartialObject,
+            on_change=queues.take,
+            pace=pace,
+            field_selector=f"metadata.name={DEFAULT_LOCAL_QUEUE}",
+        )
+
+    async def run(self) -> NoReturn:
+        """Wait for the kind, and watch."""
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, chance=self._pace.chance)
+        while not await self._is_served():
+            await self._pace.sleep(backoff.next())
+        await self._informer.run()
+
+    async def first_list(self) -> None:
+        """Wait until they are known, but not for long, nor for a kind that is not there."""
+        if not await self._is_served():
+            return
+        try:
+            await self._pace.within(FIRST_LIST_SECONDS, self._informer.synced.wait())
+        except TimeoutError:
+            reason = str(self._informer.last_error or "no answer")
+            log.warning("default_queues_unknown", reason=reason)
+
+    async def _is_served(self) -> bool:
+        try:
+            served = await self._reader.served(LOCAL_QUEUES.api_version)
+        except ApiError:
+            return False
+        return any(resource.plural == LOCAL_QUEUES.plural for resource in served)
