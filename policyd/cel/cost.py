@@ -223,8 +223,10 @@ def weigh(value: object) -> Weight:
             scalars.append(part)
         if len(texts) > WORK_LIMIT:
             break
-    certain = all(type(part) in _CERTAIN or _is_number(part) for part in scalars)
-    cost = _tenths(texts) + sum(map(_cost_of_scalar, scalars))
+    kinds = set(map(type, scalars))
+    certain = kinds <= _CERTAIN or all(type(s) in _CERTAIN or _is_number(s) for s in scalars)
+    each = len(scalars) if kinds <= _PLAIN else sum(map(_cost_of_scalar, scalars))
+    cost = _tenths(texts) + each
     return Weight(cost, len(pending) + len(texts) + cost // 10, certain)
 
 
@@ -239,7 +241,7 @@ def _cost_of_scalar(value: object) -> int:
 def _tenths(texts: list[str]) -> int:
     """Return the sum of a tenth of each text's bytes."""
     if all(map(str.isascii, texts)):
-        return sum([len(text) // 10 for text in texts])
+        return sum([size // 10 for size in map(len, texts) if size > 9])
     return sum([len(text.encode()) // 10 for text in texts])
 
 

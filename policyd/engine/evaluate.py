@@ -112,7 +112,8 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
     if "params" in uses:
         variables["params"] = invocation.param
-    if policy.kind == VALIDATING or policy.templates or invocation.matched is not None:
+    as_sent = policy.kind == VALIDATING and facts.surroundings.written
+    if as_sent or policy.templates or invocation.matched is not None:
         _see_otherwise(variables, invocation, facts, view)
     return variables
 

@@ -165,28 +165,40 @@ class _Mutation:
         if not found:
             return
         self._verdict.matched(policy)
-        changed = False
-        for match in found if facts.object is not None else ():
+        changed, asked = False, facts.object
+        for match in found if asked is not None else ():
             for mutation in policy.mutations:
+                first = mutation is policy.mutations[0] and facts.object is asked
+                fresh = first and not policy.exceptions
                 try:
-                    changed = self._change(invocation, mutation, match) or changed
+                    changed = self._change(invocation, mutation, match, fresh=fresh) or changed
                 except CATCHABLE as error:
                     self._verdict.fail(policy, error, invocation.binding)
         self._seen[policy.id] = len(self._changes)
         if changed:
             self._note(policy)
 
-    def _change(self, invocation: Invocation, mutation: CompiledMutation, match: Match) -> bool:
+    def _change(
+        self,
+        invocation: Invocation,
+        mutation: CompiledMutation,
+        match: Match,
+        *,
+        fresh: bool = False,
+    ) -> bool:
         """Apply one mutation by CEL to the object as it is now; tell whether it changed it.
+
+        Each mutation has a budget of its own. A `fresh` match is of the object as it is, and
+        nothing was spent on it.
 
         Raises:
             PolicydError: If it fails.
         """
         facts = self._facts
         facts.check_time()
-        match = make_match(
-            invocation.policy, match.view, variables_of(invocation, facts, match.view)
-        )
+        if not fresh:
+            variables = variables_of(invocation, facts, match.view)
+            match = make_match(invocation.policy, match.view, variables)
         try:
             value = mutation.program.evaluate(match.variables, match.budget)
         except CelError as error:

@@ -5,6 +5,7 @@ what it always writes is there.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from policyd.api import kinds
 from policyd.api.kinds import FieldType
@@ -17,8 +18,13 @@ def type_of(obj: Json) -> str | None:
     """Return the built-in type of an object; None for a custom kind."""
     if not isinstance(obj, dict):
         return None
-    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
-    found = kinds.resource_for_kind(group, version, str(obj.get("kind", "")))
+    return _type_named(str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
+
+
+@lru_cache(maxsize=256)
+def _type_named(api_version: str, kind: str) -> str | None:
+    group, _, version = api_version.rpartition("/")
+    found = kinds.resource_for_kind(group, version, kind)
     return found.type_name if found is not None else None
 
 
