@@ -5,6 +5,7 @@ from policyd.api.kueue.names import PODS_READY
 from policyd.api.meta import find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.transitions import holding_queue, set_condition
+from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.readiness import STARTING
 
 
@@ -27,7 +28,14 @@ class Readiness:
         return set_condition(workload, STARTING, now=now) if begins else workload.status
 
     def watches(self, workload: Workload) -> bool:
-        """Tell whether anybody wants to know whether the pods of a workload run."""
+        """Tell whether anybody wants to know whether the pods of a workload run.
+
+        Nobody does before it ever had quota: that it has none says it, and the write that gives it
+        quota says that its pods begin.
+        """
+        conditions = workload.status.conditions
+        if find_condition(conditions, PODS_READY) is None and not has_quota(workload):
+            return False
         if self._every:
             return True
         local_queue = self._cache.local_queue_of(workload)

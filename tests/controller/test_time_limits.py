@@ -47,6 +47,21 @@ async def test_a_job_whose_pods_take_too_long_makes_room_and_comes_again():
         assert not world.suspended("stuck")
 
 
+async def test_that_pods_begin_is_said_with_their_quota_and_costs_no_write_of_its_own():
+    counts = []
+    for ready in (None, ReadyRules(timeout=60)):
+        world = furnished(ready=ready)
+        async with running(world):
+            world.job("runs")
+            world.job("waits")
+            await world.pass_time(5)
+            counts.append(sum(write.resource == r.WORKLOADS for write in world.client.writes))
+
+            assert world.condition("waits", "PodsReady") == {}
+    assert world.condition("runs", "PodsReady")["reason"] == "WaitForStart"
+    assert counts[0] == counts[1]
+
+
 async def test_after_the_last_retry_a_job_is_deactivated():
     world = furnished(ready=ReadyRules(timeout=10, first_wait=5, retries=1))
     async with running(world):
