@@ -142,7 +142,7 @@ def created(api: Api, item: dict[str, Any]) -> bool:
     try:
         api.create(item)
     except Refused as refusal:
-        if refusal.code in {404, 503}:  # the kind was created a moment ago
+        if refusal.code in {404, 429, 503}:  # the kind was created a moment ago
             return False
         raise
     return True
