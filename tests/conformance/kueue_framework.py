@@ -7,7 +7,7 @@ import msgspec
 
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.kueue import PodSet, Workload, WorkloadSpec
-from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.api.selectors import LabelSelector
 from policyd.controller.transitions import after_eviction
@@ -23,8 +23,9 @@ from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import NOW, read_table, run_table, settings_of
 from tests.conformance.kueue_parts import all_left_out, workload_of
 from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
+from tests.conformance.kueue_writes import failure_of, raised
 
-INJECTED = "failures of calls that Go code injects, and no table shows"
+LISTS = "lists that fail: the product watches, and looks at what it has seen"
 
 
 def run_jobs(path):
@@ -150,6 +151,8 @@ def run_slices(path):
 
     def failure(case):
         args, want = case.input["args"], case.want["want"]
+        if want.get("error"):
+            return unwritten(case)
         slices = [workload_of(each) for each in args["clnt"]["$fakeClient"]]
         newest = settle(slices).newest
         if newest is None:
@@ -166,11 +169,40 @@ def run_slices(path):
             "slice",
         )
 
-    yield from run_table(path, failure, rule=injected)
+    yield from run_table(path, failure, rule=lists)
 
 
-def injected(case):
-    return INJECTED if case.want["want"].get("error") else ""
+def lists(case):
+    """Leave out lists that fail."""
+    wrong = case.data["observed"].get("gotError") or {}
+    return LISTS if "failed to find" in wrong.get("$error", "") else ""
+
+
+def unwritten(case):
+    """Say what is wrong after a slice could not be written: nothing may change until it can."""
+    scene, job = elastic_scene(case)
+    before = scene.all("Workload")
+    expected = failure_of(case.data["observed"]["gotError"])
+    scene.cluster.client.fail(expected, verb="patch", plural="workloads")
+    error = raised(scene.reconcile, job_key(job))
+    after = scene.all("Workload")
+    scene.reconcile(job_key(job))
+    return difference([error, after, scene.wrote], [expected, before, True], "at first, then")
+
+
+def elastic_scene(case):
+    """Return a scene in which a job and its slices are, and the job."""
+    scene, args = Scene(case), case.input["args"]
+    job = copy.deepcopy(args["jobObject"])
+    (pod_set,) = args["jobPodSets"]
+    notes = {ELASTIC_JOB: "true"}
+    job["metadata"] |= {"namespace": "default", "labels": {QUEUE_NAME: "lq"}, "annotations": notes}
+    job["spec"] = {"parallelism": pod_set["count"], "template": pod_set["template"]}
+    scene.put(job)
+    for body in copy.deepcopy(args["clnt"]["$fakeClient"]):
+        body["metadata"]["ownerReferences"][0]["uid"] = job["metadata"]["uid"]
+        scene.put(body)
+    return scene, job
 
 
 def run_released(path):
@@ -190,7 +222,6 @@ def run_released(path):
 
 run_go_options = all_left_out("options of Go constructors")
 run_activation = all_left_out("jobs that say themselves whether they are active: no kind does")
-run_failing = all_left_out(INJECTED)
 
 
 def run_default_queues(path):

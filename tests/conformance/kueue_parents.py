@@ -16,11 +16,11 @@ from policyd.kube.errors import ApiError
 from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import decode, run_table
 from tests.conformance.kueue_scene import Scene, compared, difference, events, pruned
+from tests.conformance.kueue_writes import failure_of, raised
 
 UNTOLD = frozenset({"annotations", "ownerReferences"})
 WORDS = {kind.kind: kind.word for kind in PARENTS}
 UPDATE_FAILS = "workload update failed"
-GOROUTINES = "branches that run at once in Kueue: ours come one after the other"
 INDEX = "an annotation of Kueue's own that nothing here reads"
 
 
@@ -133,7 +133,23 @@ def run_names(path):
 
 
 def run_branches(path):
-    yield from run_table(path, lambda _case: "", rule=lambda _case: GOROUTINES)
+    """What is to be done for a parent is done, though another part of it fails."""
+    kind = "StatefulSet" if "statefulset" in path.stem else "LeaderWorkerSet"
+    verb, plural = ("patch", "pods") if kind == "StatefulSet" else ("delete", "workloads")
+
+    def failure(case):
+        scene, said = ParentScene(case, kind), case.data["observed"]
+        expected = failure_of(said["err"])
+        scene.cluster.client.fail(expected, verb=verb, plural=plural)
+        (parent,) = scene.all(kind)
+        metadata = parent["metadata"]
+        error = raised(scene.reconcile, Key("Job", metadata["namespace"], metadata["name"], kind))
+        name = said["created"]["metadata"]["name"]
+        made = {each["metadata"]["name"]: compared(each) for each in scene.all("Workload")}
+        wanted = [expected, compared(said["created"])]
+        return difference([error, made.get(name)], wanted, "error, workload")
+
+    yield from run_table(path, failure)
 
 
 def run_indexes(path):

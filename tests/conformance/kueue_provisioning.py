@@ -14,9 +14,9 @@ from policyd.jobs.provisioning import InconsistentError, is_needed
 from policyd.jobs.provisioning_answers import answered
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
-from tests.conformance.kueue_framework import INJECTED
 from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of
 from tests.conformance.kueue_scene import Notes, compared, difference, events, plain
+from tests.conformance.kueue_writes import failure_of
 
 INTERCEPTED = "interceptorFuncsCreate"
 SILENT = "AlreadyExists"
@@ -54,11 +54,16 @@ def stored_version(stored):
     return int(stored["metadata"]["resourceVersion"])
 
 
-def injected(case):
-    """Tell whether a call fails only as Go code says; a name that is taken fails by itself."""
-    made = case.input.get("requests")
-    by_itself = bool(made) and (case.want["wantReconcileError"] or {}).get("reason") == SILENT
-    return INJECTED if case.input.get(INTERCEPTED) and not by_itself else ""
+def let_fail(case, client):
+    """Let the call fail that Kueue's test lets fail; a name that is taken fails by itself."""
+    error = case.want["wantReconcileError"]
+    taken = case.input.get("requests") and error and error.get("reason") == SILENT
+    if not case.input.get(INTERCEPTED) or taken:
+        return
+    told = events(case.want["wantEvents"])
+    of_template = any("creating PodTemplate" in each["Message"] for each in told)
+    resource = POD_TEMPLATES if of_template else PROVISIONING_REQUESTS
+    client.fail(failure_of(error), verb="create", plural=resource.plural)
 
 
 def run_requests(path):
@@ -70,6 +75,7 @@ def run_requests(path):
         bodies = [*(each for name in parts for each in given.get(name) or ()), given["workload"]]
         scene = Autoscaled(case, bodies)
         key = Key("Provisioning", "ns", "wl")
+        let_fail(case, scene.cluster.client)
         failed = ""
         try:
             asyncio.run(scene.code.reconcile(key))
@@ -78,7 +84,7 @@ def run_requests(path):
         wanted = (want["wantReconcileError"] or {}).get("$error", "")
         return difference(failed, wanted, "error") or unlike(scene, want)
 
-    yield from run_table(path, failure, rule=injected)
+    yield from run_table(path, failure)
 
 
 def unlike(scene, want):
@@ -95,7 +101,9 @@ def unlike(scene, want):
 
 
 def asked(request):
-    return request and {"labels": request["metadata"].get("labels"), "spec": request["spec"]}
+    """Return what is compared of a request; one that is not there has no name."""
+    metadata = (request or {}).get("metadata")
+    return metadata and {"labels": metadata.get("labels"), "spec": request["spec"]}
 
 
 def made(template):

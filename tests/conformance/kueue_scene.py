@@ -77,7 +77,9 @@ class Scene:
         self.cluster = Cluster(settings or settings_of(case), integrations=chosen)
         cache, pace = self.cluster.cache, self.cluster.clock.pace()
         self.notes = Notes(self.cluster.client, pace)
-        writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
+        writes = self.writes = Writes(
+            self.cluster.client, self.notes, leading=lambda: True, pace=pace
+        )
         options = options_of(case)
         limits = TimeLimits(ready=rules_of(options), retention=retention_of(options))
         labels, annotations = (
