@@ -70,8 +70,9 @@ def _tried(stage: Stage, name: str, fault: Callable[[Stage], Jobs]) -> bool:
         f"{judge.most['research']:>11}{seconds:>9.0f}{'  HARM' if found else ''}",
         flush=True,
     )
-    for line in found[:20]:
+    for line in [*stage.notes, *found[:20]]:
         print(f"  {line}", flush=True)
+    stage.notes.clear()
     return bool(found)
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.faults.proxy import Trouble
@@ -19,6 +20,8 @@ Jobs = list[tuple[str, str]]
 ALONE = "--no-leader-election"
 JOBS = 24
 TERM_SECONDS = 15
+HAND_OVERS = 5
+HAND_OVER_SECONDS = 2.0
 BESIDE_PODS = 1_000
 
 
@@ -87,6 +90,25 @@ def two_leaders(stage: Stage) -> Jobs:
     return jobs
 
 
+def clean_stop(stage: Stage) -> Jobs:
+    """The leader is stopped by SIGTERM under load, five times; its stand-by decides within 2 s."""
+    leader = stage.controller()
+    eventually(lambda: stage.leads(leader), within=60, what="the first leads")
+    jobs: Jobs = []
+    seconds = []
+    for number in range(HAND_OVERS):
+        jobs += stage.submit(f"stop-{number}", JOBS)
+        follower = stage.controller()
+        eventually(lambda follower=follower: stage.stands_by(follower), what="another stands by")
+        seconds.append(stage.hand_over(leader, follower))
+        leader = follower
+    stage.notes.append(
+        "from the stop to the next decision: " + ", ".join(f"{s:.2f} s" for s in seconds)
+    )
+    assert median(seconds) <= HAND_OVER_SECONDS, stage.notes[-1]
+    return jobs
+
+
 def frozen(stage: Stage) -> Jobs:
     """The leader is stopped past its term, another takes over, and the first wakes up again."""
     first = stage.controller()
@@ -150,6 +172,7 @@ def faults(kills: int) -> dict[str, Callable[[Stage], Jobs]]:
         "answers 500": troubled("broken", Trouble(code=500, share=0.5)),
         "watches cut": troubled("cut", Trouble(cut=0.3)),
         "etcd stopped": etcd_stopped,
+        "clean stop": clean_stop,
         "two leaders": two_leaders,
         "leader frozen": frozen,
         "door down": door_down,

@@ -2,11 +2,13 @@
 
 import contextlib
 import itertools
+import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from tests.controlplane.programs import API_SERVER, ETCD
@@ -34,6 +36,7 @@ class Stage:
 
     Attributes:
         running: Controllers that were started and not stopped, the first one first.
+        notes: What a fault has measured, in words.
     """
 
     control_plane: ControlPlane
@@ -44,6 +47,7 @@ class Stage:
     running: list[Process] = field(default_factory=list)
     judge: Judge = field(default_factory=lambda: Judge(LIMITS, dict.fromkeys(TEAMS, "research")))
     names: "itertools.count[int]" = field(default_factory=itertools.count)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def etcd(self) -> str:
@@ -70,6 +74,21 @@ class Stage:
         """Tell whether a controller has begun to lead since it was started last."""
         process.alive()
         return '"leading"' in process.log.read_text(errors="replace")
+
+    def stands_by(self, process: Process) -> bool:
+        """Tell whether a controller knows all that there is."""
+        process.alive()
+        return '"mirrors_synced"' in process.log.read_text(errors="replace")
+
+    def hand_over(self, leader: Process, follower: Process) -> float:
+        """End a leader by SIGTERM; return the seconds until another has decided something."""
+        stopped_at = time.time()
+        leader.running.terminate()
+        self.running.remove(leader)
+        decided = eventually(lambda: first_decision(follower), within=WITHIN_SECONDS)
+        code = leader.running.wait(timeout=WITHIN_SECONDS)
+        assert code == 0, leader.tail()
+        return decided - stopped_at
 
     def submit(self, name: str, count: int, *, every: float = 0.0) -> list[tuple[str, str]]:
         """Create jobs in turns in both teams; return their namespaces and names."""
@@ -156,6 +175,16 @@ class Stage:
         self.controller("--no-leader-election")
         left = [(team, j["metadata"]["name"]) for team in TEAMS for j in self.api.find("Job", team)]
         assert not self.clear(left), "what a fault has left stays: the next cannot be judged"
+
+
+def first_decision(process: Process) -> float | None:
+    """Return when a controller first gave quota to a workload; None if it has not yet."""
+    process.alive()
+    lines = process.log.read_text(errors="replace").splitlines()
+    decided = next((line for line in lines if '"quota_reserved"' in line), None)
+    if decided is None:
+        return None
+    return datetime.fromisoformat(json.loads(decided)["timestamp"]).timestamp()
 
 
 @contextmanager
