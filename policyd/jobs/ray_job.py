@@ -165,12 +165,10 @@ def _own_cluster(job: RayJob) -> Basis | None:
 
 
 def _sized(job: RayJob, found: Json) -> RayJob:
-    running = msgspec.convert(found, RayCluster)
-    return replace(
-        job,
-        spec=replace(job.spec, ray_cluster_spec=resized(_cluster(job), running.spec)),
-        cluster_version=str(running.metadata.generation),
-    )
+    running, spec = msgspec.convert(found, RayCluster), _cluster(job)
+    if spec.enable_in_tree_autoscaling:
+        job = replace(job, spec=replace(job.spec, ray_cluster_spec=resized(spec, running.spec)))
+    return replace(job, cluster_version=str(running.metadata.generation))
 
 
 def _selector(job: RayJob) -> str:

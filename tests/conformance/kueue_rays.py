@@ -283,7 +283,9 @@ def running(case):
         live = {"kind": "RayCluster", "metadata": {"name": CLUSTER}, "spec": cluster_of(pod_sets)}
     if live is not None:
         scene.put(in_namespace(live))
-    job = copy.deepcopy(given.get("rayJob") or {"spec": {"rayClusterSpec": cluster_of(pod_sets)}})
+    scaled = {"enableInTreeAutoscaling": bool(given.get("enableInTreeAutoscaling"))}
+    spec = {"rayClusterSpec": {**cluster_of(pod_sets), **scaled}}
+    job = copy.deepcopy(given.get("rayJob") or {"spec": spec})
     named = CLUSTER if live is None else live["metadata"]["name"]
     job["status"] = {"rayClusterName": given.get("rayClusterName", named)}
     job["spec"]["suspend"] = True

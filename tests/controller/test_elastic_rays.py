@@ -17,6 +17,10 @@ pytestmark = pytest.mark.anyio
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 CLUSTERS, RAY_JOBS = job_resource(RAY_CLUSTER), job_resource(RAY_JOB)
 MARKED = {"labels": {QUEUE: "lq-cq"}, "annotations": {ELASTIC: "true"}}
+AUTOSCALED = {
+    "enableInTreeAutoscaling": True,
+    "autoscalerOptions": {"resources": {"requests": {"nvidia.com/gpu": "0"}}},
+}
 KINDS = [pytest.param(RAY_CLUSTER, id="cluster"), pytest.param(RAY_JOB, id="job")]
 
 
@@ -29,7 +33,7 @@ def submit(world, kind, replicas):
     """Create an elastic job of one GPU a worker, as the door lets it in."""
     spec = cluster_spec(replicas)
     if kind is RAY_JOB:
-        spec = {"rayClusterSpec": spec, "shutdownAfterJobFinishes": True}
+        spec = {"rayClusterSpec": {**spec, **AUTOSCALED}, "shutdownAfterJobFinishes": True}
     metadata = {"name": "train", **copy.deepcopy(MARKED)}
     draft = Draft(
         {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}

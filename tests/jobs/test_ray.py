@@ -85,6 +85,10 @@ def test_a_head_that_survives_requests_what_that_takes(requests, expected):
 RUNNING = {"metadata": {"generation": 3}, "spec": {}}
 
 
+def autoscaled(spec):
+    return read(RAY_JOB, ray_job({"rayClusterSpec": {**spec, "enableInTreeAutoscaling": True}}))
+
+
 @pytest.mark.parametrize(
     ("live", "counts"),
     [
@@ -95,7 +99,7 @@ RUNNING = {"metadata": {"generation": 3}, "spec": {}}
     ],
 )
 def test_an_elastic_ray_job_is_as_big_as_its_cluster(live, counts):
-    job = read(RAY_JOB, ray_job({"rayClusterSpec": cluster(workers(replicas=2))}))
+    job = autoscaled(cluster(workers(replicas=2)))
 
     sized = RAY_JOB.elastic.sized(job, {**RUNNING, "spec": cluster(*live)})
 
@@ -104,8 +108,16 @@ def test_an_elastic_ray_job_is_as_big_as_its_cluster(live, counts):
     assert RAY_JOB.elastic.notes(job) == {}
 
 
+def test_a_ray_job_without_an_autoscaler_says_itself_how_big_it_is():
+    job = read(RAY_JOB, ray_job({"rayClusterSpec": cluster(workers(replicas=2))}))
+
+    sized = RAY_JOB.elastic.sized(job, {**RUNNING, "spec": cluster(workers(replicas=5))})
+
+    assert RAY_JOB.pod_sets(sized) == RAY_JOB.pod_sets(job)
+
+
 def test_a_cluster_of_other_workers_says_nothing_of_a_jobs_size():
-    job = read(RAY_JOB, ray_job())
+    job = autoscaled(cluster(workers()))
 
     with pytest.raises(SizeError, match="worker group `others`"):
         RAY_JOB.elastic.sized(job, {**RUNNING, "spec": cluster(workers("Others"))})
