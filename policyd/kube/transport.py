@@ -7,6 +7,7 @@ are never shorter than what the server asks for. Everything else is the caller's
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -40,7 +41,9 @@ class Limits:
     timeout_seconds: float = 30.0
     """For one try of a request. The server's own limit is 60 s."""
     silence_seconds: float = 90.0
-    """A watch without a byte for so long is given up; bookmarks come once a minute."""
+    """A watch without a byte for so long is ended, to be begun anew where it was. Bookmarks come
+    once a minute, but not of what has not changed since the server was started: that such a watch
+    is silent is no failure, and that another connection is half open shows when it is tried."""
     tries: int = 5
     first_wait_seconds: float = 0.1
     longest_wait_seconds: float = 10.0
@@ -100,10 +103,10 @@ class Transport:
             await self._pace.sleep(wait)
 
     async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
-        """Send one call, once, and iterate over the answer as it comes.
+        """Send one call, once, and iterate over the answer as it comes, until it is silent.
 
         Raises:
-            ApiError: If the answer is not a success, or breaks off.
+            ApiError: If the answer is not a success, breaks off, or does not begin in time.
         """
         limit = aiohttp.ClientTimeout(
             total=None,
@@ -114,8 +117,9 @@ class Transport:
             async with await self._open(call, limit) as response:
                 if response.status >= 400:
                     raise await _refusal(call, response)
-                async for chunk in response.content.iter_any():
-                    yield chunk
+                with suppress(aiohttp.SocketTimeoutError):
+                    async for chunk in response.content.iter_any():
+                        yield chunk
         except UnauthorizedError:
             self._connection.credentials.forget()
             raise

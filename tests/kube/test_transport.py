@@ -157,11 +157,23 @@ async def test_a_request_without_an_answer_ends_in_time():
             await ask(client)
 
 
-async def test_a_silent_watch_is_given_up():
+async def test_a_silent_watch_ends_as_if_the_server_had_ended_it():
     async with (
-        talking(silence_seconds=0.05) as (_, client, _),
+        talking(silence_seconds=0.05) as (server, client, _),
         aclosing(client.watch(PODS, into=Pod, resource_version="0")) as events,
     ):
+        add(server.store, "a")
+
+        assert [event.object.metadata.name async for event in events] == ["a"]
+
+
+async def test_a_watch_that_does_not_begin_in_time_is_a_failure():
+    async with (
+        talking(silence_seconds=0.05) as (server, client, _),
+        aclosing(client.watch(PODS, into=Pod, resource_version="0")) as events,
+    ):
+        server.watch_faults.append(Hang())
+
         with pytest.raises(UnreachableError, match="in time"):
             await anext(events)
 
