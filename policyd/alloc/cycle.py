@@ -15,7 +15,6 @@ Usage is changed on the way and taken back at the end: planning leaves the state
 from collections.abc import Callable
 
 from policyd.alloc.assignment import Assignment
-from policyd.alloc.consolidation import claim_of, consolidate, hold_places, places_held
 from policyd.alloc.cycle_room import CycleRoom
 from policyd.alloc.entry import Entry, turns
 from policyd.alloc.nominate import Chooser, Nominator
@@ -34,6 +33,7 @@ from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
 from policyd.alloc.reservation import stale_gangs
 from policyd.alloc.search import Scan
 from policyd.alloc.state import State
+from policyd.alloc.topology.consolidation import claim_of, consolidate, hold_places, places_held
 
 
 def plan_cycle(state: State) -> Plan:

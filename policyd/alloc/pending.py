@@ -7,15 +7,16 @@ Next is who has the highest priority, then who waits longest; but before that, w
 orders LocalQueues by what they used, who is of the one that used least; and then who preempted
 others to have its turn, so that nobody takes what it made free.
 
-What did not fit will not fit for another that asks for just the same: until something changes, the
-others are parked too, when they are looked at.
+What did not fit will not fit for another that asks for just the same: until something changes, all
+of them are parked, without a look at each.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from policyd.alloc.assignment import Progress, Requests
-from policyd.alloc.line import Line, Rank
+from policyd.alloc.line import Crowd, Rank
 from policyd.alloc.options import Demand, QueueOptions, demand_of
 from policyd.alloc.plan import Requeue, RequeueReason
 from policyd.alloc.workload import ConditionReason, Workload
@@ -39,7 +40,7 @@ class Ticket:
             asks for no place.
         rank: The lowest is next.
         gone: Whether it is in the queue no more.
-        parked: Whether it waits aside.
+        aside: Whether it is parked for a reason of its own.
         progress: Where the search for its flavors is to go on; None from the start.
         preemptor: Whether it is the latest of its queue for which others were preempted.
     """
@@ -49,7 +50,7 @@ class Ticket:
     plain: bool = field(init=False)
     rank: Rank = field(init=False)
     gone: bool = False
-    parked: bool = field(init=False)
+    aside: bool = field(init=False)
     progress: Progress | None = None
     preemptor: bool = False
 
@@ -58,7 +59,7 @@ class Ticket:
         asks = any(pod_set.placed for pod_set in workload.pod_sets)
         self.plain = not (workload.objection or workload.replaces or asks)
         self.rank = -workload.priority, workload.queued_at, workload.uid, workload.key
-        self.parked = workload.backing_off
+        self.aside = workload.backing_off
 
     @property
     def demand(self) -> tuple[int, Demand]:
@@ -85,34 +86,36 @@ def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: boo
 class PendingQueue:
     """Workloads of one ClusterQueue that wait for quota.
 
-    INVARIANT: every ticket is either in `_parked` or in the line of its group. There may be more in
-    a line: tickets that left, changed or were parked are skipped when they come up. A group is a
-    LocalQueue where usage orders these, else there is one.
+    INVARIANT: every ticket is either in `_aside` or in the crowd of its group. There may be more in
+    a crowd: tickets that left, changed or were set aside are skipped when they come up. A group is
+    a LocalQueue where usage orders these, else there is one.
     """
 
     _tickets: dict[str, Ticket] = field(default_factory=dict)
-    _parked: dict[str, Ticket] = field(default_factory=dict)
+    _aside: dict[str, Ticket] = field(default_factory=dict)
     _demands: dict[object, Demand] = field(default_factory=dict)
-    _lines: dict[str, Line[Ticket]] = field(default_factory=lambda: {"": Line()})
+    _crowds: dict[str, Crowd[Ticket]] = field(default_factory=lambda: {"": Crowd()})
     _usage: Mapping[str, float] | None = None
     _hopeless: dict[tuple[int, Demand], ConditionReason] = field(default_factory=dict)
     _preemptor: str = ""
     _latest: Ticket | None = None
-    _all: Line[Ticket] | None = None
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def __iter__(self) -> Iterator[Ticket]:
         """Iterate over all that wait, in no particular order."""
-        self._park_hopeless()
         return iter(self._tickets.values())
 
     @property
     def parked(self) -> int:
-        """How many wait aside."""
-        self._park_hopeless()
-        return len(self._parked)
+        """How many are not tried for now."""
+        return len(self) - len(self.active)
+
+    @property
+    def active(self) -> list[Ticket]:
+        """Those that are tried in their turn, in no particular order."""
+        return [ticket for ticket in self if self._is_active(ticket)]
 
     def in_order(self) -> list[Ticket]:
         """Return all that wait, parked or not, in the order of their turns."""
@@ -123,24 +126,17 @@ class PendingQueue:
 
         None is to go by priority and age alone.
         """
-        if (usage is None) != (self._usage is None):
-            self._usage, self._lines = usage, {"": Line()}
-            for ticket in self._tickets.values():
-                if not ticket.parked:
-                    self._activate(ticket)
+        regroup = (usage is None) != (self._usage is None)
         self._usage = usage
+        if regroup:
+            self._line_up()
 
     def first(self) -> Ticket | None:
         """Return who is first of all that may be tried, parked or not; None if nobody is."""
-        if self._all is None:
-            self._all = Line()
-            self._all.keep(self._tickets.values())
-        while (ticket := self._all.first()) is not None:
-            workload = ticket.workload
-            if not (ticket.gone or workload.backing_off or workload.objection):
-                return ticket
-            self._all.drop_first()
-        return None
+        waiting = (
+            each for each in self if not (each.workload.backing_off or each.workload.objection)
+        )
+        return min(waiting, key=attrgetter("rank"), default=None)
 
     def put(self, workload: Workload, *, carries: bool = True) -> None:
         """Add a workload, or take notice of its change. What is parked stays so if unchanged.
@@ -155,11 +151,10 @@ class PendingQueue:
             ticket.progress, old.gone = old.progress if carries else None, True
             if old.preemptor and ticket.demand == old.demand:
                 ticket.preemptor, self._latest = True, ticket
-        self._parked.pop(workload.key, None)
+        self._aside.pop(workload.key, None)
         self._tickets[workload.key] = ticket
-        self._push(self._all, ticket)
-        if ticket.parked:
-            self._parked[workload.key] = ticket
+        if ticket.aside:
+            self._aside[workload.key] = ticket
         else:
             self._activate(ticket)
 
@@ -178,8 +173,7 @@ class PendingQueue:
         ticket = self._tickets.pop(key, None)
         if ticket is not None:
             ticket.gone = True
-            if ticket.parked:
-                del self._parked[key]
+            self._aside.pop(key, None)
         if key == self._preemptor:
             self._preemptor = ""
         return ticket
@@ -187,10 +181,11 @@ class PendingQueue:
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""
         if self._usage is None and not self._preemptor:
-            return self._top(self._lines[""])
-        found = [ticket for line in self._lines.values() if (ticket := self._top(line)) is not None]
+            return self._crowds[""].first(without=self._hopeless)
+        firsts = [crowd.first(without=self._hopeless) for crowd in self._crowds.values()]
+        found = [ticket for ticket in firsts if ticket is not None]
         preemptor = self._tickets.get(self._preemptor)
-        if preemptor is not None and not preemptor.parked:
+        if preemptor is not None and self._is_active(preemptor):
             found.append(preemptor)
         return min(found, key=self._turn, default=None)
 
@@ -207,58 +202,46 @@ class PendingQueue:
             ticket.preemptor, self._latest = True, ticket
             self._preemptor = "" if strict else action.workload.key
         if action.parked or ticket.workload.backing_off:
-            self._park(ticket)
             if equivalents and action.reason in _SHARED:
                 self._hopeless[ticket.demand] = action.refusal.reason
+            else:
+                ticket.aside, self._aside[ticket.workload.key] = True, ticket
 
     def wake(self) -> None:
         """Make every parked workload active again, but those that back off or are misplaced."""
+        for crowd in self._crowds.values():
+            for demand in self._hopeless:
+                crowd.take_back(demand)
         self._hopeless.clear()
-        for key, ticket in list(self._parked.items()):
+        for key, ticket in list(self._aside.items()):
             objection = ticket.workload.objection
             if ticket.workload.backing_off or (objection is not None and objection.misplaced):
                 continue
-            del self._parked[key]
-            ticket.parked = False
+            del self._aside[key]
+            ticket.aside = False
             self._activate(ticket)
 
     def shared_refusal(self, key: str) -> ConditionReason | None:
-        """Return why a parked workload, or one that asks for the same, does not fit.
-
-        None if it is not parked, or for a reason of its own.
-        """
-        ticket = self._parked.get(key)
+        """Return why a workload, or one that asks for the same, does not fit; None if it may."""
+        ticket = self._tickets.get(key)
         return None if ticket is None else self._hopeless.get(ticket.demand)
 
     def _turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
         return usage, ticket.workload.key != self._preemptor, ticket.rank
 
-    def _top(self, line: Line[Ticket]) -> Ticket | None:
-        while (ticket := line.first()) is not None:
-            if not (ticket.gone or ticket.parked):
-                if not self._hopeless or ticket.demand not in self._hopeless:
-                    return ticket
-                self._park(ticket)
-            line.drop_first()
-        return None
-
-    def _park_hopeless(self) -> None:
-        if self._hopeless:
-            for ticket in self._tickets.values():
-                if not ticket.parked and ticket.demand in self._hopeless:
-                    self._park(ticket)
-
-    def _park(self, ticket: Ticket) -> None:
-        ticket.parked = True
-        self._parked[ticket.workload.key] = ticket
+    def _is_active(self, ticket: Ticket) -> bool:
+        return not (ticket.aside or ticket.demand in self._hopeless)
 
     def _activate(self, ticket: Ticket) -> None:
         group = "" if self._usage is None else ticket.workload.local_queue
-        self._push(self._lines.setdefault(group, Line()), ticket)
+        crowd = self._crowds.setdefault(group, Crowd())
+        crowd.push(ticket)
+        if len(crowd) > 2 * len(self._tickets) + _SLACK:
+            self._line_up()
 
-    def _push(self, line: Line[Ticket] | None, ticket: Ticket) -> None:
-        if line is not None:
-            line.push(ticket)
-            if len(line) > 2 * len(self._tickets) + _SLACK:
-                line.keep({id(each): each for each in line if not each.gone}.values())
+    def _line_up(self) -> None:
+        self._crowds = {"": Crowd()}
+        for ticket in self._tickets.values():
+            if not ticket.aside:
+                self._activate(ticket)

@@ -249,20 +249,20 @@ def test_a_queue_that_stops_counting_usage_goes_by_priority():
 
 
 def steps(choose):
-    kinds = ("put", "put", "boost", "remove", "park", "wake")
+    kinds = ("put", "put", "boost", "remove", "park", "exhaust", "wake")
     return [(choose.one(kinds), choose.number(0, 5)) for _ in range(choose.number(0, 100))]
 
 
 @settings(deadline=None)
 @given(scenarios(steps, 201))
-def test_the_heap_agrees_with_sorting_whatever_happens(ops):
-    queue, active, parked = PendingQueue(), {}, {}
+def test_the_order_agrees_with_sorting_whatever_happens(ops):
+    queue, active, parked, exhausted = PendingQueue(), {}, {}, set()
     for op, n in ops:
         key = f"w{n}"
         known = active.get(key) or parked.get(key)
         match op:
             case "put" if known is None:
-                active[key] = workload(key, "q", at=n % 3, priority=n % 2)
+                active[key] = workload(key, "q", at=n % 3, priority=n % 2, gpu=1 + n % 4)
                 queue.put(active[key])
             case "boost" if known is not None:
                 parked.pop(key, None)
@@ -275,21 +275,30 @@ def test_the_heap_agrees_with_sorting_whatever_happens(ops):
             case "park" if key in active:
                 parked[key] = active.pop(key)
                 park(queue, key)
+            case "exhaust" if key in active:
+                exhausted.add(asked(active[key]))
+                park(queue, key, "NoFit", equivalents=True)
             case "wake":
                 active |= parked
-                parked = {}
+                parked, exhausted = {}, set()
                 queue.wake()
         assert {t.workload.key for t in queue} == {*active, *parked}
-        assert queue.parked == len(parked)
-        first = min(active.values(), key=rank, default=None)
+        able = [each for each in active.values() if asked(each) not in exhausted]
+        assert queue.parked == len(parked) + len(active) - len(able)
+        first = min(able, key=rank, default=None)
         assert head(queue) == (first and first.key)
+
+
+def asked(each):
+    (pod_set,) = each.pod_sets
+    return each.priority, tuple(pod_set.requests.items())
 
 
 def rank(each):
     return -each.priority, each.queued_at, each.uid
 
 
-def test_the_heap_does_not_grow_with_parking_and_waking():
+def test_the_order_does_not_grow_with_parking_and_waking():
     queue = pending(*(workload(f"w{n}", "q", at=n) for n in range(10)))
 
     for n in range(1_000):
@@ -297,7 +306,7 @@ def test_the_heap_does_not_grow_with_parking_and_waking():
         park(queue, "w0")
         queue.wake()
 
-    assert len(queue._lines[""]) < 200
+    assert len(queue._crowds[""]) < 200
     assert head(queue) == "w0"
 
 

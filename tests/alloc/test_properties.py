@@ -124,7 +124,11 @@ def test_planning_leaves_the_state_as_it_was(things):
 
 
 def waiting(of):
-    return {t.workload.key: t.parked for q in of.queues.values() for t in q.pending}
+    return {
+        ticket.workload.key: ticket not in queue.pending.active
+        for queue in of.queues.values()
+        for ticket in queue.pending
+    }
 
 
 @RATE

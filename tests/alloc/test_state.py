@@ -167,7 +167,7 @@ def test_whom_a_change_wakes_up(change, awake):
     change(of)
     of.settle()
 
-    waiting = [t.workload.key for q in of.queues.values() for t in q.pending if not t.parked]
+    waiting = [t.workload.key for q in of.queues.values() for t in q.pending.active]
     assert [key for key in waiting if key != "a1"] == awake
 
 

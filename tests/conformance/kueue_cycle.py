@@ -174,7 +174,7 @@ def _requeue(case):
             if isinstance(action, Admit):
                 scheduler.cache.retract(action.workload.key)
     waiting = {
-        queue.name: sorted(t.workload.key for t in queue.pending if not t.parked)
+        queue.name: sorted(t.workload.key for t in queue.pending.active)
         for queue in scheduler.state.queues.values()
     }
     if waiting != case.want["wantWorkloads"]:

@@ -194,3 +194,9 @@ def decode(body, into, *, version=0):
     if version:
         stamped["resourceVersion"] = str(version)
     return msgspec.json.decode(json.dumps({**body, "metadata": stamped}), type=into)
+
+
+def keys_of(pending, *, parked):
+    """Return the keys of those in a queue that are parked, or that are not."""
+    active = {ticket.workload.key for ticket in pending.active}
+    return {ticket.workload.key for ticket in pending} - active if parked else active

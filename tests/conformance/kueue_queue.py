@@ -22,6 +22,7 @@ from tests.conformance.kueue_objects import (
     NOW,
     Cluster,
     decode,
+    keys_of,
     read_table,
     run_table,
     settings_of,
@@ -177,7 +178,7 @@ class Replay:
         wanted = _key(result[0]["Obj"], self) if result and result[0] else None
         if got != wanted and wanted is not None:
             # Without uids, which tests leave out, Kueue takes any of those that are alike.
-            alike = [t for t in self.pending if t.rank[:2] == ticket.rank[:2] and not t.parked]
+            alike = [t for t in self.pending.active if t.rank[:2] == ticket.rank[:2]]
             got = wanted if any(t.workload.key == wanted for t in alike) else got
         if got is not None:
             self.pending.remove(got)
@@ -256,7 +257,7 @@ class Replay:
 
     def _do_has_key(self, args, result):
         key = _key_text(args["key"])
-        got = any(t.workload.key == key and t.parked for t in self.pending)
+        got = key in keys_of(self.pending, parked=True)
         return _unlike(got, result[0])
 
     def _do_info(self, args, result):
@@ -267,7 +268,7 @@ class Replay:
     def _do_dump(self, _args, result):
         self._wake_up()
         if isinstance(result[0], list) or result[-1] is True or result[-1] is False:
-            got = {t.workload.key for t in self.pending if not t.parked}
+            got = keys_of(self.pending, parked=False)
             return _unlike(got, {_key_text(key) for key in result[0] or ()})
         return _unlike(self._dump(parked=False), _keys(result[0]))
 
@@ -277,7 +278,7 @@ class Replay:
 
     def _dump(self, *, parked):
         found = {
-            name: {t.workload.key for t in queue.pending if t.parked is parked}
+            name: keys_of(queue.pending, parked=parked)
             for name, queue in self.cluster.state.queues.items()
         }
         return {name: keys for name, keys in found.items() if keys}
@@ -328,7 +329,7 @@ class Replay:
     def _do_backoff_waiting_time_expired(self, args, result):
         self.cluster.put(args["wInfo"]["Obj"])
         (ticket,) = self.pending
-        return _unlike(not ticket.parked, result[0])
+        return _unlike(ticket in self.pending.active, result[0])
 
     def _do_pending_breakdown(self, _args, _result):
         """Compare the sums: by which labels metrics are told apart is another matter."""

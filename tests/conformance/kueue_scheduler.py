@@ -23,7 +23,14 @@ from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import is_finished
 from policyd.kube.errors import ApiError
 from policyd.testing.objects import refusal
-from tests.conformance.kueue_objects import DEFAULT_UID, Cluster, decode, run_table, settings_of
+from tests.conformance.kueue_objects import (
+    DEFAULT_UID,
+    Cluster,
+    decode,
+    keys_of,
+    run_table,
+    settings_of,
+)
 
 MERGE_PATCH = "WorkloadRequestUseMergePatch"
 
@@ -180,7 +187,7 @@ def pending(scheduler, *, parked):
     for queue in scheduler.state.queues.values():
         if queue.spec is None:
             continue
-        keys = sorted(t.workload.key for t in queue.pending if t.parked == parked)
+        keys = sorted(keys_of(queue.pending, parked=parked))
         if keys:
             found[queue.name] = keys
     return found
