@@ -60,7 +60,7 @@ class CycleLoop:
         """Run cycles until cancelled."""
         while True:
             self._changed.clear()
-            began = self._pace.clock.now()
+            began = self._pace.clock.monotonic()
             goes_on = self.cycle()
             # Where much ends and comes, one cycle for many of these does the work of one for each.
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)

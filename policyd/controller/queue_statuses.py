@@ -44,6 +44,8 @@ IDLE_SECONDS = 3_600.0
 """Between looks at usage that nobody is ordered by."""
 GATHER_SECONDS = 1.0
 """Changes are gathered for so long before they are written."""
+LONGEST_REST_SECONDS = 5.0
+"""After a flush, on a server so slow that what was decided should go first."""
 MEASURE_SECONDS = 10.0
 """Between two looks at how devices are fragmented, at least."""
 
@@ -76,8 +78,10 @@ class QueueStatuses:
             await self._woken.wait()
             await self._pace.sleep(GATHER_SECONDS)
             self._woken.clear()
+            began = self._pace.clock.monotonic()
             with suppress(NotLeadingError):  # who leads again looks at all queues anew
                 await self.flush()
+            await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
     async def sample(self) -> NoReturn:
         """Follow what LocalQueues use until cancelled, where that orders their workloads."""
@@ -164,9 +168,6 @@ class QueueStatuses:
         if node is not None and not node.cyclic:
             self._shared.update((cohort.name, None) for cohort in above(node))
         figures = queue_figures(self._cache.state, name)
-        self._metrics.figures(
-            name, pending=figures.pending, reserving=figures.reserving, admitted=figures.admitted
-        )
         status = cluster_queue_status(
             queue, figures, cluster_queue_active(self._cache.state, queue), now=self._writes.now
         )

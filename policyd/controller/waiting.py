@@ -10,6 +10,7 @@ from policyd.controller.shortage import held_by
 from policyd.controller.transitions import release, told_reason, with_requests
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.kube.pace import RESTS
 from policyd.kube.resources import WORKLOADS
 from policyd.status.left_out import nodes_missed
 from policyd.status.remedies import Wait, remedy_text
@@ -22,6 +23,8 @@ HOLDERS_SECONDS = 10.0
 
 TURN_SECONDS = 0.1
 """About what one write takes: so long does each wait that is told after another."""
+LONGEST_REST_SECONDS = 1.0
+"""Between two that are told, on a server so slow that what was decided should go first."""
 
 
 class Waiting:
@@ -36,6 +39,7 @@ class Waiting:
         self._told_at: dict[str, tuple[str, float]] = {}
         self._untold: dict[str, Requeue] = {}
         self._busy = False
+        self._free_at = 0.0
 
     def forget(self, key: str) -> None:
         """Take notice that a workload is gone."""
@@ -58,7 +62,7 @@ class Waiting:
         if has_quota(workload) or not workload.spec.active or is_finished(workload):
             return None
         key, refusal = workload.metadata.key, action.refusal
-        if self._busy:
+        if self._busy or self._writes.uptime < self._free_at:
             self._untold[key] = action
             return TURN_SECONDS * len(self._untold)
         text = message_of(refusal)
@@ -73,10 +77,12 @@ class Waiting:
         if late is not None:
             self._untold[key] = action
             return late
-        self._busy, self._untold[key] = True, action
+        self._busy, self._untold[key], began = True, action, self._writes.uptime
         try:
             await self._writes.status(self._cache.mirrors.workloads, workload, status)
         finally:
+            ended = self._writes.uptime
+            self._free_at = ended + min(LONGEST_REST_SECONDS, RESTS * (ended - began))
             self._busy = False
         self._untold.pop(key, None)  # until then it is not told: somebody may have been faster
         self._told_at[key] = (told, self._writes.now)

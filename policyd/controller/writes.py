@@ -55,6 +55,11 @@ class Writes:
         return self._pace.clock.now()
 
     @property
+    def uptime(self) -> float:
+        """Seconds that only grow, whatever is done to the clock."""
+        return self._pace.clock.monotonic()
+
+    @property
     def chance(self) -> float:
         """From 0 to 1, another each time."""
         return self._pace.chance()

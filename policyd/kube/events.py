@@ -110,7 +110,7 @@ class EventRecorder:
             await self._woken.wait()
             self._woken.clear()
             while self._waiting:
-                began = self._pace.clock.now()
+                began = self._pace.clock.monotonic()
                 await self._write_next()
                 await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 

@@ -39,8 +39,12 @@ class Pace:
         """Wait three times as long as the work took that began at `began`, at most `most` seconds.
 
         So work that others should not wait for has a quarter of the time, however slow it becomes.
+
+        Args:
+            began: Seconds of the clock that only goes forward.
+            most: Seconds.
         """
-        seconds = min(most, RESTS * (self.clock.now() - began))
+        seconds = min(most, RESTS * (self.clock.monotonic() - began))
         if seconds > 0:
             await self.sleep(seconds)
 

@@ -11,6 +11,12 @@ COMMANDS = Path(sys.executable).parent
 NULL = "null controller"
 WAIT_SECONDS = 300
 """Until a controller has read all there is."""
+CONFIGURATION = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+featureGates: {DisableWaitForPodsReady: true}
+"""
+"""There are no pods to wait for: Kueue's own harness has it off too."""
 
 
 @contextmanager
@@ -18,7 +24,10 @@ def controller(who: str, kubeconfig: str, log: Path) -> Iterator[int]:
     """Run a controller from when it leads until the end of the block; yield its process id."""
     command = [sys.executable, "-m", "tests.bench_cluster.null", kubeconfig]
     if who != NULL:
+        configuration = log.with_name("configuration.yaml")
+        configuration.write_text(CONFIGURATION)
         command = [str(COMMANDS / "policyd"), "controller", "--kubeconfig", kubeconfig]
+        command += ["--config", str(configuration)]
     with log.open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as p:
         try:
             _until_leading(p, log)
