@@ -16,7 +16,7 @@ from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
-from tests.controller.test_parents import make_pod, stateful_set, submit
+from tests.controller.test_parents import make_pod, make_set, stateful_set, submit
 from tests.controller.world import GPU, QUEUE, World, condition, gates, pod_spec, running
 
 pytestmark = pytest.mark.anyio
@@ -460,7 +460,8 @@ async def test_a_leader_and_its_workers_are_handed_over_as_they_are_made(
     parent = submit(world, LEADER_WORKER_SET, {"replicas": 1, **spec})
     leader = parent["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
     labels = {NAME_LABEL: "serve", GROUP_INDEX_LABEL: "0"}
-    make_pod(world, parent, 0, leader, kind="LeaderWorkerSet", labels=labels)
+    make_set(world, parent)
+    make_pod(world, parent, 0, leader, labels=labels)
     for number in range(workers):
         worker, led = parent["spec"]["leaderWorkerTemplate"]["workerTemplate"], {LEADER_NAME: "0"}
         make_pod(world, parent, f"0-{number}", worker, labels=labels, annotations=led)

@@ -140,15 +140,20 @@ def groups(leader=0, worker=2):
     return {**template, "leaderTemplate": {"spec": pod_spec(leader)}} if leader else template
 
 
+def make_set(world, parent):
+    """Make the StatefulSet that makes the pods of a LeaderWorkerSet, if it is not there."""
+    if not world.all(SETS):
+        own = {"metadata": {"name": parent["metadata"]["name"]}, "spec": {"replicas": 0}}
+        world.create(SETS, {"apiVersion": "apps/v1", "kind": "StatefulSet", **own})
+
+
 def make_group(world, parent, index):
     made = parent["spec"]["leaderWorkerTemplate"]
     labels = {
         "leaderworkerset.sigs.k8s.io/name": parent["metadata"]["name"],
         "leaderworkerset.sigs.k8s.io/group-index": str(index),
     }
-    if not world.all(SETS):
-        own = {"metadata": {"name": parent["metadata"]["name"]}, "spec": {"replicas": 0}}
-        world.create(SETS, {"apiVersion": "apps/v1", "kind": "StatefulSet", **own})
+    make_set(world, parent)
     leads = made.get("leaderTemplate") or made["workerTemplate"]
     make_pod(world, parent, f"{index}", leads, labels=labels)
     led = {"leaderworkerset.sigs.k8s.io/leader-name": f"serve-{index}"}
