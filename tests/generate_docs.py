@@ -26,7 +26,7 @@ from policyd.api.meta import ObjectMeta
 from policyd.api.policy import Policy
 from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
-from policyd.controller.metrics import Metrics
+from policyd.controller.metric_families import COUNTED, MEASURED
 from policyd.controller.scanning import ScanMetrics
 from policyd.engine.schema import policy_shape
 from policyd.field_notes import field_notes
@@ -283,14 +283,13 @@ def left_out_rows() -> Iterator[tuple[str, ...]]:
 
 def metrics_page() -> str:
     door = DoorMetrics(CollectorRegistry())
-    controller = Metrics()
     scans = ScanMetrics(CollectorRegistry())
     return f"""\
 # Metrics
 
 Both processes serve them at `/metrics` in Prometheus' format.
-Labels come from closed sets and names of ClusterQueues, flavors and resources, so that no series is
-made for each pod or workload.
+Labels come from closed sets and names of queues, cohorts, flavors and resources, so that no series
+is made for each pod or workload.
 
 ## policyd-webhooks
 
@@ -300,8 +299,23 @@ made for each pod or workload.
 
 Served with `--health-port`; those of scans and reports with `--reports`, too.
 
-{table("Metric | Type | Labels | Meaning", [*metric_rows(controller), *metric_rows(scans)])}
+Those that begin with `kueue_` are Kueue's, with its names and labels: dashboards and alerts for
+Kueue go on.
+Their label `replica_role` is `leader` or `follower`, and `standalone` without an election; what
+happens is counted by the leader.
+Quota of ClusterQueues is told with `metrics.enableClusterQueueResources` of
+[Kueue's Configuration](../guides/configure-the-queue.md), and LocalQueues are unless
+`metrics.localQueueMetrics` leaves them out.
+What is told of a queue ends with it.
+
+{table("Metric | Type | Labels | Meaning", [*family_rows(), *metric_rows(scans)])}
 """
+
+
+def family_rows() -> Iterator[tuple[str, ...]]:
+    for family in (*COUNTED, *MEASURED):
+        labels = ", ".join(f"`{label}`" for label in family.labels) or "none"
+        yield f"`{family.name}`", family.kind, labels, f"{family.text}."
 
 
 def metric_rows(owner: object) -> Iterator[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queue_settings import (
     copied_keys,
+    metrics_settings,
     queue_settings,
     time_limits,
     unheeded,
@@ -50,6 +51,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         queueing=queueing,
         limits=time_limits(configuration, gates=gates),
         copied=copied_keys(configuration),
+        metrics=metrics_settings(configuration, gates=gates),
         resources=configuration.resources,
         integrations=_integrations(configuration, path, gates),
     )

@@ -1,4 +1,4 @@
-"""Says what became of workloads: events, metrics and the log."""
+"""Says what became of workloads: events and the log."""
 
 from typing import Final
 
@@ -13,8 +13,7 @@ from policyd.api.kueue.names import (
     QUOTA_RESERVED,
 )
 from policyd.api.meta import condition_true, find_condition
-from policyd.controller.metrics import Metrics
-from policyd.controller.transitions import holding_queue, is_admitted, queued_since
+from policyd.controller.transitions import is_admitted, queued_since
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.resources import WORKLOADS
@@ -34,9 +33,8 @@ _TARGETS: Final = {
 class Announcements:
     """Tells of workloads whose status was written."""
 
-    def __init__(self, writes: Writes, metrics: Metrics) -> None:
+    def __init__(self, writes: Writes) -> None:
         self._writes = writes
-        self._metrics = metrics
 
     def reserved(
         self, before: Workload, workload: Workload, *, now: float, considered: str
@@ -53,7 +51,6 @@ class Announcements:
         if admission is None:
             return
         waited, queue = max(0, int(now - queued_since(before))), admission.cluster_queue
-        self._metrics.quota_reserved(queue, waited=waited)
         log.info("quota_reserved", workload=workload.metadata.key, cluster_queue=queue)
         message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
         if considered:
@@ -108,7 +105,6 @@ class Announcements:
         if reserved.last_transition_time and admitted.last_transition_time:
             passed = admitted.last_transition_time - reserved.last_transition_time
             waited = max(0, int(passed.total_seconds()))
-        self._metrics.admitted(queue)
         log.info("workload_admitted", workload=workload.metadata.key, cluster_queue=queue)
         self._writes.tell(
             WORKLOADS,
@@ -118,6 +114,5 @@ class Announcements:
         )
 
     def _evicted(self, workload: Workload, reason: str, message: str) -> None:
-        self._metrics.evicted(holding_queue(workload), reason)
         log.info("workload_evicted", workload=workload.metadata.key, reason=reason)
         self._writes.tell(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)

@@ -1,11 +1,33 @@
 """What the controller counts, for Prometheus."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 from policyd.alloc.topology.fragmentation import Fragmentation
+from policyd.api.selectors import LabelSelector
+from policyd.controller.metric_families import COUNTED
 
-_WAITS = (1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240)
-_LABEL = ("cluster_queue",)
+Role = Literal["standalone", "leader", "follower"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Which of Kueue's metrics there are.
+
+    Attributes:
+        resources: Whether quota and usage of ClusterQueues are told.
+        local_queues: Whether LocalQueues have metrics of their own.
+        selector: Labels of those that have; None for all.
+        cohorts: Whether Cohorts have.
+    """
+
+    resources: bool = False
+    local_queues: bool = True
+    selector: LabelSelector | None = None
+    cohorts: bool = True
 
 
 class Metrics:
@@ -13,99 +35,66 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._cycles = Counter(
-            "policyd_cycles_total",
-            "Scheduling cycles that considered a workload",
-            ("result",),
-            registry=self.registry,
-        )
-        self._admitted = Counter(
-            "policyd_admitted_workloads_total",
-            "Workloads admitted",
-            _LABEL,
-            registry=self.registry,
-        )
-        self._evicted = Counter(
-            "policyd_evicted_workloads_total",
-            "Workloads evicted",
-            (*_LABEL, "reason"),
-            registry=self.registry,
-        )
-        self._preempted = Counter(
-            "policyd_preempted_workloads_total",
-            "Workloads preempted for those of a queue",
-            ("preempting_cluster_queue", "reason"),
-            registry=self.registry,
-        )
-        self._waited = Histogram(
-            "policyd_quota_reserved_wait_seconds",
-            "From being queued to having quota",
-            _LABEL,
-            buckets=_WAITS,
-            registry=self.registry,
-        )
-        self._workloads = Gauge(
-            "policyd_workloads",
-            "Workloads of a queue",
-            (*_LABEL, "status"),
-            registry=self.registry,
-        )
-        self._free = Gauge(
-            "policyd_free_devices_count",
-            "Devices of a flavor with a topology that are free",
-            ("flavor", "resource"),
-            registry=self.registry,
-        )
-        self._fragments = Gauge(
-            "policyd_fragmented_devices_count",
-            "Those of them on nodes that are in use in part",
-            ("flavor", "resource"),
-            registry=self.registry,
-        )
-        self._failures = Counter(
-            "policyd_reconcile_failures_total",
-            "Reconciliations that failed and are tried again",
-            ("subject",),
-            registry=self.registry,
-        )
-        self._leading = Gauge(
-            "policyd_leading", "Whether this process leads", registry=self.registry
-        )
+        self.role: Role = "standalone"
+        """What this process is among several; a label of all of Kueue's metrics."""
+        self._families: dict[str, MetricWrapperBase] = {
+            family.name: family.make(self.registry) for family in COUNTED
+        }
+
+        self._series: dict[tuple[str, tuple[str, ...], Role], MetricWrapperBase] = {}
+
+    def count(self, name: str, *labels: str) -> None:
+        """Count one more, by Kueue's name without its prefix."""
+        series = self._series_of(name, labels)
+        assert isinstance(series, Counter), "only what happens is counted"
+        series.inc()
+
+    def observe(self, name: str, seconds: float, *labels: str) -> None:
+        """Note how long something took, by Kueue's name without its prefix."""
+        series = self._series_of(name, labels)
+        assert isinstance(series, Histogram), "only times are observed"
+        series.observe(seconds)
+
+    def _series_of(self, name: str, labels: tuple[str, ...]) -> MetricWrapperBase:
+        key = name, labels, self.role  # looking it up by its labels takes most of the time
+        series = self._series.get(key)
+        if series is None:
+            family = self._families[f"kueue_{name}"]
+            series = self._series[key] = family.labels(*labels, self.role)
+        return series
 
     def cycle(self, *, admitted: int) -> None:
         """Count a cycle."""
-        self._cycles.labels("admitted" if admitted else "inadmissible").inc()
-
-    def quota_reserved(self, cluster_queue: str, *, waited: float) -> None:
-        """Count a reservation, after so many seconds."""
-        self._waited.labels(cluster_queue).observe(waited)
-
-    def admitted(self, cluster_queue: str) -> None:
-        """Count an admission."""
-        self._admitted.labels(cluster_queue).inc()
-
-    def evicted(self, cluster_queue: str, reason: str) -> None:
-        """Count an eviction."""
-        self._evicted.labels(cluster_queue, reason).inc()
+        self.count("admission_attempts_total", "success" if admitted else "inadmissible")
 
     def preempted(self, preempting_cluster_queue: str, reason: str) -> None:
         """Count a preemption."""
-        self._preempted.labels(preempting_cluster_queue, reason).inc()
-
-    def figures(self, cluster_queue: str, **numbers: int) -> None:
-        """Set how many workloads of a queue have each status."""
-        for status, number in numbers.items():
-            self._workloads.labels(cluster_queue, status).set(number)
+        self.count("preempted_workloads_total", preempting_cluster_queue, reason)
 
     def devices(self, flavor: str, resource: str, found: Fragmentation) -> None:
         """Set how many devices are free, and how many of them in pieces."""
-        self._free.labels(flavor, resource).set(found.free)
-        self._fragments.labels(flavor, resource).set(found.fragments)
+        for name, number in (("free", found.free), ("fragmented", found.fragments)):
+            family = self._families[f"policyd_{name}_devices_count"]
+            assert isinstance(family, Gauge), "what there is may become less"
+            family.labels(flavor, resource).set(number)
 
     def failed(self, subject: str) -> None:
         """Count a reconciliation that failed."""
-        self._failures.labels(subject).inc()
+        family = self._families["policyd_reconcile_failures_total"]
+        assert isinstance(family, Counter), "failures only become more"
+        family.labels(subject).inc()
 
     def lead(self, *, leading: bool) -> None:
         """Set whether this process leads."""
-        self._leading.set(leading)
+        if self.role != "standalone":
+            self.role = "leader" if leading else "follower"
+        family = self._families["policyd_leading"]
+        assert isinstance(family, Gauge), "whoever leads may lose that"
+        family.set(leading)
+
+    def forget(self, **labels: str) -> None:
+        """Drop all that was counted under these labels: what they name is gone."""
+        self._series.clear()
+        for family in COUNTED:
+            if labels.keys() <= set(family.labels):
+                self._families[family.name].remove_by_labels(labels)

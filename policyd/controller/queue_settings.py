@@ -17,6 +17,7 @@ from policyd.api.configuration import (
     pods_ready_awaited,
 )
 from policyd.api.configuration.kinds import DurationText, RequeuingStrategy, WorkloadRetention
+from policyd.controller.metrics import MetricsSettings
 from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
@@ -43,12 +44,43 @@ def unheeded(configuration: Configuration) -> list[str]:
         decode_configuration({"apiVersion": version, "kind": "Configuration"})
         for version in (API_VERSION, OLD_API_VERSION)
     ]
+    given = _without_heeded_metrics(configuration, defaults[0])
     return [
         field.encode_name
         for field in msgspec.structs.fields(Configuration)
         if field.name not in _HEEDED
-        and all(getattr(configuration, field.name) != getattr(d, field.name) for d in defaults)
+        and all(getattr(given, field.name) != getattr(d, field.name) for d in defaults)
     ]
+
+
+def _without_heeded_metrics(given: Configuration, default: Configuration) -> Configuration:
+    """Return a Configuration that says of metrics only what changes nothing here."""
+    heeded = {
+        name: getattr(default.metrics, name)
+        for name in ("enable_cluster_queue_resources", "local_queue_metrics")
+    }
+    metrics = msgspec.structs.replace(given.metrics, **heeded)
+    return msgspec.structs.replace(given, metrics=metrics)
+
+
+def metrics_settings(configuration: Configuration, *, gates: str = "") -> MetricsSettings:
+    """Return which of Kueue's metrics a Configuration asks for.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+
+    Raises:
+        ConfigurationError: If something in it is wrong.
+    """
+    chosen, given = all_gates(_checked(configuration, gates)), configuration.metrics
+    own = given.local_queue_metrics
+    return MetricsSettings(
+        resources=given.enable_cluster_queue_resources,
+        local_queues=chosen["LocalQueueMetrics"] and own is not None and own.enable,
+        selector=None if own is None else own.local_queue_selector,
+        cohorts=chosen["MetricsForCohorts"],
+    )
 
 
 def copied_keys(configuration: Configuration) -> CopiedKeys:

@@ -20,7 +20,7 @@ from policyd.controller.in_use import InUse
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics import Metrics, MetricsSettings
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.parent_reconciler import parent_reconcilers
@@ -28,11 +28,13 @@ from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.policies import PolicyStatuses
 from policyd.controller.provisioning import Provisioning
 from policyd.controller.queue_changes import QueueChanges
+from policyd.controller.queue_metrics import QueueGauges
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.controller.serving import is_served, watch_later
 from policyd.controller.topologies import Topologies
+from policyd.controller.workload_metrics import WorkloadMetrics
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
@@ -86,6 +88,9 @@ class ControllerSettings:
     resources: Resources | None = None
     """Which requests count against quota, and as what; None for all, as they are."""
 
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    """Which of Kueue's metrics there are."""
+
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""
 
@@ -138,6 +143,7 @@ class Controller:
         metrics = self.health.metrics
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
+        self._measure(metrics)
         self.in_use = InUse(self.cache, self.writes)
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
@@ -183,6 +189,18 @@ class Controller:
             if self.settings.policies:
                 group.create_task(self._judge_policies())
             group.create_task(self._lead_when_elected())
+
+    def _measure(self, metrics: Metrics) -> None:
+        """Have what happens to workloads counted, and what queues hold told when it is asked."""
+        if self.election is not None:
+            metrics.role = "follower"
+        settings, leading = self.settings.metrics, self.leading
+        counts = WorkloadMetrics(self.cache, metrics, leading=leading, settings=settings)
+        metrics.registry.register(
+            QueueGauges(
+                self.cache, settings, role=lambda: metrics.role, has_metrics=counts.has_metrics
+            )
+        )
 
     def _election(self) -> LeaderElection | None:
         settings = self.settings

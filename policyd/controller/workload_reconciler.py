@@ -79,7 +79,7 @@ class WorkloadReconciler:
         self._protection = ProtectionTimer(cache)
         self._limits = limits
         self._readiness = Readiness(cache, every=limits.ready is not None)
-        self._announcements = Announcements(writes, metrics)
+        self._announcements = Announcements(writes)
         self._waiting = Waiting(cache, writes)
         self._placing = PlacingAgain(
             self._mirror, writes, changed=self._announcements.changes, try_again=cache.put

@@ -20,6 +20,7 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import condition_true, find_condition
 from policyd.api.pods import Toleration
 from policyd.controller.lifecycle import Surroundings, next_status
+from policyd.controller.progress import eviction_end, execution_seconds, fell_back
 from policyd.controller.time_limits import ReadyRules, after_checks, give_up_waiting
 from policyd.controller.transitions import (
     after_eviction,
@@ -47,9 +48,7 @@ from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority, is_elastic
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
-from tests.conformance.kueue_scene import Scene, compared, difference, plain
-
-MACHINERY = "how Kueue writes: server-side apply, and its fake client's conflicts"
+from tests.conformance.kueue_scene import Scene, compared, difference, plain, seconds_of
 
 
 def workload_of(body):
@@ -81,6 +80,29 @@ def all_left_out(rule):
         yield from run_table(path, None, rule=lambda _case: rule)
 
     return run
+
+
+# What is measured of workloads.
+
+
+def run_eviction_ends(path):
+    """How long it took until the quota of who was evicted was free."""
+
+    def failure(case):
+        before, after = (workload_of(case.input[name]) for name in ("oldWl", "newWl"))
+        found = eviction_end(before, after, now=seconds(case.input["now"]))
+        want = case.want
+        wanted = (want["wantCQ"], want["wantReason"], seconds_of(want["wantLatency"]))
+        return difference(list(found or ("", "", 0.0)), list(wanted), "end") or difference(
+            found is not None, want["wantOK"], "ended"
+        )
+
+    yield from run_table(path, failure)
+
+
+def execution_time(case):
+    took = execution_seconds(workload_of(case.input["wl"]))
+    return None if took is None else f"{took:g}s"
 
 
 # Workloads.
@@ -546,6 +568,8 @@ def run_reclaimed(path):
 
 run_deactivated = asked(deactivated)
 run_timed_out = asked(timed_out)
+run_fallen_back = asked(lambda case: fell_back(case.input["prev"], case.input["new"]))
+run_execution_times = asked(execution_time)
 run_retry_time = asked(retry_time)
 run_on_hold = asked(on_hold)
 run_second_pass = asked(second_pass)
@@ -557,7 +581,5 @@ run_replaced = asked(replaced)
 run_group_name = asked(group_of)
 run_same_hash = asked(same_hash)
 run_pods_ready = asked(pods_ready)
-run_machinery = all_left_out(MACHINERY)
-run_metrics = all_left_out("metrics are the product's own, with labels from closed sets")
 run_other_clusters = all_left_out("MultiKueue: jobs are not sent to other clusters")
 run_pod_finalizers = all_left_out("finalizers on pods, which the product never puts there")

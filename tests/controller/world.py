@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from policyd.alloc.settings import DEFAULTS
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
+from policyd.controller.metrics import MetricsSettings
 from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller, ControllerSettings
 from policyd.jobs.defaults import default_on_create
@@ -64,6 +65,7 @@ class World:
         self.queueing = queueing
         self.resources = resources
         self.limits = limits
+        self.metrics = MetricsSettings()
         self.clock = FakeClock()
         self.store = ObjectStore(clock=self.clock)
         self.client = None
@@ -82,6 +84,7 @@ class World:
             queueing=self.queueing,
             resources=self.resources,
             limits=self.limits,
+            metrics=self.metrics,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
         self.task = asyncio.create_task(self.controller.run())

@@ -24,11 +24,9 @@ _CACHES = LeftOut(
 _DEVICES = LeftOut(on=False, reason="resource claims are not counted: devices are plain resources")
 _CLUSTERS = LeftOut(on=False, reason="jobs are not sent to other clusters")
 _ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
-_OWN_METRICS = LeftOut(on=False, reason="metrics are policyd's own, with labels from closed sets")
 _DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules whoever asks")
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
-    "CustomMetricLabels": _OWN_METRICS,
     "DeferRayServiceFinalizationForRedisCleanup": _ABSENT_KINDS,
     "FailureRecoveryPolicy": LeftOut(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
@@ -38,9 +36,9 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
     "KueueDRARejectWorkloadsWhenDRADisabled": _DEVICES,
-    "LocalQueueMetrics": _OWN_METRICS,
-    "MetricForWorkloadCreationLatency": _OWN_METRICS,
-    "MetricsForCohorts": _OWN_METRICS,
+    "MetricForWorkloadCreationLatency": LeftOut(
+        on=False, reason="how long a job waits for its Workload is not measured"
+    ),
     "MultiKueue": _CLUSTERS,
     "MultiKueueAdaptersForCustomJobs": _CLUSTERS,
     "MultiKueueClusterProfile": _CLUSTERS,

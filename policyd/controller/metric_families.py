@@ -1,0 +1,192 @@
+"""Which metrics the controller has: Kueue's, by Kueue's names, and policyd's own.
+
+Labels are from closed sets and names of queues, cohorts, flavors and resources, so that no series
+is made for each pod or workload.
+"""
+
+from itertools import chain
+from typing import Final, Literal, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+FamilyKind = Literal["counter", "gauge", "histogram"]
+ROLE: Final = "replica_role"
+
+_CLUSTER = ("cluster_queue",)
+_LOCAL = ("name", "namespace")
+_CLASS = ("priority_class",)
+_CAUSE = ("reason", "underlying_cause")
+
+
+class Family(NamedTuple):
+    """Metrics of one name.
+
+    Attributes:
+        name: With `_total`, for counters.
+        kind: What is done with it.
+        text: What it means.
+        labels: Their names; the role of the process is one more of Kueue's.
+        buckets: How many a histogram has: 1 and 2.5 seconds, and each twice the one before.
+    """
+
+    name: str
+    kind: FamilyKind
+    text: str
+    labels: tuple[str, ...] = ()
+    buckets: int = 14
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """All labels."""
+        return (*self.labels, ROLE) if self.name.startswith("kueue_") else self.labels
+
+    def make(self, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+        """Return the family, empty, in a registry."""
+        about = self.name, self.text, self.label_names
+        match self.kind:
+            case "counter":
+                return Counter(*about, registry=registry)
+            case "gauge":
+                return Gauge(*about, registry=registry)
+            case "histogram":
+                bounds = (1, *(2.5 * 2**power for power in range(self.buckets - 1)))
+                return Histogram(*about, registry=registry, buckets=bounds)
+
+
+def _of_workloads(
+    name: str, kind: FamilyKind, text: str, *more: str, buckets: int = 14
+) -> tuple[Family, Family]:
+    """Return the family by ClusterQueue, and that by LocalQueue, of what happens to workloads."""
+    labels = (*more, *_CLASS)
+    return (
+        Family(f"kueue_{name}", kind, text, (*_CLUSTER, *labels), buckets),
+        Family(f"kueue_local_queue_{name}", kind, f"{text}, by LocalQueue", (*_LOCAL, *labels)),
+    )
+
+
+COUNTED: Final = (
+    Family(
+        "kueue_admission_attempts_total",
+        "counter",
+        "Scheduling cycles that considered a workload",
+        ("result",),
+    ),
+    *chain(
+        _of_workloads("quota_reserved_workloads_total", "counter", "Workloads that got quota"),
+        _of_workloads("admitted_workloads_total", "counter", "Workloads admitted"),
+        _of_workloads("finished_workloads_total", "counter", "Workloads that finished"),
+        _of_workloads("evicted_workloads_total", "counter", "Workloads evicted", *_CAUSE),
+        _of_workloads(
+            "quota_reserved_wait_time_seconds", "histogram", "From being queued to having quota"
+        ),
+        _of_workloads(
+            "admission_wait_time_seconds",
+            "histogram",
+            "From being created or requeued to being admitted",
+            buckets=16,
+        ),
+        _of_workloads(
+            "admission_checks_wait_time_seconds", "histogram", "From having quota to being admitted"
+        ),
+        _of_workloads(
+            "ready_wait_time_seconds",
+            "histogram",
+            "From being created or requeued until all pods are ready",
+        ),
+        _of_workloads(
+            "admitted_until_ready_wait_time_seconds",
+            "histogram",
+            "From being admitted until all pods are ready",
+        ),
+        _of_workloads(
+            "execution_time_seconds", "histogram", "How long finished workloads ran", buckets=16
+        ),
+    ),
+    Family(
+        "kueue_evicted_workloads_once_total",
+        "counter",
+        "Workloads evicted for a reason for the first time",
+        (*_CLUSTER, *_CAUSE, *_CLASS),
+    ),
+    Family(
+        "kueue_preempted_workloads_total",
+        "counter",
+        "Workloads preempted for those of a queue",
+        ("preempting_cluster_queue", "reason"),
+    ),
+    Family(
+        "kueue_replaced_workload_slices_total",
+        "counter",
+        "Slices of jobs that bigger ones replaced",
+        _CLUSTER,
+    ),
+    Family(
+        "kueue_workload_eviction_latency_seconds",
+        "histogram",
+        "From an eviction until the quota is given back",
+        (*_CLUSTER, "reason"),
+    ),
+    Family(
+        "kueue_pods_ready_to_evicted_time_seconds",
+        "histogram",
+        "From all pods being ready to an eviction",
+        (*_CLUSTER, *_CAUSE),
+    ),
+    Family(
+        "policyd_free_devices_count",
+        "gauge",
+        "Devices of a flavor with a topology that are free",
+        ("flavor", "resource"),
+    ),
+    Family(
+        "policyd_fragmented_devices_count",
+        "gauge",
+        "Those of them on nodes that are in use in part",
+        ("flavor", "resource"),
+    ),
+    Family(
+        "policyd_reconcile_failures_total",
+        "counter",
+        "Reconciliations that failed and are tried again",
+        ("subject",),
+    ),
+    Family("policyd_leading", "gauge", "Whether this process leads"),
+)
+"""What is counted when it happens."""
+
+_RESOURCE = ("flavor", "resource")
+_OF_COHORT = ("cohort", *_CLUSTER, *_RESOURCE)
+_ABOVE = ("parent_cohort", "root_cohort")
+
+
+def _gauge(name: str, text: str, *labels: str) -> Family:
+    return Family(f"kueue_{name}", "gauge", text, labels)
+
+
+MEASURED: Final = (
+    _gauge("pending_workloads", "Workloads that wait for quota", *_CLUSTER, "status"),
+    _gauge("reserving_active_workloads", "Workloads with quota", *_CLUSTER),
+    _gauge("admitted_active_workloads", "Workloads that may run", *_CLUSTER),
+    _gauge("cluster_queue_status", "1 for the status of a ClusterQueue", *_CLUSTER, "status"),
+    _gauge("cluster_queue_info", "1 for the cohorts above it", *_CLUSTER, *_ABOVE),
+    _gauge("cluster_queue_resource_pending", "What waits asks for", *_CLUSTER, "resource"),
+    _gauge("cluster_queue_resource_reservation", "Quota reserved", *_OF_COHORT),
+    _gauge("cluster_queue_resource_usage", "Quota of those that may run", *_OF_COHORT),
+    _gauge("cluster_queue_nominal_quota", "Its own quota", *_OF_COHORT),
+    _gauge("cluster_queue_borrowing_limit", "What it may borrow", *_OF_COHORT),
+    _gauge("cluster_queue_lending_limit", "What it may lend", *_OF_COHORT),
+    _gauge("cluster_queue_weighted_share", "Its share, where that decides", *_CLUSTER, "cohort"),
+    _gauge("local_queue_pending_workloads", "Workloads that wait for quota", *_LOCAL, "status"),
+    _gauge("local_queue_reserving_active_workloads", "Workloads with quota", *_LOCAL),
+    _gauge("local_queue_admitted_active_workloads", "Workloads that may run", *_LOCAL),
+    _gauge("local_queue_status", "1 for its condition Active", *_LOCAL, "active"),
+    _gauge("local_queue_resource_reservation", "Quota reserved", *_LOCAL, *_RESOURCE),
+    _gauge("local_queue_resource_usage", "Quota of those that may run", *_LOCAL, *_RESOURCE),
+    _gauge("local_queue_admission_fair_sharing_usage", "Past usage", *_LOCAL, *_CLUSTER),
+    _gauge("cohort_info", "1 for the cohorts above it", "cohort", *_ABOVE),
+    _gauge("cohort_weighted_share", "Its share, where that decides", "cohort"),
+    _gauge("cohort_subtree_quota", "Quota of it and all below", "cohort", *_RESOURCE),
+    _gauge("cohort_subtree_resource_reservations", "Quota reserved below it", "cohort", *_RESOURCE),
+    _gauge("cohort_subtree_admitted_active_workloads", "Workloads that may run below", "cohort"),
+)
+"""What is looked up when somebody asks."""

@@ -1,0 +1,190 @@
+"""What queues hold and who waits in them, looked up when somebody asks for the metrics."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from math import inf, isinf, nan
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from policyd.alloc.fair_sharing import share_of
+from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.queue import FlavorResource, Quota
+from policyd.api.kueue import LocalQueue
+from policyd.api.kueue.names import ACTIVE
+from policyd.api.meta import find_condition
+from policyd.controller.cache import Cache
+from policyd.controller.metric_families import MEASURED
+from policyd.controller.metrics import MetricsSettings, Role
+from policyd.status.quantities import in_units
+from policyd.status.queues import queue_status
+from policyd.status.shares import weighted_share
+from policyd.status.tallies import Tallies, Tally, tallies
+
+Sample = tuple[str, tuple[str, ...], float]
+"""A family's name without Kueue's prefix, the labels, and a number."""
+
+_LIMITS: tuple[tuple[str, Callable[[Quota], int | None]], ...] = (
+    ("cluster_queue_nominal_quota", lambda quota: quota.nominal),
+    ("cluster_queue_borrowing_limit", lambda quota: quota.borrowing_limit),
+    ("cluster_queue_lending_limit", lambda quota: quota.lending_limit),
+)
+
+
+class QueueGauges(Collector):
+    """Tells what there is of ClusterQueues, LocalQueues and Cohorts, and of nothing that is gone.
+
+    Args:
+        cache: The queues.
+        settings: Which of them are told.
+        role: What this process is.
+        has_metrics: Which LocalQueues have metrics of their own.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        settings: MetricsSettings,
+        *,
+        role: Callable[[], Role],
+        has_metrics: Callable[[LocalQueue], bool],
+    ) -> None:
+        self._cache = cache
+        self._settings = settings
+        self._role = role
+        self._has_metrics = has_metrics
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what it tells is not known before somebody asks."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics that have a number."""
+        families = {
+            each.name: GaugeMetricFamily(each.name, each.text, labels=each.label_names)
+            for each in MEASURED
+        }
+        found, role = tallies(self._cache.state), self._role()
+        samples = chain(
+            self._cluster_queues(found), self._local_queues(found), self._cohorts(found)
+        )
+        for name, labels, number in samples:
+            families[f"kueue_{name}"].add_metric((*labels, role), number)
+        yield from (family for family in families.values() if family.samples)
+
+    def _cluster_queues(self, found: Tallies) -> Iterator[Sample]:
+        state = self._cache.state
+        for queue in self._cache.mirrors.cluster_queues:
+            name, tally = (
+                queue.metadata.name,
+                found.cluster_queues.get(queue.metadata.name, Tally()),
+            )
+            yield from _workloads("", (name,), tally)
+            active = queue_status(state, name).active
+            present = "active" if active else "pending"
+            if queue.metadata.deletion_timestamp is not None:
+                present = "terminating"
+            for status in ("pending", "active", "terminating"):
+                yield "cluster_queue_status", (name, status), status == present
+            for resource, amount in sorted(tally.asked.items()):
+                asked = in_units(resource, amount)
+                yield "cluster_queue_resource_pending", (name, resource), asked
+            node = state.tree.hierarchy.queues.get(name)
+            if node is not None:
+                yield from self._in_tree(node, tally)
+
+    def _in_tree(self, node: Node, tally: Tally) -> Iterator[Sample]:
+        yield "cluster_queue_info", (node.name, *_above(node)), 1
+        parent = "" if node.parent is None else node.parent.name
+        if self._shares(node):
+            yield "cluster_queue_weighted_share", (node.name, parent), self._share(node)
+        if not self._settings.resources:
+            return
+        for (flavor, resource), quota in node.quotas.items():
+            labels = parent, node.name, flavor, resource
+            for name, held in (("reservation", tally.reserved), ("usage", tally.used)):
+                amount = in_units(resource, held.get((flavor, resource), 0))
+                yield f"cluster_queue_resource_{name}", labels, amount
+            for name, limit in _LIMITS:
+                amount = _limit(resource, limit(quota))
+                yield name, labels, amount
+
+    def _shares(self, node: Node) -> bool:
+        return self._cache.state.settings.fair_sharing is not None and not node.cyclic
+
+    def _share(self, node: Node) -> float:
+        """Return the share of a ClusterQueue or Cohort; one without end is no number to Kueue."""
+        share = weighted_share(share_of(self._cache.state.tree, node))
+        return nan if isinf(share) else share
+
+    def _local_queues(self, found: Tallies) -> Iterator[Sample]:
+        ledger = self._cache.state.ledger
+        for queue in self._cache.mirrors.local_queues:
+            if not self._has_metrics(queue):
+                continue
+            key = queue.metadata.key
+            labels = queue.metadata.name, queue.metadata.namespace
+            tally = found.local_queues.get(key, Tally())
+            yield from _workloads("local_queue_", labels, tally)
+            condition = find_condition(queue.status.conditions, ACTIVE)
+            present = "Unknown" if condition is None else condition.status
+            for status in ("True", "False", "Unknown"):
+                yield "local_queue_status", (*labels, status), status == present
+            for name, held in (("reservation", tally.reserved), ("usage", tally.used)):
+                for (flavor, resource), amount in sorted(held.items()):
+                    which = *labels, flavor, resource
+                    yield f"local_queue_resource_{name}", which, in_units(resource, amount)
+            if ledger is not None and key in ledger.usage:
+                about = *labels, queue.spec.cluster_queue
+                yield "local_queue_admission_fair_sharing_usage", about, ledger.usage[key]
+
+    def _cohorts(self, found: Tallies) -> Iterator[Sample]:
+        if not self._settings.cohorts:
+            return
+        state = self._cache.state
+        for node in state.tree.hierarchy.cohorts.values():
+            if node.cyclic:
+                continue
+            yield "cohort_info", (node.name, *_above(node)), 1
+            if self._shares(node):
+                yield "cohort_weighted_share", (node.name,), self._share(node)
+            yield from _below(node, found.cluster_queues)
+
+
+def _below(cohort: Node, found: Mapping[str, Tally]) -> Iterator[Sample]:
+    """Yield what a cohort and all below it have and hold."""
+    quotas: dict[FlavorResource, int] = {}
+    reserved: dict[FlavorResource, int] = {}
+    admitted = 0
+    for node in descendants(cohort):
+        _add(quotas, {names: quota.nominal for names, quota in node.quotas.items()})
+        if node.queue and node.name in found:
+            _add(reserved, found[node.name].reserved)
+            admitted += found[node.name].admitted
+    held = (("quota", quotas), ("resource_reservations", reserved))
+    for name, amounts in held:
+        for (flavor, resource), amount in sorted(amounts.items()):
+            labels = cohort.name, flavor, resource
+            yield f"cohort_subtree_{name}", labels, in_units(resource, amount)
+    yield "cohort_subtree_admitted_active_workloads", (cohort.name,), admitted
+
+
+def _workloads(prefix: str, labels: tuple[str, ...], tally: Tally) -> Iterator[Sample]:
+    for status, number in (("active", tally.active), ("inadmissible", tally.parked)):
+        yield f"{prefix}pending_workloads", (*labels, status), number
+    yield f"{prefix}reserving_active_workloads", labels, tally.reserving
+    yield f"{prefix}admitted_active_workloads", labels, tally.admitted
+
+
+def _above(node: Node) -> tuple[str, str]:
+    """Return the names of the cohort right above, and of the highest; empty if there is none."""
+    return ("", "") if node.parent is None else (node.parent.name, node.root.name)
+
+
+def _limit(resource: str, amount: int | None) -> float:
+    return inf if amount is None else in_units(resource, amount)
+
+
+def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -> None:
+    for names, amount in more.items():
+        total[names] = total.get(names, 0) + amount

@@ -1,0 +1,154 @@
+"""Counts what happens to workloads, by Kueue's names: told by what is watched, whoever did it."""
+
+from collections.abc import Callable
+
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED
+from policyd.api.meta import condition_true, find_condition
+from policyd.controller.cache import Cache
+from policyd.controller.index import local_queue_key
+from policyd.controller.metrics import Metrics, MetricsSettings
+from policyd.controller.progress import (
+    became_true,
+    eviction_end,
+    execution_seconds,
+    latest_eviction,
+    time_of,
+    waiting_since,
+)
+from policyd.controller.transitions import holding_queue, queued_since
+
+SLICE_REPLACED = "WorkloadSliceReplaced"
+
+
+class WorkloadMetrics:
+    """Listens to what becomes of workloads, and counts it while this process leads."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        metrics: Metrics,
+        *,
+        leading: Callable[[], bool],
+        settings: MetricsSettings,
+    ) -> None:
+        self._cache = cache
+        self._metrics = metrics
+        self._leading = leading
+        self._settings = settings
+        self._tells = {
+            QUOTA_RESERVED: self._reserved,
+            ADMITTED: self._admitted,
+            PODS_READY: self._ready,
+            EVICTED: self._evicted,
+            FINISHED: self._finished,
+        }
+        cache.mirrors.workloads.listen(self._changed)
+        cache.mirrors.cluster_queues.listen(self._queue_changed)
+        cache.mirrors.local_queues.listen(self._local_queue_changed)
+
+    def has_metrics(self, queue: LocalQueue | None) -> bool:
+        """Tell whether a LocalQueue has metrics of its own."""
+        settings = self._settings
+        if queue is None or not settings.local_queues:
+            return False
+        return settings.selector is None or settings.selector.matches(queue.metadata.labels)
+
+    def _changed(self, old: Workload | None, new: Workload | None) -> None:
+        if old is None or new is None or not self._leading():
+            return
+        before, after = old.status.conditions, new.status.conditions
+        if before is after or before == after:
+            return
+        for kind in became_true(before, after):
+            if kind in self._tells:
+                self._tells[kind](old, new)
+        if condition_true(after, EVICTED):
+            end = eviction_end(old, new, now=self._cache.now)
+            if end is not None:
+                labels = end.cluster_queue, end.reason
+                self._metrics.observe("workload_eviction_latency_seconds", end.seconds, *labels)
+
+    def _reserved(self, old: Workload, new: Workload) -> None:
+        self._count("quota_reserved_workloads_total", new)
+        self._observe("quota_reserved_wait_time_seconds", new, QUOTA_RESERVED, queued_since(old))
+
+    def _admitted(self, _old: Workload, new: Workload) -> None:
+        self._count("admitted_workloads_total", new)
+        self._observe("admission_wait_time_seconds", new, ADMITTED, waiting_since(new))
+        reserved = time_of(new, QUOTA_RESERVED)
+        self._observe("admission_checks_wait_time_seconds", new, ADMITTED, reserved)
+
+    def _ready(self, old: Workload, new: Workload) -> None:
+        before = find_condition(old.status.conditions, PODS_READY)
+        if before is not None and before.reason == "WaitForRecovery":
+            return  # they were ready before
+        self._observe("ready_wait_time_seconds", new, PODS_READY, waiting_since(new))
+        admitted = time_of(new, ADMITTED)
+        self._observe("admitted_until_ready_wait_time_seconds", new, PODS_READY, admitted)
+
+    def _evicted(self, old: Workload, new: Workload) -> None:
+        counted, queue = latest_eviction(old, new), holding_queue(old)
+        if counted is None or not queue:
+            return
+        labels = counted.reason, counted.underlying_cause
+        self._count("evicted_workloads_total", new, *labels, queue=queue)
+        if counted.count == 1:
+            name = _class_of(new)
+            self._metrics.count("evicted_workloads_once_total", queue, *labels, name)
+        evicted, ready = time_of(new, EVICTED), time_of(old, PODS_READY)
+        if condition_true(old.status.conditions, PODS_READY) and evicted and ready:
+            took = max(0.0, evicted - ready)
+            self._metrics.observe("pods_ready_to_evicted_time_seconds", took, queue, *labels)
+
+    def _finished(self, old: Workload, new: Workload) -> None:
+        queue = holding_queue(new) or holding_queue(old) or self._queue_of(new)
+        self._count("finished_workloads_total", new, queue=queue)
+        took, finished = execution_seconds(new), find_condition(new.status.conditions, FINISHED)
+        if took is not None:
+            for name, labels in self._owners("execution_time_seconds", new, queue):
+                self._metrics.observe(name, took, *labels, _class_of(new))
+        if finished is not None and finished.reason == SLICE_REPLACED and queue:
+            self._metrics.count("replaced_workload_slices_total", queue)
+
+    def _count(self, name: str, workload: Workload, *labels: str, queue: str = "") -> None:
+        queue = queue or holding_queue(workload)
+        for whole, owner in self._owners(name, workload, queue):
+            self._metrics.count(whole, *owner, *labels, _class_of(workload))
+
+    def _observe(self, name: str, workload: Workload, kind: str, since: float | None) -> None:
+        """Observe how long it took until a condition became true."""
+        until = time_of(workload, kind)
+        if since is None or until is None:
+            return
+        for whole, owner in self._owners(name, workload, holding_queue(workload)):
+            self._metrics.observe(whole, max(0.0, until - since), *owner, _class_of(workload))
+
+    def _owners(
+        self, name: str, workload: Workload, queue: str
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the families that a name stands for, each with the labels of its queue."""
+        found: list[tuple[str, tuple[str, ...]]] = [(name, (queue,))] if queue else []
+        local_queue = self._cache.mirrors.local_queues.get(local_queue_key(workload))
+        if self.has_metrics(local_queue):
+            labels = workload.spec.queue_name, workload.metadata.namespace
+            found.append((f"local_queue_{name}", labels))
+        return found
+
+    def _queue_of(self, workload: Workload) -> str:
+        local_queue = self._cache.local_queue_of(workload)
+        return "" if local_queue is None else local_queue.spec.cluster_queue
+
+    def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
+        if old is not None and new is None:
+            self._metrics.forget(cluster_queue=old.metadata.name)
+            self._metrics.forget(preempting_cluster_queue=old.metadata.name)
+
+    def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
+        if old is not None and (new is None or not self.has_metrics(new)):
+            self._metrics.forget(name=old.metadata.name, namespace=old.metadata.namespace)
+
+
+def _class_of(workload: Workload) -> str:
+    reference = workload.spec.priority_class_ref
+    return "" if reference is None else reference.name

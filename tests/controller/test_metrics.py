@@ -1,0 +1,208 @@
+"""Kueue's metrics, by Kueue's names."""
+
+import math
+
+import msgspec
+import pytest
+
+from policyd.alloc.settings import FairSharing, Settings
+from policyd.api.kueue import Workload
+from policyd.api.selectors import LabelSelector
+from policyd.controller.metric_families import ROLE
+from policyd.controller.metrics import MetricsSettings
+from policyd.controller.progress import execution_seconds, latest_eviction
+from policyd.kube import resources as r
+from tests.controller.world import GPU, World, running
+
+CQ = {"cluster_queue": "cq"}
+LQ = {"name": "lq-cq", "namespace": "ns"}
+NORMAL = {"priority_class": ""}
+
+pytestmark = pytest.mark.anyio
+
+
+class Measured(World):
+    def value(self, metric, /, **labels):
+        registry = self.controller.health.metrics.registry
+        return registry.get_sample_value(f"kueue_{metric}", {**labels, ROLE: "standalone"})
+
+
+@pytest.fixture
+async def world():
+    made = Measured()
+    made.furnish()
+    async with running(made):
+        yield made
+
+
+async def finish(world, name):
+    world.end_job(name)
+    await world.pass_time(2)
+
+
+async def test_a_life_is_counted(world):
+    world.job("train")
+    await world.pass_time(2)
+    await finish(world, "train")
+
+    for what in ("quota_reserved", "admitted", "finished"):
+        name = f"{what}_workloads_total"
+        assert world.value(name, **CQ, **NORMAL) == 1
+        assert world.value(f"local_queue_{name}", **LQ, **NORMAL) == 1
+    for what in ("quota_reserved_wait", "admission_wait", "admission_checks_wait", "execution"):
+        assert world.value(f"{what}_time_seconds_count", **CQ, **NORMAL) == 1
+    assert world.value("admission_attempts_total", result="success") == 1
+
+
+async def test_what_waits_and_what_is_held_is_looked_up(world):
+    world.job("runs", gpus=6)
+    await world.pass_time(2)
+    world.job("waits", gpus=4)
+    await world.pass_time(2)
+
+    assert world.value("reserving_active_workloads", **CQ) == 1
+    assert world.value("admitted_active_workloads", **CQ) == 1
+    assert world.value("local_queue_admitted_active_workloads", **LQ) == 1
+    pending = {
+        s: world.value("pending_workloads", **CQ, status=s) for s in ("active", "inadmissible")
+    }
+    assert pending == {"active": 0, "inadmissible": 1}
+    assert world.value("cluster_queue_resource_pending", **CQ, resource=GPU) == 4
+    assert world.value("local_queue_resource_usage", **LQ, flavor="h100", resource=GPU) == 6
+    assert world.value("cluster_queue_status", **CQ, status="active") == 1
+    assert world.value("cluster_queue_status", **CQ, status="pending") == 0
+    assert world.value("local_queue_status", **LQ, active="True") == 1
+
+
+async def test_an_eviction_is_counted_with_its_reason(world):
+    world.job("train")
+    await world.pass_time(2)
+    queue = world.get(r.CLUSTER_QUEUES, "cq")
+    world.put(r.CLUSTER_QUEUES, {**queue, "spec": {**queue["spec"], "stopPolicy": "HoldAndDrain"}})
+    await world.pass_time(3)
+
+    why = {"reason": "ClusterQueueStopped", "underlying_cause": ""}
+    assert world.value("evicted_workloads_total", **CQ, **why, **NORMAL) == 1
+    assert world.value("evicted_workloads_once_total", **CQ, **why, **NORMAL) == 1
+    ended = world.value(
+        "workload_eviction_latency_seconds_count", **CQ, reason="ClusterQueueStopped"
+    )
+    assert ended == 1
+    assert world.value("pending_workloads", **CQ, status="inadmissible") == 1
+    assert world.value("cluster_queue_status", **CQ, status="pending") == 1
+
+
+async def test_nothing_is_told_of_queues_that_are_gone(world):
+    world.job("train")
+    await world.pass_time(2)
+    await finish(world, "train")
+    world.store.delete(r.LOCAL_QUEUES, world.get(r.LOCAL_QUEUES, "lq-cq"), dry_run=False)
+    queue = world.get(r.CLUSTER_QUEUES, "cq")
+    world.put(r.CLUSTER_QUEUES, {**queue, "metadata": {**queue["metadata"], "finalizers": []}})
+    world.store.delete(r.CLUSTER_QUEUES, world.get(r.CLUSTER_QUEUES, "cq"), dry_run=False)
+    await world.pass_time(2)
+
+    families = list(world.controller.health.metrics.registry.collect())
+    named = {s.labels.get(k) for f in families for s in f.samples for k in (*CQ, *LQ)}
+    assert named & {"cq", "lq-cq"} == set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        pytest.param({}, True, id="by-default"),
+        pytest.param({"local_queues": False}, False, id="off"),
+        pytest.param({"selector": LabelSelector(match_labels={"a": "b"})}, False, id="not-chosen"),
+    ],
+)
+async def test_local_queues_have_metrics_where_they_are_to(settings, told):
+    world = Measured()
+    world.furnish()
+    world.metrics = MetricsSettings(**settings)
+    async with running(world):
+        world.job("train")
+        await world.pass_time(2)
+
+        counted = world.value("local_queue_admitted_workloads_total", **LQ, **NORMAL)
+        looked_up = world.value("local_queue_admitted_active_workloads", **LQ)
+
+    assert (counted, looked_up) == ((1, 1) if told else (None, None))
+
+
+async def test_quotas_and_cohorts_are_told_where_they_are_to():
+    world = Measured(queueing=Settings(fair_sharing=FairSharing()))
+    world.furnish(cohort="all")
+    world.queue("other", gpus=4, cohort="all", limits={"lendingLimit": "1"})
+    world.metrics = MetricsSettings(resources=True)
+    async with running(world):
+        world.job("train", gpus=9)
+        await world.pass_time(2)
+        labels = {"cohort": "all", **CQ, "flavor": "h100", "resource": GPU}
+        cohort = {"cohort": "all", "flavor": "h100", "resource": GPU}
+
+        assert world.value("cluster_queue_resource_usage", **labels) == 9
+        assert world.value("cluster_queue_nominal_quota", **labels) == 8
+        assert world.value("cluster_queue_borrowing_limit", **labels) == math.inf
+        lent = world.value("cluster_queue_lending_limit", **{**labels, "cluster_queue": "other"})
+        assert lent == 1
+        assert world.value("cluster_queue_weighted_share", **CQ, cohort="all") > 0
+        assert world.value("cohort_subtree_quota", **cohort) == 12
+        assert world.value("cohort_subtree_resource_reservations", **cohort) == 9
+        assert world.value("cohort_subtree_admitted_active_workloads", cohort="all") == 1
+        info = {"parent_cohort": "all", "root_cohort": "all"}
+        assert world.value("cluster_queue_info", **CQ, **info) == 1
+
+
+def workload(*conditions, **status):
+    given = [
+        {"type": kind, "status": "True", "lastTransitionTime": f"2026-01-02T03:04:{at:02}Z"}
+        for kind, at in conditions
+    ]
+    return msgspec.convert(
+        {"metadata": {"name": "w"}, "status": {"conditions": given, **status}}, Workload
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        pytest.param(workload(("Admitted", 5)), None, id="runs-still"),
+        pytest.param(workload(("Admitted", 5), ("Finished", 15)), 10, id="once"),
+        pytest.param(
+            workload(("Admitted", 5), ("Finished", 15), accumulatedPastExecutionTimeSeconds=7),
+            17,
+            id="with-earlier-runs",
+        ),
+        pytest.param(workload(("Finished", 15)), None, id="never-ran"),
+        pytest.param(
+            workload(("Finished", 15), accumulatedPastExecutionTimeSeconds=7), 7, id="earlier-only"
+        ),
+    ],
+)
+def test_how_long_a_workload_ran(given, seconds):
+    assert execution_seconds(given) == seconds
+
+
+def evictions(*counts):
+    given = [{"reason": r_, "underlyingCause": c, "count": n} for r_, c, n in counts]
+    return workload(schedulingStats={"evictions": given})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        pytest.param([], [("Preempted", "", 1)], ("Preempted", "", 1), id="the-first"),
+        pytest.param(
+            [("Preempted", "", 1), ("PodsReadyTimeout", "WaitForStart", 1)],
+            [("Preempted", "", 1), ("PodsReadyTimeout", "WaitForStart", 2)],
+            ("PodsReadyTimeout", "WaitForStart", 2),
+            id="one-more-with-its-cause",
+        ),
+        pytest.param([("Preempted", "", 1)], [("Preempted", "", 1)], None, id="none"),
+    ],
+)
+def test_an_eviction_is_the_count_that_grew(before, after, found):
+    counted = latest_eviction(evictions(*before), evictions(*after))
+
+    given = counted and (counted.reason, counted.underlying_cause, counted.count)
+    assert given == found
