@@ -1,7 +1,8 @@
 """The ASGI application: an AdmissionReview's bytes in, its answer's bytes out.
 
 `/mutate` and `/validate` are dispatched in front of Starlette, whose routing, request and response
-cost a third of a review that no policy matches. Everything else is Starlette's.
+cost a third of a review that no policy matches. Everything else is Starlette's. A server may ask
+the doors themselves, without the messages of ASGI.
 """
 
 import asyncio
@@ -71,7 +72,7 @@ def create_app(
     readiness: Readiness,
     metrics: DoorMetrics,
     clock: Clock | None = None,
-) -> ASGIApp:
+) -> "Application":
     """Build the application around two functions, one for each kind of webhook.
 
     Args:
@@ -83,16 +84,21 @@ def create_app(
     """
     clock = clock or SystemClock()
     answers = {"/mutate": mutate, "/validate": validate}
-    doors = {path: Door(path, a, metrics, clock) for path, a in answers.items()}
-    return _dispatch(doors, Starlette(routes=health_routes(readiness, metrics.registry)))
+    doors = {path.encode(): Door(path, a, metrics, clock) for path, a in answers.items()}
+    return Application(doors, Starlette(routes=health_routes(readiness, metrics.registry)))
 
 
-def _dispatch(doors: "Mapping[str, Door]", rest: ASGIApp) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        door = doors.get(scope["path"]) if scope["type"] == "http" else None
-        await (door or rest)(scope, receive, send)
+class Application:
+    """Doors, by the path of each, and what answers all other paths."""
 
-    return app
+    def __init__(self, doors: "Mapping[bytes, Door]", rest: ASGIApp) -> None:
+        self.doors = doors
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call."""
+        door = self.doors.get(scope["path"].encode()) if scope["type"] == "http" else None
+        await (door or self._rest)(scope, receive, send)
 
 
 class Door:
@@ -109,18 +115,39 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call; whatever it is, the next one is answered as well."""
-        called_at = self._clock.monotonic()
+        called_at = self.now()
         try:
             check_call(scope)
             body = await read_body(receive)
-            patience = timeout_seconds(scope["query_string"])
-            status, answer = await self._review(body, called_at + LATE * patience)
         except CallerGoneError:
             return
         except RefusedError as refusal:
-            self._refused.inc()
-            status, answer = refusal.status, _status(refusal.status, str(refusal))
+            status, answer = self.refuse(refusal)
+        else:
+            status, answer = await self.answer(body, scope["query_string"], called_at)
         await _respond(send, status, answer)
+
+    def now(self) -> float:
+        """Return when a call began, in seconds of the clock that its patience is counted by."""
+        return self._clock.monotonic()
+
+    async def answer(self, body: bytes, query: bytes, called_at: float) -> tuple[HTTPStatus, bytes]:
+        """Return the answer to a review that came in whole.
+
+        Args:
+            body: The review.
+            query: What follows the path, which says how long the caller waits.
+            called_at: When the call began.
+        """
+        try:
+            return await self._review(body, called_at + LATE * timeout_seconds(query))
+        except RefusedError as refusal:
+            return self.refuse(refusal)
+
+    def refuse(self, refusal: RefusedError) -> tuple[HTTPStatus, bytes]:
+        """Return the answer to what is no call of this path."""
+        self._refused.inc()
+        return refusal.status, _status(refusal.status, str(refusal))
 
     async def _review(self, body: bytes, late_at: float) -> tuple[HTTPStatus, bytes]:
         monotonic = self._clock.monotonic
@@ -176,9 +203,14 @@ async def read_body(receive: Receive) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             return await _whole_body(receive)
     except TimeoutError:
-        raise RefusedError(
-            HTTPStatus.REQUEST_TIMEOUT, f"the body did not come in within {BODY_SECONDS:.0f} s"
-        ) from None
+        raise late_body() from None
+
+
+def late_body() -> RefusedError:
+    """Return what is said to a caller whose body does not come in."""
+    return RefusedError(
+        HTTPStatus.REQUEST_TIMEOUT, f"the body did not come in within {BODY_SECONDS:.0f} s"
+    )
 
 
 async def _whole_body(receive: Receive) -> bytes:

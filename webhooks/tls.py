@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from policyd.certificates import CertificateFacts, CertificatePair, check_pair
 from policyd.serving import Server, server_config, server_context
 from webhooks.files import read_file
-from webhooks.gathering import GatheringProtocol
+from webhooks.protocol import DoorProtocol
 
 GRACE_SECONDS = 15
 """How long reviews in flight, and callers that do not hang up, may hold the server when it stops.
@@ -86,5 +86,5 @@ async def serve(
         stop: Set it to end.
     """
     front = None if context is None else context.front
-    config = server_config(app, context=front, grace_seconds=GRACE_SECONDS, http=GatheringProtocol)
+    config = server_config(app, context=front, grace_seconds=GRACE_SECONDS, http=DoorProtocol)
     await Server(config, stop=stop, linger_seconds=LINGER_SECONDS).serve_on(listener)

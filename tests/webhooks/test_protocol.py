@@ -1,0 +1,255 @@
+"""Plain reviews are answered directly, byte for byte as by way of the application."""
+
+import asyncio
+
+import pytest
+import uvicorn
+from prometheus_client import CollectorRegistry
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from webhooks import app, protocol
+from webhooks.app import create_app
+from webhooks.health import Readiness
+from webhooks.metrics import DoorMetrics
+from webhooks.protocol import DoorProtocol
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.writes = []
+        self.written = asyncio.Event()
+        self.closed = False
+
+    def write(self, data):
+        assert not self.closed, "nothing is written to a connection that is closed"
+        self.writes.append(bytes(data))
+        self.written.set()
+
+    def close(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+    def pause_reading(self):
+        """Go on: what is given comes in anyway."""
+
+    def resume_reading(self):
+        """Go on."""
+
+
+class Connection:
+    """A connection to a door that answers with what it was sent, by one protocol or the other."""
+
+    def __init__(self, kind):
+        self.metrics = DoorMetrics(CollectorRegistry())
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        readiness = Readiness()
+        made = create_app(
+            mutate=self.echo, validate=self.echo, readiness=readiness, metrics=self.metrics
+        )
+        config = uvicorn.Config(made, lifespan="off", log_config=None, proxy_headers=False)
+        self.state = ServerState()
+        self.protocol = kind(config, self.state, {})
+        self.transport = FakeTransport()
+        self.protocol.connection_made(self.transport)
+
+    async def echo(self, body, _out_of_time):
+        await self.go_on.wait()
+        if body == b"nonsense":
+            raise ReviewError("not an AdmissionReview")
+        if body == b"bug":
+            raise ZeroDivisionError("none")
+        return body
+
+    async def send(self, *pieces):
+        for piece in pieces:
+            self.protocol.data_received(piece)
+            await self.settle()
+        return b"".join(self.transport.writes), self.transport.closed
+
+    async def settle(self):
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def end(self):
+        self.transport.closed = True
+        self.protocol.connection_lost(None)
+
+    @property
+    def refused(self):
+        return self.metrics.reviews.labels("/mutate", "refused")._value.get()
+
+
+@pytest.fixture
+async def connect():
+    opened = []
+
+    def make(kind=DoorProtocol):
+        opened.append(Connection(kind))
+        return opened[-1]
+
+    yield make
+    for connection in opened:
+        connection.go_on.set()
+        await connection.settle()
+        connection.end()
+
+
+def call(body=b"{}", *, head="POST /mutate HTTP/1.1", length=True, **more):
+    lines = [head, "Host: door", *(f"{name.replace('_', '-')}: {v}" for name, v in more.items())]
+    lines += [f"Content-Length: {len(body)}"] if length else []
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def review(body=b"{}", **more):
+    return call(body, **{"Content_Type": "application/json", **more})
+
+
+def chunked(body):
+    given = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    return review(given, length=False, Transfer_Encoding="chunked")
+
+
+WHOLE = review(b'{"a": 1}')
+
+CALLS = [
+    pytest.param([WHOLE], id="whole"),
+    pytest.param([WHOLE[:-4], WHOLE[-4:]], id="body-in-pieces"),
+    pytest.param([WHOLE[:30], WHOLE[30:]], id="head-in-pieces"),
+    pytest.param([bytes([byte]) for byte in WHOLE], id="byte-by-byte"),
+    pytest.param([WHOLE, WHOLE, review(b"[]")], id="one-after-another"),
+    pytest.param([WHOLE + WHOLE + review(b"[]")], id="pipelined"),
+    pytest.param([WHOLE + WHOLE[:-3], WHOLE[-3:]], id="pipelined-in-pieces"),
+    pytest.param([WHOLE + call(head="GET /livez HTTP/1.1")], id="pipelined-with-another-path"),
+    pytest.param([call(head="GET /livez HTTP/1.1") + WHOLE], id="pipelined-after-another-path"),
+    pytest.param([review(b"[1]", head="POST /mutate?timeout=5s HTTP/1.1")], id="with-a-timeout"),
+    pytest.param([review(b"[1]", head="POST /mut%61te HTTP/1.1")], id="escaped-path"),
+    pytest.param([review(b"nonsense")], id="no-review"),
+    pytest.param([review(b"bug")], id="bug"),
+    pytest.param([review(b"")], id="no-body"),
+    pytest.param([review(b"", length=False)], id="no-length"),
+    pytest.param([review(b" " * (MAXIMUM_REVIEW_BYTES + 1))], id="too-large"),
+    pytest.param([review(b" " * MAXIMUM_REVIEW_BYTES)], id="as-large-as-may-be"),
+    pytest.param([call(b"{}", Content_Type="text/plain")], id="not-json"),
+    pytest.param([call(b"{}", Content_Type="application/json; charset=utf-8")], id="parameters"),
+    pytest.param([call(b"{}")], id="no-type"),
+    pytest.param([review(content_type="text/plain")], id="two-types"),
+    pytest.param([review(head="PUT /mutate HTTP/1.1")], id="not-a-post"),
+    pytest.param([review(head="POST /mutate HTTP/1.0")], id="http-1.0"),
+    pytest.param([review(Connection="close")], id="last-on-its-connection"),
+    pytest.param([review(Expect="100-continue")], id="expects-to-be-told-to-go-on"),
+    pytest.param([review(Connection="upgrade", Upgrade="websocket")], id="upgrade"),
+    pytest.param([b"%x\r\n" % 7], id="not-http"),
+    pytest.param([call(head="GET /nowhere HTTP/1.1")], id="another-path"),
+]
+
+
+@pytest.mark.parametrize("pieces", CALLS)
+async def test_the_answer_is_that_of_the_application(connect, pieces):
+    direct, usual = connect(), connect(HttpToolsProtocol)
+
+    assert await direct.send(*pieces) == await usual.send(*pieces)
+    assert direct.refused == usual.refused
+
+
+async def test_a_body_in_chunks_goes_to_the_application(connect):
+    given = chunked(b'{"a": 1}')
+
+    assert await connect().send(given) == await connect(HttpToolsProtocol).send(given)
+
+
+async def test_a_plain_review_is_answered_by_one_write(connect):
+    connection = connect()
+
+    await connection.send(WHOLE[:-4], WHOLE[-4:])
+
+    (written,) = connection.transport.writes
+    assert written.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert written.endswith(b'\r\n\r\n{"a": 1}')
+
+
+@pytest.mark.parametrize("kind", [DoorProtocol, HttpToolsProtocol])
+async def test_a_body_that_does_not_come_in_is_not_waited_for(connect, kind, monkeypatch):
+    for module in (app, protocol):
+        monkeypatch.setattr(module, "BODY_SECONDS", 0.01)
+    connection = connect(kind)
+
+    await connection.send(WHOLE[:-4])
+    async with asyncio.timeout(5):
+        await connection.transport.written.wait()
+    await connection.settle()
+    late, _ = await connection.send(WHOLE[-4:], WHOLE)
+
+    assert late.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert b"the body did not come in within" in late
+    assert late.endswith(b'\r\n\r\n{"a": 1}')
+    assert late.count(b"HTTP/1.1") == 2
+    assert connection.refused == 1
+
+
+async def test_a_body_that_came_in_is_waited_for_no_more(connect):
+    connection = connect()
+
+    await connection.send(WHOLE[:-4])
+    assert connection.protocol._late is not None
+    await connection.send(WHOLE[-4:])
+
+    assert connection.protocol._late is None
+
+
+@pytest.mark.parametrize("kind", [DoorProtocol, HttpToolsProtocol])
+async def test_a_caller_that_hangs_up_is_not_answered(connect, kind):
+    connection = connect(kind)
+    connection.go_on.clear()
+
+    await connection.send(WHOLE)
+    connection.end()
+    connection.go_on.set()
+    await connection.settle()
+
+    assert connection.transport.writes == []
+    assert connection.state.tasks == set()
+
+
+async def test_a_caller_that_hangs_up_amid_a_body_leaves_nothing_behind(connect):
+    connection = connect()
+
+    await connection.send(WHOLE[:-4])
+    connection.end()
+
+    assert connection.protocol._late is None
+    assert connection.state.connections == set()
+
+
+@pytest.mark.parametrize("kind", [DoorProtocol, HttpToolsProtocol])
+async def test_a_review_in_flight_is_the_last_where_the_server_ends(connect, kind):
+    connection = connect(kind)
+    connection.go_on.clear()
+
+    await connection.send(WHOLE)
+    connection.protocol.shutdown()
+    connection.go_on.set()
+    await connection.settle()
+
+    written = b"".join(connection.transport.writes)
+    assert b"connection: close\r\n" in written
+    assert written.endswith(b'{"a": 1}')
+    assert connection.transport.closed
+
+
+async def test_an_idle_connection_is_closed_where_the_server_ends(connect):
+    connection = connect()
+
+    await connection.send(WHOLE)
+    connection.protocol.shutdown()
+
+    assert connection.transport.closed
