@@ -138,6 +138,11 @@ class PendingQueue:
         )
         return min(waiting, key=attrgetter("rank"), default=None)
 
+    def get(self, key: str) -> Workload | None:
+        """Return the workload of that key; None if it is not here."""
+        ticket = self._tickets.get(key)
+        return None if ticket is None else ticket.workload
+
     def put(self, workload: Workload, *, carries: bool = True) -> None:
         """Add a workload, or take notice of its change. What is parked stays so if unchanged.
 

@@ -36,6 +36,11 @@ class Register:
         name = self._queue_of.get(key)
         return None if name is None else self.queues[name].holdings.get(key)
 
+    def waiting(self, key: str) -> Workload | None:
+        """Return a workload that waits for quota, as it is known; None if it does not."""
+        name = self._queue_of.get(key)
+        return None if name is None else self.queues[name].pending.get(key)
+
     def queue(self, name: str) -> ClusterQueue:
         """Return a ClusterQueue; one that nobody knew of is made."""
         queue = self.queues.get(name)

@@ -103,7 +103,8 @@ class Cache:
         local_queue = self.local_queue_of(workload)
         if has_quota(workload) or local_queue is None:
             return None
-        return self._value(workload, local_queue.spec.cluster_queue).objection
+        known = self.state.register.waiting(workload.metadata.key)
+        return (known or self._value(workload, local_queue.spec.cluster_queue)).objection
 
     @property
     def now(self) -> float:

@@ -10,7 +10,7 @@ from policyd.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
-RESTS = 3
+RESTS = 5
 """How long a rest is by the work before it."""
 
 
@@ -36,9 +36,9 @@ class Pace:
         return True
 
     async def rest(self, began: float, *, most: float) -> None:
-        """Wait three times as long as the work took that began at `began`, at most `most` seconds.
+        """Wait five times as long as the work took that began at `began`, at most `most` seconds.
 
-        So work that others should not wait for has a quarter of the time, however slow it becomes.
+        So work that others should not wait for has a sixth of the time, however slow it becomes.
 
         Args:
             began: Seconds of the clock that only goes forward.
