@@ -1,0 +1,156 @@
+"""Who waits at which place, asked of a real API server that passes it on to the controller."""
+
+import json
+
+import pytest
+
+from tests.charts import release
+from tests.charts.conftest import CONTROLLER, process
+from tests.charts.release import CHART, NAMESPACE, RELEASE
+from tests.controlplane.credentials import User
+from tests.controlplane.process import ControlPlaneError
+from tests.controlplane.programs import API_SERVER, ETCD, free_ports
+from tests.controlplane.server import ControlPlane
+from tests.kube.test_connection import pair
+from tests.scenarios.api import eventually
+
+pytestmark = pytest.mark.e2e
+
+GROUP = "/apis/visibility.kueue.x-k8s.io"
+OF_CLUSTER_QUEUE = f"{GROUP}/v1beta2/clusterqueues/cq/pendingworkloads"
+OF_LOCAL_QUEUE = f"{GROUP}/v1beta2/namespaces/team/localqueues/lq/pendingworkloads"
+APIS = ("v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io")
+VIEWER, STRANGER = User(name="viewer"), User(name="stranger")
+OBJECTS = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "cq"},
+        "spec": {"namespaceSelector": {}},
+    },
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "lq", "namespace": "team"},
+        "spec": {"clusterQueue": "cq"},
+    },
+    *(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {"name": name, "namespace": "team"},
+            "spec": {
+                "queueName": "lq",
+                "priority": priority,
+                "podSets": [
+                    {
+                        "name": "main",
+                        "count": 1,
+                        "template": {
+                            "spec": {
+                                "containers": [
+                                    {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+                                ]
+                            }
+                        },
+                    }
+                ],
+            },
+        }
+        for name, priority in (("later", 1), ("sooner", 2))
+    ),
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "view", "namespace": "team"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": f"{RELEASE}-view",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "viewer"}],
+    },
+]
+
+
+def front_proxy(folder):
+    """Return the flags by which an API server passes requests on, as all but bare ones have."""
+    certificate, key = (folder / f"front-proxy.{what}" for what in ("crt", "key"))
+    for file, text in zip((certificate, key), pair("front-proxy"), strict=True):
+        file.write_bytes(text)
+    return [
+        f"--requestheader-client-ca-file={certificate}",
+        "--requestheader-allowed-names=front-proxy",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={certificate}",
+        f"--proxy-client-key-file={key}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The chart installed with positions; the Service means a controller on this machine."""
+    folder = tmp_path_factory.mktemp("visibility")
+    flags = {API_SERVER: front_proxy(folder)}
+    options = {"components": (ETCD, API_SERVER), "flags": flags, "users": (VIEWER, STRANGER)}
+    with ControlPlane(**options) as control_plane:
+        control_plane.kubectl("create", "namespace", NAMESPACE)
+        ports = free_ports(["health", "visibility"])
+        values = {
+            "controller.healthPort": ports["health"],
+            "controller.visibility.enabled": True,
+            "controller.visibility.port": ports["visibility"],
+        }
+        release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values))
+        release.lead_to_this_machine(control_plane, f"{CONTROLLER}-visibility")
+        patch = json.dumps({"spec": {"service": {"port": ports["visibility"]}}})
+        for name in APIS:
+            control_plane.kubectl("patch", "apiservice", name, "--patch", patch)
+        for each in OBJECTS:
+            control_plane.kubectl("create", "-f", "-", stdin=json.dumps(each))
+        controller = process(control_plane, CONTROLLER, folder)
+        controller.start()
+        try:
+            for name in APIS:
+                control_plane.wait_for("apiservice", name, condition="condition=Available")
+            eventually(lambda: len(asked(control_plane, OF_CLUSTER_QUEUE)) == 2, what="both wait")
+            yield control_plane
+        finally:
+            controller.stop()
+
+
+def asked(control_plane, path, user="admin"):
+    return json.loads(control_plane.kubectl("get", "--raw", path, user=user))["items"]
+
+
+@pytest.mark.parametrize("path", [OF_CLUSTER_QUEUE, OF_LOCAL_QUEUE], ids=["cluster", "local"])
+def test_the_api_server_tells_who_waits(served, path):
+    items = asked(served, path)
+
+    assert [(each["metadata"]["name"], each["positionInLocalQueue"]) for each in items] == [
+        ("sooner", 0),
+        ("later", 1),
+    ]
+
+
+def test_kubectl_finds_the_resources(served):
+    found = served.kubectl("get", "--raw", f"{GROUP}/v1beta1")
+
+    assert {each["name"] for each in json.loads(found)["resources"]} == {
+        "clusterqueues/pendingworkloads",
+        "localqueues/pendingworkloads",
+    }
+
+
+def test_who_may_view_a_namespace_may_ask_for_its_queues(served):
+    assert len(asked(served, OF_LOCAL_QUEUE, user="viewer")) == 2
+    with pytest.raises(ControlPlaneError, match="forbidden"):
+        asked(served, OF_CLUSTER_QUEUE, user="viewer")
+
+
+def test_nobody_else_may(served):
+    with pytest.raises(ControlPlaneError, match="forbidden"):
+        asked(served, OF_LOCAL_QUEUE, user="stranger")
