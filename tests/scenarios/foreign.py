@@ -213,8 +213,21 @@ def trained(spec: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def operate(api: Api, job: dict[str, Any]) -> None:
-    """Make the pods of a job that may run, as its operator would."""
+def operate(
+    api: Api,
+    job: dict[str, Any],
+    *,
+    first: int = 0,
+    templates_of: list[dict[str, Any]] | None = None,
+) -> None:
+    """Make the pods of a job that may run, as its operator would; more of them, if those are told.
+
+    Args:
+        api: Where they are made.
+        job: The job.
+        first: The number of the first.
+        templates_of: What they are made from; None for all that the job has.
+    """
     metadata = job["metadata"]
     owner = {
         "apiVersion": job["apiVersion"],
@@ -223,7 +236,7 @@ def operate(api: Api, job: dict[str, Any]) -> None:
         "uid": metadata["uid"],
         "controller": True,
     }
-    for index, made_from in enumerate(templates(job)):
+    for index, made_from in enumerate(templates_of or templates(job), start=first):
         given = made_from.get("metadata", {})
         name = f"{metadata['name']}-{index}"
         names = {"name": name, "namespace": metadata["namespace"], "ownerReferences": [owner]}

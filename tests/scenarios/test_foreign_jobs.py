@@ -8,6 +8,7 @@ from tests.scenarios import foreign
 from tests.scenarios.api import condition, eventually
 from tests.scenarios.test_queue import admitted, preempting, waiting, workload_of
 
+ELASTIC = "kueue.x-k8s.io/elastic-job"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 
 
@@ -82,6 +83,42 @@ def test_a_job_is_held_placed_stopped_resumed_and_finished(with_kinds, kind):
     eventually(
         lambda: condition(workload_of(api, name), "Finished").get("reason") == "Succeeded",
         what="its workload is finished",
+    )
+
+
+def test_a_ray_cluster_grows_while_it_runs(with_kinds):
+    api, item = with_kinds, foreign.foreign("RayCluster", "grows", foreign.ray_cluster(4))
+    item["metadata"]["annotations"] = {ELASTIC: "true"}
+    workers = item["spec"]["workerGroupSpecs"][0]["template"]
+    workers["metadata"]["labels"] = {"ray.io/cluster": "grows"}
+    api.create(item)
+    job = eventually(lambda: started(api, "RayCluster", "grows"), what="the cluster is started")
+    foreign.operate(api, job)
+    tell_workers(api, 1)
+    eventually(lambda: phases(api, "grows") == ["Running"] * 2, what="head and worker run")
+
+    groups = job["spec"]["workerGroupSpecs"]
+    bigger = {"spec": {"workerGroupSpecs": [{**groups[0], "replicas": 3}]}}
+    api.patch("RayCluster", "grows", bigger, namespace="team-a")
+    foreign.operate(api, job, first=2, templates_of=[groups[0]["template"]] * 2)
+    tell_workers(api, 3)
+
+    eventually(lambda: phases(api, "grows") == ["Running"] * 4, what="the new workers run")
+    assert started(api, "RayCluster", "grows")
+    reasons = {
+        condition(each, "Finished").get("reason"): [p["count"] for p in each["spec"]["podSets"]]
+        for each in api.find("Workload", "team-a")
+    }
+    assert reasons == {"WorkloadSliceReplaced": [1, 1], None: [1, 3]}
+
+
+def tell_workers(api, count):
+    """Have the operator say how many workers there are: a job tells by it that it has more."""
+    api.call(
+        "PATCH",
+        f"{path('RayCluster')}/grows/status",
+        {"status": {"state": "ready", "availableWorkerReplicas": count}},
+        content_type="application/merge-patch+json",
     )
 
 
