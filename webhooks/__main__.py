@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final
 
 import click
 import msgspec
@@ -74,6 +75,12 @@ async def _serve(
         await run_door(door, listener, stop=stop, loaded=_keep_for_good)
 
 
+GARBAGE: Final = 10_000
+"""Containers that may be made, less those that are gone, before garbage is looked for: a review of
+a large object holds some thousands and leaves none behind, so that looking through them finds
+nothing. What garbage there is takes a few megabytes by then."""
+
+
 def _keep_for_good() -> None:
     """Leave what is there now, the policies above all, out of every later collection of garbage.
 
@@ -81,6 +88,7 @@ def _keep_for_good() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:
