@@ -1,11 +1,15 @@
 """How much waits and is held, of all queues in one pass: what is measured of them."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from policyd.alloc.cluster_queue import ClusterQueue
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.state import State
+
+K = TypeVar("K")
 
 
 @dataclass(slots=True)
@@ -26,9 +30,9 @@ class Tally:
     parked: int = 0
     reserving: int = 0
     admitted: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
-    reserved: Counter[FlavorResource] = field(default_factory=Counter)
-    used: Counter[FlavorResource] = field(default_factory=Counter)
+    asked: dict[str, int] = field(default_factory=dict)
+    reserved: dict[FlavorResource, int] = field(default_factory=dict)
+    used: dict[FlavorResource, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +54,26 @@ def tallies(state: State) -> Tallies:
             usage, admitted = holding.admission.usage(), holding.workload.admitted
             for tally in (own, found.local_queues[holding.workload.local_queue]):
                 tally.reserving += 1
-                tally.reserved.update(usage)
+                _add(tally.reserved, usage)
                 if admitted:
                     tally.admitted += 1
-                    tally.used.update(usage)
+                    _add(tally.used, usage)
     return found
 
 
 def _count_pending(queue: ClusterQueue, own: Tally, local_queues: dict[str, Tally]) -> None:
     for ticket in queue.pending:
-        for tally in (own, local_queues[ticket.workload.local_queue]):
-            tally.parked += 1
+        local_queues[ticket.workload.local_queue].parked += 1
         for pod_set in ticket.workload.pod_sets:
-            own.asked.update(pod_set.totals())
-    if queue.options is None or not queue.active(queue.options):
-        return
-    for ticket in queue.pending.active:
-        for tally in (own, local_queues[ticket.workload.local_queue]):
-            tally.active += 1
-            tally.parked -= 1
+            _add(own.asked, pod_set.totals())
+    gives = queue.options is not None and queue.active(queue.options)
+    active = queue.pending.active if gives else []
+    own.active, own.parked = len(active), len(queue.pending) - len(active)
+    for ticket in active:
+        tally = local_queues[ticket.workload.local_queue]
+        tally.active, tally.parked = tally.active + 1, tally.parked - 1
+
+
+def _add(total: dict[K, int], more: Mapping[K, int]) -> None:
+    for key, amount in more.items():  # a Counter takes four times as long
+        total[key] = total.get(key, 0) + amount
