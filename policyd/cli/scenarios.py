@@ -19,6 +19,7 @@ from policyd.api.configuration import decode_configuration
 from policyd.api.configuration.kinds import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.api.kueue.names import FINISHED
+from policyd.api.kueue.v1beta1 import upgraded
 from policyd.api.meta import Json, condition_true
 from policyd.api.nodes import Node
 from policyd.cel import CelError
@@ -48,7 +49,7 @@ class ScenarioError(PolicydError):
 
 
 def scenario_objects(file: Path) -> Iterator[dict[str, Json]]:
-    """Yield the objects of a file."""
+    """Yield the objects of a file, those of Kueue as v1beta2 has them."""
     try:
         documents = list(yaml.safe_load_all(content(file)))
     except yaml.YAMLError as error:
@@ -58,7 +59,7 @@ def scenario_objects(file: Path) -> Iterator[dict[str, Json]]:
             continue
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             raise ScenarioError(f"{file} has something in it that is no Kubernetes object")
-        yield document
+        yield upgraded(document)
 
 
 def _items(document: Json) -> list[Json]:

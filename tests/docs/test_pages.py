@@ -8,6 +8,7 @@ import yaml
 from policyd.api import crd, kinds
 from policyd.api.admission import ReviewError, parse_review
 from policyd.api.configuration import check_configuration, decode_configuration
+from policyd.api.kueue.v1beta1 import upgraded
 from policyd.engine.cases import load_cases
 from policyd.engine.load import load_policies
 from policyd.errors import ConfigurationError
@@ -89,6 +90,7 @@ def mistakes(document):
         return [finding.message for finding in load_cases(yaml.safe_dump(document), "")[1]]
     if "kind" not in document:
         return []
+    document = upgraded(document)
     api_version, kind = document["apiVersion"], document["kind"]
     if kind == "AdmissionReview":
         return review_mistakes(document)

@@ -1,0 +1,35 @@
+"""`policyd convert`: what was written for Kueue's v1beta1, for a cluster that serves v1beta2."""
+
+import sys
+
+import click
+import yaml
+
+from policyd.api.kueue.v1beta1 import upgraded
+from policyd.cli.files import PATH, read_objects
+from policyd.cli.report import count, show_all
+
+
+@click.command("convert")
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+def command(paths: tuple[str, ...]) -> None:
+    r"""Write Kueue's objects of version v1beta1 as v1beta2, which is what policyd serves.
+
+    What v1beta2 cannot say, such as `retryDelayMinutes` of an AdmissionCheck, is left out, as Kueue
+    leaves it out. All other objects are passed on as they are.
+
+    Exits with 0, or 1 if something cannot be read.
+
+    \b
+    Examples:
+      policyd convert queues.yaml | kubectl apply -f -
+      kubectl get clusterqueues.v1beta1.kueue.x-k8s.io -o yaml | policyd convert -
+    """
+    documents, findings = read_objects(paths)
+    show_all(findings)
+    given = [document.value for document in documents]
+    written = [upgraded(value) for value in given]
+    click.echo(yaml.safe_dump_all(written, sort_keys=False), nl=False)
+    changed = sum(old != new for old, new in zip(given, written, strict=True))
+    click.echo(f"{count(changed, 'object')} converted", err=True)
+    sys.exit(1 if findings else 0)

@@ -1,0 +1,97 @@
+"""`policyd convert`: what is written for Kueue's v1beta1, as v1beta2 has it."""
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from policyd.cli import main
+
+FLAVOR = {"name": "gpu", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]}
+GROUPS = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [FLAVOR]}]
+
+
+def queue(version, **spec):
+    return {
+        "apiVersion": f"kueue.x-k8s.io/{version}",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "team-a"},
+        "spec": {"resourceGroups": GROUPS, **spec},
+    }
+
+
+OLD = queue("v1beta1", cohort="research", admissionChecks=["approved"])
+NEW = queue(
+    "v1beta2",
+    cohortName="research",
+    admissionChecksStrategy={"admissionChecks": [{"name": "approved"}]},
+)
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}
+
+
+def convert(text):
+    done = CliRunner().invoke(main, ["convert", "-"], input=text)
+    return [*yaml.safe_load_all(done.stdout)], done.stderr, done.exit_code
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "said"),
+    [
+        pytest.param([OLD], [NEW], "1 object converted", id="old"),
+        pytest.param([NEW, MAP], [NEW, MAP], "0 objects converted", id="nothing-to-do"),
+        pytest.param([MAP, OLD], [MAP, NEW], "1 object converted", id="in-order"),
+        pytest.param(
+            [{"apiVersion": "v1", "kind": "List", "items": [OLD, MAP]}],
+            [NEW, MAP],
+            "1 object converted",
+            id="a-list",
+        ),
+    ],
+)
+def test_objects_of_the_old_version_are_written_in_the_new_one(given, expected, said):
+    written, told, code = convert(yaml.safe_dump_all(given))
+
+    assert written == expected
+    assert said in told
+    assert code == 0
+
+
+def test_what_cannot_be_read_is_named_and_what_is_before_it_converted():
+    written, told, code = convert(yaml.safe_dump(OLD) + "---\na: [\n")
+
+    assert written == [NEW]
+    assert "stdin" in told
+    assert code == 1
+
+
+def test_a_scenario_may_be_of_the_old_version(tmp_path):
+    local = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "team-a", "namespace": "ml"},
+        "spec": {"clusterQueue": "team-a"},
+    }
+    flavor = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "gpu"},
+    }
+    lender = queue("v1beta1", cohort="research") | {"metadata": {"name": "team-b"}}
+    requests = {"resources": {"requests": {"nvidia.com/gpu": 12}}}
+    template = {"spec": {"containers": [{"name": "main", **requests}]}}
+    workload = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"name": "train", "namespace": "ml"},
+        "spec": {
+            "queueName": "team-a",
+            "podSets": [{"name": "main", "count": 1, "template": template}],
+        },
+    }
+    file = tmp_path / "scenario.yaml"
+    old = queue("v1beta1", cohort="research")
+    file.write_text(yaml.safe_dump_all([flavor, old, lender, local, workload]))
+
+    done = CliRunner().invoke(main, ["simulate", str(file)])
+
+    assert done.exit_code == 0
+    assert "admitted to team-a on gpu, borrowing" in done.output
