@@ -307,6 +307,9 @@ Quota of ClusterQueues is told with `metrics.enableClusterQueueResources` of
 [Kueue's Configuration](../guides/configure-the-queue.md), and LocalQueues are unless
 `metrics.localQueueMetrics` leaves them out.
 What is told of a queue ends with it.
+With the gate `CustomMetricLabels`, the labels of `metrics.customLabels` are added, as
+`custom_NAME`, to the metrics of a ClusterQueue, LocalQueue or Cohort, and to what happens to
+workloads.
 
 {table("Metric | Type | Labels | Meaning", [*family_rows(), *metric_rows(scans)])}
 """

@@ -16,6 +16,7 @@ from policyd.cli.scanning import scan_what_exists
 from policyd.clock import SystemClock
 from policyd.config import environment
 from policyd.controller.health import serve, serve_health
+from policyd.controller.metrics import Metrics
 from policyd.controller.run import Controller, ControllerSettings, Health
 from policyd.controller.scanning import ScanSettings
 from policyd.controller.visibility import callers_context, create_app
@@ -118,7 +119,7 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
     connection = connection_from(
         environment(), kubeconfig=options.kubeconfig, context=options.context
     )
-    health = Health()
+    health = Health(Metrics(queueing.metrics.custom))
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(HttpClient(connection))
         if options.health_port is not None:

@@ -10,6 +10,8 @@ from typing import Final, Literal, NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 FamilyKind = Literal["counter", "gauge", "histogram"]
+Source = Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"]
+"""Kinds of objects that labels may be taken from."""
 ROLE: Final = "replica_role"
 
 _CLUSTER = ("cluster_queue",)
@@ -36,13 +38,26 @@ class Family(NamedTuple):
     buckets: int = 14
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        """All labels."""
-        return (*self.labels, ROLE) if self.name.startswith("kueue_") else self.labels
+    def sources(self) -> tuple[Source, ...]:
+        """Which objects it may have labels of."""
+        found: list[Source] = []
+        if "cluster_queue" in self.labels and "namespace" not in self.labels:
+            found.append("ClusterQueue")
+        elif "namespace" in self.labels:
+            found.append("LocalQueue")
+        elif "cohort" in self.labels:
+            found.append("Cohort")
+        if "priority_class" in self.labels:
+            found.append("Workload")
+        return tuple(found)
 
-    def make(self, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-        """Return the family, empty, in a registry."""
-        about = self.name, self.text, self.label_names
+    def label_names(self, *custom: str) -> tuple[str, ...]:
+        """Return the names of all labels, given those that the administrator adds."""
+        return (*self.labels, *custom, ROLE) if self.name.startswith("kueue_") else self.labels
+
+    def make(self, registry: CollectorRegistry, *custom: str) -> Counter | Gauge | Histogram:
+        """Return the family, empty, in a registry, with labels that the administrator adds."""
+        about = self.name, self.text, self.label_names(*custom)
         match self.kind:
             case "counter":
                 return Counter(*about, registry=registry)

@@ -7,7 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from policyd.alloc.topology.fragmentation import Fragmentation
+from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.selectors import LabelSelector
+from policyd.controller.custom_labels import custom_names
 from policyd.controller.metric_families import COUNTED
 
 Role = Literal["standalone", "leader", "follower"]
@@ -22,23 +24,26 @@ class MetricsSettings:
         local_queues: Whether LocalQueues have metrics of their own.
         selector: Labels of those that have; None for all.
         cohorts: Whether Cohorts have.
+        custom: Labels that are taken from objects.
     """
 
     resources: bool = False
     local_queues: bool = True
     selector: LabelSelector | None = None
     cohorts: bool = True
+    custom: tuple[CustomLabel, ...] = ()
 
 
 class Metrics:
     """The controller's metrics, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, custom: tuple[CustomLabel, ...] = ()) -> None:
         self.registry = CollectorRegistry()
         self.role: Role = "standalone"
         """What this process is among several; a label of all of Kueue's metrics."""
         self._families: dict[str, MetricWrapperBase] = {
-            family.name: family.make(self.registry) for family in COUNTED
+            family.name: family.make(self.registry, *custom_names(family, custom))
+            for family in COUNTED
         }
 
         self._series: dict[tuple[str, tuple[str, ...], Role], MetricWrapperBase] = {}

@@ -14,6 +14,7 @@ from policyd.api.kueue import LocalQueue
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import find_condition
 from policyd.controller.cache import Cache
+from policyd.controller.custom_labels import CustomLabels, custom_names
 from policyd.controller.metric_families import MEASURED
 from policyd.controller.metrics import MetricsSettings, Role
 from policyd.status.quantities import in_units
@@ -24,6 +25,7 @@ from policyd.status.tallies import Tallies, Tally, tallies
 Sample = tuple[str, tuple[str, ...], float]
 """A family's name without Kueue's prefix, the labels, and a number."""
 
+_FAMILIES = {family.name.removeprefix("kueue_"): family for family in MEASURED}
 _LIMITS: tuple[tuple[str, Callable[[Quota], int | None]], ...] = (
     ("cluster_queue_nominal_quota", lambda quota: quota.nominal),
     ("cluster_queue_borrowing_limit", lambda quota: quota.borrowing_limit),
@@ -53,6 +55,7 @@ class QueueGauges(Collector):
         self._settings = settings
         self._role = role
         self._has_metrics = has_metrics
+        self._custom = CustomLabels(cache.mirrors, settings.custom)
 
     def describe(self) -> list[Metric]:
         """Return nothing: what it tells is not known before somebody asks."""
@@ -61,7 +64,11 @@ class QueueGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics that have a number."""
         families = {
-            each.name: GaugeMetricFamily(each.name, each.text, labels=each.label_names)
+            each.name: GaugeMetricFamily(
+                each.name,
+                each.text,
+                labels=each.label_names(*custom_names(each, self._settings.custom)),
+            )
             for each in MEASURED
         }
         found, role = tallies(self._cache.state), self._role()
@@ -69,7 +76,8 @@ class QueueGauges(Collector):
             self._cluster_queues(found), self._local_queues(found), self._cohorts(found)
         )
         for name, labels, number in samples:
-            families[f"kueue_{name}"].add_metric((*labels, role), number)
+            more = self._custom.of(_FAMILIES[name], labels)
+            families[f"kueue_{name}"].add_metric((*labels, *more, role), number)
         yield from (family for family in families.values() if family.samples)
 
     def _cluster_queues(self, found: Tallies) -> Iterator[Sample]:

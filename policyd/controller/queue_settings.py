@@ -57,7 +57,7 @@ def _without_heeded_metrics(given: Configuration, default: Configuration) -> Con
     """Return a Configuration that says of metrics only what changes nothing here."""
     heeded = {
         name: getattr(default.metrics, name)
-        for name in ("enable_cluster_queue_resources", "local_queue_metrics")
+        for name in ("custom_labels", "enable_cluster_queue_resources", "local_queue_metrics")
     }
     metrics = msgspec.structs.replace(given.metrics, **heeded)
     return msgspec.structs.replace(given, metrics=metrics)
@@ -80,6 +80,7 @@ def metrics_settings(configuration: Configuration, *, gates: str = "") -> Metric
         local_queues=chosen["LocalQueueMetrics"] and own is not None and own.enable,
         selector=None if own is None else own.local_queue_selector,
         cohorts=chosen["MetricsForCohorts"],
+        custom=given.custom_labels if chosen["CustomMetricLabels"] else (),
     )
 
 

@@ -123,7 +123,7 @@ class Controller:
         health: Health | None = None,
     ) -> None:
         self.settings = settings or ControllerSettings()
-        self.health = health or Health()
+        self.health = health or Health(Metrics(self.settings.metrics.custom))
         self.pace = pace or Pace()
         self._client = client
         self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)

@@ -6,7 +6,9 @@ from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED
 from policyd.api.meta import condition_true, find_condition
 from policyd.controller.cache import Cache
+from policyd.controller.custom_labels import CustomLabels
 from policyd.controller.index import local_queue_key
+from policyd.controller.metric_families import COUNTED
 from policyd.controller.metrics import Metrics, MetricsSettings
 from policyd.controller.progress import (
     became_true,
@@ -19,6 +21,7 @@ from policyd.controller.progress import (
 from policyd.controller.transitions import holding_queue, queued_since
 
 SLICE_REPLACED = "WorkloadSliceReplaced"
+_FAMILIES = {family.name.removeprefix("kueue_"): family for family in COUNTED}
 
 
 class WorkloadMetrics:
@@ -36,6 +39,7 @@ class WorkloadMetrics:
         self._metrics = metrics
         self._leading = leading
         self._settings = settings
+        self._custom = CustomLabels(cache.mirrors, settings.custom)
         self._tells = {
             QUOTA_RESERVED: self._reserved,
             ADMITTED: self._admitted,
@@ -67,7 +71,7 @@ class WorkloadMetrics:
             end = eviction_end(old, new, now=self._cache.now)
             if end is not None:
                 labels = end.cluster_queue, end.reason
-                self._metrics.observe("workload_eviction_latency_seconds", end.seconds, *labels)
+                self._took("workload_eviction_latency_seconds", end.seconds, new, labels)
 
     def _reserved(self, old: Workload, new: Workload) -> None:
         self._count("quota_reserved_workloads_total", new)
@@ -94,12 +98,12 @@ class WorkloadMetrics:
         labels = counted.reason, counted.underlying_cause
         self._count("evicted_workloads_total", new, *labels, queue=queue)
         if counted.count == 1:
-            name = _class_of(new)
-            self._metrics.count("evicted_workloads_once_total", queue, *labels, name)
+            once = queue, *labels, _class_of(new)
+            self._add("evicted_workloads_once_total", new, once)
         evicted, ready = time_of(new, EVICTED), time_of(old, PODS_READY)
         if condition_true(old.status.conditions, PODS_READY) and evicted and ready:
             took = max(0.0, evicted - ready)
-            self._metrics.observe("pods_ready_to_evicted_time_seconds", took, queue, *labels)
+            self._took("pods_ready_to_evicted_time_seconds", took, new, (queue, *labels))
 
     def _finished(self, old: Workload, new: Workload) -> None:
         queue = holding_queue(new) or holding_queue(old) or self._queue_of(new)
@@ -107,14 +111,14 @@ class WorkloadMetrics:
         took, finished = execution_seconds(new), find_condition(new.status.conditions, FINISHED)
         if took is not None:
             for name, labels in self._owners("execution_time_seconds", new, queue):
-                self._metrics.observe(name, took, *labels, _class_of(new))
+                self._took(name, took, new, (*labels, _class_of(new)))
         if finished is not None and finished.reason == SLICE_REPLACED and queue:
-            self._metrics.count("replaced_workload_slices_total", queue)
+            self._add("replaced_workload_slices_total", new, (queue,))
 
     def _count(self, name: str, workload: Workload, *labels: str, queue: str = "") -> None:
         queue = queue or holding_queue(workload)
         for whole, owner in self._owners(name, workload, queue):
-            self._metrics.count(whole, *owner, *labels, _class_of(workload))
+            self._add(whole, workload, (*owner, *labels, _class_of(workload)))
 
     def _observe(self, name: str, workload: Workload, kind: str, since: float | None) -> None:
         """Observe how long it took until a condition became true."""
@@ -122,7 +126,16 @@ class WorkloadMetrics:
         if since is None or until is None:
             return
         for whole, owner in self._owners(name, workload, holding_queue(workload)):
-            self._metrics.observe(whole, max(0.0, until - since), *owner, _class_of(workload))
+            took = max(0.0, until - since)
+            self._took(whole, took, workload, (*owner, _class_of(workload)))
+
+    def _add(self, name: str, workload: Workload, labels: tuple[str, ...]) -> None:
+        more = self._custom.of(_FAMILIES[name], labels, workload)
+        self._metrics.count(name, *labels, *more)
+
+    def _took(self, name: str, seconds: float, workload: Workload, labels: tuple[str, ...]) -> None:
+        more = self._custom.of(_FAMILIES[name], labels, workload)
+        self._metrics.observe(name, seconds, *labels, *more)
 
     def _owners(
         self, name: str, workload: Workload, queue: str

@@ -42,10 +42,10 @@ def test_what_the_core_heeds_is_not_left_out():
         pytest.param({"PartialAdmission": False}, [], id="a-gate-that-is-heeded"),
         pytest.param({"WorkloadRequestUseMergePatch": True}, [], id="what-is-so-anyway"),
         pytest.param(
-            {"CustomMetricLabels": True, "WorkloadRequestUseMergePatch": False},
+            {"MultiKueueClusterProfile": True, "WorkloadRequestUseMergePatch": False},
             [
-                "feature gate `CustomMetricLabels` is set to true, but stays off: metrics are"
-                " policyd's own, with labels from closed sets",
+                "feature gate `MultiKueueClusterProfile` is set to true, but stays off:"
+                " jobs are not sent to other clusters",
                 "feature gate `WorkloadRequestUseMergePatch` is set to false, but stays on:"
                 " every status is a merge patch",
             ],

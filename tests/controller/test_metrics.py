@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from policyd.alloc.settings import FairSharing, Settings
+from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.kueue import Workload
 from policyd.api.selectors import LabelSelector
 from policyd.controller.metric_families import ROLE
 from policyd.controller.metrics import MetricsSettings
 from policyd.controller.progress import execution_seconds, latest_eviction
+from policyd.jobs.copied import CopiedKeys
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, running
 
@@ -151,6 +153,44 @@ async def test_quotas_and_cohorts_are_told_where_they_are_to():
         assert world.value("cohort_subtree_admitted_active_workloads", cohort="all") == 1
         info = {"parent_cohort": "all", "root_cohort": "all"}
         assert world.value("cluster_queue_info", **CQ, **info) == 1
+
+
+CUSTOM = (
+    CustomLabel(name="team", source_label_key="example.com/team"),
+    CustomLabel(name="tier", source_kind="LocalQueue", source_annotation_key="example.com/tier"),
+    CustomLabel(name="project", source_kind="Workload", tracked_values=("a", "b")),
+)
+
+
+@pytest.mark.parametrize(
+    ("project", "told"),
+    [
+        pytest.param("a", "a", id="tracked"),
+        pytest.param("c", "kueue.x-k8s.io/_UNTRACKED_VALUE_", id="not-tracked"),
+        pytest.param("", "", id="without"),
+    ],
+)
+async def test_metrics_have_labels_of_objects_where_they_are_to(project, told):
+    world = Measured()
+    world.furnish()
+    for resource, name, more in (
+        (r.CLUSTER_QUEUES, "cq", {"labels": {"example.com/team": "red"}}),
+        (r.LOCAL_QUEUES, "lq-cq", {"annotations": {"example.com/tier": "gold"}}),
+    ):
+        queue = world.get(resource, name)
+        world.put(resource, {**queue, "metadata": {**queue["metadata"], **more}})
+    world.metrics = MetricsSettings(custom=CUSTOM)
+    world.copied = CopiedKeys(labels=("project",))
+    async with running(world):
+        world.job("train", project=project)
+        await world.pass_time(2)
+        of_queue, of_local = {**CQ, "custom_team": "red"}, {**LQ, "custom_tier": "gold"}
+        workload = {**NORMAL, "custom_project": told}
+
+        assert world.value("admitted_workloads_total", **of_queue, **workload) == 1
+        assert world.value("local_queue_admitted_workloads_total", **of_local, **workload) == 1
+        assert world.value("admitted_active_workloads", **of_queue) == 1
+        assert world.value("local_queue_admitted_active_workloads", **of_local) == 1
 
 
 def workload(*conditions, **status):

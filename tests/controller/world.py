@@ -10,6 +10,7 @@ from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.controller.metrics import MetricsSettings
 from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller, ControllerSettings
+from policyd.jobs.copied import NO_KEYS
 from policyd.jobs.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
@@ -66,6 +67,7 @@ class World:
         self.resources = resources
         self.limits = limits
         self.metrics = MetricsSettings()
+        self.copied = NO_KEYS
         self.clock = FakeClock()
         self.store = ObjectStore(clock=self.clock)
         self.client = None
@@ -85,6 +87,7 @@ class World:
             resources=self.resources,
             limits=self.limits,
             metrics=self.metrics,
+            copied=self.copied,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
         self.task = asyncio.create_task(self.controller.run())

@@ -27,9 +27,6 @@ _ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
 _DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules whoever asks")
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
-    "CustomMetricLabels": LeftOut(
-        on=False, reason="metrics have labels from closed sets; only annotations are copied for it"
-    ),
     "DeferRayServiceFinalizationForRedisCleanup": _ABSENT_KINDS,
     "FailureRecoveryPolicy": LeftOut(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
