@@ -6,7 +6,6 @@ If not all of its pods fit, and it can run with fewer, the most pods that do are
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import ge
 from typing import TypeVar
 
@@ -14,8 +13,7 @@ from policyd.alloc.assignment import Assignment, Progress, Requests
 from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
-from policyd.alloc.preemption import Reach, find_targets, possible
-from policyd.alloc.preemption_search import Claim
+from policyd.alloc.preemption import Prospects, Reach
 from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.state import State
 from policyd.alloc.topology.placing import Placer
@@ -43,7 +41,8 @@ class Chooser:
         # Who has quota comes up only to be placed: to look for everybody costs too much.
         holding = self.state.holding(workload.key) if self.state.again else None
         if holding is not None:
-            return self._complete(requests, Assignment(held=holding.admission), removed)
+            prospects = Prospects(self.state, workload, removed)
+            return self._complete(requests, Assignment(held=holding.admission), prospects)
         removed = (*removed, workload.replaces) if workload.replaces else removed
         full = self._choose(requests, scan, removed)
         if full.served or not self.state.settings.gates.partial_admission:
@@ -60,18 +59,16 @@ class Chooser:
         return most_pods(wanted, least, attempt) or full
 
     def _choose(self, requests: Requests, scan: Scan, removed: Collection[str]) -> Entry:
-        workload, oracle = self.ticket.workload, None
+        workload = self.ticket.workload
         replaced = self.state.holding(workload.replaces) if workload.replaces else None
         if replaced is not None and replaced.admission.cluster_queue == self.options.spec.name:
             requests = replacing(requests, replaced.admission)
-        if self.preempts:
-            oracle = partial(possible, self.state, workload, removed=removed)
+        prospects = Prospects(self.state, workload, removed)
+        oracle = prospects.possible if self.preempts else None
         assignment = self.options.search.assign(requests, oracle, scan)
-        return self._complete(requests, assignment, removed)
+        return self._complete(requests, assignment, prospects)
 
-    def _complete(
-        self, requests: Requests, assignment: Assignment, removed: Collection[str]
-    ) -> Entry:
+    def _complete(self, requests: Requests, assignment: Assignment, prospects: Prospects) -> Entry:
         """Add places to flavors, where any are asked for, and victims."""
         workload, placer = self.ticket.workload, None
         if self.options.topologies or any(p.placed for p in workload.pod_sets):
@@ -79,10 +76,7 @@ class Chooser:
             assignment = placer.placed()
         entry = Entry(self.ticket, self.options, requests, assignment)
         if self.preempts and assignment.preempts and not workload.failed_node:
-            claim = Claim(workload, assignment.charges, assignment.short, removed)
-            if placer is not None:
-                claim = claim._replace(places=placer.fits)
-            entry.targets = find_targets(self.state, claim)
+            entry.targets = prospects.targets(assignment, None if placer is None else placer.fits)
             if placer is not None and entry.targets:
                 entry.assignment = placer.after(assignment, entry.targets)
         return entry

@@ -1,13 +1,14 @@
 """Whom to preempt so that a workload fits: the smallest, least important set of victims.
 
-`find_targets` answers for a workload with flavors chosen; `possible` for one flavor and resource,
-while flavors are still being chosen. Both try things out in the tree and leave it as it was.
+`find_targets` answers for a workload with flavors chosen; `Prospects` for one flavor and resource
+too, while flavors are still being chosen. Both try things out in the tree and leave it as it was.
 `Reach` tells without a search that there is nobody to preempt, which is so most often: who has the
 lowest priority in a queue stands for all who hold its quota.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import ClusterQueue, Victim
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.options import QueueOptions
@@ -33,27 +34,47 @@ def find_targets(state: State, claim: Claim) -> tuple[Victim, ...]:
     return tuple(_victims(Search(state, claim)))
 
 
-def possible(
-    state: State, workload: Workload, cell: int, amount: int, *, removed: Collection[str] = ()
-) -> Found:
-    """Tell how `amount` of one cell could be had by preemption, whatever else is needed.
+class Prospects:
+    """What a workload could have by preemption, while nothing changes: no search is made twice.
 
-    The cell is of the workload's ClusterQueue, the amount that of all its pod sets; `removed` as of
-    a claim.
-
-    Returns:
-        The mode, BLOCKED if nobody can be preempted, and the borrowing level left then.
+    Keys in `removed` are as of a claim.
     """
-    search = Search(state, Claim(workload, {cell: amount}, (cell,), removed))
-    victims = _victims(search)
-    with search.ground.trial():
-        for victim in victims:
-            search.ground.release(victim.holding)
-        level, _ = state.tree.borrowing_level(cell, amount)
-    if not victims:
-        return Mode.BLOCKED, level
-    own = any(victim.reason == "InClusterQueue" for victim in victims)
-    return (Mode.PREEMPT if own else Mode.RECLAIM), level
+
+    def __init__(self, state: State, workload: Workload, removed: Collection[str] = ()) -> None:
+        self._state, self._workload, self._removed = state, workload, removed
+        self._known: dict[tuple[int, int], list[Victim]] = {}
+
+    def possible(self, cell: int, amount: int) -> Found:
+        """Tell how `amount` of one cell could be had by preemption, whatever else is needed.
+
+        The cell is of the workload's ClusterQueue, the amount that of all its pod sets.
+
+        Returns:
+            The mode, BLOCKED if nobody can be preempted, and the borrowing level left then.
+        """
+        claim = Claim(self._workload, {cell: amount}, (cell,), self._removed)
+        search = Search(self._state, claim)
+        victims = self._known[cell, amount] = _victims(search)
+        with search.ground.trial():
+            for victim in victims:
+                search.ground.release(victim.holding)
+            level, _ = search.tree.borrowing_level(cell, amount)
+        if not victims:
+            return Mode.BLOCKED, level
+        own = any(victim.reason == "InClusterQueue" for victim in victims)
+        return (Mode.PREEMPT if own else Mode.RECLAIM), level
+
+    def targets(
+        self, assignment: Assignment, places: Callable[[], bool] | None = None
+    ) -> tuple[Victim, ...]:
+        """Choose whom to preempt for an assignment, whose pods could be placed if `places` says."""
+        charges, short = assignment.charges, assignment.short
+        needed = [(cell, amount) for cell, amount in charges.items() if amount]
+        alone = places is None and len(needed) == 1 and {*short} == {needed[0][0]}
+        if alone and needed[0] in self._known:
+            return tuple(self._known[needed[0]])
+        claim = Claim(self._workload, charges, short, self._removed)
+        return find_targets(self._state, claim if places is None else claim._replace(places=places))
 
 
 def _victims(search: Search) -> list[Victim]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from policyd.alloc.preemption import Claim, find_targets, possible
+from policyd.alloc.preemption import Claim, Prospects, find_targets
 from policyd.alloc.preemption_search import Search
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.reasons import Mode
@@ -182,7 +182,7 @@ def test_one_flavor_says_how_it_could_be_had():
     cell = of.queues["a"].node.cells["default", "gpu"]
 
     def ask(priority, amount):
-        return possible(of, workload("new", "a", priority=priority), cell, amount)
+        return Prospects(of, workload("new", "a", priority=priority)).possible(cell, amount)
 
     assert ask(0, 2) == (Mode.RECLAIM, 0)
     assert ask(1, 4) == (Mode.PREEMPT, 0)
@@ -403,7 +403,7 @@ def test_a_search_leaves_everything_as_it_was(scenario):
     before = list(of.tree.usage)
 
     find_targets(of, wanted)
-    possible(of, wanted.workload, *next(iter(wanted.charges.items())))
+    Prospects(of, wanted.workload).possible(*next(iter(wanted.charges.items())))
 
     assert of.tree.usage == before
 
