@@ -16,7 +16,8 @@ from policyd.api.meta import find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.custom_labels import CustomLabels, custom_names
 from policyd.controller.metric_families import MEASURED
-from policyd.controller.metrics import MetricsSettings, Role
+from policyd.controller.metrics import Metrics, MetricsSettings, Role
+from policyd.controller.workload_metrics import WorkloadMetrics
 from policyd.status.quantities import in_units
 from policyd.status.queues import queue_status
 from policyd.status.shares import weighted_share
@@ -31,6 +32,22 @@ _LIMITS: tuple[tuple[str, Callable[[Quota], int | None]], ...] = (
     ("cluster_queue_borrowing_limit", lambda quota: quota.borrowing_limit),
     ("cluster_queue_lending_limit", lambda quota: quota.lending_limit),
 )
+
+
+def measure(
+    cache: Cache, metrics: Metrics, settings: MetricsSettings, *, leading: Callable[[], bool]
+) -> None:
+    """Have what happens to workloads counted, and what queues hold told when it is asked.
+
+    Args:
+        cache: The queues and workloads.
+        metrics: Where it is counted and told.
+        settings: Which metrics there are.
+        leading: Whether this process is the one that counts.
+    """
+    counts = WorkloadMetrics(cache, metrics, leading=leading, settings=settings)
+    gauges = QueueGauges(cache, settings, role=lambda: metrics.role, has_metrics=counts.has_metrics)
+    metrics.registry.register(gauges)
 
 
 class QueueGauges(Collector):

@@ -28,13 +28,12 @@ from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.policies import PolicyStatuses
 from policyd.controller.provisioning import Provisioning
 from policyd.controller.queue_changes import QueueChanges
-from policyd.controller.queue_metrics import QueueGauges
+from policyd.controller.queue_metrics import measure
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.controller.serving import is_served, watch_later
 from policyd.controller.topologies import Topologies
-from policyd.controller.workload_metrics import WorkloadMetrics
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
@@ -143,7 +142,8 @@ class Controller:
         metrics = self.health.metrics
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
-        self._measure(metrics)
+        metrics.role = "standalone" if self.election is None else "follower"
+        measure(self.cache, metrics, self.settings.metrics, leading=self.leading)
         self.in_use = InUse(self.cache, self.writes)
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
@@ -189,18 +189,6 @@ class Controller:
             if self.settings.policies:
                 group.create_task(self._judge_policies())
             group.create_task(self._lead_when_elected())
-
-    def _measure(self, metrics: Metrics) -> None:
-        """Have what happens to workloads counted, and what queues hold told when it is asked."""
-        if self.election is not None:
-            metrics.role = "follower"
-        settings, leading = self.settings.metrics, self.leading
-        counts = WorkloadMetrics(self.cache, metrics, leading=leading, settings=settings)
-        metrics.registry.register(
-            QueueGauges(
-                self.cache, settings, role=lambda: metrics.role, has_metrics=counts.has_metrics
-            )
-        )
 
     def _election(self) -> LeaderElection | None:
         settings = self.settings

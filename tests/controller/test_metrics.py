@@ -10,7 +10,7 @@ from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.kueue import Workload
 from policyd.api.selectors import LabelSelector
 from policyd.controller.metric_families import ROLE
-from policyd.controller.metrics import MetricsSettings
+from policyd.controller.metrics import Metrics, MetricsSettings
 from policyd.controller.progress import execution_seconds, latest_eviction
 from policyd.jobs.copied import CopiedKeys
 from policyd.kube import resources as r
@@ -153,6 +153,24 @@ async def test_quotas_and_cohorts_are_told_where_they_are_to():
         assert world.value("cohort_subtree_admitted_active_workloads", cohort="all") == 1
         info = {"parent_cohort": "all", "root_cohort": "all"}
         assert world.value("cluster_queue_info", **CQ, **info) == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "leading", "told"),
+    [
+        pytest.param("standalone", True, "standalone", id="alone"),
+        pytest.param("follower", True, "leader", id="elected"),
+        pytest.param("leader", False, "follower", id="not-any-more"),
+    ],
+)
+async def test_metrics_say_what_the_process_is(role, leading, told):
+    metrics = Metrics()
+    metrics.role = role
+    metrics.lead(leading=leading)
+    metrics.cycle(admitted=0)
+
+    labels = {"result": "inadmissible", ROLE: told}
+    assert metrics.registry.get_sample_value("kueue_admission_attempts_total", labels) == 1
 
 
 CUSTOM = (
