@@ -32,12 +32,13 @@ class Mirror(Generic[T]):
         *,
         into: type[T],
         pace: Pace,
+        trim: Callable[[T], T] | None = None,
         **selection: Unpack[Selection],
     ) -> None:
         self.resource = resource
         self.into = into
         self.informer = Informer(
-            reader, resource, into=into, on_change=self._seen, pace=pace, **selection
+            reader, resource, into=into, on_change=self._seen, trim=trim, pace=pace, **selection
         )
         """To be run by somebody."""
         self._objects: dict[str, T] = {}

@@ -21,6 +21,7 @@ from policyd.api.meta import ObjectMeta, Wire
 from policyd.api.nodes import Node
 from policyd.api.schema import QuantityText
 from policyd.controller.mirror import Mirror
+from policyd.controller.trimming import Trimmer
 from policyd.jobs.base import JobKind, JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds import KINDS, PARENTS
@@ -182,7 +183,7 @@ def open_mirrors(reader: Reader, pace: Pace, integrations: Integrations = EVERYT
         jobs=jobs,
         integrations=integrations,
         nodes=mirror(NODES, Node),
-        placed=mirror(PODS, Pod),
+        placed=Mirror(reader, PODS, into=Pod, pace=pace, trim=Trimmer().trimmed),
         provisioning_configs=mirror(PROVISIONING_CONFIGS, ProvisioningRequestConfig),
         provisioning_requests=mirror(PROVISIONING_REQUESTS, ProvisioningRequest),
     )

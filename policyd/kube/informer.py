@@ -88,16 +88,18 @@ class Informer(Generic[T]):
     out but what happened while there was no connection; then it is told once, as one change.
     An object that was deleted and made again meanwhile is told as both.
 
-    `into` should be a Struct with `gc=False` that names only the fields that are read.
+    `into` should be a Struct with `gc=False` that names only the fields that are read; `trim` may
+    make less still of an object before it is kept.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is read, how much is kept, who is told
         self,
         reader: Lister,
         resource: Resource,
         *,
         into: type[T],
         on_change: Callable[[T | None, T | None], None] = ignore,
+        trim: Callable[[T], T] | None = None,
         pace: Pace | None = None,
         **selection: Unpack[Selection],
     ) -> None:
@@ -105,6 +107,7 @@ class Informer(Generic[T]):
         self._resource = resource
         self._into = into
         self._on_change = on_change
+        self._trim = trim
         self._pace = pace or Pace()
         self._selection = selection
         self._objects: dict[str, T] = {}
@@ -250,6 +253,7 @@ class Informer(Generic[T]):
             old = None
         if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
             return
+        obj = obj if self._trim is None else self._trim(obj)
         self._objects[key] = obj
         self._on_change(old, obj)
 
