@@ -1,31 +1,25 @@
 """What a workload's status should be, given the queues around it: one change at a time."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
-from policyd.alloc.settings import DEFAULTS, Gates
-from policyd.alloc.workload import Objection
 from policyd.api.kueue import (
     AdmissionCheckRule,
     AdmissionCheckState,
     ClusterQueue,
-    LocalQueue,
     Workload,
     WorkloadStatus,
 )
 from policyd.api.kueue.names import (
-    ADMISSION_GATED_BY,
     DEACTIVATION_TARGET,
     EVICTED,
-    QUOTA_RESERVED,
     REQUEUED,
 )
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
+from policyd.controller.obstacles import DEACTIVATED, Surroundings, released, unreserved
 from policyd.controller.preemption_gates import sync_preemption_gates
 from policyd.controller.time_limits import (
-    ReadyRules,
     after_checks,
     backoff_left,
     end_execution,
@@ -38,54 +32,13 @@ from policyd.controller.transitions import (
     evict,
     holding_queue,
     is_admitted,
-    release,
     requeue,
     set_condition,
     sync_admitted,
     with_status,
     without_deactivation,
 )
-from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
-
-DEACTIVATED = "The workload is deactivated"
-PENDING = "Workload is pending evaluation in the scheduling queue"
-BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
-_BY_SCHEDULER = frozenset(
-    {
-        "NoMatchingFlavor",
-        "WaitingForQuota",
-        "ExceedsMaxQuota",
-        "TopologyPlacementFailed",
-        "WaitingForPreemptedWorkloads",
-        "WaitingForPodsReady",
-        "PendingEvaluation",
-    }
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a workload's status depends on, beside itself.
-
-    Attributes:
-        local_queue: Where it is submitted to; None if there is no such LocalQueue.
-        cluster_queue: The one behind it; None if there is none.
-        inactive: Whether the ClusterQueue gives out no quota.
-        objection: Why the workload cannot be considered.
-        shared: Why nobody fits who asks for the same; None if that is not known.
-        ready_rules: How long its pods may take to get ready; None if nobody waits for them.
-        chance: From 0 to 1, another each time.
-        gates: Feature gates.
-    """
-
-    local_queue: LocalQueue | None
-    cluster_queue: ClusterQueue | None
-    inactive: bool = False
-    objection: Objection | None = None
-    shared: str | None = None
-    ready_rules: ReadyRules | None = None
-    chance: float = 0.0
-    gates: Gates = DEFAULTS.gates
+from policyd.jobs.lifecycle import has_quota, is_finished
 
 
 def next_status(workload: Workload, around: Surroundings, *, now: float) -> WorkloadStatus:
@@ -133,7 +86,7 @@ def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[W
     yield _requeued(workload, around, now)
     yield _with_checks(workload, around, now)
     if not has_quota(workload):
-        yield _unreserved(workload, around, now)
+        yield unreserved(workload, around, now)
     if not is_admitted(workload):
         detailed = around.gates.unadmitted_workloads_observability
         yield sync_admitted(workload, now=now, detailed=detailed)
@@ -274,67 +227,13 @@ def _under_stop_policy(workload: Workload, around: Surroundings, now: float) -> 
             return evict(workload, reason=f"{what}QueueStopped", message=message, now=now)
         if not admitted and (queue is None or queue.metadata.deletion_timestamp is not None):
             message = f"{what}Queue {name} is terminating or missing"
-            return _released(workload, around, "Misconfigured", message, now)
+            return released(workload, around, "Misconfigured", message, now)
         if not admitted and policy != "None":
             message = f"{what}Queue {name} is stopped"
-            return _released(workload, around, "Suspended", message, now)
+            return released(workload, around, "Suspended", message, now)
     return workload.status
 
 
 def _cluster_queue_name(workload: Workload, around: Surroundings) -> str:
     queue = around.local_queue
     return holding_queue(workload) if queue is None else queue.spec.cluster_queue
-
-
-def _unreserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
-    """Say why a workload has no quota, where that is not for the scheduling loop to say."""
-    if workload.spec.active and is_on_hold(workload):
-        return workload.status
-    present = find_condition(workload.status.conditions, QUOTA_RESERVED)
-    found = _obstacle(workload, around)
-    if found is not None:
-        return _released(workload, around, *found, now)
-    if present is None and not around.gates.unadmitted_workloads_explicit_status:
-        return workload.status
-    told = "" if present is None else present.reason
-    if told in _BY_SCHEDULER - {"PendingEvaluation"}:
-        return workload.status
-    if told == "PendingEvaluation" and around.shared is None:
-        return workload.status
-    reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
-    detailed = around.gates.unadmitted_workloads_observability
-    return release(workload, reason=reason, message=message, now=now, detailed=detailed)
-
-
-def _released(
-    workload: Workload, around: Surroundings, reason: str, message: str, now: float
-) -> WorkloadStatus:
-    """Take a reservation away, or say why there is none; without detail, no reason is told."""
-    detailed = around.gates.unadmitted_workloads_observability
-    told = reason if detailed or reason == "AdmissionGated" else "Inadmissible"
-    return release(workload, reason=told, message=message, now=now, detailed=detailed)
-
-
-def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
-    if not workload.spec.active:
-        return "Deactivated", DEACTIVATED
-    gates = workload.metadata.annotations.get(ADMISSION_GATED_BY)
-    if gates and around.gates.admission_gated_by:
-        return "AdmissionGated", f"Admission is gated by: {gates}"
-    obstacle = _queue_obstacle(workload, around)
-    if obstacle is not None or around.objection is None:
-        return obstacle
-    return around.objection.reason, around.objection.message
-
-
-def _queue_obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
-    queue = around.local_queue
-    if queue is None or queue.metadata.deletion_timestamp is not None:
-        return "Misconfigured", f"LocalQueue {workload.spec.queue_name} doesn't exist"
-    if queue.spec.stop_policy != "None":
-        return "Suspended", f"LocalQueue {workload.spec.queue_name} is inactive"
-    if around.cluster_queue is None:
-        return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue} doesn't exist"
-    if around.inactive:
-        return "Suspended", f"ClusterQueue {queue.spec.cluster_queue} is inactive"
-    return None

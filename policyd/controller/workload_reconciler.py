@@ -16,7 +16,6 @@ from policyd.controller.cache import Cache
 from policyd.controller.conversion import admission_object
 from policyd.controller.keys import Key
 from policyd.controller.lifecycle import (
-    Surroundings,
     next_status,
     required_checks,
     sync_checks,
@@ -25,6 +24,7 @@ from policyd.controller.lifecycle import (
 )
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
+from policyd.controller.obstacles import Surroundings
 from policyd.controller.owners import Owners
 from policyd.controller.patches import merge_patch
 from policyd.controller.placing_again import PlacingAgain, no_replacement_message

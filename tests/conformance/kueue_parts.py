@@ -19,7 +19,8 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import condition_true, find_condition
 from policyd.api.pods import Toleration
-from policyd.controller.lifecycle import Surroundings, next_status
+from policyd.controller.lifecycle import next_status
+from policyd.controller.obstacles import Surroundings
 from policyd.controller.progress import eviction_end, execution_seconds, fell_back
 from policyd.controller.time_limits import ReadyRules, after_checks, give_up_waiting
 from policyd.controller.transitions import (

@@ -5,7 +5,8 @@ import pytest
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.controller.lifecycle import Surroundings, next_status
+from policyd.controller.lifecycle import next_status
+from policyd.controller.obstacles import Surroundings
 
 NOW = 1_700_000_000.0
 GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}

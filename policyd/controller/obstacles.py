@@ -1,0 +1,106 @@
+"""Why a workload has no quota, where that is not for the scheduling loop to say."""
+
+from dataclasses import dataclass
+
+from policyd.alloc.settings import DEFAULTS, Gates
+from policyd.alloc.workload import Objection
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
+from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
+from policyd.api.meta import find_condition
+from policyd.controller.time_limits import ReadyRules
+from policyd.controller.transitions import release
+from policyd.jobs.lifecycle import is_on_hold
+
+DEACTIVATED = "The workload is deactivated"
+PENDING = "Workload is pending evaluation in the scheduling queue"
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+_BY_SCHEDULER = frozenset(
+    {
+        "NoMatchingFlavor",
+        "WaitingForQuota",
+        "ExceedsMaxQuota",
+        "TopologyPlacementFailed",
+        "WaitingForPreemptedWorkloads",
+        "WaitingForPodsReady",
+        "PendingEvaluation",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a workload's status depends on, beside itself.
+
+    Attributes:
+        local_queue: Where it is submitted to; None if there is no such LocalQueue.
+        cluster_queue: The one behind it; None if there is none.
+        inactive: Whether the ClusterQueue gives out no quota.
+        objection: Why the workload cannot be considered.
+        shared: Why nobody fits who asks for the same; None if that is not known.
+        ready_rules: How long its pods may take to get ready; None if nobody waits for them.
+        chance: From 0 to 1, another each time.
+        gates: Feature gates.
+    """
+
+    local_queue: LocalQueue | None
+    cluster_queue: ClusterQueue | None
+    inactive: bool = False
+    objection: Objection | None = None
+    shared: str | None = None
+    ready_rules: ReadyRules | None = None
+    chance: float = 0.0
+    gates: Gates = DEFAULTS.gates
+
+
+def unreserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    """Say why a workload has no quota, where that is not for the scheduling loop to say."""
+    if workload.spec.active and is_on_hold(workload):
+        return workload.status
+    present = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    found = _obstacle(workload, around)
+    if found is not None:
+        return released(workload, around, *found, now)
+    if present is None and not around.gates.unadmitted_workloads_explicit_status:
+        return workload.status
+    told = "" if present is None else present.reason
+    if told in _BY_SCHEDULER - {"PendingEvaluation"}:
+        return workload.status
+    if told == "PendingEvaluation" and around.shared is None:
+        return workload.status
+    reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
+    detailed = around.gates.unadmitted_workloads_observability
+    return release(workload, reason=reason, message=message, now=now, detailed=detailed)
+
+
+def released(
+    workload: Workload, around: Surroundings, reason: str, message: str, now: float
+) -> WorkloadStatus:
+    """Take a reservation away, or say why there is none; without detail, no reason is told."""
+    detailed = around.gates.unadmitted_workloads_observability
+    told = reason if detailed or reason == "AdmissionGated" else "Inadmissible"
+    return release(workload, reason=told, message=message, now=now, detailed=detailed)
+
+
+def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
+    if not workload.spec.active:
+        return "Deactivated", DEACTIVATED
+    gates = workload.metadata.annotations.get(ADMISSION_GATED_BY)
+    if gates and around.gates.admission_gated_by:
+        return "AdmissionGated", f"Admission is gated by: {gates}"
+    obstacle = _queue_obstacle(workload, around)
+    if obstacle is not None or around.objection is None:
+        return obstacle
+    return around.objection.reason, around.objection.message
+
+
+def _queue_obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
+    queue = around.local_queue
+    if queue is None or queue.metadata.deletion_timestamp is not None:
+        return "Misconfigured", f"LocalQueue {workload.spec.queue_name} doesn't exist"
+    if queue.spec.stop_policy != "None":
+        return "Suspended", f"LocalQueue {workload.spec.queue_name} is inactive"
+    if around.cluster_queue is None:
+        return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue} doesn't exist"
+    if around.inactive:
+        return "Suspended", f"ClusterQueue {queue.spec.cluster_queue} is inactive"
+    return None
