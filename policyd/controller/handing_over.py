@@ -35,12 +35,16 @@ class HandingOver:
         return str(self._writes.written)
 
     async def catch_up(self, word: str) -> None:
-        """Wait until what the last leader wrote is known.
+        """Wait until what the last leader wrote is known, and what was begun here before.
+
+        Who leads again after it has lost the Lease may have writes under way of which it has
+        forgotten that it decided them.
 
         Args:
             word: What it left; empty if it left nothing, and was gone for a whole term.
         """
-        last = int(word) if word.isdecimal() else 0
+        await self._writes.settled()
+        last = max(int(word) if word.isdecimal() else 0, self._writes.written)
         until = self._pace.clock.monotonic() + CATCH_UP_SECONDS
         while not self._informer.has_reached(last):
             if self._pace.clock.monotonic() >= until:
