@@ -3,7 +3,8 @@
 The next leader decides by what its watches told it. What the last one wrote a moment before it
 stopped may not have come yet, or may even be on its way to the server. So the last one waits for
 its writes, and leaves word of the latest version of a workload that it wrote; the next one waits
-until its watch is as far.
+until its watch is as far. Who lost the Lease, as it or the server was too slow, leaves no word, and
+breaks its writes off before the Lease runs out: the next one reads all workloads again.
 """
 
 import structlog
@@ -11,12 +12,16 @@ import structlog
 from policyd.api.kueue import Workload
 from policyd.controller.mirror import Mirror
 from policyd.controller.writes import Writes
+from policyd.kube.client import Reader
+from policyd.kube.errors import ApiError
 from policyd.kube.pace import Pace
 
 CATCH_UP_SECONDS = 5.0
-"""How long the last leader's word is trusted: after a restore from a backup it may be wrong."""
+"""How long a word is trusted: after a restore from a backup it may be wrong."""
 LOOK_SECONDS = 0.02
 """Between looks at how far the watch has come."""
+AGAIN_SECONDS = 0.5
+"""Between tries to read what a slow server does not answer."""
 
 log = structlog.get_logger()
 
@@ -24,9 +29,12 @@ log = structlog.get_logger()
 class HandingOver:
     """What one leader tells the next, and how the next one makes use of it."""
 
-    def __init__(self, writes: Writes, workloads: Mirror[Workload], *, pace: Pace) -> None:
+    def __init__(
+        self, reader: Reader, writes: Writes, workloads: Mirror[Workload], *, pace: Pace
+    ) -> None:
+        self._reader = reader
         self._writes = writes
-        self._informer = workloads.informer
+        self._workloads = workloads
         self._pace = pace
 
     async def last_word(self) -> str:
@@ -44,10 +52,31 @@ class HandingOver:
             word: What it left; empty if it left nothing, and was gone for a whole term.
         """
         await self._writes.settled()
-        last = max(int(word) if word.isdecimal() else 0, self._writes.written)
         until = self._pace.clock.monotonic() + CATCH_UP_SECONDS
-        while not self._informer.has_reached(last):
+        last = max(int(word), self._writes.written) if word.isdecimal() else None
+        while last is not None and not self._workloads.informer.has_reached(last):
             if self._pace.clock.monotonic() >= until:
                 log.warning("workloads_behind", version=last)
-                return
-            await self._pace.sleep(LOOK_SECONDS)
+                last = None
+            else:
+                await self._pace.sleep(LOOK_SECONDS)
+        if last is None:
+            await self._read_again()
+
+    async def _read_again(self) -> None:
+        """Take in all workloads as the server has them: on a slow one watches are far behind."""
+        token, ended = "", False
+        while not ended:
+            try:
+                page = await self._reader.page(
+                    self._workloads.resource, into=self._workloads.into, continue_=token
+                )
+            except ApiError as error:
+                log.warning("workloads_not_read", error=str(error))
+                token = ""
+                await self._pace.sleep(AGAIN_SECONDS)
+                continue
+            for workload in page.items:
+                self._workloads.wrote(workload)
+            token = page.continue_
+            ended = not token

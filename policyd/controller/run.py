@@ -51,6 +51,8 @@ log = structlog.get_logger()
 COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
+SPARE_SECONDS = 1.0
+"""Before somebody else may lead, what was begun here has been broken off for so long."""
 POLICY_SECONDS = 10.0
 """Between looks for the kind Policy, which the queue does without."""
 
@@ -137,7 +139,7 @@ class Controller:
         QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
-        self.handing_over = HandingOver(self.writes, self.mirrors.workloads, pace=self.pace)
+        self.handing_over = HandingOver(client, self.writes, self.mirrors.workloads, pace=self.pace)
         self.election = self._election()
         metrics = self.health.metrics
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
@@ -293,6 +295,8 @@ class Controller:
                     task.cancel()
             self.health.metrics.lead(leading=False)
             self.cycles.drop()
+            if self.election is not None:
+                await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
 
     async def _until_lost(self) -> None:
         if self.election is None:

@@ -128,8 +128,17 @@ class Writes:
         mirror.wrote(stored)
         return stored
 
-    async def settled(self) -> None:
-        """Wait until no write is under way."""
+    async def settled(self, *, within: float | None = None) -> None:
+        """Wait until no write is under way; what takes longer than `within` seconds is broken off.
+
+        Nobody knows whether a write happened that was broken off; but it will not happen later.
+        """
+        try:
+            if within is not None:
+                await self._pace.within(within, self.settled())
+        except TimeoutError:
+            for task in self._under_way:
+                task.cancel()
         while self._under_way:
             await asyncio.wait(self._under_way)
 

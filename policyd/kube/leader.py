@@ -108,6 +108,8 @@ class LeaderElection:
         self._seen_version = ""
         self._changed_at = 0.0
         self._leads_until = 0.0
+        self.word = ""
+        """What the holder before left, if it gave the Lease up; empty if it was gone."""
         self._elected = asyncio.Event()
         self._lost = asyncio.Event()
         self.transitions = 0
@@ -124,9 +126,9 @@ class LeaderElection:
         return (self._lease.spec.holder_identity or "") if self._lease else ""
 
     @property
-    def word(self) -> str:
-        """What the last holder that stopped in good order left in the Lease."""
-        return self._lease.metadata.annotations.get(LAST_WORD, "") if self._lease else ""
+    def spare_seconds(self) -> float:
+        """How long after the end of leading nobody else can lead: what was begun has to end."""
+        return self._terms.lease_seconds - self._terms.renew_seconds
 
     async def wait_elected(self) -> None:
         """Wait until this candidate leads."""
@@ -201,6 +203,9 @@ class LeaderElection:
     async def _write(self, lease: Lease | None) -> None:
         sent_at = self._pace.clock.monotonic()
         spec = self._spec(lease)
+        if self.holder != self.identity:
+            given_up = lease is not None and not self.holder
+            self.word = lease.metadata.annotations.get(LAST_WORD, "") if given_up and lease else ""
         if lease is None:
             written = await self._client.create(
                 LEASES,

@@ -8,9 +8,10 @@ import pytest
 from policyd.controller.handing_over import CATCH_UP_SECONDS
 from policyd.controller.run import Controller, ControllerSettings
 from policyd.kube import resources as r
+from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import LEASES
 from policyd.testing import FakeClient
-from tests.controller.world import World, held_gpus
+from tests.controller.world import World, held_gpus, pod_spec
 
 pytestmark = pytest.mark.anyio
 
@@ -20,8 +21,11 @@ class Slow(FakeClient):
 
     write_seconds = 0.0
     behind_seconds = 0.0
+    keeps_lease = True
 
     async def patch(self, resource, *args, **options):
+        if resource == LEASES and not self.keeps_lease:
+            raise UnreachableError("the server does not answer")
         if resource == r.WORKLOADS:
             await self.store.clock.sleep(self.write_seconds)
         return await super().patch(resource, *args, **options)
@@ -108,3 +112,39 @@ async def test_a_word_that_cannot_be_true_is_not_waited_for_long():
 
         assert (early, held(world)) == (0, 8)
         assert second.controller.election.word == str(10**9)
+
+
+async def test_who_follows_a_leader_that_was_lost_reads_what_its_watch_has_not_brought_yet():
+    async with side_by_side() as (world, first, second):
+        second.client.behind_seconds = 300
+        world.create(r.WORKLOADS, of_its_own("one"))
+        await world.pass_time(1)
+        first.client.keeps_lease = False
+        await world.pass_time(30)
+        world.job("two")
+        await world.pass_time(10)
+
+        assert second.controller.leading()
+        assert held(world) == 8
+
+
+def of_its_own(name):
+    """A workload without a job, of which only its watch tells."""
+    pods = {"name": "main", "count": 1, "template": {"spec": pod_spec(8)}}
+    return {"metadata": {"name": name}, "spec": {"queueName": "lq-cq", "podSets": [pods]}}
+
+
+async def test_a_write_that_hangs_is_broken_off_before_somebody_else_leads():
+    async with side_by_side() as (world, first, second):
+        first.client.write_seconds = 60
+        world.job("one")
+        await world.pass_time(1)
+        first.client.keeps_lease = False
+        await world.pass_time(30)
+
+        assert second.controller.leading()
+        assert held(world) == 8
+        await world.pass_time(60)
+        assert held(world) == 8
+        writes = [w for w in first.client.writes if w.resource == r.WORKLOADS and w.verb == "patch"]
+        assert writes == []
