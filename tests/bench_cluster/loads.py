@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from tests.controlplane.nodes import RACK, node
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -107,6 +108,9 @@ LOADS = {
     )
 }
 
+HELD = ("ClusterQueue", "ResourceFlavor", "Topology")
+"""What the door gives a finalizer: there is none here, and it is made before anything is measured."""
+
 REQUESTS = ("required", "preferred", "balanced")
 """What workloads of a topology ask for, in turns."""
 
@@ -179,5 +183,7 @@ def _topology_request(asked: str, kind: Class) -> Any:
 
 
 def _kueue(kind: str, name: str, spec: Any, *, namespace: str = "") -> dict[str, Any]:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    metadata: dict[str, Any] = {"name": name, **({"namespace": namespace} if namespace else {})}
+    if kind in HELD:
+        metadata["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
     return {"apiVersion": KUEUE, "kind": kind, "metadata": metadata, "spec": spec}
