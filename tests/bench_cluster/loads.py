@@ -109,7 +109,7 @@ LOADS = {
 }
 
 HELD = ("ClusterQueue", "ResourceFlavor", "Topology")
-"""What the door gives a finalizer: there is none here, and it is made before anything is measured."""
+"""What the door gives a finalizer; there is no door here."""
 
 REQUESTS = ("required", "preferred", "balanced")
 """What workloads of a topology ask for, in turns."""
