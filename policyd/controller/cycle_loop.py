@@ -19,7 +19,7 @@ from policyd.kube.pace import Pace
 FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.01
 """Between cycles that admit nobody, doubling: Kueue's figures."""
-LONGEST_REST_SECONDS = 0.25
+LONGEST_REST_SECONDS = 0.5
 
 
 class CycleLoop:
