@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Generic, NoReturn, Protocol, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, Unpack
 
 import msgspec
 import structlog
@@ -30,6 +30,8 @@ log = structlog.get_logger()
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
+AT_ONCE = 50
+"""Objects of a page that are taken in before others have their turn."""
 SHORT_WATCH_SECONDS = 5.0
 """A watch that lives no longer than this and brings nothing counts as a failure."""
 
@@ -166,21 +168,35 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         seen: set[str] = set()
         self._invalid.clear()
-        continue_ = ""
-        while True:
-            page = await self._page(continue_)
-            self._touch()
-            for obj in page.items:
-                seen.add(key_of(obj))
-                self._put(obj)
-            continue_ = page.continue_
-            if not continue_:
-                break
+        asked = self._ask("")
+        try:
+            while True:
+                page = await asked
+                self._touch()
+                if page.continue_:  # the server works on it while this one is taken in
+                    asked = self._ask(page.continue_)
+                await self._take_in(page, seen)
+                if not page.continue_:
+                    break
+        finally:
+            asked.cancel()
         for key in [key for key in self._objects if key not in seen]:
             self._drop(key)
         self._version = page.resource_version
         self._whole_lists = False
         self.synced.set()
+
+    def _ask(self, continue_: str) -> "asyncio.Task[Page[T]]":
+        asked = asyncio.ensure_future(self._page(continue_))
+        asked.add_done_callback(_look_at)
+        return asked
+
+    async def _take_in(self, page: Page[T], seen: set[str]) -> None:
+        for number, obj in enumerate(page.items):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            seen.add(key_of(obj))
+            self._put(obj)
 
     async def _page(self, continue_: str) -> Page[T]:
         paging = Paging(
@@ -269,3 +285,9 @@ class Informer(Generic[T]):
         if not error.deleted:
             self._invalid[error.key] = str(error)
             log.warning("object_unreadable", resource=self._resource.plural, error=str(error))
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:
+    """Take notice of how a task ended, so that nobody is told that it failed unnoticed."""
+    if not task.cancelled():
+        task.exception()

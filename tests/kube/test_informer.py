@@ -119,6 +119,22 @@ async def test_a_list_is_read_in_pages_and_then_watched_from_its_version():
         assert "allowWatchBookmarks=true" in watch_requests(server)[0]
 
 
+async def test_the_next_page_is_asked_for_while_one_is_taken_in():
+    asked = []
+    async with over_http() as (server, client, pace):
+        for number in range(501):
+            add(server.store, f"p{number:03}")
+
+        def note(_old, new):
+            asked.append((new.metadata.name, len(page_requests(server))))
+
+        async with informing(client, pace=pace, told=note) as informer:
+            await informer.synced.wait()
+
+    assert asked[0] == ("p000", 1)
+    assert asked[499] == ("p499", 2)
+
+
 async def test_it_is_synced_when_the_last_page_is_read_and_not_before():
     client, clock = FakeClient(), FakeClock()
     for number in range(501):
