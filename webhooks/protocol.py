@@ -7,6 +7,7 @@ and has no other call in flight. The application answers whatever is unusual, in
 """
 
 import asyncio
+import weakref
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -17,6 +18,7 @@ from policyd.api.admission import MAXIMUM_REVIEW_BYTES
 from webhooks.app import BODY_SECONDS, JSON_HEADERS, Door, late_body
 
 _HEAD: Final = b"".join(b"%b: %b\r\n" % header for header in JSON_HEADERS)
+BROKEN: Final = b'{"code":500,"message":"the review could not be answered"}'
 _JSON: Final = dict(JSON_HEADERS)[b"content-type"]
 
 
@@ -29,31 +31,41 @@ class Review:
         self.response_complete = False
         self.message_event = protocol.message_event
         self.body: list[bytes] = []
-        self._protocol = protocol
+        # The protocol keeps the call: a closed connection is not to wait for the garbage collector.
+        self._protocol = weakref.ref(protocol)
         self._door = door
         self._query = query
         self._called_at = door.now()
 
     async def answer(self) -> None:
         """Answer, the body being complete."""
-        self._respond(*await self._door.answer(b"".join(self.body), self._query, self._called_at))
+        try:
+            body, self.body = b"".join(self.body), []
+            answer = await self._door.answer(body, self._query, self._called_at)
+        except BaseException:  # as uvicorn has it: nobody waits for an answer that does not come
+            self.keep_alive = False
+            self._respond(HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN)
+            raise
+        self._respond(*answer)
 
     def give_up(self) -> None:
         """Answer without the rest of the body."""
+        self.body.clear()
         self._respond(*self._door.refuse(late_body()))
 
     def _respond(self, status: HTTPStatus, answer: bytes) -> None:
         """Write an answer, all at once."""
-        transport = self._protocol.transport
-        if self.disconnected or transport.is_closing():
+        protocol = self._protocol()
+        if protocol is None or self.disconnected or protocol.transport.is_closing():
             return
+        transport = protocol.transport
         close = b"" if self.keep_alive else b"connection: close\r\n"
         length = b"content-length: %d\r\n" % len(answer)
         transport.write(b"".join((STATUS_LINE[status], _HEAD, length, close, b"\r\n", answer)))
         self.response_complete = True
         if not self.keep_alive:
             transport.close()
-        self._protocol.on_response_complete()
+        protocol.on_response_complete()
 
 
 class DoorProtocol(HttpToolsProtocol):
@@ -74,7 +86,9 @@ class DoorProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was coming in."""
-        self._taken()
+        review = self._taken()
+        if review is not None:
+            review.body.clear()
         super().connection_lost(exc)
 
     def on_headers_complete(self) -> None:

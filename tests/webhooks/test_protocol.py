@@ -253,3 +253,32 @@ async def test_an_idle_connection_is_closed_where_the_server_ends(connect):
     connection.protocol.shutdown()
 
     assert connection.transport.closed
+
+
+async def test_what_came_in_is_not_kept_beyond_the_answer(connect):
+    connection = connect()
+
+    await connection.send(WHOLE)
+    kept = connection.protocol.cycle.body
+    await connection.send(WHOLE[:-4])
+    incoming = connection.protocol._incoming
+    connection.end()
+
+    assert kept == []
+    assert incoming.body == []
+
+
+async def test_a_review_that_breaks_is_answered_and_closes_its_connection(connect, monkeypatch):
+    async def broken(*_given):
+        raise MemoryError
+
+    monkeypatch.setattr(app.Door, "answer", broken)
+    connection = connect()
+
+    connection.protocol.data_received(WHOLE)
+    (task,) = connection.state.tasks
+    with pytest.raises(MemoryError):
+        await task
+
+    assert connection.transport.writes[0].startswith(b"HTTP/1.1 500 ")
+    assert connection.transport.closed
