@@ -13,12 +13,18 @@ from policyd.api.meta import Json
 from policyd.patch.builtin_types import DROPPED, Decoder, Object, Place, decode_typed
 from policyd.patch.gotypes import LEFT_OUT, completed
 
+LONGEST_NAMES = 512
+"""Characters of a version and a kind: longer ones name nothing, and are not to be remembered."""
+
 
 def type_of(obj: Json) -> str | None:
     """Return the built-in type of an object; None for a custom kind."""
     if not isinstance(obj, dict):
         return None
-    return _type_named(str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
+    api_version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
+    if len(api_version) + len(kind) > LONGEST_NAMES:
+        return None
+    return _type_named(api_version, kind)
 
 
 @lru_cache(maxsize=256)
