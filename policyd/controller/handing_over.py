@@ -36,11 +36,16 @@ class HandingOver:
         self._writes = writes
         self._workloads = workloads
         self._pace = pace
+        self._caught_up = 0
 
     async def last_word(self) -> str:
-        """Return, once nothing is under way, which version of workloads is the latest from here."""
+        """Return, once nothing is under way, which version of workloads is the latest known here.
+
+        Who wrote nothing passes on what the leader before left.
+        """
         await self._writes.settled()
-        return str(self._writes.written)
+        known = self._workloads.informer.version
+        return str(max(self._writes.written, self._caught_up, known))
 
     async def catch_up(self, word: str) -> None:
         """Wait until what the last leader wrote is known, and what was begun here before.
@@ -62,6 +67,8 @@ class HandingOver:
                 await self._pace.sleep(LOOK_SECONDS)
         if last is None:
             await self._read_again()
+        else:
+            self._caught_up = last
 
     async def _read_again(self) -> None:
         """Take in all workloads as the server has them: on a slow one watches are far behind."""
@@ -78,5 +85,7 @@ class HandingOver:
                 continue
             for workload in page.items:
                 self._workloads.wrote(workload)
+            if page.resource_version.isdecimal():
+                self._caught_up = max(self._caught_up, int(page.resource_version))
             token = page.continue_
             ended = not token

@@ -145,7 +145,13 @@ class Controller:
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         metrics.role = "standalone" if self.election is None else "follower"
-        measure(self.cache, metrics, self.settings.metrics, leading=self.leading)
+        measure(
+            self.cache,
+            metrics,
+            self.settings.metrics,
+            # What the last leader wrote is not counted again by who has only to learn of it.
+            leading=lambda: self.leading() and metrics.role != "follower",
+        )
         self.in_use = InUse(self.cache, self.writes)
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
@@ -279,7 +285,8 @@ class Controller:
         while True:
             if self.election is not None:
                 await self.election.wait_elected()
-                await self.handing_over.catch_up(self.election.word)
+                if not await self._caught_up(self.election):
+                    continue
             self.health.metrics.lead(leading=True)
             log.info("leading")
             self.everything()
@@ -297,6 +304,20 @@ class Controller:
             self.cycles.drop()
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
+
+    async def _caught_up(self, election: LeaderElection) -> bool:
+        """Learn what the leader before has done; tell whether this is still the one that leads."""
+        ready = asyncio.ensure_future(self.handing_over.catch_up(election.word))
+        lost = asyncio.ensure_future(election.wait_lost())
+        try:
+            await asyncio.wait({ready, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not lost.done():
+                ready.result()
+            return not lost.done()
+        finally:
+            ready.cancel()
+            lost.cancel()
+            await asyncio.gather(ready, lost, return_exceptions=True)
 
     async def _until_lost(self) -> None:
         if self.election is None:

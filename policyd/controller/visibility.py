@@ -52,7 +52,7 @@ class _Callers(msgspec.Struct, frozen=True):
     @property
     def names(self) -> frozenset[str]:
         """Who of those that have one; empty for all."""
-        return frozenset(json.loads(self.data.get("requestheader-allowed-names") or "[]"))
+        return frozenset(json.loads(self.data.get("requestheader-allowed-names") or "[]") or ())
 
 
 async def callers_context(reader: Reader, *, now: float) -> tuple[ssl.SSLContext, frozenset[str]]:

@@ -131,7 +131,14 @@ class Informer(Generic[T]):
 
     def has_reached(self, version: int) -> bool:
         """Tell whether all that was written up to a version of this resource is known."""
+        if not self._version:
+            return False  # all is listed anew
         return not self._version.isdecimal() or int(self._version) >= version
+
+    @property
+    def version(self) -> int:
+        """Up to which version all is known; 0 if that is not known."""
+        return int(self._version) if self._version.isdecimal() else 0
 
     @property
     def invalid(self) -> Mapping[str, str]:

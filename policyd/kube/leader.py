@@ -111,7 +111,7 @@ class LeaderElection:
         self.word = ""
         """What the holder before left, if it gave the Lease up; empty if it was gone."""
         self._elected = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._lost = asyncio.Event()  # cleared with each election
         self.transitions = 0
         """How often the Lease has passed to another holder, as far as is known."""
 
@@ -136,7 +136,6 @@ class LeaderElection:
 
     async def wait_lost(self) -> None:
         """Wait until this candidate, having led, no longer does."""
-        await self._elected.wait()
         await self._lost.wait()
 
     async def run(self) -> NoReturn:

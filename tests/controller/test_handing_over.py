@@ -21,7 +21,13 @@ class Slow(FakeClient):
 
     write_seconds = 0.0
     behind_seconds = 0.0
+    page_seconds = 0.0
     keeps_lease = True
+
+    async def page(self, resource, **options):
+        if resource == r.WORKLOADS:
+            await self.store.clock.sleep(self.page_seconds)
+        return await super().page(resource, **options)
 
     async def patch(self, resource, *args, **options):
         if resource == LEASES and not self.keeps_lease:
@@ -148,3 +154,37 @@ async def test_a_write_that_hangs_is_broken_off_before_somebody_else_leads():
         assert held(world) == 8
         writes = [w for w in first.client.writes if w.resource == r.WORKLOADS and w.verb == "patch"]
         assert writes == []
+
+
+async def test_who_loses_the_lease_while_it_catches_up_begins_anew_when_it_leads_again():
+    async with side_by_side() as (world, first, second):
+        second.client.page_seconds = 60
+        first.client.keeps_lease = False
+        await world.pass_time(18)
+        took_over = second.controller.leading()
+        second.client.keeps_lease = False
+        await world.pass_time(15)
+        second.client.page_seconds = 0
+        second.client.keeps_lease = True
+        world.job("one")
+        await world.pass_time(30)
+
+        assert took_over
+        assert second.controller.leading()
+        assert held(world) == 8
+        assert world.suspended("one") is False
+
+
+async def test_a_leader_that_wrote_nothing_passes_on_what_it_was_left():
+    async with side_by_side() as (world, first, second):
+        world.job("one")
+        await world.pass_time(1)
+        first.task.cancel()
+        await world.pass_time(3)
+        word = int(second.controller.election.word)
+        second.task.cancel()
+        await world.pass_time(3)
+        lease = world.store.get(LEASES, "policyd", "policyd-controller")
+
+        assert word > 0
+        assert int(lease["metadata"]["annotations"]["policyd.io/last-word"]) >= word

@@ -135,6 +135,19 @@ async def test_the_next_page_is_asked_for_while_one_is_taken_in():
     assert asked[499] == ("p499", 2)
 
 
+async def test_what_is_being_listed_is_not_known_up_to_any_version():
+    async with over_http() as (server, client, pace):
+        add(server.store, "a")
+        informer = Informer(client, PODS, into=Pod, pace=pace)
+        before = informer.has_reached(1), informer.version
+        async with informing(client, pace=pace) as informer:
+            await informer.synced.wait()
+
+            assert before == (False, 0)
+            assert informer.has_reached(1)
+            assert informer.version >= 1
+
+
 async def test_it_is_synced_when_the_last_page_is_read_and_not_before():
     client, clock = FakeClient(), FakeClock()
     for number in range(501):
