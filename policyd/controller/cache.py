@@ -230,6 +230,7 @@ class Cache:
             self.second_pass.remove(old.metadata.key)
             self.state.remove_workload(old.metadata.key)
             self.ears.schedule()
+            self.ears.reconcile(workload_key(old))  # what is remembered of it is forgotten
         else:
             self.index.add(new)
             self.put(new)

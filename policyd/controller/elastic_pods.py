@@ -6,7 +6,7 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import ELASTIC_JOB
+from policyd.api.kueue.names import ELASTIC_JOB, MANAGED
 from policyd.controller.bases import SIZE_SECONDS
 from policyd.controller.cache import Cache
 from policyd.controller.patches import draft_of, versioned
@@ -90,3 +90,6 @@ class ElasticPods:
             )
         except (ConflictError, NotFoundError):
             log.debug("pod_changed", pod=pod.metadata.key)  # and so its job is looked at again
+        finally:
+            if MANAGED not in pod.metadata.labels:  # it is not watched: nobody would forget it
+                self._cache.mirrors.pods.forget(pod.metadata.key)

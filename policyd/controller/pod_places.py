@@ -46,6 +46,8 @@ class PodPlaces:
                     index[name].add(pod.metadata.key)
                 else:
                     index[name].discard(pod.metadata.key)
+                    if not index[name]:
+                        del index[name]
         self._tell(old, new)
 
     def _places(self, pod: Pod) -> Iterator[tuple[dict[str, set[str]], str]]:
