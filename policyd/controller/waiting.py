@@ -10,7 +10,6 @@ from policyd.controller.shortage import held_by
 from policyd.controller.transitions import release, told_reason, with_requests
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.kube.pace import RESTS
 from policyd.kube.resources import WORKLOADS
 from policyd.status.left_out import nodes_missed
 from policyd.status.remedies import Wait, remedy_text
@@ -36,6 +35,7 @@ class Waiting:
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
         self._writes = writes
+        self._pace = writes.pace
         self._told_at: dict[str, tuple[str, float]] = {}
         self._untold: dict[str, Requeue] = {}
         self._busy = False
@@ -62,7 +62,7 @@ class Waiting:
         if has_quota(workload) or not workload.spec.active or is_finished(workload):
             return None
         key, refusal = workload.metadata.key, action.refusal
-        if self._busy or self._writes.uptime < self._free_at:
+        if self._busy or self._pace.clock.monotonic() < self._free_at:
             self._untold[key] = action
             return TURN_SECONDS * len(self._untold)
         text = message_of(refusal)
@@ -77,12 +77,13 @@ class Waiting:
         if late is not None:
             self._untold[key] = action
             return late
-        self._busy, self._untold[key], began = True, action, self._writes.uptime
+        began = self._pace.clock.monotonic()
+        self._busy, self._untold[key] = True, action
         try:
             await self._writes.status(self._cache.mirrors.workloads, workload, status)
         finally:
-            ended = self._writes.uptime
-            self._free_at = ended + min(LONGEST_REST_SECONDS, RESTS * (ended - began))
+            rest = self._pace.rest_after(began, most=LONGEST_REST_SECONDS)
+            self._free_at = self._pace.clock.monotonic() + rest
             self._busy = False
         self._untold.pop(key, None)  # until then it is not told: somebody may have been faster
         self._told_at[key] = (told, self._writes.now)

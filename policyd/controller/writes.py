@@ -42,7 +42,7 @@ class Writes:
         self.client = client
         self.recorder = recorder
         self._leading = leading
-        self._pace = pace
+        self.pace = pace
         self._under_way: set[asyncio.Task[Any]] = set()
         self.count = 0
         """How many writes were tried."""
@@ -52,17 +52,12 @@ class Writes:
     @property
     def now(self) -> float:
         """Seconds since the epoch."""
-        return self._pace.clock.now()
-
-    @property
-    def uptime(self) -> float:
-        """Seconds that only grow, whatever is done to the clock."""
-        return self._pace.clock.monotonic()
+        return self.pace.clock.now()
 
     @property
     def chance(self) -> float:
         """From 0 to 1, another each time."""
-        return self._pace.chance()
+        return self.pace.chance()
 
     async def patch(
         self, mirror: Mirror[T], obj: T, patch: object, **options: Unpack[PatchOptions]
@@ -135,7 +130,7 @@ class Writes:
         """
         try:
             if within is not None:
-                await self._pace.within(within, self.settled())
+                await self.pace.within(within, self.settled())
         except TimeoutError:
             for task in self._under_way:
                 task.cancel()

@@ -102,32 +102,28 @@ class EventRecorder:
         self._woken.set()
 
     async def run(self) -> NoReturn:
-        """Write what was recorded, one after the other, until cancelled.
-
-        A slow server has other things to do first: after each, the recorder rests.
-        """
+        """Write what was recorded, one after the other, until cancelled."""
         while True:
             await self._woken.wait()
             self._woken.clear()
-            while self._waiting:
-                began = self._pace.clock.monotonic()
-                await self._write_next()
-                await self._pace.rest(began, most=LONGEST_REST_SECONDS)
+            await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits now."""
-        while self._waiting:
-            await self._write_next()
+        """Write what waits now.
 
-    async def _write_next(self) -> None:
-        subject, _ = self._waiting.popitem(last=False)
-        try:
-            await self._write(subject, self._series[subject])
-        except ApiError as error:
-            self.left_out += 1
-            log.debug("event_left_out", reason=subject.reason, error=str(error))
-        while len(self._series) > MOST_REMEMBERED:
-            self._series.popitem(last=False)
+        A slow server has other things to do first: after each, the recorder rests.
+        """
+        while self._waiting:
+            began = self._pace.clock.monotonic()
+            subject, _ = self._waiting.popitem(last=False)
+            try:
+                await self._write(subject, self._series[subject])
+            except ApiError as error:
+                self.left_out += 1
+                log.debug("event_left_out", reason=subject.reason, error=str(error))
+            while len(self._series) > MOST_REMEMBERED:
+                self._series.popitem(last=False)
+            await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
     def _allowed(self, about: ObjectReference, now: float) -> bool:
         if len(self._waiting) >= MOST_WAITING:

@@ -35,16 +35,20 @@ class Pace:
                 return event.is_set()
         return True
 
-    async def rest(self, began: float, *, most: float) -> None:
-        """Wait five times as long as the work took that began at `began`, at most `most` seconds.
+    def rest_after(self, began: float, *, most: float) -> float:
+        """Return the seconds to wait after work: five times as long as it took.
 
         So work that others should not wait for has a sixth of the time, however slow it becomes.
 
         Args:
-            began: Seconds of the clock that only goes forward.
-            most: Seconds.
+            began: When the work began, in seconds of the clock that only goes forward.
+            most: Seconds, at most.
         """
-        seconds = min(most, RESTS * (self.clock.monotonic() - began))
+        return min(most, RESTS * (self.clock.monotonic() - began))
+
+    async def rest(self, began: float, *, most: float) -> None:
+        """Wait after work, as `rest_after` says."""
+        seconds = self.rest_after(began, most=most)
         if seconds > 0:
             await self.sleep(seconds)
 
