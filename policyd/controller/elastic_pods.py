@@ -1,7 +1,5 @@
 """Lets pods of elastic jobs go that have been added to what runs, as far as there is quota."""
 
-from collections.abc import AsyncIterator
-
 import structlog
 
 from policyd.alloc.settings import Gates
@@ -17,6 +15,7 @@ from policyd.jobs.injection import Injection, StartError, inject, injections
 from policyd.jobs.pods import Pod, without_gates
 from policyd.jobs.slices import latest_active, to_let_go
 from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.pages import pages
 from policyd.kube.resources import PODS
 
 log = structlog.get_logger()
@@ -53,7 +52,14 @@ class ElasticPods:
         selector = kind.elastic.selector(job)
         if granted is None or not is_admitted(granted) or not selector:
             return wait
-        pods = [each async for each in self._pods(job.metadata.namespace, selector)]
+        listed = pages(
+            self._writes.client,
+            PODS,
+            into=Pod,
+            namespace=job.metadata.namespace,
+            label_selector=selector,
+        )
+        pods = [pod async for page in listed for pod in page.items]
         for pod, given in to_let_go(pods, granted, self._given(granted)):
             await self._release(pod, given)
         return wait
@@ -63,18 +69,6 @@ class ElasticPods:
         flavors = {each.metadata.name: each for each in self._cache.mirrors.flavors}
         names = (each.name for each in workload.spec.pod_sets)
         return dict(zip(names, injections(workload, flavors, gates), strict=True))
-
-    async def _pods(self, namespace: str, selector: str) -> AsyncIterator[Pod]:
-        token = ""
-        while True:
-            page = await self._writes.client.page(
-                PODS, into=Pod, namespace=namespace, label_selector=selector, continue_=token
-            )
-            for pod in page.items:
-                yield pod
-            token = page.continue_
-            if not token:
-                return
 
     async def _release(self, pod: Pod, given: Injection) -> None:
         draft = draft_of(pod)

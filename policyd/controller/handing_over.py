@@ -15,6 +15,7 @@ from policyd.controller.writes import Writes
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
 from policyd.kube.pace import Pace
+from policyd.kube.pages import pages
 
 CATCH_UP_SECONDS = 5.0
 """How long a word is trusted: after a restore from a backup it may be wrong."""
@@ -57,35 +58,32 @@ class HandingOver:
             word: What it left; empty if it left nothing, and was gone for a whole term.
         """
         await self._writes.settled()
-        until = self._pace.clock.monotonic() + CATCH_UP_SECONDS
-        last = max(int(word), self._writes.written) if word.isdecimal() else None
-        while last is not None and not self._workloads.informer.has_reached(last):
-            if self._pace.clock.monotonic() >= until:
-                log.warning("workloads_behind", version=last)
-                last = None
-            else:
-                await self._pace.sleep(LOOK_SECONDS)
-        if last is None:
-            await self._read_again()
-        else:
-            self._caught_up = last
+        if word.isdecimal() and await self._reaches(max(int(word), self._writes.written)):
+            return
+        while not await self._read_again():
+            await self._pace.sleep(AGAIN_SECONDS)
 
-    async def _read_again(self) -> None:
+    async def _reaches(self, version: int) -> bool:
+        """Wait until the watch of workloads is as far as a version; tell whether it is."""
+        until = self._pace.clock.monotonic() + CATCH_UP_SECONDS
+        while not self._workloads.informer.has_reached(version):
+            if self._pace.clock.monotonic() >= until:
+                log.warning("workloads_behind", version=version)
+                return False
+            await self._pace.sleep(LOOK_SECONDS)
+        self._caught_up = version
+        return True
+
+    async def _read_again(self) -> bool:
         """Take in all workloads as the server has them: on a slow one watches are far behind."""
-        token, ended = "", False
-        while not ended:
-            try:
-                page = await self._reader.page(
-                    self._workloads.resource, into=self._workloads.into, continue_=token
-                )
-            except ApiError as error:
-                log.warning("workloads_not_read", error=str(error))
-                token = ""
-                await self._pace.sleep(AGAIN_SECONDS)
-                continue
-            for workload in page.items:
-                self._workloads.wrote(workload)
-            if page.resource_version.isdecimal():
-                self._caught_up = max(self._caught_up, int(page.resource_version))
-            token = page.continue_
-            ended = not token
+        mirror = self._workloads
+        try:
+            async for page in pages(self._reader, mirror.resource, into=mirror.into):
+                for workload in page.items:
+                    mirror.wrote(workload)
+                if page.resource_version.isdecimal():
+                    self._caught_up = max(self._caught_up, int(page.resource_version))
+        except ApiError as error:
+            log.warning("workloads_not_read", error=str(error))
+            return False
+        return True

@@ -13,6 +13,7 @@ from policyd.api.meta import Json
 from policyd.engine.report import APIS, NAME, ReportApi, same_report
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
+from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
 
 MOST_TRIES: Final = 5
@@ -81,19 +82,11 @@ class Reports:
         api = await self.api()
         if api is None:
             return set()
-        found = {""}
-        token = ""
-        while True:
-            page = await self._client.page(
-                resource_of(api, namespaced=True),
-                into=PartialObject,
-                label_selector=MANAGED_BY,
-                continue_=token,
-            )
+        found, resource = {""}, resource_of(api, namespaced=True)
+        listed = pages(self._client, resource, into=PartialObject, label_selector=MANAGED_BY)
+        async for page in listed:
             found |= {item.metadata.namespace for item in page.items if item.metadata.name == NAME}
-            token = page.continue_
-            if not token:
-                return found
+        return found
 
     async def _serves(self, api: ReportApi) -> bool:
         try:

@@ -23,6 +23,7 @@ from policyd.jobs.kinds import KINDS
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pace import Pace
+from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
 
 PAGE: Final = 100
@@ -167,13 +168,8 @@ class Scanner:
         resource = next((each for each in served if each.plural == listed.plural), None)
         if resource is None:
             raise NotFoundError("no such kind is served")
-        token = ""
-        while True:
-            page = await self._client.page(resource, into=dict, limit=PAGE, continue_=token)
+        async for page in pages(self._client, resource, into=dict, limit=PAGE):
             await self._take(scan, listed, resource, page.items)
-            token = page.continue_
-            if not token:
-                return
 
     async def _take(
         self, scan: Scan, listed: Listed, resource: Resource, items: Iterable[Json]

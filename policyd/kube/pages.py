@@ -1,0 +1,25 @@
+"""Collections that are read once, page by page; an informer keeps one up to date instead."""
+
+from collections.abc import AsyncIterator
+from typing import TypeVar, Unpack
+
+from policyd.kube.client import Lister, Page, Paging
+from policyd.kube.resources import Resource
+
+T = TypeVar("T")
+
+
+async def pages(
+    lister: Lister, resource: Resource, *, into: type[T], **options: Unpack[Paging]
+) -> AsyncIterator[Page[T]]:
+    """Iterate over the pages of a collection.
+
+    Raises:
+        ApiError: If the server does not answer.
+    """
+    while True:
+        page = await lister.page(resource, into=into, **options)
+        yield page
+        if not page.continue_:
+            return
+        options["continue_"] = page.continue_
