@@ -107,7 +107,7 @@ class Crowd(Generic[M]):
         elif member.rank < line.listed:
             self._enter(line, member.rank)
 
-    def first(self, *, without: Collection[object] = ()) -> M | None:
+    def first(self, *, without: Collection[object]) -> M | None:
         """Return the member of the lowest rank, `without` some demands; None if there is none."""
         heap = self._heap
         while heap:

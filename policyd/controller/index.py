@@ -28,9 +28,9 @@ class Index:
     def remove(self, workload: Workload) -> None:
         """Forget a workload, as it was when it was added."""
         key = workload.metadata.key
-        _discard(self._by_local_queue, local_queue_key(workload), key)
+        discard(self._by_local_queue, local_queue_key(workload), key)
         for owner in workload.metadata.owner_references:
-            _discard(self._by_owner, owner.uid, key)
+            discard(self._by_owner, owner.uid, key)
 
     def add_pod(self, pod: Pod) -> None:
         """Take in a pod."""
@@ -38,7 +38,7 @@ class Index:
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod, as it was when it was added."""
-        _discard(self._by_group, pod_key(pod), pod.metadata.key)
+        discard(self._by_group, pod_key(pod), pod.metadata.key)
 
     def owned(self, uid: str) -> list[str]:
         """Return the keys of the workloads that an object owns, sorted."""
@@ -63,7 +63,8 @@ def local_queue_key(workload: Workload) -> str:
     return f"{workload.metadata.namespace}/{workload.spec.queue_name}"
 
 
-def _discard(index: dict[K, set[str]], key: K, member: str) -> None:
+def discard(index: dict[K, set[str]], key: K, member: str) -> None:
+    """Take a member out of an index, and its key with the last one."""
     members = index.get(key)
     if members is not None:
         members.discard(member)

@@ -11,6 +11,7 @@ from policyd.api.kueue.names import EVICTED
 from policyd.api.kueue.topology_assignment import assigned_nodes
 from policyd.api.meta import Condition, condition_true, timestamp, with_condition
 from policyd.api.nodes import Node
+from policyd.controller.index import discard
 from policyd.controller.job_reconciler import flavors_by_name
 from policyd.controller.keys import Key
 from policyd.controller.mirrors import Mirrors
@@ -110,9 +111,7 @@ class NodeFailures:
         if before == after or present is None:
             return
         for name in assigned_nodes(before):
-            self._sent_to[name].discard(present.metadata.key)
-            if not self._sent_to[name]:
-                del self._sent_to[name]
+            discard(self._sent_to, name, present.metadata.key)
         for name in assigned_nodes(after):
             self._sent_to[name].add(present.metadata.key)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import SLICE_NAME, WORKLOAD
 from policyd.api.kueue.topology_assignment import HOSTNAME
+from policyd.controller.index import discard
 from policyd.controller.mirror import Mirror
 from policyd.jobs.pods import Pod
 from policyd.jobs.workload import slice_name
@@ -45,9 +46,7 @@ class PodPlaces:
                 if add:
                     index[name].add(pod.metadata.key)
                 else:
-                    index[name].discard(pod.metadata.key)
-                    if not index[name]:
-                        del index[name]
+                    discard(index, name, pod.metadata.key)
         self._tell(old, new)
 
     def _places(self, pod: Pod) -> Iterator[tuple[dict[str, set[str]], str]]:

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Any, Generic, NoReturn, Protocol, TypeVar, Unpack
+from typing import Generic, NoReturn, Protocol, TypeVar, Unpack
 
 import msgspec
 import structlog
@@ -175,28 +175,24 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         seen: set[str] = set()
         self._invalid.clear()
-        asked = self._ask("")
+        asked = asyncio.ensure_future(self._page(""))
         try:
             while True:
                 page = await asked
                 self._touch()
                 if page.continue_:  # the server works on it while this one is taken in
-                    asked = self._ask(page.continue_)
+                    asked = asyncio.ensure_future(self._page(page.continue_))
                 await self._take_in(page, seen)
                 if not page.continue_:
                     break
         finally:
             asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
         for key in [key for key in self._objects if key not in seen]:
             self._drop(key)
         self._version = page.resource_version
         self._whole_lists = False
         self.synced.set()
-
-    def _ask(self, continue_: str) -> "asyncio.Task[Page[T]]":
-        asked = asyncio.ensure_future(self._page(continue_))
-        asked.add_done_callback(_look_at)
-        return asked
 
     async def _take_in(self, page: Page[T], seen: set[str]) -> None:
         for number, obj in enumerate(page.items):
@@ -292,9 +288,3 @@ class Informer(Generic[T]):
         if not error.deleted:
             self._invalid[error.key] = str(error)
             log.warning("object_unreadable", resource=self._resource.plural, error=str(error))
-
-
-def _look_at(task: "asyncio.Task[Any]") -> None:
-    """Take notice of how a task ended, so that nobody is told that it failed unnoticed."""
-    if not task.cancelled():
-        task.exception()

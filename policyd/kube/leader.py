@@ -203,8 +203,11 @@ class LeaderElection:
         sent_at = self._pace.clock.monotonic()
         spec = self._spec(lease)
         if self.holder != self.identity:
-            given_up = lease is not None and not self.holder
-            self.word = lease.metadata.annotations.get(LAST_WORD, "") if given_up and lease else ""
+            self.word = (
+                ""
+                if lease is None or self.holder
+                else lease.metadata.annotations.get(LAST_WORD, "")
+            )
         if lease is None:
             written = await self._client.create(
                 LEASES,
