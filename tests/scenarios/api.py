@@ -74,12 +74,16 @@ class Api:
         request = urllib.request.Request(url, data=data, headers=headers, method=method)
         if data is not None:
             request.add_header("Content-Type", content_type)
-        try:
-            with urllib.request.urlopen(request, context=self._context, timeout=30) as answer:
-                self.warnings = answer.headers.get_all("Warning") or []
-                return json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            raise refused(error) from None
+        for waits in reversed(range(10)):  # as every client does that the server tells to wait
+            try:
+                with urllib.request.urlopen(request, context=self._context, timeout=30) as answer:
+                    self.warnings = answer.headers.get_all("Warning") or []
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                if not (error.code == 429 and "Retry-After" in error.headers and waits):
+                    raise refused(error) from None
+                time.sleep(float(error.headers["Retry-After"]))
+        raise AssertionError("unreachable")
 
     def create(self, item: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         namespace = item["metadata"].get("namespace", "default")
