@@ -26,7 +26,12 @@ class CycleLoop:
     """Plans cycles, and hands their actions to whoever writes them."""
 
     def __init__(
-        self, cache: Cache, *, act: Callable[[Key], None], metrics: Metrics, pace: Pace
+        self,
+        cache: Cache,
+        *,
+        act: Callable[[Key, float | None], None],
+        metrics: Metrics,
+        pace: Pace,
     ) -> None:
         self._cache = cache
         self._act = act
@@ -110,4 +115,18 @@ class CycleLoop:
         key = action.workload.key
         self._actions[key] = action
         namespace, _, name = key.partition("/")
-        self._act(Key("Workload", namespace, name))
+        self._act(Key("Workload", namespace, name), _rank(action))
+
+
+def _rank(action: Action) -> float | None:
+    """Return how soon a decision is written; None if nobody gains by it.
+
+    So a slow server gets first what those of the highest priority gain.
+    """
+    match action:
+        case Preempt():
+            return -action.preemptor.priority
+        case Requeue():
+            return None
+        case _:
+            return -action.workload.priority

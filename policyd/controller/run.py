@@ -235,9 +235,9 @@ class Controller:
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
 
-    def _add(self, key: Key) -> None:
+    def _add(self, key: Key, rank: float | None = None) -> None:
         if self.health.synced.is_set() and self.leading():
-            self.queue.add(key)
+            self.queue.add(key, rank=rank)
 
     async def _wait_for_resources(self) -> None:
         while True:

@@ -3,8 +3,8 @@
 A key that is added while it waits is not added twice. A key that is added while it is worked on
 comes again after `done`, because the work began before the change. One worker at a time has a key.
 
-What is swept, everything there is, takes turns with what was added: it does not wait for ever, and
-nobody waits for all of it.
+What is ranked comes out by rank, what was added as it came. What is swept, everything there is, is
+in no hurry. The three take turns: none of them waits for ever, and nobody waits for all of another.
 """
 
 import asyncio
@@ -19,6 +19,41 @@ K = TypeVar("K")
 
 FIRST_WAIT_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 300.0
+RANKED, ADDED, SWEPT = range(3)
+"""The lanes. A key is in one of them at a time, the most urgent."""
+
+
+class Ranked(Generic[K]):
+    """Keys by rank, the lowest first; in the order in which they came where ranks are equal."""
+
+    def __init__(self) -> None:
+        self._places: dict[K, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def add(self, key: K, rank: float) -> None:
+        """Add *key*; if it is there, the better rank counts."""
+        if key not in self._places or rank < self._places[key][0]:
+            place = self._places[key] = (rank, next(self._numbers))
+            heapq.heappush(self._heap, (*place, key))
+
+    def discard(self, key: K) -> None:
+        """Take *key* out, if it is there."""
+        self._places.pop(key, None)  # the heap is told when it comes to it
+
+    def take(self) -> K:
+        """Take the first key out; there is one."""
+        while True:
+            rank, number, key = heapq.heappop(self._heap)
+            if self._places.get(key) == (rank, number):
+                del self._places[key]
+                return key
 
 
 class WorkQueue(Generic[K]):
@@ -35,46 +70,46 @@ class WorkQueue(Generic[K]):
         self._new_backoff: Callable[[], Backoff] = lambda: Backoff(
             first_wait_seconds, longest_wait_seconds, chance=self._pace.chance
         )
-        self._ready: dict[K, None] = {}
-        self._swept: dict[K, None] = {}
-        self._sweeps = False
+        self._lanes: tuple[Ranked[K], ...] = (Ranked(), Ranked(), Ranked())
+        self._lane = ADDED
         self._later: list[tuple[float, int, K]] = []
         self._due_at: dict[K, float] = {}
         self._numbers = count()
         self._working: set[K] = set()
-        self._again: set[K] = set()
+        self._again: dict[K, tuple[int, float]] = {}
         self._backoffs: dict[K, Backoff] = {}
         self._woken = asyncio.Event()
 
     def __len__(self) -> int:
         """Return how many keys wait, the later ones included."""
-        return len(self._ready) + len(self._swept) + len(self._due_at) + len(self._again)
+        return sum(map(len, self._lanes)) + len(self._due_at) + len(self._again)
 
-    def add(self, key: K) -> None:
-        """Have *key* worked on as soon as possible."""
-        self._due_at.pop(key, None)
-        self._swept.pop(key, None)
-        if key in self._working:
-            self._again.add(key)
-        else:
-            self._ready[key] = None
-            self._woken.set()
+    def add(self, key: K, *, rank: float | None = None) -> None:
+        """Have *key* worked on as soon as possible; with a rank, before those of a higher one."""
+        self._put(key, ADDED if rank is None else RANKED, rank or 0)
 
     def sweep(self, keys: Iterable[K]) -> None:
-        """Have many keys worked on that are not urgent, in turns with those that are added."""
+        """Have many keys worked on that are not urgent."""
         for key in keys:
-            if key in self._working:
-                self._again.add(key)
-            elif key not in self._ready:
-                self._due_at.pop(key, None)
-                self._swept[key] = None
-        self._woken.set()
+            self._put(key, SWEPT)
+
+    def _put(self, key: K, lane: int, rank: float = 0) -> None:
+        self._due_at.pop(key, None)
+        if key in self._working:
+            self._again[key] = min((lane, rank), self._again.get(key, (lane, rank)))
+        elif not any(key in better for better in self._lanes[:lane]):
+            for worse in self._lanes[lane + 1 :]:
+                worse.discard(key)
+            self._lanes[lane].add(key, rank)
+            self._woken.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have *key* worked on after `seconds`, or earlier if something else asks for that."""
         due_at = self._pace.clock.monotonic() + seconds
-        waits = key in self._ready or key in self._swept
-        if waits or self._due_at.get(key, float("inf")) <= due_at:
+        if (
+            any(key in lane for lane in self._lanes)
+            or self._due_at.get(key, float("inf")) <= due_at
+        ):
             return
         if seconds <= 0:
             self.add(key)
@@ -106,15 +141,16 @@ class WorkQueue(Generic[K]):
         while True:
             self._woken.clear()
             wait = self._promote()
-            if self._ready or self._swept:
+            if any(self._lanes):
                 return self._next()
             await self._pace.wait(self._woken, wait)
 
     def _next(self) -> K:
-        self._sweeps = bool(self._swept) and not (self._ready and self._sweeps)
-        waiting = self._swept if self._sweeps else self._ready
-        key = next(iter(waiting))
-        del waiting[key]
+        turns = range(self._lane + 1, self._lane + 1 + len(self._lanes))
+        self._lane = next(
+            at % len(self._lanes) for at in turns if self._lanes[at % len(self._lanes)]
+        )
+        key = self._lanes[self._lane].take()
         self._working.add(key)
         return key
 
@@ -122,8 +158,7 @@ class WorkQueue(Generic[K]):
         """Give *key* back; if it was added meanwhile, it is next in line again."""
         self._working.discard(key)
         if key in self._again:
-            self._again.remove(key)
-            self.add(key)
+            self._put(key, *self._again.pop(key))
         elif key in self._due_at:
             self._woken.set()
 

@@ -6,7 +6,7 @@ from itertools import count
 
 from policyd.kube.pace import Pace
 
-_TURNS = 20  # of the loop, that woken tasks get to do what they can before time goes on
+_TURNS = 30  # of the loop, that woken tasks get to do what they can before time goes on
 
 
 class FakeClock:

@@ -18,7 +18,7 @@ from policyd.kube.errors import (
     UnreachableError,
 )
 from policyd.testing import FakeClient
-from tests.controller.world import World, condition, held_gpus, running
+from tests.controller.world import World, condition, held_gpus, pod_spec, running
 
 pytestmark = pytest.mark.anyio
 
@@ -282,3 +282,35 @@ def contender(world, identity):
     settings = ControllerSettings(policies=False, identity=identity, namespace="ns")
     client = FakeClient(store=world.store)
     return Controller(client, settings, pace=world.clock.pace())
+
+
+class Slow(FakeClient):
+    """Takes its time for patches of workloads."""
+
+    async def patch(self, resource, *args, **options):
+        if resource == r.WORKLOADS:
+            await self.clock.sleep(10)
+        return await super().patch(resource, *args, **options)
+
+
+async def test_a_slow_server_is_told_first_of_the_workloads_of_high_priority():
+    world = World()
+    world.furnish(gpus=8)
+    client = Slow(store=world.store)
+    client.clock = world.clock
+    settings = ControllerSettings(policies=False, workers=1)
+    world.task = asyncio.create_task(Controller(client, settings, pace=world.clock.pace()).run())
+    pods = {"metadata": {}, "spec": pod_spec(1)}
+    try:
+        await world.pass_time(0.1)
+        for name, priority in (("a", 0), ("b", 0), ("c", 0), ("urgent", 100), ("d", 0)):
+            spec = {"queueName": "lq-cq", "priority": priority, "active": True}
+            spec["podSets"] = [{"name": "main", "count": 1, "template": pods}]
+            world.create(r.WORKLOADS, {"metadata": {"name": name}, "spec": spec})
+            await world.pass_time(1)
+        await world.pass_time(60)
+    finally:
+        await world.kill()
+
+    admitted = [w.name for w in client.writes if w.resource == r.WORKLOADS]
+    assert admitted == ["a", "urgent", "b", "c", "d"]

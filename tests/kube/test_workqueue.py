@@ -244,3 +244,30 @@ def test_what_was_added_is_worked_on_once_it_is_due_and_never_twice_at_once(step
         assert model.owed == {}
 
     asyncio.run(scenario())
+
+
+async def test_ranked_keys_come_by_rank_and_take_turns_with_the_others():
+    queue, clock = make()
+    for key, rank in (("low", 5), ("high", -9), ("same", 5), ("low", 7), ("rises", 8)):
+        queue.add(key, rank=rank)
+    queue.add("rises", rank=-10)
+    queue.add("high")
+    queue.sweep(["low", "w", "x"])
+    for key in "ab":
+        queue.add(key)
+
+    came = await due(queue, clock)
+
+    assert came == ["w", "rises", "a", "x", "high", "b", "low", "same"]
+
+
+async def test_a_ranked_key_that_was_worked_on_keeps_its_rank_when_it_comes_again():
+    queue, clock = make()
+    queue.add("again")
+    key = await queue.get()
+    queue.add("again", rank=1)
+    queue.add("again")
+    queue.add("other", rank=2)
+    queue.done(key)
+
+    assert await due(queue, clock) == ["again", "other"]
