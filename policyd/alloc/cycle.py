@@ -12,7 +12,7 @@
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.cycle_room import CycleRoom
@@ -180,7 +180,7 @@ class _Cycle:
         else:
             self._preempt(entry, assignment.refusals)
 
-    def _choose(self, entry: Entry, removed: tuple[str, ...] = ()) -> None:
+    def _choose(self, entry: Entry, removed: Collection[str] = ()) -> None:
         """Choose again, of the same flavors, with what there is now."""
         chooser = Chooser(self._state, entry.ticket, entry.options, entry.options.preempts)
         found = chooser.choose(Scan(pins=entry.assignment.flavors), removed)
@@ -202,10 +202,8 @@ class _Cycle:
 
     def _choose_again(self, entry: Entry) -> bool:
         """Choose as if this cycle's victims were gone; tell whether it fits once they are."""
-        with self._state.ground.trial():
-            for holding in self.room.victims.values():
-                self._state.ground.release(holding)
-            self._choose(entry, tuple(self.room.victims))
+        with self.room.without_victims(entry.options.node.root):
+            self._choose(entry, self.room.victims)
         deferred = entry.assignment.mode is FIT
         result: Recomputation = "new_targets" if entry.targets else "skipped"
         self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))

@@ -1,10 +1,11 @@
 """What room a cycle has left, given what it decided so far."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry, reserved_charges
+from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import Preempt
 from policyd.alloc.reservation import Reservations
 from policyd.alloc.state import State
@@ -20,6 +21,7 @@ class CycleRoom:
 
     def __init__(self, state: State) -> None:
         self.victims: dict[str, Holding] = {}
+        self._freed: dict[Node, dict[int, int]] = {}
         self.reserved = Reservations(state)
         self._ground = state.ground
         self._tree = state.tree
@@ -37,7 +39,7 @@ class CycleRoom:
             return True  # nothing has changed since it was nominated
         if not (self.victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
-        with self._without_victims(entry):
+        with self.without_victims(entry.options.node.root, entry.targets):
             return tree.fits(charges) and self._has_places(entry)
 
     def lost_places(self, entry: Entry) -> bool:
@@ -45,20 +47,30 @@ class CycleRoom:
         recomputes = self._gates.tas_recompute_assignment_within_scheduling_cycle
         if not recomputes or not self._taken:
             return False
-        with self._without_victims(entry):
+        with self.without_victims(entry.options.node.root, entry.targets):
             return self._tree.fits(entry.assignment.charges) and not self._has_places(entry)
 
     @contextmanager
-    def _without_victims(self, entry: Entry) -> Iterator[None]:
+    def without_victims(self, root: Node, targets: Iterable[Victim] = ()) -> Iterator[None]:
+        """Take away, for a trial, what the victims hold of a tree and of nodes, and some more."""
         with self._ground.trial():
-            others = {target.workload.key: target.holding for target in entry.targets}
-            for holding in (self.victims | others).values():
-                self._ground.release(holding)
+            self._tree.release(self._freed.get(root, {}))
+            for key, holding in self.victims.items() if self._ground.nodes.trees else ():
+                if holding.placements:
+                    self._ground.nodes.drop(key)
+            for target in targets:
+                if target.workload.key not in self.victims:
+                    self._ground.release(target.holding)
             yield
 
     def preempt(self, entry: Entry) -> list[Preempt]:
         """Count a workload's targets as gone; return what is to be done, but for those stopping."""
-        self.victims |= {target.workload.key: target.holding for target in entry.targets}
+        for key, holding in ((target.workload.key, target.holding) for target in entry.targets):
+            if key not in self.victims:
+                self.victims[key] = holding
+                freed = self._freed.setdefault(entry.options.node.root, {})
+                for cell, amount in holding.charges.items():
+                    freed[cell] = freed.get(cell, 0) + amount
         queues = self._tree.hierarchy.queues
         return [
             Preempt(

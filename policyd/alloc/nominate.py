@@ -43,7 +43,7 @@ class Chooser:
         if holding is not None:
             prospects = Prospects(self.state, workload, removed)
             return self._complete(requests, Assignment(held=holding.admission), prospects)
-        removed = (*removed, workload.replaces) if workload.replaces else removed
+        removed = {*removed, workload.replaces} if workload.replaces else removed
         full = self._choose(requests, scan, removed)
         if full.served or not self.state.settings.gates.partial_admission:
             return full

@@ -73,8 +73,9 @@ class Prospects:
         alone = places is None and len(needed) == 1 and {*short} == {needed[0][0]}
         if alone and needed[0] in self._known:
             return tuple(self._known[needed[0]])
-        claim = Claim(self._workload, charges, short, self._removed)
-        return find_targets(self._state, claim if places is None else claim._replace(places=places))
+        return find_targets(
+            self._state, Claim(self._workload, charges, short, self._removed, places)
+        )
 
 
 def _victims(search: Search) -> list[Victim]:

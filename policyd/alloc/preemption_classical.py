@@ -7,6 +7,7 @@ would itself have to borrow, and `borrowWithinCohort` says from whom it may take
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 from policyd.alloc.cluster_queue import Victim
@@ -34,39 +35,116 @@ _OWN = _Kind(2, "InClusterQueue")
 _Option = tuple[Candidate, _Kind]
 
 
+class _Level(NamedTuple):
+    """A cohort above the claim's queue, the child it is reached by, and what the claim has there.
+
+    Without the advantage, and if the queue may never borrow by preemption, everybody is spared.
+    """
+
+    cohort: Node
+    child: Node
+    advantage: bool
+
+    def options(self, search: Search) -> Iterator[_Option]:
+        """Yield the candidates of this level, and what is to be known of them."""
+        for path in _borrowers(search, self.cohort, self.child):
+            if self.advantage or search.policy.borrow_within_cohort == "Never":
+                order, spared = (0, False) if self.advantage else (1, True)
+                kind = _Kind(order, "InCohortReclamation", spared, path)
+                yield from [(candidate, kind) for candidate in search.candidates(path[0])]
+            else:
+                yield from [
+                    (each, _kind(search, each, path)) for each in search.candidates(path[0])
+                ]
+
+
 def classical_victims(search: Search) -> list[Victim]:
     """Choose victims so that the claim fits; none if it cannot."""
-    others = list(_others(search)) if search.reclaims else []
-    kinds = {id(candidate.holding): kind for candidate, kind in others}
-    candidates = [*(candidate for candidate, _ in others), *search.candidates(search.node)]
-    options = [(each, kinds.get(id(each.holding), _OWN)) for each in ordered(search, candidates)]
-    options.sort(key=lambda option: (option[0].rank[0], option[1].order))
-    for borrowing in _attempts(search, [kind for _, kind in others]):
+    levels = [level for level in _levels(search) if any(True for _ in level.options(search))]
+    for borrowing in _attempts(search, levels):
         with search.ground.trial():
-            victims = _attempt(search, options, borrowing=borrowing)
+            victims = [] if borrowing or search.claim.places else _own_first(search, levels)
+        if not victims:
+            with search.ground.trial():
+                options = _options(search, levels, borrowing=borrowing)
+                victims = _attempt(search, options, borrowing=borrowing)
         if victims:
             return victims
     return []
 
 
-def _attempts(search: Search, others: list[_Kind]) -> tuple[bool, ...]:
+def _attempts(search: Search, levels: list[_Level]) -> tuple[bool, ...]:
     """Return whether the claim may borrow, in the order of trial."""
-    if not others:
+    if not levels:
         return (True,)
     if search.policy.borrow_within_cohort != "Never":
         return True, False
     tree = search.tree
     if not all(tree.usage[cell] < tree.nominal[cell] for cell in search.claim.short):
         return (True,)
-    advantaged = any(kind.order == 0 for kind in others)
-    return (True, False) if advantaged else (False, True)
+    return (True, False) if any(level.advantage for level in levels) else (False, True)
+
+
+def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
+    """Choose as an attempt without borrowing does, only faster; none if that has to decide.
+
+    What the claim lacks of its own quota it gets back from its own queue only, whose workloads come
+    last. Until then an attempt takes everybody else, to spare most of them again. Whom it needs of
+    its own for that does not depend on the others; whom of the others, only on these.
+    """
+    usage, subtree, ground = search.tree.usage, search.tree.subtree, search.ground
+
+    def lacks() -> bool:
+        return any(usage[cell] + amount > subtree[cell] for cell, amount in search.charges.items())
+
+    own: list[Victim] = []
+    candidates = search.candidates(search.node) if lacks() else []
+    waiting = iter(ordered(search, candidates, lambda each: each))
+    for _, holding, _ in waiting:
+        ground.release(holding)
+        own.append(Victim(holding, _OWN.reason))
+        if not lacks():
+            break
+    else:
+        return []
+    for index in reversed(range(len(own) - 1)):
+        ground.restore(own[index].holding)
+        if lacks():
+            ground.release(own[index].holding)
+        else:
+            del own[index]
+    if search.fits(borrowing=False):
+        return own
+    if any(candidate.holding.stopping for candidate in waiting):
+        return []  # these would be tried before others
+    others = _options(search, levels, borrowing=False, own=False)
+    victims = _attempt(search, others, borrowing=False)
+    return [*victims, *own] if victims else []
+
+
+def _options(
+    search: Search, levels: Iterable[_Level], *, borrowing: bool, own: bool = True
+) -> list[_Option]:
+    """Return the candidates in the order of choice, but for those spared if the claim borrows."""
+    never = borrowing and search.policy.borrow_within_cohort == "Never"
+    options = [
+        option
+        for level in levels
+        if level.advantage or not never
+        for option in level.options(search)
+        if not (borrowing and option[1].spared)
+    ]
+    if own:
+        options += [(candidate, _OWN) for candidate in search.candidates(search.node)]
+    options = ordered(search, options, itemgetter(0))
+    if len({kind.order for _, kind in options}) > 1:
+        options.sort(key=lambda option: (option[0].rank[0], option[1].order))
+    return options
 
 
 def _attempt(search: Search, options: Iterable[_Option], *, borrowing: bool) -> list[Victim]:
     victims: list[Victim] = []
     for (_, holding, _), kind in options:
-        if borrowing and kind.spared:
-            continue
         if kind.path and any(map(search.within_nominal, kind.path)):
             continue
         search.ground.release(holding)
@@ -77,18 +155,15 @@ def _attempt(search: Search, options: Iterable[_Option], *, borrowing: bool) -> 
     return []
 
 
-def _others(search: Search) -> Iterator[_Option]:
+def _levels(search: Search) -> Iterator[_Level]:
     tree = search.tree
     advantage, rest = _fill(tree, search.charges)
     node = search.node
-    while node.parent is not None:
-        cohort = node.parent
-        for path in _borrowers(search, cohort, node):
-            for candidate in search.candidates(path[0]):
-                yield candidate, _kind(search, candidate, path, advantage=advantage)
+    while search.reclaims and node.parent is not None:
+        yield _Level(node.parent, node, advantage)
         fits, rest = _fill(tree, {tree.parent[cell]: amount for cell, amount in rest.items()})
         advantage = advantage or fits
-        node = cohort
+        node = node.parent
 
 
 def _fill(tree: QuotaTree, charges: Mapping[int, int]) -> tuple[bool, dict[int, int]]:
@@ -114,17 +189,11 @@ def _borrowers(search: Search, top: Node, without: Node) -> Iterator[tuple[Node,
                 yield (*path, child)
 
 
-def _kind(
-    search: Search, candidate: Candidate, path: tuple[Node, ...], *, advantage: bool
-) -> _Kind:
-    if advantage:
-        return _Kind(0, "InCohortReclamation", path=path)
+def _kind(search: Search, candidate: Candidate, path: tuple[Node, ...]) -> _Kind:
     policy, priority = search.policy, candidate.holding.workload.priority
     threshold = policy.max_priority_threshold
-    if (
-        policy.borrow_within_cohort == "Never"
-        or priority >= search.claim.workload.priority
-        or (threshold is not None and priority > threshold)
+    if priority >= search.claim.workload.priority or (
+        threshold is not None and priority > threshold
     ):
         return _Kind(1, "InCohortReclamation", spared=True, path=path)
     return _Kind(1, "InCohortReclaimWhileBorrowing", path=path)

@@ -29,8 +29,12 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
     if search.reclaims:
         others = (node for node in descendants(search.node.root) if node.queue)
         queues += [n for n in others if n is not search.node and not search.within_nominal(n)]
-    candidates = ((node, list(search.candidates(node))) for node in queues)
-    waiting = {node: deque(ordered(search, found)) for node, found in candidates if found}
+    candidates = ((node, search.candidates(node)) for node in queues)
+    waiting = {
+        node: deque(ordered(search, found, lambda each: each))
+        for node, found in candidates
+        if found
+    }
     if not waiting:
         return []
     with search.ground.trial():
@@ -62,7 +66,7 @@ class FairSearch:
         for cell in self.search.charges:
             if available(cell) < 0:
                 return False
-        return self.search.claim.places()
+        return self.search.placed()
 
     def turns(self, waiting: Waiting) -> Iterator[Node]:
         """Yield whom to ask next: the queue with the highest share, going down from the top.

@@ -1,17 +1,19 @@
 """What searches for victims have in common: the claim, who may be a victim, and trying it out."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cmp_to_key
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from policyd.alloc.cluster_queue import Holding, Victim
+from policyd.alloc.cluster_queue import ClusterQueue, Holding, Victim
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.queue import UNPROTECTED, FlavorResource, PreemptionPolicy, Protection
 from policyd.alloc.quota import NOWHERE
 from policyd.alloc.state import State
 from policyd.alloc.workload import Workload
+
+T = TypeVar("T")
 
 CandidateRank = tuple[bool, bool, int, float, str]
 """The lowest is preempted first: evicted already; of another queue; least priority; newest; uid."""
@@ -25,7 +27,8 @@ class Claim(NamedTuple):
         charges: How much it needs, by cell of its queue; all pod sets together.
         short: The cells of `charges` of which there is not enough: a victim holds some of these.
         removed: Keys of workloads that are no candidates, since their usage is gone already.
-        places: Whether the pods could be placed, with the usage the tree has when it is called.
+        places: Whether the pods could be placed, with the usage the tree has when it is called;
+            None if they go anywhere.
         policy: Whom it may preempt, if that is asked of another policy than its queue's.
         heedless: Whether those are asked for too who are protected for now.
     """
@@ -34,7 +37,7 @@ class Claim(NamedTuple):
     charges: Mapping[int, int]
     short: Collection[int]
     removed: Collection[str] = ()
-    places: Callable[[], bool] = lambda: True
+    places: Callable[[], bool] | None = None
     policy: PreemptionPolicy | None = None
     heedless: bool = False
 
@@ -68,31 +71,48 @@ class Search:
         self.node = queue.node
         self.policy = claim.policy or queue.spec.preemption
         self.charges = {cell: amount for cell, amount in claim.charges.items() if amount}
-        self.names: set[FlavorResource] = {self.tree.names[cell] for cell in claim.short}
+        self.names: frozenset[FlavorResource] = frozenset(
+            map(self.tree.names.__getitem__, claim.short)
+        )
 
     @property
     def reclaims(self) -> bool:
         """Whether workloads of other queues may be victims."""
         return self.node.parent is not None and self.policy.reclaim_within_cohort != "Never"
 
-    def candidates(self, node: Node) -> Iterator[Candidate]:
-        """Yield the candidates of a queue, its own or another."""
+    def candidates(self, node: Node) -> list[Candidate]:
+        """Return the candidates of a queue, its own or another, in order of rank.
+
+        Who is protected from nobody is the same for all claims of a cycle that may preempt alike.
+        """
         own, queue = node is self.node, self.state.queues[node.name]
         policy = self.policy.within_cluster_queue if own else self.policy.reclaim_within_cohort
-        if policy == "Never":
-            return
-        cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
-        preemptor, removed = self.claim.workload, self.claim.removed
         spec = None if self.claim.heedless else queue.spec
-        protection = UNPROTECTED if spec is None else spec.protection
-        for key, holding in queue.holdings.items():
-            if cells.isdisjoint(holding.charges) or key in removed:
+        protection, removed = UNPROTECTED if spec is None else spec.protection, self.claim.removed
+        if policy not in {"Any", "LowerPriority"} or protection is not UNPROTECTED:
+            found = self._candidates(queue, node, policy, protection)
+        else:
+            priority = inf if policy == "Any" else self.claim.workload.priority
+            known, key = self.state.candidates, (node, own, self.names, priority)
+            if key not in known:
+                known[key] = self._candidates(queue, node, policy, protection)
+            found = known[key]
+        return [c for c in found if c.holding.workload.key not in removed] if removed else found
+
+    def _candidates(
+        self, queue: ClusterQueue, node: Node, policy: str, protection: Protection
+    ) -> list[Candidate]:
+        own, preemptor, found = node is self.node, self.claim.workload, []
+        cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
+        for holding in queue.holdings.values() if policy != "Never" else ():
+            if cells.isdisjoint(holding.charges):
                 continue
             heeds = protection is not UNPROTECTED and not holding.stopping
             if heeds and self.protected_until(protection, holding, own=own) > self.state.now:
                 continue
             if policy == "Any" or may_preempt(policy, preemptor, holding.workload):
-                yield Candidate(candidate_rank(holding, own=own), holding, node)
+                found.append(Candidate(candidate_rank(holding, own=own), holding, node))
+        return sorted(found, key=itemgetter(0))
 
     def protected_until(self, protection: Protection, holding: Holding, *, own: bool) -> float:
         """Return when the claim may preempt somebody, in seconds since the epoch."""
@@ -114,7 +134,11 @@ class Search:
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Tell whether the claim fits now."""
-        return self.tree.fits(self.charges, borrowing=borrowing) and self.claim.places()
+        return self.tree.fits(self.charges, borrowing=borrowing) and self.placed()
+
+    def placed(self) -> bool:
+        """Tell whether the pods of the claim could be placed now."""
+        return self.claim.places is None or self.claim.places()
 
     def fill_back(
         self, victims: list[Victim], fits: Callable[[], bool], *, charged: bool = False
@@ -173,29 +197,29 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
     return not holding.stopping, own, workload.priority, -since, workload.uid
 
 
-def ordered(search: Search, candidates: Iterable[Candidate]) -> list[Candidate]:
+def ordered(search: Search, found: list[T], candidate: Callable[[T], Candidate]) -> list[T]:
     """Sort candidates, by what LocalQueues used in the past too where their queue goes by it."""
-    used, queues = search.state.local_usage, search.state.queues
-    if not used:
-        return in_order(candidates, used)
-    found, counted = list(candidates), {}
-    for each in found:
+    queues, past, used = search.state.queues, search.state.local_usage, {}
+    for each in map(candidate, found) if past else ():
         spec, name = queues[each.node.name].spec, each.holding.workload.local_queue
-        if spec is not None and spec.by_usage and name in used:
-            counted[name] = used[name]
-    return in_order(found, counted)
+        if spec is not None and spec.by_usage and name in past:
+            used[name] = past[name]
+    return in_order(found, used, candidate)
 
 
-def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list[Candidate]:
-    """Sort candidates, those to be preempted first at the front.
+def in_order(
+    found: list[T], used: Mapping[str, float], candidate: Callable[[T], Candidate]
+) -> list[T]:
+    """Sort what has a `candidate`, those to be preempted first at the front.
 
     Where it counts what LocalQueues `used` in the past, by `namespace/name`: of the same
     ClusterQueue those go first whose LocalQueue used more, whatever their priority.
     """
     if not used:
-        return sorted(candidates, key=itemgetter(0))
+        return sorted(found, key=lambda each: candidate(each).rank)
 
-    def compare(a: Candidate, b: Candidate) -> int:
+    def compare(one: T, other: T) -> int:
+        a, b = candidate(one), candidate(other)
         if a.node is b.node and a.rank[:2] == b.rank[:2]:
             left = used.get(a.holding.workload.local_queue)
             right = used.get(b.holding.workload.local_queue)
@@ -203,4 +227,4 @@ def in_order(candidates: Iterable[Candidate], used: Mapping[str, float]) -> list
                 return -1 if left > right else 1
         return -1 if a.rank < b.rank else 1
 
-    return sorted(candidates, key=cmp_to_key(compare))
+    return sorted(found, key=cmp_to_key(compare))

@@ -5,7 +5,8 @@ is there already changes nothing. Releasing quota, or changing what there is of 
 parked workloads of the whole tree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -68,6 +69,14 @@ class State:
         self.queues = self.register.queues
         self._outdated: dict[str, ClusterQueue] = {}
         self._stirred: set[Node] = set()
+        self._candidates: tuple[int, dict[Hashable, list[Any]]] = (0, {})
+
+    @property
+    def candidates(self) -> dict[Hashable, list[Any]]:
+        """Who may be preempted by whom, as searches for victims found it in this revision."""
+        if self._candidates[0] != self.revision:
+            self._candidates = (self.revision, {})
+        return self._candidates[1]
 
     def put_flavor(self, flavor: FlavorSpec) -> None:
         """Add or change a ResourceFlavor."""
@@ -253,6 +262,7 @@ class State:
         holding = self.holding(key)
         if holding is not None:
             holding.preempted = preempted
+            self.revision += 1
 
     def _requeue(self, action: Requeue) -> None:
         if self.holding(action.workload.key) is not None:

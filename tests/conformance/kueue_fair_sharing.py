@@ -8,7 +8,7 @@ from policyd.alloc.options import Demand
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption import Claim
 from policyd.alloc.preemption_fair import FairSearch
-from policyd.alloc.preemption_search import Search, in_order
+from policyd.alloc.preemption_search import Search
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import Gates
 from policyd.status.shares import rounded_share, share_text
@@ -137,7 +137,7 @@ def _order(case):
     search = Search(state, claim)
     search.policy = ANYBODY
     nodes = [queue.node for queue in queues.values()]
-    waiting = {node: deque(in_order(search.candidates(node), {})) for node in nodes}
+    waiting = {node: deque(search.candidates(node)) for node in nodes}
     found, actions = [], list(given.get("actions") or ())
     for node in FairSearch(search).turns(waiting):
         found.append(node.name)

@@ -175,7 +175,8 @@ def _candidates(case):
         holding = Holding(workload, Admission(cluster_queue=queue, pod_sets=()), assumed=False)
         rank = candidate_rank(holding, own=queue == "preemptor")
         candidates.append(Candidate(rank, holding, node))
-    found = [each.holding.workload.key.lstrip("/") for each in in_order(candidates, used)]
+    found = in_order(candidates, used, lambda each: each)
+    found = [each.holding.workload.key.lstrip("/") for each in found]
     wanted = case.want["wantCandidates"]
     return "" if found == wanted else f"expected {wanted}, got {found}"
 
