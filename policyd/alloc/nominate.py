@@ -13,7 +13,7 @@ from policyd.alloc.assignment import Assignment, Progress, Requests
 from policyd.alloc.entry import Entry
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
-from policyd.alloc.preemption import Prospects, Reach
+from policyd.alloc.preemption.targets import Prospects, Reach
 from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.state import State
 from policyd.alloc.topology.placing import Placer

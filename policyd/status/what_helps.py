@@ -14,8 +14,8 @@ from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.ladder import above
 from policyd.alloc.options import QueueOptions
-from policyd.alloc.preemption import find_targets
-from policyd.alloc.preemption_search import Claim, Search
+from policyd.alloc.preemption.search import Claim, Search
+from policyd.alloc.preemption.targets import find_targets
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import MissingQuota, Mode, OverCapacity, Refusal, Unsuitable
 from policyd.alloc.search import FlavorSearch

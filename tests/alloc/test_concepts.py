@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.preemption import find_targets
+from policyd.alloc.preemption.targets import find_targets
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.status.shares import rounded_share
 from tests.alloc.builders import queue, state

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from policyd.alloc.preemption import Claim, Prospects, find_targets
-from policyd.alloc.preemption_search import Search
+from policyd.alloc.preemption.search import Search
+from policyd.alloc.preemption.targets import Claim, Prospects, find_targets
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Preempt
-from policyd.alloc.preemption import Reach
+from policyd.alloc.preemption.targets import Reach
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import FairSharing, Settings
 from tests.alloc.builders import put, queue, state, workload

@@ -12,9 +12,9 @@ from policyd.alloc.entry import Entry, tournament
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.options import Demand
 from policyd.alloc.pending import Ticket
-from policyd.alloc.preemption import Claim, find_targets
-from policyd.alloc.preemption_fair import FairSearch
-from policyd.alloc.preemption_search import Search, in_order
+from policyd.alloc.preemption.fair import FairSearch
+from policyd.alloc.preemption.search import Search, in_order
+from policyd.alloc.preemption.targets import Claim, find_targets
 from policyd.alloc.queue import (
     CohortSpec,
     FlavorQuotas,

@@ -6,9 +6,9 @@ from policyd.alloc.entry import standing
 from policyd.alloc.fair_sharing import Share, share_of
 from policyd.alloc.options import Demand
 from policyd.alloc.pending import Ticket
-from policyd.alloc.preemption import Claim
-from policyd.alloc.preemption_fair import FairSearch
-from policyd.alloc.preemption_search import Search
+from policyd.alloc.preemption.fair import FairSearch
+from policyd.alloc.preemption.search import Search
+from policyd.alloc.preemption.targets import Claim
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import Gates
 from policyd.status.shares import rounded_share, share_text

@@ -5,9 +5,9 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import Holding
-from policyd.alloc.preemption import Claim, find_targets
-from policyd.alloc.preemption_fair import FairSearch
-from policyd.alloc.preemption_search import Candidate, candidate_rank, in_order, may_preempt
+from policyd.alloc.preemption.fair import FairSearch
+from policyd.alloc.preemption.search import Candidate, candidate_rank, in_order, may_preempt
+from policyd.alloc.preemption.targets import Claim, find_targets
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.alloc.workload import Admission
 from policyd.api.kueue import Workload

@@ -68,7 +68,9 @@ class Scheduler(Cluster):
         self.keys = []
         self.plan = None
         writes = Writes(self.client, self.events, leading=lambda: True, pace=pace)
-        self.loop = CycleLoop(self.cache, act=lambda key, _: self.keys.append(key), metrics=metrics, pace=pace)
+        self.loop = CycleLoop(
+            self.cache, act=lambda key, _: self.keys.append(key), metrics=metrics, pace=pace
+        )
         self.reconciler = WorkloadReconciler(
             self.cache, writes, take=self.loop.take, metrics=metrics
         )

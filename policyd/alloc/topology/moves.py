@@ -16,7 +16,7 @@ from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.plan import Move
-from policyd.alloc.preemption_search import candidate_rank
+from policyd.alloc.preemption.search import candidate_rank
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import State
 from policyd.alloc.topology.crowding import crowds

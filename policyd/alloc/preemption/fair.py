@@ -16,7 +16,7 @@ from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.ladder import Key, Ladder, above
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption_search import Candidate, Search, ordered
+from policyd.alloc.preemption.search import Candidate, Search, ordered
 from policyd.alloc.settings import Strategy
 
 Waiting = dict[Node, deque[Candidate]]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption_search import Candidate, Search, ordered
+from policyd.alloc.preemption.search import Candidate, Search, ordered
 from policyd.alloc.quota import QuotaTree
 
 
@@ -98,6 +98,7 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
         return any(usage[cell] + amount > subtree[cell] for cell, amount in search.charges.items())
 
     own: list[Victim] = []
+    spared: list[Victim] = []
     candidates = search.candidates(search.node) if lacks() else []
     waiting = iter(ordered(search, candidates, lambda each: each))
     for _, holding, _ in waiting:
@@ -112,11 +113,12 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
         if lacks():
             ground.release(own[index].holding)
         else:
-            del own[index]
+            spared.append(own.pop(index))
     if search.fits(borrowing=False):
         return own
-    if any(candidate.holding.stopping for candidate in waiting):
-        return []  # these would be tried before others
+    rest = [victim.holding for victim in spared] + [each.holding for each in waiting]
+    if any(holding.stopping for holding in rest):
+        return []  # these come before others
     others = _options(search, levels, borrowing=False, own=False)
     victims = _attempt(search, others, borrowing=False)
     return [*victims, *own] if victims else []

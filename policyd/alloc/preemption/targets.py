@@ -12,9 +12,9 @@ from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import ClusterQueue, Victim
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.options import QueueOptions
-from policyd.alloc.preemption_classical import classical_victims
-from policyd.alloc.preemption_fair import fair_victims
-from policyd.alloc.preemption_search import Claim, Search, may_preempt
+from policyd.alloc.preemption.classical import classical_victims
+from policyd.alloc.preemption.fair import fair_victims
+from policyd.alloc.preemption.search import Claim, Search, may_preempt
 from policyd.alloc.reasons import Mode
 from policyd.alloc.search import Found
 from policyd.alloc.state import State
