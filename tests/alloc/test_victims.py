@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from policyd.alloc.preemption import classical
 from policyd.alloc.preemption.targets import Claim, find_targets
 from policyd.alloc.queue import PreemptionPolicy
-from tests.alloc.builders import admission, cohort, group, quota, queue, state, workload
+from tests.alloc.builders import admission, cohort, group, queue, quota, state, workload
 from tests.alloc.choices import scenarios
 
 NAMES = ("a", "b", "c", "d")
