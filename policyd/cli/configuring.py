@@ -15,7 +15,7 @@ from policyd.controller.queue_settings import (
     time_limits,
     unheeded,
 )
-from policyd.controller.run import ControllerSettings
+from policyd.controller.settings import ControllerSettings
 from policyd.jobs.frameworks import integrations_of, unknown_frameworks
 from policyd.jobs.integrations import EVERYTHING, Integrations
 

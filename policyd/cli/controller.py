@@ -15,10 +15,11 @@ from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.scanning import scan_what_exists
 from policyd.clock import SystemClock
 from policyd.config import environment
-from policyd.controller.health import serve, serve_health
+from policyd.controller.health import Health, serve, serve_health
 from policyd.controller.metrics import Metrics
-from policyd.controller.run import Controller, ControllerSettings, Health
+from policyd.controller.run import Controller
 from policyd.controller.scanning import ScanSettings
+from policyd.controller.settings import ControllerSettings
 from policyd.controller.visibility import callers_context, create_app
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient

@@ -19,7 +19,8 @@ from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
-from policyd.controller.run import ControllerSettings, run_controller
+from policyd.controller.run import run_controller
+from policyd.controller.settings import ControllerSettings
 from policyd.errors import ConfigurationError
 from policyd.kube import resources
 from policyd.kube.client import Client

@@ -1,14 +1,32 @@
-"""Liveness, readiness and metrics of the controller, over HTTP."""
+"""How the controller is: liveness, readiness and metrics, over HTTP."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from policyd.controller.run import Health
+from policyd.controller.metrics import Metrics
 from policyd.errors import ConfigurationError, system_reason
+
+
+@dataclass(slots=True)
+class Health:
+    """How the controller is, for probes and tests."""
+
+    metrics: Metrics = field(default_factory=Metrics)
+    missing: tuple[str, ...] = ()
+    """Custom resources that it waits for."""
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once everything has been listed."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it could lead."""
+        return self.synced.is_set()
 
 
 def create_app(health: Health) -> web.Application:

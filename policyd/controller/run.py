@@ -5,22 +5,19 @@ there is, as after a start: what another controller left half done is taken up t
 """
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 import structlog
 
-from policyd.alloc.settings import DEFAULTS
-from policyd.alloc.settings import Settings as QueueingSettings
-from policyd.api.configuration.kinds import Resources
 from policyd.controller.cache import Cache, Ears
 from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.handing_over import HandingOver
+from policyd.controller.health import Health
 from policyd.controller.in_use import InUse
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics, MetricsSettings
+from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.parent_reconciler import parent_reconcilers
@@ -31,14 +28,12 @@ from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_metrics import measure
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
-from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.controller.serving import is_served, watch_later
+from policyd.controller.settings import ControllerSettings
 from policyd.controller.topologies import Topologies
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
-from policyd.jobs.copied import NO_KEYS, CopiedKeys
-from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
@@ -55,61 +50,6 @@ SPARE_SECONDS = 1.0
 """Before somebody else may lead, what was begun here has been broken off for so long."""
 POLICY_SECONDS = 10.0
 """Between looks for the kind Policy, which the queue does without."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
-    """What the controller is told."""
-
-    identity: str = ""
-    """Name in the election; another for each process. Empty: there is no election."""
-
-    namespace: str = "policyd"
-    """Where the Lease is."""
-
-    lease: str = "policyd-controller"
-    """Name of the Lease."""
-
-    workers: int = 16
-    """Keys reconciled at a time. Each waits for the API server most of the time; more than the
-    client keeps in flight would only wait in another place."""
-
-    queueing: QueueingSettings = DEFAULTS
-    """How all queues decide."""
-
-    limits: TimeLimits = NO_LIMITS
-    """How long pods may take to get ready, and how long what is over is kept."""
-
-    copied: CopiedKeys = NO_KEYS
-    """Labels and annotations of a job that its workload has too."""
-
-    integrations: Integrations = EVERYTHING
-    """Which kinds of jobs queue, and where."""
-
-    resources: Resources | None = None
-    """Which requests count against quota, and as what; None for all, as they are."""
-
-    metrics: MetricsSettings = field(default_factory=MetricsSettings)
-    """Which of Kueue's metrics there are."""
-
-    policies: bool = True
-    """Whether to write the statuses of Policy objects, where their kind is served."""
-
-
-@dataclass(slots=True)
-class Health:
-    """How the controller is, for probes and tests."""
-
-    metrics: Metrics = field(default_factory=Metrics)
-    missing: tuple[str, ...] = ()
-    """Custom resources that it waits for."""
-    synced: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once everything has been listed."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it could lead."""
-        return self.synced.is_set()
 
 
 class Controller:

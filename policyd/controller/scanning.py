@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from policyd.api.meta import Json
 from policyd.controller.reports import Reports
+from policyd.controller.writes import NotLeadingError
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.report import Key, ReportApi, Rows, scanned
 from policyd.engine.scan import Found, Listed, Scan, resources_to_list
@@ -44,10 +45,6 @@ WRITES_PER_SECOND: Final = 10.0
 _KNOWN: Final = tuple(Listed(kind.group, kind.version, kind.plural) for kind in KINDS)
 
 log = structlog.get_logger(__name__)
-
-
-class NotLeadingError(Exception):
-    """Another process scans by now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,9 @@ class Ranked(Generic[K]):
 
     def discard(self, key: K) -> None:
         """Take *key* out, if it is there."""
-        self._places.pop(key, None)  # the heap is told when it comes to it
+        self._places.pop(key, None)  # the heap learns of it when it comes to it
+        if not self._places:
+            self._heap.clear()
 
     def take(self) -> K:
         """Take the first key out; there is one."""

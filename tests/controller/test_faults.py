@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from policyd.controller.run import Controller, ControllerSettings
+from policyd.controller.run import Controller
+from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
 from policyd.kube.errors import (
     ApiError,

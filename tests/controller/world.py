@@ -9,7 +9,8 @@ from policyd.alloc.settings import DEFAULTS
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.controller.metrics import MetricsSettings
 from policyd.controller.retention import NO_LIMITS
-from policyd.controller.run import Controller, ControllerSettings
+from policyd.controller.run import Controller
+from policyd.controller.settings import ControllerSettings
 from policyd.jobs.copied import NO_KEYS
 from policyd.jobs.defaults import default_on_create
 from policyd.kube import resources as r

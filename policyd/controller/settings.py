@@ -1,0 +1,50 @@
+"""What a controller is told."""
+
+from dataclasses import dataclass, field
+
+from policyd.alloc.settings import DEFAULTS
+from policyd.alloc.settings import Settings as QueueingSettings
+from policyd.api.configuration.kinds import Resources
+from policyd.controller.metrics import MetricsSettings
+from policyd.controller.retention import NO_LIMITS, TimeLimits
+from policyd.jobs.copied import NO_KEYS, CopiedKeys
+from policyd.jobs.integrations import EVERYTHING, Integrations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """What the controller is told, beside where the API server is."""
+
+    identity: str = ""
+    """Name in the election; another for each process. Empty: there is no election."""
+
+    namespace: str = "policyd"
+    """Where the Lease is."""
+
+    lease: str = "policyd-controller"
+    """Name of the Lease."""
+
+    workers: int = 16
+    """Keys reconciled at a time. Each waits for the API server most of the time; more than the
+    client keeps in flight would only wait in another place."""
+
+    queueing: QueueingSettings = DEFAULTS
+    """How all queues decide."""
+
+    limits: TimeLimits = NO_LIMITS
+    """How long pods may take to get ready, and how long what is over is kept."""
+
+    copied: CopiedKeys = NO_KEYS
+    """Labels and annotations of a job that its workload has too."""
+
+    integrations: Integrations = EVERYTHING
+    """Which kinds of jobs queue, and where."""
+
+    resources: Resources | None = None
+    """Which requests count against quota, and as what; None for all, as they are."""
+
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    """Which of Kueue's metrics there are."""
+
+    policies: bool = True
+    """Whether to write the statuses of Policy objects, where their kind is served."""
