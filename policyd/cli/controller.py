@@ -13,14 +13,13 @@ import click
 
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.scanning import scan_what_exists
-from policyd.clock import SystemClock
 from policyd.config import environment
 from policyd.controller.health import Health, serve, serve_health
 from policyd.controller.metrics import Metrics
 from policyd.controller.run import Controller
 from policyd.controller.scanning import ScanSettings
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.visibility import callers_context, create_app
+from policyd.controller.visibility import Callers, create_app
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
@@ -160,11 +159,18 @@ async def _visibility(
         ConfigurationError: If the API server passes no requests on, or the port is taken.
     """
     port = options.visibility_port or 0
-    tls, names = await callers_context(client, now=SystemClock().now())
-    app = create_app(controller.cache, ready=lambda: controller.health.ready, names=names)
+    callers = Callers(client, pace=controller.pace)
+    await callers.read()
+    app = create_app(
+        controller.cache, ready=lambda: controller.health.ready, names=lambda: callers.names
+    )
     host, option = options.health_host, "--visibility-port"
-    async with serve(app, host=host, port=port, option=option, tls=tls) as given:
-        yield given
+    async with serve(app, host=host, port=port, option=option, tls=callers.tls) as given:
+        following = asyncio.create_task(callers.follow())
+        try:
+            yield given
+        finally:
+            following.cancel()
 
 
 def controller_settings(

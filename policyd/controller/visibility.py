@@ -5,12 +5,12 @@ they may. So it alone is answered: callers show a certificate of the authority t
 publishes for this. Nothing here writes; stand-bys answer too.
 """
 
-import json
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from policyd.api.kueue.visibility import DEFAULT_LIMIT, GROUP, KIND, VERSIONS, PendingWorkload
@@ -26,61 +26,92 @@ from policyd.controller.pending_workloads import (
 )
 from policyd.errors import ConfigurationError
 from policyd.kube.client import Reader
-from policyd.kube.errors import NotFoundError
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.serving import server_context
 
 CALLERS: Final = "extension-apiserver-authentication"
 """ConfigMap in kube-system that says who passes requests on."""
+FOLLOW_SECONDS: Final = 60.0
+"""Between looks at it."""
 DAYS: Final = 3_650
 """How long the certificate is valid; it is made anew with every start, and nobody checks it."""
+
+log = structlog.get_logger()
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _HINT: Final = "the API server has it once it is started with --requestheader-client-ca-file"
 
 
-class _Callers(msgspec.Struct, frozen=True):
-    """Who passes requests on: the data of the ConfigMap."""
+class _Published(msgspec.Struct, frozen=True):
+    """The ConfigMap, as far as it says who passes requests on."""
 
     data: dict[str, str] = {}
 
-    @property
-    def authority(self) -> str:
-        """Certificates, as PEM, that callers' own are issued by."""
-        return self.data.get("requestheader-client-ca-file", "")
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Who of those that have one; empty for all."""
-        return frozenset(json.loads(self.data.get("requestheader-allowed-names") or "[]") or ())
+class Callers:
+    """Who passes requests on: the API server says so, and may say so anew while this runs.
 
-
-async def callers_context(reader: Reader, *, now: float) -> tuple[ssl.SSLContext, frozenset[str]]:
-    """Return TLS that only the API server gets past, and its names in certificates, if it has some.
-
-    Args:
-        reader: The API server.
-        now: Seconds since the epoch, for our own certificate.
-
-    Raises:
-        ConfigurationError: If the API server does not say how it shows who it is.
-        ApiError: If it cannot be asked.
+    Attributes:
+        tls: TLS that only they get past.
+        names: Common names in their certificates; empty for whoever has one of their authority.
     """
-    try:
-        found = await reader.get(CONFIG_MAPS, CALLERS, namespace="kube-system", into=_Callers)
-    except NotFoundError:
-        found = _Callers()
-    if not found.authority:
-        raise ConfigurationError("the API server does not pass requests on to others", hint=_HINT)
-    pair = Authority.create(now=now, days=DAYS).issue(["policyd-controller"], now=now, days=DAYS)
-    context = server_context(pair)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=found.authority)
-    return context, found.names
+
+    def __init__(self, reader: Reader, *, pace: Pace) -> None:
+        now = pace.clock.now()
+        pair = Authority.create(now=now, days=DAYS).issue(
+            ["policyd-controller"], now=now, days=DAYS
+        )
+        self.tls = server_context(pair)
+        self.tls.verify_mode = ssl.CERT_REQUIRED
+        self.names: frozenset[str] = frozenset()
+        self._reader = reader
+        self._pace = pace
+        self._authority = ""
+
+    async def read(self) -> None:
+        """Learn who they are now. An authority that was one of theirs stays one until the end.
+
+        Raises:
+            ConfigurationError: If the API server does not say how it shows who it is.
+            ApiError: If it cannot be asked.
+        """
+        try:
+            found = await self._reader.get(
+                CONFIG_MAPS, CALLERS, namespace="kube-system", into=_Published
+            )
+        except NotFoundError:
+            found = _Published()
+        authority = found.data.get("requestheader-client-ca-file", "")
+        if not authority:
+            raise ConfigurationError(
+                "the API server does not pass requests on to others", hint=_HINT
+            )
+        names = found.data.get("requestheader-allowed-names") or "[]"
+        try:
+            self.names = msgspec.json.decode(names, type=frozenset[str])
+            if authority != self._authority:
+                self.tls.load_verify_locations(cadata=authority)
+        except (msgspec.MsgspecError, ssl.SSLError) as error:
+            place = f"ConfigMap kube-system/{CALLERS}"
+            raise ConfigurationError(
+                f"{place}: who passes requests on cannot be read", hint=str(error)
+            ) from error
+        self._authority = authority
+
+    async def follow(self) -> NoReturn:
+        """Read again every minute, as authorities are replaced before they end."""
+        while True:
+            await self._pace.sleep(FOLLOW_SECONDS)
+            try:
+                await self.read()
+            except (ApiError, ConfigurationError) as error:
+                log.warning("callers_unreadable", error=str(error))
 
 
 def create_app(
-    cache: Cache, *, ready: Callable[[], bool], names: frozenset[str] = frozenset()
+    cache: Cache, *, ready: Callable[[], bool], names: Callable[[], frozenset[str]]
 ) -> web.Application:
     """Return the application.
 
@@ -158,10 +189,10 @@ def _resources(version: str) -> Json:
     return {"kind": "APIResourceList", "apiVersion": "v1", **about}
 
 
-def _only(names: frozenset[str], ready: Callable[[], bool]) -> Any:  # noqa: ANN401 - aiohttp does not name its middlewares
+def _only(names: Callable[[], frozenset[str]], ready: Callable[[], bool]) -> Any:  # noqa: ANN401 - aiohttp does not name its middlewares
     @web.middleware
     async def only(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if names and not names & _common_names(request):
+        if names() and not names() & _common_names(request):
             return _status(403, "Forbidden", "only the API server is answered")
         if not ready():
             return _status(503, "ServiceUnavailable", "not all queues are known yet")

@@ -1,5 +1,6 @@
 """Kueue's visibility API: who waits, told to the API server alone."""
 
+import asyncio
 import json
 import ssl
 
@@ -7,7 +8,7 @@ import aiohttp
 import pytest
 
 from policyd.controller.health import serve
-from policyd.controller.visibility import CALLERS, callers_context, create_app
+from policyd.controller.visibility import CALLERS, Callers, create_app
 from policyd.errors import ConfigurationError
 from policyd.kube import resources as r
 from tests.controller.world import World
@@ -15,7 +16,6 @@ from tests.kube.test_connection import pair
 
 ROOT = "/apis/visibility.kueue.x-k8s.io"
 CERTIFICATE, KEY = pair("front-proxy")
-NOW = 1_700_000_000.0
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,8 @@ class Caller:
 
 
 def app_of(world, **given):
-    return create_app(world.controller.cache, **{"ready": lambda: True, **given})
+    given = {"ready": lambda: True, "names": frozenset, **given}
+    return create_app(world.controller.cache, **given)
 
 
 def plainly(app):
@@ -194,10 +195,11 @@ async def test_the_api_server_is_answered(world, tmp_path, allowed, expected):
         "requestheader-allowed-names": json.dumps(allowed),
     }
     world.put(r.CONFIG_MAPS, callers(**data))
-    tls, named = await callers_context(world.client, now=NOW)
+    known = Callers(world.client, pace=world.clock.pace())
+    await known.read()
 
-    app = app_of(world, names=named)
-    async with serve(app, host="127.0.0.1", port=0, option="", tls=tls) as port:
+    app = app_of(world, names=lambda: known.names)
+    async with serve(app, host="127.0.0.1", port=0, option="", tls=known.tls) as port:
         status, _ = await Caller(port, shown(tmp_path, CERTIFICATE, KEY))(f"{ROOT}/v1beta2")
 
     assert status == expected
@@ -206,13 +208,52 @@ async def test_the_api_server_is_answered(world, tmp_path, allowed, expected):
 async def test_nobody_else_is(world, tmp_path):
     data = {"requestheader-client-ca-file": CERTIFICATE.decode()}
     world.put(r.CONFIG_MAPS, callers(**data))
-    tls, named = await callers_context(world.client, now=NOW)
+    known = Callers(world.client, pace=world.clock.pace())
+    await known.read()
 
-    async with serve(
-        app_of(world, names=named), host="127.0.0.1", port=0, option="", tls=tls
-    ) as port:
+    app = app_of(world, names=lambda: known.names)
+    async with serve(app, host="127.0.0.1", port=0, option="", tls=known.tls) as port:
         with pytest.raises(aiohttp.ClientError):
             await Caller(port, shown(tmp_path, *pair("stranger")))(f"{ROOT}/v1beta2")
+
+
+async def test_an_authority_that_is_replaced_counts_within_a_minute(world, tmp_path):
+    def publish(certificate, name):
+        names = json.dumps([name])
+        world.put(
+            r.CONFIG_MAPS,
+            callers(
+                **{
+                    "requestheader-client-ca-file": certificate.decode(),
+                    "requestheader-allowed-names": names,
+                }
+            ),
+        )
+
+    publish(CERTIFICATE, "front-proxy")
+    known = Callers(world.client, pace=world.clock.pace())
+    await known.read()
+    following = asyncio.create_task(known.follow())
+    certificate, key = pair("next")
+    publish(certificate, "next")
+    await world.clock.advance(61)
+    following.cancel()
+
+    app = app_of(world, names=lambda: known.names)
+    async with serve(app, host="127.0.0.1", port=0, option="", tls=known.tls) as port:
+        fresh, _ = await Caller(port, shown(tmp_path, certificate, key))(f"{ROOT}/v1beta2")
+        old, _ = await Caller(port, shown(tmp_path, CERTIFICATE, KEY))(f"{ROOT}/v1beta2")
+
+    assert (fresh, old) == (200, 403)
+
+
+@pytest.mark.parametrize("names", ["5", '["a"', '{"a": 1}'])
+async def test_names_that_cannot_be_read_are_an_error_with_the_place(world, names):
+    data = {"requestheader-client-ca-file": CERTIFICATE.decode()}
+    world.put(r.CONFIG_MAPS, callers(**data, **{"requestheader-allowed-names": names}))
+
+    with pytest.raises(ConfigurationError, match=CALLERS):
+        await Callers(world.client, pace=world.clock.pace()).read()
 
 
 @pytest.mark.parametrize(
@@ -223,4 +264,4 @@ async def test_an_api_server_that_passes_nothing_on_is_told(world, data):
         world.put(r.CONFIG_MAPS, callers(**data))
 
     with pytest.raises(ConfigurationError, match="does not pass requests on"):
-        await callers_context(world.client, now=NOW)
+        await Callers(world.client, pace=world.clock.pace()).read()
