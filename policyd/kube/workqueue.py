@@ -49,6 +49,13 @@ class Ranked(Generic[K]):
         if not self._places:
             self._heap.clear()
 
+    @property
+    def least(self) -> float:
+        """The rank of the first key; there is one."""
+        while self._places.get(self._heap[0][2]) != self._heap[0][:2]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0]
+
     def take(self) -> K:
         """Take the first key out; there is one."""
         while True:
@@ -74,9 +81,7 @@ class WorkQueue(Generic[K]):
         )
         self._lanes: tuple[Ranked[K], ...] = (Ranked(), Ranked(), Ranked())
         self._lane = ADDED
-        self._later: list[tuple[float, int, K]] = []
-        self._due_at: dict[K, float] = {}
-        self._numbers = count()
+        self._later: Ranked[K] = Ranked()  # by the moment at which they are due
         self._working: set[K] = set()
         self._again: dict[K, tuple[int, float]] = {}
         self._backoffs: dict[K, Backoff] = {}
@@ -84,7 +89,7 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Return how many keys wait, the later ones included."""
-        return sum(map(len, self._lanes)) + len(self._due_at) + len(self._again)
+        return sum(map(len, self._lanes)) + len(self._later) + len(self._again)
 
     def add(self, key: K, *, rank: float | None = None) -> None:
         """Have *key* worked on as soon as possible; with a rank, before those of a higher one."""
@@ -96,7 +101,7 @@ class WorkQueue(Generic[K]):
             self._put(key, SWEPT)
 
     def _put(self, key: K, lane: int, rank: float = 0) -> None:
-        self._due_at.pop(key, None)
+        self._later.discard(key)
         if key in self._working:
             self._again[key] = min((lane, rank), self._again.get(key, (lane, rank)))
         elif not any(key in better for better in self._lanes[:lane]):
@@ -107,18 +112,13 @@ class WorkQueue(Generic[K]):
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have *key* worked on after `seconds`, or earlier if something else asks for that."""
-        due_at = self._pace.clock.monotonic() + seconds
-        if (
-            any(key in lane for lane in self._lanes)
-            or self._due_at.get(key, float("inf")) <= due_at
-        ):
+        if any(key in lane for lane in self._lanes):
             return
-        if seconds <= 0:
+        if seconds > 0:
+            self._later.add(key, self._pace.clock.monotonic() + seconds)
+            self._woken.set()
+        else:
             self.add(key)
-            return
-        self._due_at[key] = due_at
-        heapq.heappush(self._later, (due_at, next(self._numbers), key))
-        self._woken.set()
 
     def requeue(self, key: K) -> float:
         """Have *key* worked on again after a failure; return the seconds until then.
@@ -148,10 +148,8 @@ class WorkQueue(Generic[K]):
             await self._pace.wait(self._woken, wait)
 
     def _next(self) -> K:
-        turns = range(self._lane + 1, self._lane + 1 + len(self._lanes))
-        self._lane = next(
-            at % len(self._lanes) for at in turns if self._lanes[at % len(self._lanes)]
-        )
+        turns = (*range(self._lane + 1, len(self._lanes)), *range(self._lane + 1))
+        self._lane = next(lane for lane in turns if self._lanes[lane])
         key = self._lanes[self._lane].take()
         self._working.add(key)
         return key
@@ -161,17 +159,14 @@ class WorkQueue(Generic[K]):
         self._working.discard(key)
         if key in self._again:
             self._put(key, *self._again.pop(key))
-        elif key in self._due_at:
+        elif key in self._later:
             self._woken.set()
 
     def _promote(self) -> float | None:
         """Move what is due to what is ready; return the seconds until the next is due."""
         now = self._pace.clock.monotonic()
         while self._later:
-            due_at, _, key = self._later[0]
-            if self._due_at.get(key) == due_at:
-                if due_at > now:
-                    return due_at - now
-                self.add(key)
-            heapq.heappop(self._later)
+            if self._later.least > now:
+                return self._later.least - now
+            self.add(self._later.take())
         return None
