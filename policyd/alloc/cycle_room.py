@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry, reserved_charges
 from policyd.alloc.hierarchy import Node
@@ -65,12 +66,11 @@ class CycleRoom:
 
     def preempt(self, entry: Entry) -> list[Preempt]:
         """Count a workload's targets as gone; return what is to be done, but for those stopping."""
-        for key, holding in ((target.workload.key, target.holding) for target in entry.targets):
-            if key not in self.victims:
-                self.victims[key] = holding
-                freed = self._freed.setdefault(entry.options.node.root, {})
-                for cell, amount in holding.charges.items():
-                    freed[cell] = freed.get(cell, 0) + amount
+        targets = {target.workload.key: target.holding for target in entry.targets}
+        new = [holding.charges for key, holding in targets.items() if key not in self.victims]
+        root = entry.options.node.root
+        self._freed[root] = total_of(self._freed.get(root, {}), *new)
+        self.victims |= targets
         queues = self._tree.hierarchy.queues
         return [
             Preempt(
