@@ -112,6 +112,7 @@ class JobKind(Generic[J]):
             templates are put back instead.
         fixed_while_started: Whether a start has to be written before the job is told to have pods.
         comes: How its pods are made, if not all at once.
+        number: Says at which index the pods of a template begin, where it is not the first.
     """
 
     group: str
@@ -145,6 +146,7 @@ class JobKind(Generic[J]):
     clear: Callable[[Draft], None] | None = None
     fixed_while_started: bool = False
     comes: Callable[[J], Coming] = lambda _job: ""
+    number: Callable[[Draft, J], None] = lambda _draft, _job: None
 
     def suspend(self, draft: Draft) -> None:
         """Tell the job to have no pods."""

@@ -69,6 +69,8 @@ def default_on_create(
         known.suspend(draft)
         if ELASTIC_GATE not in around.integrations.off:
             gate_elastic(draft, known)
+        if TOPOLOGIES not in around.integrations.off:
+            _number(draft, known)
     default_parent(draft, group=group, kind=kind, around=around)
 
 
@@ -93,6 +95,13 @@ def gate_elastic(draft: Draft, kind: JobKind[Any]) -> None:
         return  # the API server says what is wrong with an object that is not of its type
     for path in kind.elastic.templates(job):
         add_gate(draft, path, ELASTIC_JOB)
+
+
+def _number(draft: Draft, kind: JobKind[Any]) -> None:
+    try:
+        kind.number(draft, msgspec.convert(draft.object, kind.type))
+    except msgspec.ValidationError:
+        return  # the API server says what is wrong with an object that is not of its type
 
 
 def default_parent(draft: Draft, *, group: str, kind: str, around: Surroundings = NOWHERE) -> None:

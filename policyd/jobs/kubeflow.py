@@ -11,7 +11,8 @@ from policyd.api.meta import Condition, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
 from policyd.jobs.gangs.gang import Coming
-from policyd.jobs.topology import topology_request
+from policyd.jobs.topology import POD_INDEX_OFFSET, POD_SET_GROUP_NAME, topology_request
+from policyd.patch.draft import Draft
 
 POD_INDEX_LABEL = "training.kubeflow.org/replica-index"
 
@@ -41,6 +42,7 @@ class TrainingJobSpec(Wire, frozen=True):
 
     run_policy: RunPolicy = RunPolicy()
     launcher_creation_policy: str = ""
+    run_launcher_as_worker: bool = False
     jax_replica_specs: dict[str, Replicas | None] = {}
     mpi_replica_specs: dict[str, Replicas | None] = {}
     paddle_replica_specs: dict[str, Replicas | None] = {}
@@ -89,6 +91,19 @@ def comes(job: TrainingJob) -> Coming:
     return "RoleByRole" if job.spec.launcher_creation_policy == "WaitForWorkersReady" else ""
 
 
+def number(draft: Draft, job: TrainingJob) -> None:
+    """Count the workers of an MPIJob from 1 where its launcher is the worker of index 0.
+
+    Pods that are placed as a group are counted through anyway.
+    """
+    roles = [job.spec.mpi_replica_specs.get(role) for role in ("Launcher", "Worker")]
+    if not job.spec.run_launcher_as_worker or None in roles:
+        return
+    if not any(POD_SET_GROUP_NAME in r.template.metadata.annotations for r in roles if r):
+        worker = ("spec", "mpiReplicaSpecs", "Worker", "template")
+        draft.set((*worker, "metadata", "annotations", POD_INDEX_OFFSET), "1")
+
+
 def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[TrainingJob]:
     """Describe a kind of training job.
 
@@ -126,6 +141,7 @@ def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[Tr
         reclaimable=lambda _job: (),
         priority_class=priority_class,
         comes=comes,
+        number=number,
     )
 
 

@@ -5,9 +5,11 @@ import re
 
 import pytest
 
-from policyd.jobs.defaults import default_on_create
+from policyd.jobs.defaults import TOPOLOGIES, default_on_create
+from policyd.jobs.integrations import Integrations
 from policyd.jobs.shape import MisshapenError
 from policyd.jobs.surroundings import NOWHERE, Surroundings
+from policyd.jobs.topology import POD_INDEX_OFFSET, POD_SET_GROUP_NAME
 from policyd.patch.draft import Draft
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
@@ -173,3 +175,40 @@ def test_kinds_that_the_queue_does_not_know_are_left_alone():
 def test_what_is_not_of_its_kind_is_refused_with_its_place(obj, place):
     with pytest.raises(MisshapenError, match=re.escape(f"- at `{place}`")):
         defaulted(obj)
+
+
+def mpi_job(launcher=None, **spec):
+    roles = {"Worker": {"template": {"spec": {}}}}
+    if launcher is not None:
+        roles["Launcher"] = {"template": {"metadata": {"annotations": launcher}, "spec": {}}}
+    metadata = {"name": "m", "labels": dict(QUEUE)}
+    spec = {"mpiReplicaSpecs": roles, **spec}
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+AS_WORKER = {"runLauncherAsWorker": True}
+NO_TOPOLOGIES = Surroundings(integrations=Integrations(off=frozenset({TOPOLOGIES})))
+
+
+@pytest.mark.parametrize(
+    ("obj", "around", "first"),
+    [
+        pytest.param(mpi_job({}, **AS_WORKER), NOWHERE, "1", id="after-the-launcher"),
+        pytest.param(mpi_job({}), NOWHERE, None, id="beside-the-launcher"),
+        pytest.param(mpi_job(**AS_WORKER), NOWHERE, None, id="without-a-launcher"),
+        pytest.param(
+            mpi_job({POD_SET_GROUP_NAME: "g"}, **AS_WORKER), NOWHERE, None, id="in-its-group"
+        ),
+        pytest.param(mpi_job({}, **AS_WORKER), NO_TOPOLOGIES, None, id="placed-by-nobody"),
+    ],
+)
+def test_workers_are_counted_from_the_launcher_on(obj, around, first):
+    worker = defaulted(obj, around).object["spec"]["mpiReplicaSpecs"]["Worker"]
+
+    notes = worker["template"].get("metadata", {}).get("annotations", {})
+    assert notes.get(POD_INDEX_OFFSET) == first
