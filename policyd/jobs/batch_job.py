@@ -1,10 +1,10 @@
 """batch/v1 Job: suspended by `spec.suspend`, one pod set named `main`."""
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.kueue.names import DEFAULT_POD_SET, ELASTIC_JOB, MIN_PARALLELISM
 from policyd.api.kueue.validation import FieldError
@@ -19,7 +19,6 @@ COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelis
 _SYNC_PATH: Final = f"metadata.annotations[{COMPLETIONS_EQUAL_PARALLELISM}]"
 _LEAST_PATH: Final = f"metadata.annotations[{MIN_PARALLELISM}]"
 _FIXED: Final = "field is immutable while the job is not suspended"
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 POD_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
@@ -84,8 +83,8 @@ def pods_at_a_time(spec: BatchJobSpec) -> int:
 
 
 def _least_pods(job: BatchJob) -> int | None:
-    text = job.metadata.annotations.get(MIN_PARALLELISM, "")
-    return int(text) if text.isdecimal() and int(text) else None
+    least = whole_number(job.metadata.annotations.get(MIN_PARALLELISM, ""))
+    return least if least is not None and least > 0 else None
 
 
 def templates(_job: BatchJob) -> tuple[Path, ...]:
@@ -186,10 +185,11 @@ def _wrong_least(annotations: Mapping[str, str], pods: int) -> Iterator[FieldErr
     text = annotations.get(MIN_PARALLELISM)
     if text is None:
         return
-    if not _INTEGER.fullmatch(text):
+    least = whole_number(text)
+    if least is None:
         yield FieldError(_LEAST_PATH, text, "must be a whole number")
-    elif not 0 < int(text) < pods:
-        yield FieldError(_LEAST_PATH, int(text), f"should be between 0 and {pods}")
+    elif not 0 < least < pods:
+        yield FieldError(_LEAST_PATH, least, f"should be between 0 and {pods}")
     if annotations.get(ELASTIC_JOB) == "true":
         detail = "partial admission and elastic job cannot be used together"
         yield FieldError(_LEAST_PATH, text, detail)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet, PodSetAssignment, Workload
 from policyd.api.kueue.names import POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD
 from policyd.api.kueue.topology_assignment import HOSTNAME, decode_topology
@@ -193,4 +194,4 @@ def _number(texts: Mapping[str, str], key: str, *, missing: int | None = None) -
     text = texts.get(key)
     if text is None:
         return missing
-    return int(text) if text.isdecimal() else None
+    return whole_number(text)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue.names import (
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
@@ -37,10 +38,10 @@ def _total_errors(pod: Json, name: str, where: str) -> Iterator[FieldError]:
         if name:
             yield FieldError(_TOTAL, "", f"must be set together with {POD_GROUP_NAME}", "Required")
         return
-    if not (total.isdecimal() and int(total)):
-        yield FieldError(_TOTAL, total, "must be a whole number greater than 0")
     if not name:
         yield FieldError(where, "", f"must be set together with {_TOTAL}", "Required")
+    elif (whole_number(total) or 0) < 1:
+        yield FieldError(_TOTAL, total, "must be a whole number greater than 0")
 
 
 def _changes(new: Json, old: Json) -> Iterator[FieldError]:

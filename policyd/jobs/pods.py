@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
@@ -97,8 +98,7 @@ def group_name(metadata: ObjectMeta) -> str:
 
 def total_count(metadata: ObjectMeta) -> int:
     """Return how many pods the group of a pod has; 0 if it does not say."""
-    text = metadata.annotations.get(POD_GROUP_TOTAL_COUNT, "")
-    return int(text) if text.isdecimal() else 0
+    return whole_number(metadata.annotations.get(POD_GROUP_TOTAL_COUNT, "")) or 0
 
 
 def role_of(pod: Pod) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue import TopologyRequest
 from policyd.api.kueue.names import (
     PODSET_PREFERRED_TOPOLOGY,
@@ -77,9 +78,9 @@ def topology_request(
 
 def _slice_size(annotations: Mapping[str, str]) -> int | None:
     """Return the size of a slice; without a topology for slices it means nothing."""
-    text = annotations.get(SLICE_SIZE, "")
-    wanted = annotations.get(SLICE_REQUIRED_TOPOLOGY) and text.isdecimal() and int(text)
-    return int(text) if wanted else None
+    size = whole_number(annotations.get(SLICE_SIZE, ""), bits=32)
+    wanted = annotations.get(SLICE_REQUIRED_TOPOLOGY) and size is not None and size > 0
+    return size if wanted else None
 
 
 def slice_constraints(annotations: Mapping[str, str]) -> tuple[SliceConstraint, ...] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue.names import (
     PODSET_PREFERRED_TOPOLOGY,
     PODSET_REQUIRED_TOPOLOGY,
@@ -91,7 +92,7 @@ def _slices(template: Template) -> Iterator[FieldError]:
         detail = f"must be set when '{SLICE_REQUIRED_TOPOLOGY}' is specified"
         yield template.error(SLICE_SIZE, detail, "Required")
     elif text is not None:
-        yield from _size(template, SLICE_SIZE, int(text) if text.lstrip("-").isdecimal() else None)
+        yield from _size(template, SLICE_SIZE, whole_number(text, bits=32))
 
 
 def _size(template: Template, name: str, size: int | None) -> Iterator[FieldError]:

@@ -41,6 +41,8 @@ def wrong(*templates):
         pytest.param({SIZE: "4"}, "may not be set when", id="size-without-slices"),
         pytest.param({SLICE: "rack", SIZE: "0"}, "greater than or equal to 1", id="size-zero"),
         pytest.param({SLICE: "rack", SIZE: "x"}, "numeric", id="size-no-number"),
+        pytest.param({SLICE: "rack", SIZE: "--4"}, "numeric", id="size-of-two-signs"),
+        pytest.param({SLICE: "rack", SIZE: "9" * 5000}, "numeric", id="size-beyond-reading"),
         pytest.param({SLICE: "rack", SIZE: "9"}, "pod set count 8", id="size-above-count"),
         pytest.param(layers(("block", 8), ("rack", 4), ("node", 2)), None, id="three-layers"),
         pytest.param(layers(), "between 1 and 3", id="no-layer"),

@@ -35,6 +35,11 @@ def wrong(new, old=None, kind="Job", **options):
         ),
         pytest.param(job(annotations={LEAST: "2"}, parallelism=3), None, id="least"),
         pytest.param(
+            job(annotations={LEAST: "9" * 5000}, parallelism=3),
+            f"metadata.annotations[{LEAST}]",
+            id="least-beyond-reading",
+        ),
+        pytest.param(
             job(
                 template={
                     "annotations": {
@@ -125,6 +130,13 @@ def pod(labels=None, annotations=None):
         pytest.param(
             pod({GROUP: "g"}, {TOTAL: "0"}), None, f"metadata.annotations[{TOTAL}]", id="total-zero"
         ),
+        pytest.param(
+            pod({GROUP: "g"}, {TOTAL: "9" * 5000}),
+            None,
+            f"metadata.annotations[{TOTAL}]",
+            id="total-beyond-reading",
+        ),
+        pytest.param(pod({}, {TOTAL: "0"}), None, f"metadata.labels[{GROUP}]", id="total-alone"),
         pytest.param(
             pod({GROUP: "h"}, {TOTAL: "2"}),
             pod({GROUP: "g"}, {TOTAL: "2"}),
