@@ -78,8 +78,12 @@ def pod_sets(job: BatchJob) -> tuple[PodSet, ...]:
 
 def pods_at_a_time(spec: BatchJobSpec) -> int:
     """Return the parallelism, or fewer if fewer complete the Job."""
-    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    parallelism = _parallelism(spec)
     return parallelism if spec.completions is None else min(parallelism, spec.completions)
+
+
+def _parallelism(spec: BatchJobSpec) -> int:
+    return 1 if spec.parallelism is None else spec.parallelism
 
 
 def _least_pods(job: BatchJob) -> int | None:
@@ -125,7 +129,7 @@ def ready(job: BatchJob) -> bool:
 
 def reclaimable(job: BatchJob) -> tuple[ReclaimablePod, ...]:
     """Return how many of the pods' quota is no longer needed, as fewer are left to complete."""
-    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    parallelism = _parallelism(job.spec)
     completions = parallelism if job.spec.completions is None else job.spec.completions
     ended = _ended_pods(job, completions)
     if parallelism == 1 or not ended:
@@ -169,14 +173,14 @@ def mistakes(job: BatchJob, old: BatchJob | None) -> Iterator[FieldError]:
     annotations = job.metadata.annotations
     yield from _wrong_least(annotations, pods_at_a_time(job.spec))
     yield from _wrong_sync(annotations, job.spec)
-    if old is None or job.spec.suspend:
+    if old is None:
         return
     before = old.metadata.annotations
-    resized = not old.spec.suspend and old.spec.parallelism != job.spec.parallelism
+    resized = not old.spec.suspend and _parallelism(old.spec) != _parallelism(job.spec)
     if MIN_PARALLELISM in before and resized:
         detail = "cannot change when partial admission is enabled and the job is not suspended"
         yield FieldError("spec.parallelism", job.spec.parallelism, detail, "Forbidden")
-    if _synced(before) != _synced(annotations):
+    if not job.spec.suspend and _synced(before) != _synced(annotations):
         value, detail = annotations.get(COMPLETIONS_EQUAL_PARALLELISM, ""), _FIXED
         yield FieldError(_SYNC_PATH, value, detail, "Forbidden")
 
@@ -205,7 +209,7 @@ def _wrong_sync(annotations: Mapping[str, str], spec: BatchJobSpec) -> Iterator[
         return
     elif spec.completion_mode != "Indexed":
         yield FieldError(_SYNC_PATH, text, "should not be enabled for NonIndexed jobs")
-    elif spec.completions != spec.parallelism:
+    elif (1 if spec.completions is None else spec.completions) != _parallelism(spec):
         detail = f"should be equal to parallelism when {COMPLETIONS_EQUAL_PARALLELISM} is true"
         yield FieldError("spec.completions", spec.completions, detail)
 

@@ -9,6 +9,8 @@ P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"
 GROUP, TOTAL, LEAST = f"{P}pod-group-name", f"{P}pod-group-total-count", f"{P}job-min-parallelism"
 
+SYNC, INDEXED = f"{P}job-completions-equal-parallelism", {"completionMode": "Indexed"}
+
 
 def job(labels=None, annotations=None, template=None, **spec):
     metadata = {"name": "j", "labels": labels or {}, "annotations": annotations or {}}
@@ -85,6 +87,24 @@ def test_new_jobs(obj, field):
         pytest.param(job({WPC: "a"}), job({WPC: "b"}), None, id="priority-changed"),
         pytest.param(
             job({LIMIT: "9"}), job({LIMIT: "8"}), "field is immutable", id="limit-while-running"
+        ),
+        pytest.param(
+            job(annotations={LEAST: "1"}, parallelism=3),
+            job(annotations={LEAST: "1"}, parallelism=2, suspend=True),
+            "cannot change when partial admission is enabled and the job is not suspended",
+            id="parallelism-as-it-is-suspended",
+        ),
+        pytest.param(
+            job(annotations={LEAST: "1"}, parallelism=3, suspend=True),
+            job(annotations={LEAST: "1"}, parallelism=2),
+            None,
+            id="parallelism-as-it-is-started",
+        ),
+        pytest.param(
+            job(annotations={SYNC: "false"}, **INDEXED),
+            job(annotations={SYNC: "true"}, parallelism=1, **INDEXED),
+            "field is immutable while the job is not suspended",
+            id="as-many-completions-from-now-on",
         ),
         pytest.param(
             job(annotations={f"{P}admission-gated-by": "a/b"}),
