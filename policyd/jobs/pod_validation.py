@@ -5,6 +5,7 @@ from typing import Final
 
 from policyd.api.integers import whole_number
 from policyd.api.kueue.names import (
+    MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     PREBUILT_WORKLOAD,
@@ -21,6 +22,9 @@ _IMMUTABLE: Final = "field is immutable"
 
 def pod_errors(new: Json, old: Json | None = None) -> Iterator[FieldError]:
     """Yield what is wrong with a pod that is created or, with `old`, changed."""
+    managed = labels_of(new).get(MANAGED, "true")
+    if managed != "true":
+        yield FieldError(f"metadata.labels[{MANAGED}]", managed, "can only be `true`", "Forbidden")
     name, where = _named(new, POD_GROUP_NAME)
     if name and not is_subdomain(name):
         yield FieldError(where, name, SUBDOMAIN_RULE)

@@ -7,6 +7,7 @@ from policyd.jobs.validation import validate_job
 
 P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"
+MANAGED = f"{P}managed"
 GROUP, TOTAL, LEAST = f"{P}pod-group-name", f"{P}pod-group-total-count", f"{P}job-min-parallelism"
 
 SYNC, INDEXED = f"{P}job-completions-equal-parallelism", {"completionMode": "Indexed"}
@@ -141,6 +142,10 @@ def pod(labels=None, annotations=None):
     ("new", "old", "field"),
     [
         pytest.param(pod({GROUP: "g"}, {TOTAL: "2"}), None, None, id="group"),
+        pytest.param(pod({MANAGED: "true"}), None, None, id="managed"),
+        pytest.param(
+            pod({MANAGED: "no"}), None, f"metadata.labels[{MANAGED}]", id="managed-or-not"
+        ),
         pytest.param(
             pod({GROUP: "g"}), None, f"metadata.annotations[{TOTAL}]", id="group-without-total"
         ),
