@@ -77,12 +77,14 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
 
 
 def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[WorkloadStatus]:
-    yield after_checks(workload, now=now)
-    waits = workload.spec.active and not has_quota(workload)
-    if waits and (backoff_left(workload, now=now) or 0.0) > 0:
-        return
     if around.gates.multi_kueue_orchestrated_preemption:
         yield sync_preemption_gates(workload, now=now)
+    if not workload.spec.active:  # and evicted before: it has no turn to wait for
+        yield msgspec.structs.replace(workload.status, requeue_state=None)
+    else:
+        yield after_checks(workload, now=now)
+        if not has_quota(workload) and _backs_off(workload, now):
+            return
     yield _requeued(workload, around, now)
     yield _with_checks(workload, around, now)
     if not has_quota(workload):
@@ -94,23 +96,34 @@ def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[W
         yield _reserved(workload, around, now)
 
 
+def _backs_off(workload: Workload, now: float) -> bool:
+    return (backoff_left(workload, now=now) or 0.0) > 0
+
+
 def _requeued(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
     """Let a workload queue again if what it was kept back for is over."""
+    if workload.spec.active and not has_quota(workload):
+        workload = with_status(workload, without_backoff(workload.status))
     requeued = find_condition(workload.status.conditions, REQUEUED)
-    if not workload.spec.active:
-        return workload.status
     if requeued is None or requeued.status != "False":
-        return workload.status if has_quota(workload) else without_backoff(workload.status)
+        return workload.status
     if requeued.reason in {"PodsReadyTimeout", "AdmissionCheck"}:
+        if not workload.spec.active or _backs_off(workload, now):
+            return workload.status
         waited = with_status(workload, without_backoff(workload.status))
         message = "The workload backoff was finished"
         return requeue(waited, reason="BackoffFinished", message=message, now=now)
-    if requeued.reason.startswith("Deactivated"):
+    if requeued.reason.startswith("Deactivated") and workload.spec.active:
         message = "The workload was reactivated"
         return requeue(workload, reason="Reactivated", message=message, now=now)
+    return _restarted(workload, requeued.reason, around, now)
+
+
+def _restarted(workload: Workload, reason: str, around: Surroundings, now: float) -> WorkloadStatus:
+    """Let a workload queue again whose queue is no longer stopped, if `reason` is that it was."""
     for what, queue in (("Local", around.local_queue), ("Cluster", around.cluster_queue)):
         stopped = queue is None or queue.spec.stop_policy != "None"
-        if requeued.reason == f"{what}QueueStopped" and not stopped:
+        if reason == f"{what}QueueStopped" and not stopped:
             return requeue(
                 workload,
                 reason=f"{what}QueueRestarted",

@@ -52,12 +52,10 @@ def ready_time_left(
     """
     admitted = find_condition(workload.status.conditions, ADMITTED)
     ready = find_condition(workload.status.conditions, PODS_READY)
-    if rules is None or not _runs(workload):
+    if rules is None or not _runs(workload) or (ready is not None and ready.status == "True"):
         return None
-    if ready is None or ready.reason not in {"WaitForRecovery", "Started", "Recovered"}:
+    if ready is None or ready.reason != "WaitForRecovery":
         return _left("WaitForStart", admitted, rules.timeout, now)
-    if ready.status == "True":
-        return None
     return _left("WaitForRecovery", ready, rules.recovery, now)
 
 

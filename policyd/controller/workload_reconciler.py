@@ -248,12 +248,12 @@ class WorkloadReconciler:
     # What its life is like otherwise.
 
     async def _live(self, workload: Workload) -> float | None:
+        if is_finished(workload):
+            return await keep(self._writes, self._mirror, workload, self._limits.retention)
         if to_be_deactivated(workload):
             patch = merge_patch(workload.metadata, spec={"active": False})
             await self._writes.patch(self._mirror, workload, patch)
             return None
-        if is_finished(workload):
-            return await keep(self._writes, self._mirror, workload, self._limits.retention)
         patch = class_change(workload, self._cache.mirrors)
         if patch is not None:
             workload = await self._writes.patch(self._mirror, workload, patch)

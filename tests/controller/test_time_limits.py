@@ -1,9 +1,15 @@
 """What time does to workloads: pods that take too long, jobs that run too long, what is over."""
 
+import msgspec
 import pytest
 
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.meta import find_condition, timestamp
+from policyd.controller.lifecycle import next_status
+from policyd.controller.obstacles import Surroundings
 from policyd.controller.retention import Retention, TimeLimits
-from policyd.controller.time_limits import ReadyRules
+from policyd.controller.time_limits import ReadyRules, ready_time_left
+from policyd.controller.transitions import with_status
 from policyd.kube import resources as r
 from tests.controller.world import World, running
 
@@ -193,3 +199,107 @@ async def test_a_job_of_a_job_that_waits_is_suspended_and_has_no_workload():
         assert world.suspended("child")
         (event,) = world.events("Suspended")
         assert event["message"] == "Kueue managed child job suspended"
+
+
+NOW = 1_700_000_000.0
+
+
+def evicted(reason, *conditions, active=True, wait=0.0):
+    """Return a workload without quota that was evicted, with so many seconds to wait."""
+    told = [("Evicted", "True", reason), ("Requeued", "False", reason), *conditions]
+    status = {
+        "requeueState": {"count": 1, "requeueAt": timestamp(NOW + wait).isoformat()},
+        "conditions": [
+            {"type": kind, "status": status, "reason": why, "message": "m"}
+            for kind, status, why in told
+        ],
+    }
+    metadata = {"name": "w", "namespace": "ns"}
+    body = {"metadata": metadata, "spec": {"queueName": "lq", "active": active}, "status": status}
+    return msgspec.convert(body, Workload)
+
+
+LOCAL = {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}
+AROUND = Surroundings(
+    local_queue=msgspec.convert(LOCAL, LocalQueue),
+    cluster_queue=msgspec.convert({"metadata": {"name": "cq"}}, ClusterQueue),
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "requeued", "waits"),
+    [
+        pytest.param(evicted("PodsReadyTimeout"), "BackoffFinished", False, id="time-is-up"),
+        pytest.param(
+            evicted("PodsReadyTimeout", wait=9), "PodsReadyTimeout", True, id="time-is-not-up"
+        ),
+        pytest.param(
+            evicted("PodsReadyTimeout", ("QuotaReserved", "True", "r"), wait=9),
+            "PodsReadyTimeout",
+            True,
+            id="time-is-not-up-with-quota",
+        ),
+        pytest.param(
+            evicted("LocalQueueStopped"), "LocalQueueRestarted", False, id="queue-goes-on"
+        ),
+        pytest.param(evicted("Deactivated"), "Reactivated", False, id="active-again"),
+        pytest.param(
+            evicted("PodsReadyTimeout", active=False, wait=9),
+            "PodsReadyTimeout",
+            False,
+            id="who-is-not-active-waits-for-no-turn",
+        ),
+        pytest.param(
+            evicted("ClusterQueueStopped", active=False),
+            "ClusterQueueRestarted",
+            False,
+            id="queue-goes-on-for-who-is-not-active-too",
+        ),
+    ],
+)
+def test_an_evicted_workload_queues_again_when_what_kept_it_is_over(given, requeued, waits):
+    for _ in range(9):  # one change at a time
+        given = with_status(given, next_status(given, AROUND, now=NOW))
+
+    state = given.status.requeue_state
+    assert find_condition(given.status.conditions, "Requeued").reason == requeued
+    assert (state is not None and state.requeue_at is not None) is waits
+
+
+async def test_what_has_finished_is_not_deactivated():
+    world = furnished()
+    conditions = [
+        {"type": kind, "status": "True", "reason": "r", "message": "m"}
+        for kind in ("Finished", "DeactivationTarget")
+    ]
+    metadata = {"name": "done", "namespace": "ns"}
+    spec = {"queueName": "lq-cq", "podSets": []}
+    body = {"metadata": metadata, "spec": spec, "status": {"conditions": conditions}}
+    world.put(r.WORKLOADS, body)
+
+    async with running(world):
+        await world.pass_time(2)
+
+    assert world.workload_of("done")["spec"].get("active", True)
+
+
+@pytest.mark.parametrize(
+    ("ready", "found"),
+    [
+        pytest.param(None, ("WaitForStart", 50.0), id="nobody-knows-yet"),
+        pytest.param(("False", "WaitForStart"), ("WaitForStart", 50.0), id="they-begin"),
+        pytest.param(("False", "WaitForRecovery"), ("WaitForRecovery", 20.0), id="one-failed"),
+        pytest.param(("True", "Started"), None, id="all-run"),
+        pytest.param(("True", "ByTest"), None, id="all-run-whoever-says-it"),
+    ],
+)
+def test_pods_are_waited_for_until_all_run(ready, found):
+    told = [("Admitted", "True", "Admitted")] + ([("PodsReady", *ready)] if ready else [])
+    conditions = [
+        {"type": kind, "status": status, "reason": why, "lastTransitionTime": timestamp(NOW - 10)}
+        for kind, status, why in told
+    ]
+    body = {"metadata": {"name": "w"}, "status": {"conditions": conditions}}
+    rules = ReadyRules(timeout=60, recovery=30)
+
+    assert ready_time_left(msgspec.convert(body, Workload), rules, now=NOW) == found
