@@ -8,7 +8,7 @@ from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
 from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
 from policyd.api.meta import find_condition
 from policyd.controller.time_limits import ReadyRules
-from policyd.controller.transitions import release
+from policyd.controller.transitions import release, told_reason
 from policyd.jobs.lifecycle import is_on_hold
 
 DEACTIVATED = "The workload is deactivated"
@@ -22,9 +22,10 @@ _BY_SCHEDULER = frozenset(
         "TopologyPlacementFailed",
         "WaitingForPreemptedWorkloads",
         "WaitingForPodsReady",
-        "PendingEvaluation",
     }
 )
+_WITHOUT_DETAIL = frozenset({"Pending", "Waiting"})
+"""What the scheduling loop says without detail; with it, that is what an older release said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +64,12 @@ def unreserved(workload: Workload, around: Surroundings, now: float) -> Workload
     if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
     told = "" if present is None else present.reason
-    if told in _BY_SCHEDULER - {"PendingEvaluation"}:
-        return workload.status
-    if told == "PendingEvaluation" and around.shared is None:
-        return workload.status
-    reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
     detailed = around.gates.unadmitted_workloads_observability
+    reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
+    by_scheduler = _BY_SCHEDULER if detailed else _BY_SCHEDULER | _WITHOUT_DETAIL
+    known = told in by_scheduler and around.shared is None
+    if known or told in {reason, told_reason(reason, detailed=detailed)}:
+        return workload.status
     return release(workload, reason=reason, message=message, now=now, detailed=detailed)
 
 

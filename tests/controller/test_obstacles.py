@@ -15,6 +15,8 @@ LOCAL = msgspec.convert(
 )
 CLUSTER = msgspec.convert({"metadata": {"name": "cq"}}, ClusterQueue)
 
+TERSE = Gates(unadmitted_workloads_observability=False)
+
 
 def workload(annotations=None, reason="", **spec):
     metadata = {"name": "w", "namespace": "ns", "annotations": annotations or {}}
@@ -59,10 +61,38 @@ def told(given, **around):
         pytest.param(
             workload(reason="AdmissionGated"), {}, "PendingEvaluation", id="gated-no-longer"
         ),
+        pytest.param(
+            workload(reason="WaitingForQuota"),
+            {"shared": "ExceedsMaxQuota"},
+            "ExceedsMaxQuota",
+            id="why-nobody-fits-who-asks-for-the-same",
+        ),
+        pytest.param(
+            workload(reason="Inadmissible"), {"gates": TERSE}, "Pending", id="without-detail"
+        ),
     ],
 )
 def test_the_first_obstacle_is_told(given, around, reason):
     assert told(given, **around) == reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "around"),
+    [
+        pytest.param("WaitingForQuota", {}, id="by-the-scheduling-loop"),
+        pytest.param("WaitingForQuota", {"shared": "WaitingForQuota"}, id="known-of-equals-too"),
+        pytest.param("Pending", {"gates": TERSE}, id="without-detail"),
+        pytest.param("Pending", {"gates": TERSE, "shared": "WaitingForQuota"}, id="of-equals-too"),
+        pytest.param("Waiting", {"gates": TERSE}, id="for-pods-of-others"),
+    ],
+)
+def test_what_the_scheduling_loop_said_stays(reason, around):
+    given = workload(reason=reason)
+
+    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, **around)
+    status = next_status(given, around, now=NOW)
+
+    assert [c.message for c in status.conditions if c.type == "QuotaReserved"] == ["said"]
 
 
 @pytest.mark.parametrize(
@@ -86,3 +116,15 @@ def test_every_preemption_gate_of_the_spec_has_a_state(known, wanted):
     assert [(g.name, g.position) for g in after.preemption_gates] == [
         (name, before.get(name, "Closed")) for name in wanted
     ]
+
+
+def test_who_backs_off_has_his_gates_meanwhile():
+    waits = {"requeueState": {"count": 1, "requeueAt": "2100-01-01T00:00:00Z"}}
+    given = workload(preemptionGates=[{"name": "a"}])
+    given = msgspec.structs.replace(given, status=msgspec.convert(waits, type(given.status)))
+    gates = Gates(multi_kueue_orchestrated_preemption=True)
+    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+
+    after = next_status(given, around, now=NOW)
+
+    assert [g.position for g in after.preemption_gates] == ["Closed"]
