@@ -116,6 +116,11 @@ class Cache:
         queue = self.state.queues.get(cluster_queue)
         return None if queue is None else queue.pending.shared_refusal(key)
 
+    def is_promised(self, key: str) -> bool:
+        """Tell whether a workload was given quota, and that is not written yet."""
+        holding = self.state.register.holding(key)
+        return holding is not None and holding.assumed
+
     def everything(self) -> Iterable[Key]:
         """Yield a key for all there is, as after a start."""
         for workload in self.mirrors.workloads:

@@ -7,6 +7,7 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
+from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
 from policyd.api.meta import Json, OwnerReference
 from policyd.controller.bases import BASIS_SECONDS, as_it_runs, on_basis
 from policyd.controller.cache import Cache
@@ -36,6 +37,8 @@ STOPPING = "kueue.x-k8s.io/stopping"
 
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
+GROWTH_SECONDS = 1.0
+"""Until another look at a job that gets a bigger slice; once it has that, it is told at once."""
 
 
 class JobReconciler:
@@ -89,6 +92,17 @@ class JobReconciler:
             return await self._elastic_pods.let_go(job, self._kind)
         return await self._steps.delete_deactivated(self._mirror, job, workload)
 
+    def _grows(self, step: Stop) -> bool:
+        """Tell whether a job would stop for a slice that has its quota in a moment.
+
+        The slice that it replaces is finished before that is written.
+        """
+        if step.workload is None:
+            return False
+        metadata = step.workload.metadata
+        grows = SLICE_REPLACEMENT_FOR in metadata.annotations
+        return grows and self._cache.is_promised(metadata.key)
+
     def _concerns(self, job: JobObject) -> bool:
         """Tell whether a job queues; the workload of one that is deleted finds out by itself."""
         deleted = job.metadata.deletion_timestamp is not None
@@ -141,6 +155,8 @@ class JobReconciler:
                 await self._update(job, view, step)
             case Start(workload=workload):
                 return await self._start(job, workload)
+            case Stop() if self._grows(step):
+                return GROWTH_SECONDS
             case Stop():
                 await self._stop(job, step)
             case _:

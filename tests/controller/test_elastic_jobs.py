@@ -74,6 +74,7 @@ async def test_a_job_that_grows_gets_a_bigger_slice_and_its_new_pods_go_then():
         assert gpus_held(world) == 4
         ended = [w for w in world.all(r.WORKLOADS) if "Finished" in str(w["status"])]
         assert [w["status"]["conditions"][-1]["reason"] for w in ended] == ["WorkloadSliceReplaced"]
+        assert not world.events("Stopped")
 
 
 async def test_pods_for_which_there_is_no_quota_wait_while_the_others_run_on():
