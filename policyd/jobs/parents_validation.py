@@ -1,6 +1,6 @@
 """What the door refuses of objects whose pods are held for them, in Kueue's words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, Final
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.kueue.validation import IMMUTABLE, FieldError
 from policyd.api.meta import Json
-from policyd.jobs.defaults import is_held_otherwise, is_part
+from policyd.jobs.defaults import ELASTIC_GATE, is_held_otherwise, is_part
 from policyd.jobs.parents import P, ParentKind
 from policyd.jobs.roles import SHAPE
 from policyd.jobs.submission import annotations_of, gate_changes, labels_of, priority_changes
@@ -38,15 +38,16 @@ def parent_errors(
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
         return  # the API server says what is wrong with an object that is not of its type
-    if annotations_of(new).get(ELASTIC_JOB) == "true":
+    off = around.integrations.off
+    if annotations_of(new).get(ELASTIC_JOB) == "true" and ELASTIC_GATE not in off:
         where, detail = f"metadata.annotations[{ELASTIC_JOB}]", "is not supported for this kind"
         yield FieldError(where, "true", detail, "Forbidden")
-    yield from topology_errors(_templates(kind, parent))
+    yield from topology_errors(_templates(kind, parent), off=off)
     managed = around.integrations.manages_all or QUEUE_NAME in labels_of(new)
     if managed:
         yield from kind.mistakes(parent, before, around)
     if before is not None:
-        yield from _changes(new, old, ready=before.status.ready_replicas > 0)
+        yield from _changes(new, old, ready=before.status.ready_replicas > 0, off=off)
         if managed and kind.fixed:
             yield from _shapes(kind.templates(parent), new, old)
 
@@ -66,13 +67,13 @@ def _templates(kind: ParentKind[P], parent: P) -> list[Template]:
     ]
 
 
-def _changes(new: Json, old: Json, *, ready: bool) -> Iterator[FieldError]:
+def _changes(new: Json, old: Json, *, ready: bool, off: Set[str]) -> Iterator[FieldError]:
     before, after = labels_of(old), labels_of(new)
     was, now = before.get(QUEUE_NAME), after.get(QUEUE_NAME)
     if was != now and (ready or not now):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", now or "", IMMUTABLE)
     yield from priority_changes(before, after, running=ready)
-    yield from gate_changes(annotations_of(old), annotations_of(new))
+    yield from gate_changes(annotations_of(old), annotations_of(new), off)
 
 
 def _shapes(paths: tuple[Path, ...], new: Json, old: Json) -> Iterator[FieldError]:

@@ -1,6 +1,6 @@
 """What is said of how urgently, and from when on, something queues: what the door refuses of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from policyd.api.kueue.names import ADMISSION_GATED_BY, PRIORITY_CLASS
@@ -8,6 +8,8 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import label_key_problems
 
+GATED_BY: Final = "AdmissionGatedBy"
+"""Gate: whether anybody has a say in when something queues."""
 LONGEST_GATE: Final = 63
 _GATED_BY: Final = f"metadata.annotations[{ADMISSION_GATED_BY}]"
 
@@ -36,10 +38,12 @@ def priority_changes(
         yield FieldError(where, now, detail)
 
 
-def gate_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[FieldError]:
+def gate_changes(
+    before: Mapping[str, str], after: Mapping[str, str], off: Set[str]
+) -> Iterator[FieldError]:
     """Yield what is wrong with a change of who lets it queue, given the annotations."""
     was, now = (_gates(annotations) for annotations in (before, after))
-    if not now <= was:
+    if not now <= was and GATED_BY not in off:
         detail = "can only remove gates, not add new ones"
         yield FieldError(_GATED_BY, after.get(ADMISSION_GATED_BY, ""), detail, "Forbidden")
 
@@ -49,9 +53,9 @@ def _gates(annotations: Mapping[str, str]) -> set[str]:
     return {part.strip() for part in parts if part.strip()}
 
 
-def gating_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield what is wrong with the names of who lets something queue."""
-    text = annotations.get(ADMISSION_GATED_BY, "")
+def gating_errors(annotations: Mapping[str, str], off: Set[str]) -> Iterator[FieldError]:
+    """Yield what is wrong with the names of who lets something queue, but for feature gates off."""
+    text = "" if GATED_BY in off else annotations.get(ADMISSION_GATED_BY, "")
     names = [part.strip() for part in text.split(",")] if text else []
     if len(set(names)) < len(names):
         yield FieldError(_GATED_BY, text, "must not name a gate twice")

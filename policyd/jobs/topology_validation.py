@@ -4,7 +4,7 @@ Whether the levels exist, and are in order, is known only where a job is placed.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -29,6 +29,8 @@ from policyd.jobs.topology import (
 )
 
 _LEVELS: Final = (PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY)
+LAYERS_GATE: Final = "TASMultiLayerTopology"
+"""Gate: whether slices may consist of smaller ones."""
 _LAYERS: Final = 3
 _GROUP_SIZE: Final = 2
 
@@ -52,12 +54,21 @@ class Template(NamedTuple):
         return FieldError(f"{self.where}[{name}]", value, detail, problem)
 
 
-def topology_errors(templates: Sequence[Template]) -> Iterator[FieldError]:
-    """Yield what is wrong with what the pod templates of one job ask for."""
+def topology_errors(
+    templates: Sequence[Template], *, off: Set[str] = frozenset()
+) -> Iterator[FieldError]:
+    """Yield what is wrong with what the pod templates of one job ask for.
+
+    Args:
+        templates: Of the job.
+        off: Feature gates that are off: without them nothing is asked for, or not so much.
+    """
+    if "TopologyAwareScheduling" in off:
+        return
     for template in templates:
         yield from _levels(template)
         yield from _slices(template)
-        yield from _constraints(template)
+        yield from _constraints(template, several=LAYERS_GATE not in off)
         yield from _group_name(template)
     groups: dict[str, list[Template]] = defaultdict(list)
     for template in templates:
@@ -104,9 +115,12 @@ def _size(template: Template, name: str, size: int | None) -> Iterator[FieldErro
         yield template.error(name, f"must not be greater than pod set count {template.pods}")
 
 
-def _constraints(template: Template) -> Iterator[FieldError]:
+def _constraints(template: Template, *, several: bool) -> Iterator[FieldError]:
     constraints = slice_constraints(template.annotations)
-    if constraints is None:
+    if SLICE_CONSTRAINTS in template.annotations and not several:
+        detail = f"may not be set while the feature gate {LAYERS_GATE} is off"
+        yield template.error(SLICE_CONSTRAINTS, detail, "Forbidden")
+    elif constraints is None:
         detail = "must be a list of `{topology, size}`, the sizes whole numbers"
         yield template.error(SLICE_CONSTRAINTS, detail)
     elif SLICE_CONSTRAINTS in template.annotations:

@@ -1,7 +1,7 @@
 """What the door refuses of jobs and pods that are submitted to a queue, in Kueue's words."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 
 import msgspec
@@ -68,15 +68,19 @@ def validate_job(
         return ()
     errors = [*_names(new, around)]
     if (group, kind) == ("", "Pod"):
-        errors += pod_errors(new, old)
-        errors += topology_errors([Template("metadata.annotations", annotations_of(new))])
-        return tuple(errors)
+        return (*errors, *_pod(new, old, around))
     known = find_kind(group, kind)
     if known is not None:
         errors += _job(known, new, old, around)
     if parent is not None:
         errors += parent_errors(parent, new, old, around)
     return tuple(errors)
+
+
+def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
+    yield from pod_errors(new, old)
+    template = Template("metadata.annotations", annotations_of(new))
+    yield from topology_errors([template], off=around.integrations.off)
 
 
 def _job(
@@ -98,13 +102,13 @@ def _job(
     if around.basis is not None:
         job = kind.on_basis(job, around.basis)
     if held or not kind.only_managed:
-        yield from _contents(kind, job, before)
+        yield from _contents(kind, job, before, around.integrations.off)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
-        yield from _changes(new, old, suspended=suspended, default_queue=around.default_queue)
+        yield from _changes(new, old, suspended=suspended, around=around)
 
 
-def _contents(kind: JobKind[J], job: J, before: J | None) -> Iterator[FieldError]:
+def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iterator[FieldError]:
     pod_sets = kind.pod_sets(job)
     paths: Iterable[str] = (
         f"{_written(path)}.metadata.annotations" for path in kind.templates(job)
@@ -115,7 +119,8 @@ def _contents(kind: JobKind[J], job: J, before: J | None) -> Iterator[FieldError
         [
             Template(path, each.template.metadata.annotations, each.count)
             for path, each in zip(paths, pod_sets, strict=True)
-        ]
+        ],
+        off=off,
     )
     yield from kind.mistakes(job, before)
 
@@ -128,8 +133,7 @@ def _written(path: Path) -> str:
 
 
 def _names(obj: Json, around: Surroundings) -> Iterator[FieldError]:
-    if "AdmissionGatedBy" not in around.integrations.off:
-        yield from gating_errors(annotations_of(obj))
+    yield from gating_errors(annotations_of(obj), around.integrations.off)
     queue = labels_of(obj).get(QUEUE_NAME)
     if queue and not is_subdomain(queue):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)
@@ -148,21 +152,21 @@ def _names(obj: Json, around: Surroundings) -> Iterator[FieldError]:
 
 
 def _changes(
-    new: Json, old: Json, *, suspended: tuple[bool, bool], default_queue: bool
+    new: Json, old: Json, *, suspended: tuple[bool, bool], around: Surroundings
 ) -> Iterator[FieldError]:
     before, after = labels_of(old), labels_of(new)
     queue, limit = (f"metadata.labels[{name}]" for name in (QUEUE_NAME, MAX_EXEC_TIME_SECONDS))
-    if before.get(QUEUE_NAME) != after.get(QUEUE_NAME):
+    if before.get(QUEUE_NAME, "") != after.get(QUEUE_NAME, ""):
         if not suspended[1]:
             yield FieldError(queue, after.get(QUEUE_NAME, ""), _IMMUTABLE)
-        elif default_queue and not after.get(QUEUE_NAME):
+        if around.default_queue and not after.get(QUEUE_NAME):
             detail = f"cannot be removed while there is a LocalQueue `{DEFAULT_LOCAL_QUEUE}`"
             yield FieldError(queue, "", detail)
     if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
         yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
     yield from _fixed(new, old, suspended=suspended[1])
     yield from priority_changes(before, after, running=not any(suspended))
-    yield from gate_changes(annotations_of(old), annotations_of(new))
+    yield from gate_changes(annotations_of(old), annotations_of(new), around.integrations.off)
 
 
 def _fixed(new: Json, old: Json, *, suspended: bool) -> Iterator[FieldError]:

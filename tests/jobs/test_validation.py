@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.jobs.integrations import Integrations
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
 
@@ -132,6 +133,42 @@ def test_a_job_does_not_leave_its_queue_where_there_is_a_default_one():
     assert [field for field, _ in wrong(new, old, around=Surroundings(default_queue=True))] == [
         f"metadata.labels[{QUEUE}]"
     ]
+
+
+REQUIRED, PREFERRED = f"{P}podset-required-topology", f"{P}podset-preferred-topology"
+LAYERS = {f"{P}podset-slice-required-topology-constraints": '[{"topology": "rack", "size": 1}]'}
+TWO_LEVELS = job(template={"annotations": {REQUIRED: "a", PREFERRED: "b"}})
+GATED = job(annotations={f"{P}admission-gated-by": "a/b"})
+
+
+def without(*gates):
+    return Surroundings(integrations=Integrations(off=frozenset(gates)))
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "gate", "refused"),
+    [
+        pytest.param(TWO_LEVELS, None, "TopologyAwareScheduling", (True, False), id="topology"),
+        pytest.param(GATED, job(), "AdmissionGatedBy", (True, False), id="gated-later"),
+        pytest.param(
+            job(template={"annotations": LAYERS}),
+            None,
+            "TASMultiLayerTopology",
+            (False, True),
+            id="layers",
+        ),
+    ],
+)
+def test_what_a_feature_gate_turns_off_is_not_checked_or_not_there(new, old, gate, refused):
+    assert (bool(wrong(new, old)), bool(wrong(new, old, around=without(gate)))) == refused
+
+
+def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two_reasons():
+    around = Surroundings(default_queue=True)
+
+    found = wrong(job(), job({QUEUE: "a"}), around=around)
+
+    assert [field for field, _ in found] == [f"metadata.labels[{QUEUE}]"] * 2
 
 
 def pod(labels=None, annotations=None):
