@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, Workload
 from policyd.api.kueue.names import ELASTIC_JOB, EVICTED, POD_SET, SLICE_NAME, SLICE_REPLACEMENT_FOR
-from policyd.api.meta import ObjectMeta, OwnerReference, condition_true
+from policyd.api.meta import ObjectMeta, OwnerReference, condition_true, find_condition
 from policyd.jobs.base import JobKind
 from policyd.jobs.injection import Injection
 from policyd.jobs.lifecycle import has_quota, is_finished
@@ -86,13 +86,14 @@ def settle(workloads: Iterable[Workload]) -> Chain:
     """Return which slices of a job count.
 
     A slice that stands alone counts even if it is evicted: it will queue again. Of several, those
-    that are evicted ask for a size that the job no longer has.
+    that are evicted ask for a size that the job no longer has; but one that was deactivated before
+    it had quota asks again once its user lets it.
     """
     slices = oldest_first(workloads)
     if len(slices) < 2:
         return Chain(newest=slices[0] if slices else None)
     held = latest_active(slices)
-    waiting = [each for each in slices if not has_quota(each) and not _evicted(each)]
+    waiting = [each for each in slices if not has_quota(each) and _asks(each)]
     if held is not None:
         waiting = [each for each in waiting if replaces(each, held)]
     newest = waiting[-1] if waiting else held
@@ -110,6 +111,12 @@ def retired(slice_: Workload, chain: Chain) -> Retire:
 
 def _evicted(workload: Workload) -> bool:
     return condition_true(workload.status.conditions, EVICTED)
+
+
+def _asks(workload: Workload) -> bool:
+    eviction = find_condition(workload.status.conditions, EVICTED)
+    deactivated = eviction is not None and eviction.reason.startswith("Deactivated")
+    return deactivated or not _evicted(workload)
 
 
 def fit_of(pod_sets: Sequence[PodSet], newest: Workload) -> Fit:

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
 from policyd.jobs.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
@@ -92,6 +93,35 @@ async def test_pods_for_which_there_is_no_quota_wait_while_the_others_run_on():
         assert not world.suspended("train")
         assert waiting(world) == {"p3", "p4"}
         assert gpus_held(world) == 2
+
+
+def set_active(world, *, active):
+    """Activate the slice that is to replace another one, or deactivate it, as its user does."""
+    for each in world.all(r.WORKLOADS):
+        if SLICE_REPLACEMENT_FOR in each["metadata"].get("annotations", {}):
+            world.put(r.WORKLOADS, {**each, "spec": {**each["spec"], "active": active}})
+
+
+async def test_a_slice_that_its_user_deactivates_waits_until_it_is_active_again():
+    world = furnished(gpus=3)
+    async with running(world):
+        elastic_job(world, 2)
+        await world.pass_time(2)
+        make_pods(world, "p1", "p2")
+        await world.pass_time(2)
+        resize(world, 4)
+        await world.pass_time(3)
+
+        set_active(world, active=False)
+        world.queue(gpus=4)
+        await world.pass_time(3)
+        before = gpus_held(world)
+        set_active(world, active=True)
+        await world.pass_time(3)
+
+        assert (before, gpus_held(world)) == (2, 4)
+        assert not world.suspended("train")
+        assert not world.events("Stopped")
 
 
 async def test_a_job_that_shrinks_gives_back_at_once():
