@@ -5,6 +5,7 @@ from typing import Final
 
 from policyd.api.integers import whole_number
 from policyd.api.kueue.names import (
+    ADMISSION_GATE,
     MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
@@ -34,6 +35,12 @@ def pod_errors(new: Json, old: Json | None = None) -> Iterator[FieldError]:
         yield FieldError(at, prebuilt, "a prebuilt workload has the name of the group")
     if old is not None:
         yield from _changes(new, old)
+
+
+def is_gated_object(pod: Json) -> bool:
+    """Tell whether a pod still waits for the queue, as it is sent."""
+    gates = (pod.get("spec") or {}).get("schedulingGates") or ()
+    return any(gate.get("name") == ADMISSION_GATE for gate in gates)
 
 
 def _total_errors(pod: Json, name: str, where: str) -> Iterator[FieldError]:

@@ -19,7 +19,7 @@ from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import J, JobKind
 from policyd.jobs.kinds import find_kind, find_parent
 from policyd.jobs.parents_validation import is_others, parent_errors
-from policyd.jobs.pod_validation import pod_errors
+from policyd.jobs.pod_validation import is_gated_object, pod_errors
 from policyd.jobs.shape import check_shape
 from policyd.jobs.submission import (
     annotations_of,
@@ -81,6 +81,9 @@ def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldErr
     yield from pod_errors(new, old)
     template = Template("metadata.annotations", annotations_of(new))
     yield from topology_errors([template], off=around.integrations.off)
+    if old is not None:
+        gated = is_gated_object(old), is_gated_object(new)
+        yield from _changes(new, old, suspended=gated, around=around)
 
 
 def _job(

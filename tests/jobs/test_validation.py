@@ -171,8 +171,12 @@ def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two
     assert [field for field, _ in found] == [f"metadata.labels[{QUEUE}]"] * 2
 
 
-def pod(labels=None, annotations=None):
-    return {"metadata": {"labels": labels or {}, "annotations": annotations or {}}, "spec": {}}
+def pod(labels=None, annotations=None, gates=()):
+    metadata = {"labels": labels or {}, "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": each} for each in gates]}}
+
+
+WAITING = {"gates": [f"{P}admission"]}
 
 
 @pytest.mark.parametrize(
@@ -210,6 +214,24 @@ def pod(labels=None, annotations=None):
             pod({}, {GROUP: "g", TOTAL: "2"}),
             None,
             id="group-from-annotation-to-label",
+        ),
+        pytest.param(
+            pod({QUEUE: "b"}), pod({QUEUE: "a"}), f"metadata.labels[{QUEUE}]", id="queue-changed"
+        ),
+        pytest.param(
+            pod({QUEUE: "b"}, **WAITING), pod({QUEUE: "a"}, **WAITING), None, id="queue-in-time"
+        ),
+        pytest.param(
+            pod({LIMIT: "9"}),
+            pod({LIMIT: "9", WPC: "high"}),
+            f"metadata.labels[{WPC}]",
+            id="priority-removed",
+        ),
+        pytest.param(
+            pod({LIMIT: "9"}),
+            pod({LIMIT: "8"}, **WAITING),
+            f"metadata.labels[{LIMIT}]",
+            id="limit-changed-by-the-start",
         ),
         pytest.param(
             pod({}, {f"{P}retriable-in-group": "true"}),
