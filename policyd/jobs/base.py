@@ -113,6 +113,7 @@ class JobKind(Generic[J]):
         fixed_while_started: Whether a start has to be written before the job is told to have pods.
         comes: How its pods are made, if not all at once.
         number: Says at which index the pods of a template begin, where it is not the first.
+        takes_prebuilt: Whether a job may name a workload that somebody else made for it.
     """
 
     group: str
@@ -147,6 +148,7 @@ class JobKind(Generic[J]):
     fixed_while_started: bool = False
     comes: Callable[[J], Coming] = lambda _job: ""
     number: Callable[[Draft, J], None] = lambda _draft, _job: None
+    takes_prebuilt: bool = True
 
     def suspend(self, draft: Draft) -> None:
         """Tell the job to have no pods."""

@@ -6,12 +6,19 @@ from typing import Final
 
 from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet, ReclaimablePod
-from policyd.api.kueue.names import DEFAULT_POD_SET, ELASTIC_JOB, MIN_PARALLELISM
+from policyd.api.kueue.names import (
+    DEFAULT_POD_SET,
+    ELASTIC_JOB,
+    MIN_PARALLELISM,
+    PODSET_PREFERRED_TOPOLOGY,
+    PODSET_REQUIRED_TOPOLOGY,
+)
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import Elastic, JobKind, JobObject, Outcome, ended_by
 from policyd.jobs.topology import NO, YES, topology_request
+from policyd.jobs.workload import is_elastic
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -173,6 +180,7 @@ def mistakes(job: BatchJob, old: BatchJob | None) -> Iterator[FieldError]:
     annotations = job.metadata.annotations
     yield from _wrong_least(annotations, pods_at_a_time(job.spec))
     yield from _wrong_sync(annotations, job.spec)
+    yield from _wrong_topology(job)
     if old is None:
         return
     before = old.metadata.annotations
@@ -197,6 +205,16 @@ def _wrong_least(annotations: Mapping[str, str], pods: int) -> Iterator[FieldErr
     if annotations.get(ELASTIC_JOB) == "true":
         detail = "partial admission and elastic job cannot be used together"
         yield FieldError(_LEAST_PATH, text, detail)
+
+
+def _wrong_topology(job: BatchJob) -> Iterator[FieldError]:
+    """Yield what an elastic job asks of its places: those of pods that come later are not known."""
+    asked = job.spec.template.metadata.annotations
+    for name in (PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY):
+        if name in asked and is_elastic(job.metadata):
+            where = f"spec.template.metadata.annotations[{name}]"
+            detail = "may not be set for an elastic job: its pods can be placed anywhere only"
+            yield FieldError(where, asked[name], detail, "Forbidden")
 
 
 def _wrong_sync(annotations: Mapping[str, str], spec: BatchJobSpec) -> Iterator[FieldError]:

@@ -142,6 +142,7 @@ def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[Tr
         priority_class=priority_class,
         comes=comes,
         number=number,
+        takes_prebuilt=name != "JAXJob",
     )
 
 

@@ -11,7 +11,13 @@ from policyd.api.meta import Json
 from policyd.jobs.defaults import ELASTIC_GATE, is_held_otherwise, is_part
 from policyd.jobs.parents import P, ParentKind
 from policyd.jobs.roles import SHAPE
-from policyd.jobs.submission import annotations_of, gate_changes, labels_of, priority_changes
+from policyd.jobs.submission import (
+    NOT_SUPPORTED,
+    annotations_of,
+    gate_changes,
+    labels_of,
+    priority_changes,
+)
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.patch.draft import Draft
@@ -40,8 +46,8 @@ def parent_errors(
         return  # the API server says what is wrong with an object that is not of its type
     off = around.integrations.off
     if annotations_of(new).get(ELASTIC_JOB) == "true" and ELASTIC_GATE not in off:
-        where, detail = f"metadata.annotations[{ELASTIC_JOB}]", "is not supported for this kind"
-        yield FieldError(where, "true", detail, "Forbidden")
+        where = f"metadata.annotations[{ELASTIC_JOB}]"
+        yield FieldError(where, "true", NOT_SUPPORTED, "Forbidden")
     yield from topology_errors(_templates(kind, parent), off=off)
     managed = around.integrations.manages_all or QUEUE_NAME in labels_of(new)
     if managed:

@@ -10,6 +10,7 @@ from policyd.api.names import label_key_problems
 
 GATED_BY: Final = "AdmissionGatedBy"
 """Gate: whether anybody has a say in when something queues."""
+NOT_SUPPORTED: Final = "is not supported for this kind"
 LONGEST_GATE: Final = 63
 _GATED_BY: Final = f"metadata.annotations[{ADMISSION_GATED_BY}]"
 

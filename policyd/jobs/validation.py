@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from policyd.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
@@ -17,11 +18,13 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import J, JobKind
+from policyd.jobs.defaults import ELASTIC_GATE
 from policyd.jobs.kinds import find_kind, find_parent
 from policyd.jobs.parents_validation import is_others, parent_errors
 from policyd.jobs.pod_validation import is_gated_object, pod_errors
 from policyd.jobs.shape import check_shape
 from policyd.jobs.submission import (
+    NOT_SUPPORTED,
     annotations_of,
     gate_changes,
     gating_errors,
@@ -30,11 +33,13 @@ from policyd.jobs.submission import (
 )
 from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology_validation import Template, topology_errors
+from policyd.jobs.workload import is_elastic
 from policyd.patch.operations import Path
 
 KEEPS_RAY_QUEUES: Final = "ValidateRayAndSparkJobUpdates"
 """Gate: whether it is checked that a running job keeps its queue, of kinds that may have none."""
 _IMMUTABLE = "field is immutable"
+_ELASTIC: Final = f"metadata.annotations[{ELASTIC_JOB}]"
 
 
 def validate_job(
@@ -104,11 +109,35 @@ def _job(
         return  # the API server says what is wrong with an object that is not of its type
     if around.basis is not None:
         job = kind.on_basis(job, around.basis)
+    off = around.integrations.off
+    job = _without_gated(job, off)
     if held or not kind.only_managed:
-        yield from _contents(kind, job, before, around.integrations.off)
+        yield from _unsupported(kind, job)
+        yield from _contents(kind, job, before, off)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
         yield from _changes(new, old, suspended=suspended, around=around)
+
+
+def _without_gated(job: J, off: Set[str]) -> J:
+    """Return a job without the annotation that means nothing while its feature gate is off."""
+    if ELASTIC_GATE not in off:
+        return job
+    kept = {name: text for name, text in job.metadata.annotations.items() if name != ELASTIC_JOB}
+    return replace(job, metadata=replace(job.metadata, annotations=kept))
+
+
+def _unsupported(kind: JobKind[J], job: J) -> Iterator[FieldError]:
+    """Yield what a job says of itself that jobs of its kind cannot be."""
+    if kind.elastic is None and is_elastic(job.metadata):
+        yield FieldError(_ELASTIC, "true", NOT_SUPPORTED, "Forbidden")
+    if kind.takes_prebuilt:
+        return
+    metadata = job.metadata
+    for section, values in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        if PREBUILT_WORKLOAD in values:
+            where = f"metadata.{section}[{PREBUILT_WORKLOAD}]"
+            yield FieldError(where, values[PREBUILT_WORKLOAD], NOT_SUPPORTED, "Forbidden")
 
 
 def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iterator[FieldError]:
@@ -167,18 +196,19 @@ def _changes(
             yield FieldError(queue, "", detail)
     if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
         yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
-    yield from _fixed(new, old, suspended=suspended[1])
+    yield from _fixed(new, old, suspended=suspended[1], off=around.integrations.off)
     yield from priority_changes(before, after, running=not any(suspended))
     yield from gate_changes(annotations_of(old), annotations_of(new), around.integrations.off)
 
 
-def _fixed(new: Json, old: Json, *, suspended: bool) -> Iterator[FieldError]:
+def _fixed(new: Json, old: Json, *, suspended: bool, off: Set[str]) -> Iterator[FieldError]:
     """Yield changes of which workload stands for a job, and of how it may grow."""
-    was, now = (each.get(ELASTIC_JOB, "") for each in (annotations_of(old), annotations_of(new)))
+    on = ELASTIC_GATE not in off
+    was, now = (on and annotations_of(each).get(ELASTIC_JOB) == "true" for each in (old, new))
     if was != now:
-        yield FieldError(f"metadata.annotations[{ELASTIC_JOB}]", now, _IMMUTABLE)
+        yield FieldError(_ELASTIC, annotations_of(new).get(ELASTIC_JOB, ""), _IMMUTABLE)
     names = [_prebuilt(each) for each in (old, new)]
-    if names[0] != names[1] and not suspended:
+    if names[0] != names[1] and not (suspended or now):
         section = "annotations" if PREBUILT_WORKLOAD in annotations_of(new) else "labels"
         yield FieldError(f"metadata.{section}[{PREBUILT_WORKLOAD}]", names[1], _IMMUTABLE)
 

@@ -8,7 +8,7 @@ from policyd.jobs.validation import validate_job
 
 P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"
-MANAGED = f"{P}managed"
+MANAGED, ELASTIC, PREBUILT = f"{P}managed", f"{P}elastic-job", f"{P}prebuilt-workload-name"
 GROUP, TOTAL, LEAST = f"{P}pod-group-name", f"{P}pod-group-total-count", f"{P}job-min-parallelism"
 
 SYNC, INDEXED = f"{P}job-completions-equal-parallelism", {"completionMode": "Indexed"}
@@ -19,8 +19,11 @@ def job(labels=None, annotations=None, template=None, **spec):
     return {"metadata": metadata, "spec": {"template": {"metadata": template or {}}, **spec}}
 
 
+GROUPS = {"Job": "batch", "JobSet": "jobset.x-k8s.io", "JAXJob": "kubeflow.org"}
+
+
 def wrong(new, old=None, kind="Job", **options):
-    group = "batch" if kind == "Job" else ""
+    group = GROUPS.get(kind, "")
     return [(e.path, e.message) for e in validate_job(new, old, group=group, kind=kind, **options)]
 
 
@@ -138,6 +141,7 @@ def test_a_job_does_not_leave_its_queue_where_there_is_a_default_one():
 REQUIRED, PREFERRED = f"{P}podset-required-topology", f"{P}podset-preferred-topology"
 LAYERS = {f"{P}podset-slice-required-topology-constraints": '[{"topology": "rack", "size": 1}]'}
 TWO_LEVELS = job(template={"annotations": {REQUIRED: "a", PREFERRED: "b"}})
+GROWS = job(annotations={ELASTIC: "true"})
 GATED = job(annotations={f"{P}admission-gated-by": "a/b"})
 
 
@@ -150,6 +154,14 @@ def without(*gates):
     [
         pytest.param(TWO_LEVELS, None, "TopologyAwareScheduling", (True, False), id="topology"),
         pytest.param(GATED, job(), "AdmissionGatedBy", (True, False), id="gated-later"),
+        pytest.param(GROWS, job(), "ElasticJobsViaWorkloadSlices", (True, False), id="elastic"),
+        pytest.param(
+            job(annotations={ELASTIC: "true"}, template={"annotations": {REQUIRED: "rack"}}),
+            None,
+            "ElasticJobsViaWorkloadSlices",
+            (True, False),
+            id="place-of-what-may-grow",
+        ),
         pytest.param(
             job(template={"annotations": LAYERS}),
             None,
@@ -161,6 +173,48 @@ def without(*gates):
 )
 def test_what_a_feature_gate_turns_off_is_not_checked_or_not_there(new, old, gate, refused):
     assert (bool(wrong(new, old)), bool(wrong(new, old, around=without(gate)))) == refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "refused"),
+    [
+        pytest.param("Job", ELASTIC, False, id="job-that-may-grow"),
+        pytest.param("JobSet", ELASTIC, True, id="set-that-may-grow"),
+        pytest.param("JobSet", PREBUILT, False, id="set-with-a-workload"),
+        pytest.param("JAXJob", PREBUILT, True, id="training-with-a-workload"),
+    ],
+)
+def test_annotations_that_jobs_of_a_kind_cannot_have(kind, name, refused):
+    obj = {"metadata": {"annotations": {name: "true"}}, "spec": {}}
+
+    assert [field for field, _ in wrong(obj, kind=kind)] == (
+        [f"metadata.annotations[{name}]"] if refused else []
+    )
+
+
+def test_only_an_elastic_job_changes_its_workload_while_it_runs():
+    named, other = {PREBUILT: "a"}, {PREBUILT: "b"}
+
+    assert wrong(job(annotations=other), job(annotations=named))
+    assert not wrong(
+        job(annotations={**other, ELASTIC: "true"}), job(annotations={**named, ELASTIC: "true"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("topology", "fine"),
+    [
+        pytest.param(REQUIRED, False, id="required"),
+        pytest.param(PREFERRED, False, id="preferred"),
+        pytest.param(f"{P}podset-unconstrained-topology", True, id="unconstrained"),
+    ],
+)
+def test_an_elastic_job_is_placed_anywhere_only(topology, fine):
+    obj = job(annotations={ELASTIC: "true"}, template={"annotations": {topology: "true"}})
+
+    assert [field for field, _ in wrong(obj)] == (
+        [] if fine else [f"spec.template.metadata.annotations[{topology}]"]
+    )
 
 
 def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two_reasons():
