@@ -95,6 +95,13 @@ class Controller:
         self.in_use = InUse(self.cache, self.writes)
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
+        self.workloads = WorkloadReconciler(
+            self.cache,
+            self.writes,
+            take=self.cycles.take,
+            metrics=metrics,
+            limits=self.settings.limits,
+        )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
             reconcile=self._add, schedule=self.cycles.wake, report=self.statuses.note
@@ -154,18 +161,11 @@ class Controller:
     def _reconcilers(self) -> dict[str, Reconcile]:
         limits, keys = self.settings.limits, self.settings.copied
         steps = WorkloadSteps(self.cache, self.writes, limits=limits, keys=keys)
-        workloads = WorkloadReconciler(
-            self.cache,
-            self.writes,
-            take=self.cycles.take,
-            metrics=self.health.metrics,
-            limits=limits,
-        )
         pods = PodReconciler(self.cache, self.writes, steps)
         jobs = job_reconcilers(self.cache, self.writes, steps)
         parents = parent_reconcilers(self.cache, self.writes, steps)
         return {
-            "Workload": workloads.reconcile,
+            "Workload": self.workloads.reconcile,
             "Pod": pods.reconcile,
             "PodGroup": pods.reconcile,
             **self.in_use.reconcilers(),
@@ -242,6 +242,7 @@ class Controller:
                     task.cancel()
             self.health.metrics.lead(leading=False)
             self.cycles.drop()
+            self.workloads.drop()
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
 

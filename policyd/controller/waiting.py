@@ -50,6 +50,11 @@ class Waiting:
         """Take notice that something newer was decided than what was put off."""
         self._untold.pop(key, None)
 
+    def drop(self) -> None:
+        """Forget what was put off and what was told: somebody else tells it from now on."""
+        self._told_at.clear()
+        self._untold.clear()
+
     async def tell_late(self, workload: Workload) -> float | None:
         """Write who holds what is missing, if that was put off; return the seconds until then."""
         action = self._untold.pop(workload.metadata.key, None)

@@ -98,6 +98,10 @@ class WorkloadReconciler:
     def _detailed(self) -> bool:
         return self._gates.unadmitted_workloads_observability
 
+    def drop(self) -> None:
+        """Forget what is still to be told: this process no longer leads."""
+        self._waiting.drop()
+
     async def reconcile(self, key: Key) -> float | None:
         """Do what is to be done next. Returns the seconds until something else will be.
 

@@ -135,9 +135,9 @@ async def test_who_follows_a_leader_that_was_lost_reads_what_its_watch_has_not_b
         assert held(world) == 8
 
 
-def of_its_own(name):
+def of_its_own(name, gpus=8):
     """A workload without a job, of which only its watch tells."""
-    pods = {"name": "main", "count": 1, "template": {"spec": pod_spec(8)}}
+    pods = {"name": "main", "count": 1, "template": {"spec": pod_spec(gpus)}}
     return {"metadata": {"name": name}, "spec": {"queueName": "lq-cq", "podSets": [pods]}}
 
 
@@ -189,3 +189,25 @@ async def test_a_leader_that_wrote_nothing_passes_on_what_it_was_left():
 
         assert word > 0
         assert int(lease["metadata"]["annotations"]["policyd.io/last-word"]) >= word
+
+
+async def test_who_leads_again_does_not_tell_why_somebody_waited_when_it_led_before():
+    async with side_by_side() as (world, first, second):
+        world.job("one")
+        await world.pass_time(2)
+        first.client.write_seconds = 60
+        for name, gpus in (("two", 8), ("three", 7), ("four", 6)):
+            world.create(r.WORKLOADS, of_its_own(name, gpus))
+        await world.pass_time(2)
+        first.client.keeps_lease = False
+        await world.pass_time(30)
+        world.queue(gpus=4)
+        await world.pass_time(5)
+        before = world.events("WaitingForQuota")
+        first.client.write_seconds, first.client.keeps_lease = 0.0, True
+        second.task.cancel()
+        await world.pass_time(10)
+
+        assert first.controller.leading()
+        assert len(before) == 3
+        assert world.events("WaitingForQuota") == before
