@@ -201,7 +201,7 @@ def cluster_mistakes(
         detail = f"must have at most {most} items"
         yield FieldError(f"{at}.workerGroupSpecs", len(groups), detail, "TooMany")
     for index, group in enumerate(groups):
-        if group.group_name == HEAD:
+        if group.group_name.lower() == HEAD:
             where, detail = f"{at}.workerGroupSpecs[{index}].groupName", "is the head's name"
             yield FieldError(where, group.group_name, detail, "Forbidden")
 

@@ -207,6 +207,11 @@ def test_the_states_of_a_job(state, active, on_hold, ended):
             id="the-heads-name",
         ),
         pytest.param(
+            {"rayClusterSpec": cluster(workers("Head"))},
+            "rayClusterSpec.workerGroupSpecs[0].groupName",
+            id="the-heads-name-as-a-pod-set-has-it",
+        ),
+        pytest.param(
             {"rayClusterSpec": cluster(*(workers(f"w{i}") for i in range(18)))},
             "rayClusterSpec.workerGroupSpecs",
             id="too-many-groups",
