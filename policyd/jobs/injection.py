@@ -221,10 +221,26 @@ RESTORED = (
 """What a start may change in a template, and a stop puts back."""
 
 
+OF_JOBS = frozenset(
+    f"{prefix}{name}"
+    for prefix in ("", "batch.kubernetes.io/")
+    for name in ("controller-uid", "job-name")
+)
+"""Labels that the API server gives the template of a Job, and that its selector goes by."""
+
+
 def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
-    """Put the template at `path` back to what the workload says of it."""
+    """Put the template at `path` back to what the workload says of it.
+
+    A workload that somebody made beforehand knows nothing of what the API server has added.
+    """
     original = _plain(pod_set.template)
     present = _plain(msgspec.convert(draft.get(path) or {}, PodTemplate))
+    labels = present.get("metadata", {}).get("labels", {})
+    kept = {name: text for name, text in labels.items() if name in OF_JOBS}
+    if kept:
+        metadata = original.setdefault("metadata", {})
+        metadata["labels"] = {**metadata.get("labels", {}), **kept}
     for section, name in RESTORED:
         value = original.get(section, {}).get(name)
         if value == present.get(section, {}).get(name):

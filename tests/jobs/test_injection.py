@@ -125,3 +125,13 @@ def test_restoring_undoes_an_injection():
     assert template["spec"] == TEMPLATE["spec"]
     assert template["metadata"]["labels"] == {"mine": "1"}
     assert not template["metadata"].get("annotations")
+
+
+def test_restoring_leaves_what_the_selector_of_a_job_goes_by():
+    added = {"controller-uid": "u", "batch.kubernetes.io/job-name": "j"}
+    metadata = {"labels": {"mine": "2", "more": "3", **added}}
+    draft = Draft({"spec": {"template": {**TEMPLATE, "metadata": metadata}}})
+
+    restore(draft, ("spec", "template"), msgspec.convert({"template": TEMPLATE}, PodSet))
+
+    assert draft.object["spec"]["template"]["metadata"]["labels"] == {"mine": "1", **added}
