@@ -30,7 +30,7 @@ from policyd.jobs.steps import (
     Step,
     Stop,
 )
-from policyd.jobs.workload import equivalent
+from policyd.jobs.workload import equivalent, keeps_time
 
 OUT_OF_SYNC = "The prebuilt workload is out of sync with its user job"
 
@@ -71,7 +71,8 @@ def _match(job: JobView, owned: Sequence[Workload]) -> tuple[Workload | None, li
 
 
 def _fits(job: JobView, workload: Workload) -> bool:
-    return equivalent(job.pod_sets, workload, running=not job.held)
+    same_time = keeps_time(job.metadata, workload)
+    return same_time and equivalent(job.pod_sets, workload, running=not job.held)
 
 
 def _prebuilt(job: JobView, named: Workload | None, watched: Callable[[Workload], bool]) -> Choice:

@@ -33,7 +33,7 @@ from policyd.jobs.pods import (
     uses_quota,
 )
 from policyd.jobs.topology import topology_request
-from policyd.jobs.workload import Priority, equivalent, new_spec
+from policyd.jobs.workload import Priority, equivalent, keeps_time, new_spec
 
 FAST_ADMISSION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
 MOST_ROLES: Final = 18
@@ -103,7 +103,8 @@ class PodGroup:
         if is_finished(workload) and not self.prebuilt:
             return True
         if not self.name:
-            return equivalent(self.pod_sets(), workload)
+            same_time = keeps_time(self.first.metadata, workload)
+            return same_time and equivalent(self.pod_sets(), workload)
         placed = self.within(workload)
         complete = len(self.running_or_able_to()) >= self.total
         # What pods of a parent are like, its template says; the API server adds to them.

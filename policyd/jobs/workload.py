@@ -145,6 +145,11 @@ def maximum_execution_time(job: ObjectMeta) -> int | None:
     return int(text) if text.isdecimal() and int(text) else None
 
 
+def keeps_time(job: ObjectMeta, workload: Workload) -> bool:
+    """Tell whether a workload may run as long as its job says."""
+    return workload.spec.maximum_execution_time_seconds == maximum_execution_time(job)
+
+
 def equivalent(demanded: Sequence[PodSet], workload: Workload, *, running: bool = False) -> bool:
     """Tell whether a workload still says what its job demands.
 

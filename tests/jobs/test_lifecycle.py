@@ -8,6 +8,7 @@ from policyd.api.meta import ObjectMeta
 from policyd.jobs import lifecycle as step
 from policyd.jobs.base import Outcome
 from policyd.jobs.lifecycle import next_step
+from policyd.jobs.matching import choose
 from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority
 
@@ -127,3 +128,23 @@ def test_a_stop_says_why():
 
     assert (evicted.reason, evicted.message) == ("WorkloadEvictedDueToR", "m")
     assert (wild.reason, wild.message) == ("NotAdmitted", "Not admitted by cluster queue")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(workload(), step.UpdateWorkload(workload()), id="while-it-waits"),
+        pytest.param(
+            workload("QuotaReserved"),
+            step.DeleteWorkload(workload("QuotaReserved")),
+            id="with-quota",
+        ),
+    ],
+)
+def test_a_workload_of_another_time_limit_does_not_fit(found, expected):
+    labels = {**METADATA.labels, "kueue.x-k8s.io/max-exec-time-seconds": "60"}
+    job = view(metadata=msgspec.structs.replace(METADATA, labels=labels))
+
+    _, taken = choose(job, [found], None, watched=lambda _: False)
+
+    assert taken == expected
