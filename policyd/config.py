@@ -95,6 +95,10 @@ class Settings:
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""
 
+    serve_v1beta1: bool = False
+    """Whether the API server is to serve version v1beta1 of Kueue's kinds too, which `register`
+    sees to. Off, since it converts every change of every object for it, whoever reads it or not."""
+
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=30)] = 5
     """What the API server is told to wait for an answer, 1 to 30. Half its default, since
     mutating webhooks add up; a thousand times what a review takes."""

@@ -1,8 +1,8 @@
 """The ASGI application: an AdmissionReview's bytes in, its answer's bytes out.
 
-`/mutate` and `/validate` are dispatched in front of Starlette, whose routing, request and response
-cost a third of a review that no policy matches. Everything else is Starlette's. A server may ask
-the doors themselves, without the messages of ASGI.
+The doors (`/mutate`, `/validate`, `/convert`) are dispatched in front of Starlette, whose routing,
+request and response cost a third of a review that no policy matches. Everything else is
+Starlette's. A server may ask the doors themselves, without the messages of ASGI.
 """
 
 import asyncio
@@ -24,6 +24,10 @@ from webhooks.metrics import DoorMetrics
 Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
 body that is no review."""
+
+MOST_BYTES = {"/convert": 32 * 1024 * 1024}
+"""How long a body may be if it is not one object's: a list is converted in one, and clients read
+lists in pages of 500."""
 
 DISCARDED_BODY_BYTES = 32 * 1024 * 1024
 """How much of a body that is too large is read to its end, so that the caller sees why."""
@@ -66,24 +70,21 @@ class CallerGoneError(Exception):
 
 
 def create_app(
+    answers: Mapping[str, Answer],
     *,
-    mutate: Answer,
-    validate: Answer,
     readiness: Readiness,
     metrics: DoorMetrics,
     clock: Clock | None = None,
 ) -> "Application":
-    """Build the application around two functions, one for each kind of webhook.
+    """Build the application around functions that answer the API server.
 
     Args:
-        mutate: Answers `/mutate`.
-        validate: Answers `/validate`.
+        answers: What is answered, by path: `/mutate`, `/validate`, `/convert`.
         readiness: What `/readyz` reports.
         metrics: What `/metrics` reports, and where reviews are counted.
         clock: Measures how long reviews take; the machine's by default.
     """
     clock = clock or SystemClock()
-    answers = {"/mutate": mutate, "/validate": validate}
     doors = {path.encode(): Door(path, a, metrics, clock) for path, a in answers.items()}
     return Application(doors, Starlette(routes=health_routes(readiness, metrics.registry)))
 
@@ -106,6 +107,7 @@ class Door:
 
     def __init__(self, path: str, answer: Answer, metrics: DoorMetrics, clock: Clock) -> None:
         self._path = path
+        self._most_bytes = MOST_BYTES.get(path, MAXIMUM_REVIEW_BYTES)
         self._answer = answer
         self._clock = clock
         self._late = metrics.late_reviews.labels(path)
@@ -118,7 +120,7 @@ class Door:
         called_at = self.now()
         try:
             check_call(scope)
-            body = await read_body(receive)
+            body = await read_body(receive, self._most_bytes)
         except CallerGoneError:
             return
         except RefusedError as refusal:
@@ -192,16 +194,16 @@ def check_call(scope: Scope) -> None:
         )
 
 
-async def read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive, most_bytes: int = MAXIMUM_REVIEW_BYTES) -> bytes:
     """Read a call's body.
 
     Raises:
-        RefusedError: If it has more than `MAXIMUM_REVIEW_BYTES`, or does not come in time.
+        RefusedError: If it has more than `most_bytes`, or does not come in time.
         CallerGoneError: If the caller hung up.
     """
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _whole_body(receive)
+            return await _whole_body(receive, most_bytes)
     except TimeoutError:
         raise late_body() from None
 
@@ -213,7 +215,7 @@ def late_body() -> RefusedError:
     )
 
 
-async def _whole_body(receive: Receive) -> bytes:
+async def _whole_body(receive: Receive, most_bytes: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     more = True
@@ -223,13 +225,13 @@ async def _whole_body(receive: Receive) -> bytes:
             raise CallerGoneError
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size <= MAXIMUM_REVIEW_BYTES:
+        if size <= most_bytes:
             chunks.append(chunk)
         more = message.get("more_body", False)
-    if size > MAXIMUM_REVIEW_BYTES:
+    if size > most_bytes:
         raise RefusedError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the review has more than {MAXIMUM_REVIEW_BYTES} bytes",
+            f"the review has more than {most_bytes} bytes",
         )
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

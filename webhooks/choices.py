@@ -19,6 +19,14 @@ def needs_cluster(settings: Settings) -> bool:
     return asked or bool(settings.secret or settings.reads)
 
 
+def serves_old_versions(settings: Settings) -> bool:
+    """Tell whether the API server is to serve v1beta1 of Kueue's kinds, and to ask us for it.
+
+    Where Kueue holds the jobs, its kinds are left to it.
+    """
+    return settings.serve_v1beta1 and settings.register and settings.queue
+
+
 def certificate_files(settings: Settings) -> CertificateFiles | None:
     """Return the files of the certificate; None if it is kept in a Secret.
 

@@ -17,7 +17,15 @@ from starlette.types import ASGIApp
 
 from policyd.errors import PolicydError
 from webhooks.app import create_app
-from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
+from webhooks.choices import (
+    certificate_files,
+    endpoint,
+    names_to_serve,
+    secret_name,
+    serves_old_versions,
+)
+from webhooks.conversion import PATH as CONVERT
+from webhooks.conversion import convert
 from webhooks.decisions import (
     Mutator,
     Validator,
@@ -30,6 +38,7 @@ from webhooks.default_queues import DefaultQueuesWatch
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.observing import observers
+from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
 from webhooks.queue_calls import rules_for
@@ -139,14 +148,16 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
     exempt = exempt_groups(door.settings.namespace)
     observe = observers(door, policies, inquire, start)
-    return create_app(
-        mutate=answer(except_for(exempt, mutate), path="/mutate", observe=observe["mutate"]),
-        validate=answer(
+    answers = {
+        "/mutate": answer(except_for(exempt, mutate), path="/mutate", observe=observe["mutate"]),
+        "/validate": answer(
             except_for(exempt, validate), path="/validate", observe=observe["validate"]
         ),
-        readiness=door.readiness,
-        metrics=door.metrics,
-        clock=door.pace.clock,
+    }
+    if serves_old_versions(door.settings):
+        answers[CONVERT] = convert
+    return create_app(
+        answers, readiness=door.readiness, metrics=door.metrics, clock=door.pace.clock
     )
 
 
@@ -169,7 +180,8 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     if door.client is None and files is not None:
         _use_files(door, files, start)
         return
-    publication = Publication(door.api_server, wanted if settings.register else None)
+    old = OldVersions(door.api_server, called) if serves_old_versions(settings) else None
+    publication = Publication(door.api_server, wanted if settings.register else None, old)
     if files is None:
         trusted = await _use_secret(door, publication, start)
     else:

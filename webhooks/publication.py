@@ -22,6 +22,7 @@ from policyd.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from webhooks.old_versions import OldVersions
 from webhooks.registration import (
     NAME,
     Registration,
@@ -48,18 +49,23 @@ class Publication:
         client: The API server.
         wanted: Says what they should be now, given the authorities to trust; None leaves
             everything but these to whoever made the configurations.
+        old_versions: What else calls us, if it is to.
     """
 
     def __init__(
-        self, client: Client, wanted: Callable[[bytes], Awaitable[Registration]] | None
+        self,
+        client: Client,
+        wanted: Callable[[bytes], Awaitable[Registration]] | None,
+        old_versions: OldVersions | None = None,
     ) -> None:
         self._client = client
         self._wanted = wanted
+        self._old_versions = old_versions
         self.missing: tuple[str, ...] = ()
         """Kinds of the configurations that were not there last, and that we may not make."""
 
     async def publish(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
-        """Bring both up to date, and return the authorities that all of them trust now.
+        """Bring all up to date, and return the authorities that all of them trust now.
 
         A conflict with another replica is no failure: it wants the same, and the next round sees.
 
@@ -71,7 +77,8 @@ class Publication:
         elif ca_bundle_pem:
             for resource in CONFIGURATIONS:
                 await self._trust(resource, ca_bundle_pem)
-        return await self._trusted(ca_bundle_pem)
+        converting = await self._old_versions.publish(ca_bundle_pem) if self._old_versions else ()
+        return await self._trusted(ca_bundle_pem, converting)
 
     async def _register(self, wanted: Registration) -> None:
         """Register what is wanted; without what policies demand, if the API server refuses it.
@@ -149,18 +156,20 @@ class Publication:
         except NotFoundError:
             return None
 
-    async def _trusted(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
+    async def _trusted(self, ca_bundle_pem: bytes, others: Iterable[Json]) -> frozenset[bytes]:
         trusted = frozenset(split_bundle(ca_bundle_pem))
+        configs = list(others)
         for resource in CONFIGURATIONS:
             current = await self._current(resource) or {}
-            for bundle in _bundles(current.get("webhooks", [])):
-                trusted &= bundle
+            configs += [w.get("clientConfig", {}) for w in current.get("webhooks", [])]
+        for bundle in _bundles(configs):
+            trusted &= bundle
         return trusted
 
 
-def _bundles(webhooks: Iterable[Json]) -> Iterable[frozenset[bytes]]:
-    for webhook in webhooks:
-        text = webhook.get("clientConfig", {}).get("caBundle", "")
+def _bundles(configs: Iterable[Json]) -> Iterable[frozenset[bytes]]:
+    for config in configs:
+        text = config.get("caBundle", "")
         try:
             yield frozenset(split_bundle(base64.b64decode(text)))
         except (ConfigurationError, binascii.Error):

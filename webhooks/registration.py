@@ -161,7 +161,7 @@ def _webhook(wanted: Registration, verb: str, call: Call, *, asks_who: bool) -> 
     if call.condition:
         conditions.append({"name": "some-policy-may-match", "expression": call.condition})
     return {
-        "clientConfig": _client_config(wanted, f"/{verb}"),
+        "clientConfig": client_config(wanted.endpoint, f"/{verb}", wanted.ca_bundle_pem),
         "rules": [_rule_object(rule) for rule in call.rules],
         "failurePolicy": call.failure_policy,
         "matchPolicy": "Equivalent",
@@ -192,15 +192,16 @@ def _not_exempt(own_namespace: str) -> dict[str, Json]:
     return {"name": "neither-a-node-nor-policyd", "expression": expression}
 
 
-def _client_config(wanted: Registration, path: str) -> dict[str, Json]:
+def client_config(endpoint: Endpoint, path: str, ca_bundle_pem: bytes) -> dict[str, Json]:
+    """Build what tells the API server where to call, and whom to trust there."""
     config: dict[str, Json] = {}
-    match wanted.endpoint:
+    match endpoint:
         case ServiceEndpoint(namespace=namespace, name=name, port=port):
             config["service"] = {"namespace": namespace, "name": name, "port": port, "path": path}
         case UrlEndpoint(url=url):
             config["url"] = f"{url.rstrip('/')}{path}"
-    if wanted.ca_bundle_pem:
-        config["caBundle"] = msgspec.to_builtins(wanted.ca_bundle_pem)  # base64, as JSON has it
+    if ca_bundle_pem:
+        config["caBundle"] = msgspec.to_builtins(ca_bundle_pem)  # base64, as JSON has it
     return config
 
 

@@ -6,6 +6,7 @@ import tarfile
 import pytest
 import yaml
 
+from policyd.api.crd_v1beta1 import old_versions
 from policyd.cli.furnishing import default_policies
 from policyd.config import load_configuration
 from policyd.policy_files import KUSTOMIZATION, policy_files
@@ -74,6 +75,7 @@ EVERYTHING = {
     "webhooks.podDisruptionBudget.maxUnavailable": "50%",
     "webhooks.podLabels": {"a": "b"},
     "webhooks.resources": {},
+    "webhooks.serveV1beta1": True,
     "webhooks.service.annotations": {"a": "b"},
     "webhooks.serviceAccountAnnotations": {"a": "b"},
     "webhooks.tolerations": [{"operator": "Exists"}],
@@ -301,6 +303,22 @@ def test_policies_may_ask_the_authorizer_if_that_is_switched_on(tmp_path):
     assert {right[1:] for right in given - without} == {
         ("authorization.k8s.io", "subjectaccessreviews", "create")
     }
+
+
+def test_the_older_version_takes_the_right_to_change_kueues_kinds_and_no_others(tmp_path):
+    values = {"webhooks.serveV1beta1": True}
+    without, given = rendered(tmp_path), rendered(tmp_path, values)
+
+    added = rights_of(given.values()) - rights_of(without.values())
+    role = given["ClusterRole", "policyd-webhooks"]
+    rule = next(r for r in role["rules"] if r["apiGroups"] == ["apiextensions.k8s.io"])
+
+    definitions = ("apiextensions.k8s.io", "customresourcedefinitions")
+    assert {right[1:] for right in added} == {(*definitions, verb) for verb in ("get", "patch")}
+    assert rule["resourceNames"] == sorted(old_versions())
+    asked = [*arguments(given, "webhooks")]
+    asked.remove("--serve-v1beta1")
+    assert asked == arguments(without, "webhooks")
 
 
 def test_reports_take_rights_to_list_and_to_write_them(tmp_path):

@@ -96,7 +96,8 @@ class RunningDoor:
 
 def app_for(answer):
     metrics = DoorMetrics(CollectorRegistry())
-    return create_app(mutate=answer, validate=answer, readiness=Readiness(), metrics=metrics)
+    answers = {"/mutate": answer, "/validate": answer}
+    return create_app(answers, readiness=Readiness(), metrics=metrics)
 
 
 @contextlib.asynccontextmanager

@@ -22,8 +22,7 @@ async def echo(body: bytes, _out_of_time) -> bytes:
 
 def client_for(answer=echo, *, readiness=None, clock=None):
     app = create_app(
-        mutate=answer,
-        validate=answer,
+        {"/mutate": answer, "/validate": answer},
         readiness=readiness or Readiness(),
         metrics=DoorMetrics(CollectorRegistry()),
         clock=clock,

@@ -38,8 +38,10 @@ def client_with(folder, *policies, clock=None, prepare=None):
     mutate = mutate_in_turn(loaded.mutate, [JOB_DEFAULTS])
     validate = validate_together(loaded.validate, [validate_jobs])
     app = create_app(
-        mutate=answer_with(mutate, metrics, "/mutate", prepare=prepare),
-        validate=answer_with(validate, metrics, "/validate", prepare=prepare),
+        {
+            "/mutate": answer_with(mutate, metrics, "/mutate", prepare=prepare),
+            "/validate": answer_with(validate, metrics, "/validate", prepare=prepare),
+        },
         readiness=Readiness(),
         metrics=metrics,
         clock=clock,

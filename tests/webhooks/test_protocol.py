@@ -54,7 +54,9 @@ class Connection:
         self.go_on.set()
         readiness = Readiness()
         made = create_app(
-            mutate=self.echo, validate=self.echo, readiness=readiness, metrics=self.metrics
+            {"/mutate": self.echo, "/validate": self.echo},
+            readiness=readiness,
+            metrics=self.metrics,
         )
         config = uvicorn.Config(made, lifespan="off", log_config=None, proxy_headers=False)
         self.state = ServerState()

@@ -1,7 +1,7 @@
 {{/*
 What to type for each kind that is installed otherwise than this chart has it, or missing at an upgrade,
-for which Helm installs none. One with other versions is Kueue's own, and used as it is. Empty where
-there is no cluster to look at.
+for which Helm installs none. One with other versions is Kueue's own, and used as it is, but for a
+v1beta1 that the webhooks added. Empty where there is no cluster to look at.
 */}}
 {{- define "policyd.outdatedKinds" -}}
 {{- range $path, $_ := .Files.Glob "crds/*.yaml" }}
@@ -9,8 +9,11 @@ there is no cluster to look at.
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $ours.metadata.name }}
 {{- if $found }}
 {{- $foundVersions := dict }}
+{{- $added := printf "%s/v1beta1 %s is deprecated; use %s/v1beta2" $ours.spec.group $ours.spec.names.kind $ours.spec.group }}
 {{- range $found.spec.versions }}
+{{- if ne (.deprecationWarning | default "") $added }}
 {{- $_ := set $foundVersions .name .schema }}
+{{- end }}
 {{- end }}
 {{- $versions := dict }}
 {{- range $ours.spec.versions }}

@@ -9,6 +9,7 @@ from typing import Final
 
 from policyd.api.kueue.names import API_VERSION, GROUP
 from policyd.api.meta import Json
+from policyd.errors import PolicydError
 
 OLD_API_VERSION: Final = f"{GROUP}/v1beta1"
 
@@ -21,6 +22,19 @@ _SOURCE_OF: Final = {reference: source for source, reference in _SOURCES.items()
 
 Fields = dict[str, Json]
 
+MOST_DOMAINS: Final = 100_000
+"""Domains of a topology assignment that are written out one by one."""
+
+
+class TooManyDomainsError(PolicydError):
+    """A topology assignment says in a few words more than v1beta1 could write out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"a topology assignment of {number} domains cannot be had as `{OLD_API_VERSION}`,"
+            f" which writes out {MOST_DOMAINS} at most"
+        )
+
 
 def upgraded(document: Json) -> Json:
     """Return an object as v1beta2 has it; one of another group or version as it is."""
@@ -30,7 +44,11 @@ def upgraded(document: Json) -> Json:
 
 
 def downgraded(document: Json) -> Json:
-    """Return an object as v1beta1 has it; one of another group or version as it is."""
+    """Return an object as v1beta1 has it; one of another group or version as it is.
+
+    Raises:
+        TooManyDomainsError: If its topology assignment cannot be written out.
+    """
     if not isinstance(document, dict) or document.get("apiVersion") != API_VERSION:
         return document
     return _converted(document, OLD_API_VERSION, _DOWNGRADES)
@@ -162,6 +180,9 @@ def _common(values: list[Json], individual: Json) -> Fields:
 def _domains(assignment: Fields) -> Fields:
     converted = _without(assignment, "slices")
     slices = assignment.get("slices") or ()
+    number = sum(each.get("domainCount", 0) for each in slices)
+    if number > MOST_DOMAINS:
+        raise TooManyDomainsError(number)
     converted["domains"] = [domain for each in slices for domain in _domains_of(each)]
     return converted
 

@@ -1,0 +1,102 @@
+"""`/convert`: Kueue's objects from one version to the other, as the API server asks for it.
+
+Pure: a ConversionReview's bytes in, its answer's bytes out. An object that cannot be converted
+fails the review with its name; the API server then refuses the request it was needed for.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from policyd.api.admission import MAXIMUM_LEVELS, ReviewError, nested_deeper
+from policyd.api.kueue.names import API_VERSION
+from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
+from policyd.api.meta import Json, Wire
+from policyd.engine.deadline import OutOfTime
+from policyd.errors import PolicydError
+
+PATH: Final = "/convert"
+
+
+class ConversionRequest(Wire, frozen=True):
+    """Objects that are to be had in another version."""
+
+    uid: str
+    version: str = msgspec.field(name="desiredAPIVersion")
+    objects: tuple[dict[str, Any], ...] = ()
+
+
+class ConversionReview(Wire, frozen=True):
+    """The envelope of a question."""
+
+    api_version: Literal["apiextensions.k8s.io/v1"]
+    kind: Literal["ConversionReview"]
+    request: ConversionRequest
+
+
+_REVIEW: Final = msgspec.json.Decoder(ConversionReview)
+
+
+async def convert(body: bytes, out_of_time: OutOfTime) -> bytes:
+    """Answer a review of conversion.
+
+    Raises:
+        ReviewError: If it is none.
+    """
+    request = _parsed(body)
+    result: dict[str, Json] = {"status": "Success"}
+    converted: list[Json] = []
+    try:
+        for obj in request.objects:
+            if out_of_time():
+                raise ConversionError("there was no time left: read the list in smaller pages")
+            converted.append(_converted(obj, request.version))
+    except PolicydError as error:
+        result, converted = {"status": "Failure", "message": str(error)}, []
+    response = {"uid": request.uid, "result": result, "convertedObjects": converted}
+    envelope = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"}
+    return msgspec.json.encode({**envelope, "response": response})
+
+
+class ConversionError(PolicydError):
+    """An object cannot be had in another version."""
+
+
+def _parsed(body: bytes) -> ConversionRequest:
+    if nested_deeper(body, MAXIMUM_LEVELS):
+        raise ReviewError(f"the review is nested too deep: more than {MAXIMUM_LEVELS} levels")
+    try:
+        return _REVIEW.decode(body).request
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReviewError(f"not a ConversionReview: {error}") from error
+
+
+def _converted(obj: Json, version: str) -> Json:
+    step = _STEPS.get(version)
+    if step is None:
+        known = " and ".join(f"`{known}`" for known in _STEPS)
+        raise ConversionError(f"there is no way to `{version}`, only to {known}")
+    try:
+        converted = step(obj)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ConversionError(
+            f"{_title(obj)} cannot be had as `{version}`: a field is not of its type"
+        ) from error
+    if converted.get("apiVersion") != version:
+        raise ConversionError(
+            f"{_title(obj)} is of `{obj.get('apiVersion')}`, which does not lead to `{version}`"
+        )
+    return converted
+
+
+def _title(obj: Json) -> str:
+    metadata = obj.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return f"{obj.get('kind', 'an object')} `{name}`"
+
+
+_STEPS: Final[dict[str, Callable[[Json], Json]]] = {
+    API_VERSION: upgraded,
+    OLD_API_VERSION: downgraded,
+}
