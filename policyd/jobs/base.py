@@ -176,10 +176,8 @@ def queue_name(metadata: ObjectMeta) -> str:
 
 def prebuilt_name(metadata: ObjectMeta) -> str:
     """Return the workload that somebody made for a job; empty if it is to have its own."""
-    for values in (metadata.annotations, metadata.labels):
-        if PREBUILT_WORKLOAD in values:
-            return values[PREBUILT_WORKLOAD]
-    return ""
+    said = metadata.annotations.get(PREBUILT_WORKLOAD)
+    return said or metadata.labels.get(PREBUILT_WORKLOAD, "")
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:

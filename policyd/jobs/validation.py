@@ -214,7 +214,5 @@ def _fixed(new: Json, old: Json, *, suspended: bool, off: Set[str]) -> Iterator[
 
 
 def _prebuilt(job: Json) -> str:
-    for values in (annotations_of(job), labels_of(job)):
-        if PREBUILT_WORKLOAD in values:
-            return values[PREBUILT_WORKLOAD]
-    return ""
+    said = annotations_of(job).get(PREBUILT_WORKLOAD)
+    return str(said or labels_of(job).get(PREBUILT_WORKLOAD) or "")

@@ -2,14 +2,16 @@
 
 import pytest
 
+from policyd.api.meta import ObjectMeta
+from policyd.jobs.base import prebuilt_name
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
 
 P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"
-MANAGED, ELASTIC, PREBUILT = f"{P}managed", f"{P}elastic-job", f"{P}prebuilt-workload-name"
-GROUP, TOTAL, LEAST = f"{P}pod-group-name", f"{P}pod-group-total-count", f"{P}job-min-parallelism"
+ELASTIC, PREBUILT = f"{P}elastic-job", f"{P}prebuilt-workload-name"
+LEAST = f"{P}job-min-parallelism"
 
 SYNC, INDEXED = f"{P}job-completions-equal-parallelism", {"completionMode": "Indexed"}
 
@@ -202,6 +204,22 @@ def test_only_an_elastic_job_changes_its_workload_while_it_runs():
 
 
 @pytest.mark.parametrize(
+    ("labels", "annotations", "name"),
+    [
+        pytest.param({PREBUILT: "a"}, {}, "a", id="label"),
+        pytest.param({PREBUILT: "a"}, {PREBUILT: "b"}, "b", id="annotation"),
+        pytest.param({PREBUILT: "a"}, {PREBUILT: ""}, "a", id="annotation-that-says-nothing"),
+        pytest.param({}, {}, "", id="none"),
+    ],
+)
+def test_the_annotation_says_whose_workload_if_it_says_anything(labels, annotations, name):
+    named = job(labels, annotations)
+
+    assert prebuilt_name(ObjectMeta(labels=labels, annotations=annotations)) == name
+    assert bool(wrong(job(), named)) == bool(name)
+
+
+@pytest.mark.parametrize(
     ("topology", "fine"),
     [
         pytest.param(REQUIRED, False, id="required"),
@@ -223,80 +241,6 @@ def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two
     found = wrong(job(), job({QUEUE: "a"}), around=around)
 
     assert [field for field, _ in found] == [f"metadata.labels[{QUEUE}]"] * 2
-
-
-def pod(labels=None, annotations=None, gates=()):
-    metadata = {"labels": labels or {}, "annotations": annotations or {}}
-    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": each} for each in gates]}}
-
-
-WAITING = {"gates": [f"{P}admission"]}
-
-
-@pytest.mark.parametrize(
-    ("new", "old", "field"),
-    [
-        pytest.param(pod({GROUP: "g"}, {TOTAL: "2"}), None, None, id="group"),
-        pytest.param(pod({MANAGED: "true"}), None, None, id="managed"),
-        pytest.param(
-            pod({MANAGED: "no"}), None, f"metadata.labels[{MANAGED}]", id="managed-or-not"
-        ),
-        pytest.param(
-            pod({GROUP: "g"}), None, f"metadata.annotations[{TOTAL}]", id="group-without-total"
-        ),
-        pytest.param(
-            pod({}, {TOTAL: "2"}), None, f"metadata.labels[{GROUP}]", id="total-without-group"
-        ),
-        pytest.param(
-            pod({GROUP: "g"}, {TOTAL: "0"}), None, f"metadata.annotations[{TOTAL}]", id="total-zero"
-        ),
-        pytest.param(
-            pod({GROUP: "g"}, {TOTAL: "9" * 5000}),
-            None,
-            f"metadata.annotations[{TOTAL}]",
-            id="total-beyond-reading",
-        ),
-        pytest.param(pod({}, {TOTAL: "0"}), None, f"metadata.labels[{GROUP}]", id="total-alone"),
-        pytest.param(
-            pod({GROUP: "h"}, {TOTAL: "2"}),
-            pod({GROUP: "g"}, {TOTAL: "2"}),
-            f"metadata.labels[{GROUP}]",
-            id="group-changed",
-        ),
-        pytest.param(
-            pod({GROUP: "g"}, {TOTAL: "2"}),
-            pod({}, {GROUP: "g", TOTAL: "2"}),
-            None,
-            id="group-from-annotation-to-label",
-        ),
-        pytest.param(
-            pod({QUEUE: "b"}), pod({QUEUE: "a"}), f"metadata.labels[{QUEUE}]", id="queue-changed"
-        ),
-        pytest.param(
-            pod({QUEUE: "b"}, **WAITING), pod({QUEUE: "a"}, **WAITING), None, id="queue-in-time"
-        ),
-        pytest.param(
-            pod({LIMIT: "9"}),
-            pod({LIMIT: "9", WPC: "high"}),
-            f"metadata.labels[{WPC}]",
-            id="priority-removed",
-        ),
-        pytest.param(
-            pod({LIMIT: "9"}),
-            pod({LIMIT: "8"}, **WAITING),
-            f"metadata.labels[{LIMIT}]",
-            id="limit-changed-by-the-start",
-        ),
-        pytest.param(
-            pod({}, {f"{P}retriable-in-group": "true"}),
-            pod({}, {f"{P}retriable-in-group": "false"}),
-            f"metadata.annotations[{P}retriable-in-group]",
-            id="retriable-again",
-        ),
-    ],
-)
-def test_pods(new, old, field):
-    assert [found for found, _ in wrong(new, old, kind="Pod")] == ([field] if field else [])
 
 
 def test_kinds_that_are_not_known_are_not_checked():
