@@ -111,11 +111,12 @@ def comes(job: JobSet) -> Coming:
 
 def reclaimable(job: JobSet) -> tuple[ReclaimablePod, ...]:
     """Return the pods of the Jobs that have succeeded."""
-    pods = {each.name: pods_at_a_time(each.template.spec) for each in job.spec.replicated_jobs}
+    succeeded = {each.name: each.succeeded for each in job.status.replicated_jobs_status}
+    ended = ((each, succeeded.get(each.name, 0)) for each in job.spec.replicated_jobs)
     return tuple(
-        ReclaimablePod(name=each.name.lower(), count=each.succeeded * pods[each.name])
-        for each in job.status.replicated_jobs_status
-        if each.succeeded > 0 and each.name in pods
+        ReclaimablePod(name=each.name.lower(), count=count * pods_at_a_time(each.template.spec))
+        for each, count in ended
+        if count > 0
     )
 
 
