@@ -13,7 +13,7 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.ancestors import AncestorError, managed_ancestor
+from policyd.jobs.ancestors import AncestorError, NestingError, managed_ancestor
 from policyd.jobs.base import JobKind, JobObject
 from policyd.jobs.kinds import kind_of_owner
 from policyd.jobs.lifecycle import is_finished
@@ -33,12 +33,17 @@ class Children:
         """Suspend a job until the one that it belongs to may run, if it belongs to one.
 
         Returns:
-            Whether it does, so that there is nothing else to do for it.
+            Whether it does, or nobody can tell, so that there is nothing else to do for it.
 
         Raises:
             ApiError: If it could not be suspended.
         """
-        owner = self._owner(job)
+        try:
+            owner = self._owner(job)
+        except NestingError as error:
+            message = f"cannot tell which job this one belongs to: {error}"
+            self._writes.tell(self._resource, job.metadata, "JobNestingTooDeep", message, bad=True)
+            return True
         parent = None if owner is None else self._job(owner, job.metadata.namespace)
         kind = None if owner is None else kind_of_owner(owner)
         if owner is None or parent is None or kind is None:
@@ -61,6 +66,8 @@ class Children:
 
         try:
             return managed_ancestor(job.metadata, lookup, integrations=self._cache.integrations)
+        except NestingError:
+            raise
         except AncestorError:
             return None  # whose owner is not there, or in no queue, stands alone
 

@@ -21,6 +21,10 @@ class AncestorError(PolicydError):
     """It cannot be told which job an object belongs to."""
 
 
+class NestingError(AncestorError):
+    """An object belongs to one that belongs to another, and so on without end."""
+
+
 def managed_ancestor(
     obj: ObjectMeta, lookup: Lookup, *, integrations: Integrations
 ) -> OwnerReference | None:
@@ -34,7 +38,8 @@ def managed_ancestor(
         integrations: Which kinds queue, and whether they do without a queue.
 
     Raises:
-        AncestorError: If an owner is missing, owns itself, or there are too many.
+        NestingError: If there are too many owners.
+        AncestorError: If one is missing, or owns itself.
     """
     found: OwnerReference | None = None
     seen = {obj.uid}
@@ -53,7 +58,7 @@ def managed_ancestor(
             found = owner
         seen.add(owner.uid)
         current = above
-    raise AncestorError(f"more than {LONGEST_CHAIN} objects own one another")
+    raise NestingError(f"more than {LONGEST_CHAIN} objects own one another")
 
 
 def _kind_of(owner: OwnerReference) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from policyd.controller.mirrors import job_resource
+from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.kinds import KINDS
 from policyd.kube import resources as r
@@ -200,3 +201,18 @@ async def test_the_priority_class_of_a_run_policy_counts(world):
     await world.pass_time(2)
 
     assert world.workload_of("train")["spec"]["priority"] == 7
+
+
+async def test_nobody_can_tell_whom_the_last_of_many_nested_jobs_belongs_to(world):
+    owner = world.job("job-0")
+    for index in range(1, LONGEST_CHAIN + 1):
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+        reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+        labels = {QUEUE: "lq-cq"}
+        metadata = {"name": f"job-{index}", "labels": labels, "ownerReferences": [reference]}
+        owner = world.create(r.JOBS, {"metadata": metadata, "spec": {"suspend": True}})
+    await world.pass_time(2)
+
+    (event,) = world.events("JobNestingTooDeep")
+    assert event["involvedObject"]["name"] == f"job-{LONGEST_CHAIN}"
+    assert world.workload_of(f"job-{LONGEST_CHAIN}") is None
