@@ -300,9 +300,11 @@ class WorkloadSteps:
     async def release(self, workload: Workload, *, on_hold: bool | None = None) -> None:
         """Give the quota of a workload back that was evicted, or goes on hold or off it."""
         now = self._writes.now
-        detailed = self._cache.state.settings.gates.unadmitted_workloads_observability
+        gates = self._cache.state.settings.gates
+        detailed = gates.unadmitted_workloads_observability
         if on_hold is None:
-            status = after_eviction(workload, now=now, detailed=detailed)
+            spares = gates.skip_reassignment_for_pod_owned_workloads
+            status = after_eviction(workload, now=now, detailed=detailed, spares_pods=spares)
         else:
             reason, message = (ON_HOLD, HELD) if on_hold else ("PendingEvaluation", NOT_HELD)
             status = release(workload, reason=reason, message=message, now=now, detailed=detailed)

@@ -36,6 +36,7 @@ from policyd.api.meta import (
     timestamp,
     with_condition,
 )
+from policyd.jobs.base import controller_of
 from policyd.status.quantities import format_amount
 
 MESSAGE_BYTES = 32 * 1024
@@ -228,14 +229,18 @@ def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> Scheduli
     return SchedulingStats(evictions=tuple(counts.values()))
 
 
-def after_eviction(workload: Workload, *, now: float, detailed: bool = True) -> WorkloadStatus:
+def after_eviction(
+    workload: Workload, *, now: float, detailed: bool = True, spares_pods: bool = True
+) -> WorkloadStatus:
     """Give the quota of an evicted workload back, now that its job has stopped.
 
-    `detailed` as in `sync_admitted`.
+    What stands for a pod does not queue again if it `spares_pods`, as that was deleted (gate
+    SkipReassignmentForPodOwnedWorkloads). `detailed` as in `sync_admitted`.
     """
     eviction = find_condition(workload.status.conditions, EVICTED)
     assert eviction is not None, "only what was evicted is released like this"
-    at_once = eviction.reason in _REQUEUED_AT_ONCE
+    gone = spares_pods and _is_of_pod(workload)
+    at_once = eviction.reason in _REQUEUED_AT_ONCE and not gone
     requeued = Condition(
         REQUEUED, "True" if at_once else "False", eviction.reason, eviction.message
     )
@@ -247,6 +252,12 @@ def after_eviction(workload: Workload, *, now: float, detailed: bool = True) -> 
         now=now,
         detailed=detailed,
     )
+
+
+def _is_of_pod(workload: Workload) -> bool:
+    """Tell whether a workload stands for one pod; that of a group can be replaced."""
+    owner = controller_of(workload.metadata)
+    return owner is not None and (owner.api_version, owner.kind) == ("v1", "Pod")
 
 
 def finish(workload: Workload, *, reason: str, message: str, now: float) -> WorkloadStatus:

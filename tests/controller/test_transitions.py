@@ -98,6 +98,29 @@ def test_after_an_eviction_the_quota_is_given_back(reason, requeued):
     }
 
 
+def of_pod(**owner):
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", **owner}]
+    metadata = {"name": "w", "namespace": "ns", "ownerReferences": owners}
+    return msgspec.convert({"metadata": metadata}, Workload)
+
+
+@pytest.mark.parametrize(
+    ("stopped", "spares_pods", "requeued"),
+    [
+        pytest.param(of_pod(controller=True), True, "False", id="pod-that-was-deleted"),
+        pytest.param(of_pod(controller=True), False, "True", id="without-the-gate"),
+        pytest.param(of_pod(), True, "True", id="group-of-one-that-is-replaced"),
+        pytest.param(of_pod(kind="Job", controller=True), True, "True", id="job"),
+    ],
+)
+def test_a_pod_that_was_deleted_does_not_queue_again(stopped, spares_pods, requeued):
+    evicted = t.with_status(stopped, t.evict(stopped, reason="Preempted", message="m", now=NOW))
+
+    status = t.after_eviction(evicted, now=NOW + 1, spares_pods=spares_pods)
+
+    assert said(status)["Requeued"] == (requeued, "Preempted", "m")
+
+
 def test_an_eviction_resets_checks_and_is_counted():
     before = workload(admissionChecks=[check("Ready"), {"name": "d", "state": "Retry"}])
 
