@@ -16,7 +16,7 @@ from policyd.alloc.workload import Workload as Value
 from policyd.api.configuration.kinds import Resources
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY
-from policyd.api.meta import condition_true
+from policyd.api.meta import ObjectMeta, condition_true
 from policyd.controller.index import Index, local_queue_key
 from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
@@ -47,6 +47,10 @@ class Ears:
     """The state changed: another cycle may decide otherwise."""
     report: Callable[[str], None] = lambda _name: None
     """The figures of this ClusterQueue changed; or, as `namespace/name`, of this LocalQueue."""
+    made: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
+    """A workload was made for this job."""
+    let_go: Callable[[str, Pod, Workload], None] = lambda _gate, _pod, _workload: None
+    """A pod of a workload lost a gate."""
 
 
 class Cache:

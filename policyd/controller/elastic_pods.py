@@ -61,7 +61,7 @@ class ElasticPods:
         )
         pods = [pod async for page in listed for pod in page.items]
         for pod, given in to_let_go(pods, granted, self._given(granted)):
-            await self._release(pod, given)
+            await self._release(pod, given, granted)
         return wait
 
     def _given(self, workload: Workload) -> dict[str, Injection]:
@@ -70,7 +70,7 @@ class ElasticPods:
         names = (each.name for each in workload.spec.pod_sets)
         return dict(zip(names, injections(workload, flavors, gates), strict=True))
 
-    async def _release(self, pod: Pod, given: Injection) -> None:
+    async def _release(self, pod: Pod, given: Injection, granted: Workload) -> None:
         draft = draft_of(pod)
         try:
             inject(draft, (), given)
@@ -82,6 +82,7 @@ class ElasticPods:
             await self._writes.patch(
                 self._cache.mirrors.pods, pod, versioned(draft, pod.metadata), kind="json"
             )
+            self._cache.ears.let_go(ELASTIC_JOB, pod, granted)
         except (ConflictError, NotFoundError):
             log.debug("pod_changed", pod=pod.metadata.key)  # and so its job is looked at again
         finally:

@@ -204,6 +204,7 @@ class WorkloadSteps:
             await self._writes.look(self._mirror, key)
             return
         log.info("workload_created", workload=made.metadata.key)
+        self._cache.ears.made(resource.kind, job)
         message = f"Created Workload: {made.metadata.key}"
         self._writes.tell(resource, job, "CreatedWorkload", message)
 

@@ -8,7 +8,7 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ReclaimablePod, Workload
-from policyd.api.kueue.names import IS_GROUP_WORKLOAD
+from policyd.api.kueue.names import ADMISSION_GATE, IS_GROUP_WORKLOAD
 from policyd.api.meta import Json
 from policyd.controller.cache import Cache
 from policyd.controller.gangs import GANG_SECONDS, coming_of
@@ -268,6 +268,7 @@ class PodReconciler:
         _raise_first(await asyncio.gather(*calls, return_exceptions=True))
         log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
         for pod, _ in patches:
+            self._cache.ears.let_go(ADMISSION_GATE, pod, workload)
             self._steps.tell_started(PODS, pod.metadata, workload)
         return None
 

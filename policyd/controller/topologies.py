@@ -27,7 +27,9 @@ class Topologies:
         self._cache = cache
         self._changes = NodeChanges(cache, pace)
         places = PodPlaces(mirrors.placed, tell=self._pod_changed)
-        self._ungating = Ungating(mirrors.workloads, mirrors.placed, places, writes)
+        self._ungating = Ungating(
+            mirrors.workloads, mirrors.placed, places, writes, told=self._let_go
+        )
         gates = cache.state.settings.gates
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)
         self._wanted = asyncio.Event()
@@ -80,6 +82,9 @@ class Topologies:
         if old is None or old.status != new.status:
             self._look_at(self._failures.of_workload(new))
             self._look_at([Key("Places", new.metadata.namespace, new.metadata.name)])
+
+    def _let_go(self, gate: str, pod: Pod, workload: Workload) -> None:
+        self._cache.ears.let_go(gate, pod, workload)
 
     def _look_at(self, keys: list[Key]) -> None:
         # Before they are listed, nodes are not gone but unknown.

@@ -1,7 +1,7 @@
 """Lets pods go to the domains that their workloads were assigned."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -26,15 +26,25 @@ AT_ONCE = 8
 
 
 class Ungating:
-    """Lets the pods of one workload go, at a time: gated pods wait until it is admitted."""
+    """Lets the pods of one workload go, at a time: gated pods wait until it is admitted.
+
+    `told` hears of each that went, and of which workload it is.
+    """
 
     def __init__(
-        self, workloads: Mirror[Workload], pods: Mirror[Pod], places: PodPlaces, writes: Writes
+        self,
+        workloads: Mirror[Workload],
+        pods: Mirror[Pod],
+        places: PodPlaces,
+        writes: Writes,
+        *,
+        told: Callable[[str, Pod, Workload], None] = lambda _gate, _pod, _workload: None,
     ) -> None:
         self._workloads = workloads
         self._pods = pods
         self._places = places
         self._writes = writes
+        self._told = told
 
     async def reconcile(self, key: Key) -> None:
         """Let the pods of a workload go that can.
@@ -47,7 +57,7 @@ class Ungating:
             return
         leaving = departures(workload, self._places.of_workload(workload))
         for start in range(0, len(leaving), AT_ONCE):
-            calls = (self._let_go(each) for each in leaving[start : start + AT_ONCE])
+            calls = (self._let_go(each, workload) for each in leaving[start : start + AT_ONCE])
             await asyncio.gather(*calls)
         if leaving:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
@@ -56,7 +66,7 @@ class Ungating:
         """Return the workload of a pod, whose other pods may get its place."""
         return [_key(name) for name in sorted(workload_keys(pod))]
 
-    async def _let_go(self, departure: Departure) -> None:
+    async def _let_go(self, departure: Departure, workload: Workload) -> None:
         pod = departure.pod
         patch = self._patch(departure)
         if not patch:
@@ -65,6 +75,8 @@ class Ungating:
             await self._writes.patch(self._pods, pod, patch, kind="json")
         except (ConflictError, NotFoundError):
             log.debug("pod_changed", pod=pod.metadata.key)  # and so it is looked at again
+        else:
+            self._told(TOPOLOGY_GATE, pod, workload)
 
     def _patch(self, departure: Departure) -> Sequence[object]:
         draft = draft_of(departure.pod)
