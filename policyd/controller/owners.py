@@ -4,6 +4,7 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD, JOB_UID
 from policyd.api.meta import OwnerReference
 from policyd.controller.mirrors import Mirrors, job_resource
+from policyd.jobs.base import JobObject
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import is_finished
 from policyd.kube.client import PartialObject, Reader
@@ -46,12 +47,12 @@ class Owners:
         return True
 
     async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
-        """Tell whether an owner exists; a job that is being deleted no longer counts."""
+        """Tell whether an owner exists; a job that is being deleted counts only if it lingers."""
         is_pod = resource == PODS
         mirror = self._mirrors.pods if is_pod else self._mirrors.jobs[resource.kind]
         seen = mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
-            return is_pod or seen.metadata.deletion_timestamp is None
+            return is_pod or _stays(owner, seen)
         try:
             found = await self._reader.get(
                 resource, owner.name, namespace=namespace, into=PartialObject
@@ -67,6 +68,11 @@ def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
     if workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
         return owners
     return tuple(owner for owner in owners if owner.controller) or owners
+
+
+def _stays(owner: OwnerReference, job: JobObject) -> bool:
+    kind = kind_of_owner(owner)
+    return job.metadata.deletion_timestamp is None or (kind is not None and kind.lingers(job))
 
 
 def _resource_of(owner: OwnerReference) -> Resource | None:

@@ -100,6 +100,8 @@ class JobKind(Generic[J]):
         prepare: Makes the places that the paths name, before a start writes there.
         on_hold: Whether the job cannot use quota for now.
         ignored: Whether the job has no pods of its own, so that no queue concerns it.
+        lingers: Whether a job that is being deleted still has pods to clear up with, which use its
+            quota.
         only_managed: Whether anything may stand in a job that names no queue.
         defaults: What every new job gets at the door, in a queue or not, as nobody may add it
             later; None if nothing.
@@ -138,6 +140,7 @@ class JobKind(Generic[J]):
     prepare: Callable[[Draft, J], None] = lambda _draft, _job: None
     on_hold: Callable[[J], bool] = lambda _job: False
     ignored: Callable[[J], bool] = lambda _job: False
+    lingers: Callable[[J], bool] = lambda _job: False
     only_managed: bool = False
     defaults: Callable[[Draft], None] | None = None
     elastic: Elastic[J] | None = None

@@ -17,6 +17,7 @@ from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.parents import ParentKind
 from policyd.jobs.ray_cluster import RAY_CLUSTER
 from policyd.jobs.ray_job import RAY_JOB
+from policyd.jobs.ray_service import RAY_SERVICE
 from policyd.jobs.stateful_set import STATEFUL_SET
 from policyd.jobs.train_job import TRAIN_JOB
 
@@ -29,6 +30,7 @@ BUILT_IN: Final[tuple[JobKind[Any], ...]] = (
     *TRAINING_JOBS,
     RAY_CLUSTER,
     RAY_JOB,
+    RAY_SERVICE,
     TRAIN_JOB,
 )
 

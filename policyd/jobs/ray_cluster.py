@@ -12,7 +12,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.jobs.base import Elastic, JobKind, JobObject, SizeError
+from policyd.jobs.base import Basis, Elastic, JobKind, JobObject, SizeError
 from policyd.jobs.topology import topology_request
 from policyd.patch.operations import Path
 
@@ -20,6 +20,8 @@ HEAD: Final = "head"
 MOST_POD_SETS: Final = 18
 CLUSTER_LABEL: Final = "ray.io/cluster"
 """Label of a pod: the cluster that it is one of."""
+CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
+"""Annotation of a slice: the generation of the cluster that said how big it is."""
 FAULT_TOLERANT: Final = "ray.io/ft-enabled"
 RAY_CONTAINER: Final = 0
 """The container that runs Ray comes first, as KubeRay demands."""
@@ -89,7 +91,7 @@ def head_template(spec: RayClusterSpec, annotations: Mapping[str, str]) -> Json:
     """
     template = spec.head_group_spec.template or {}
     containers = list((template.get("spec") or {}).get("containers") or ())
-    if containers and _survives(spec, annotations):
+    if containers and survives(spec, annotations):
         containers[RAY_CONTAINER] = _with_least(containers[RAY_CONTAINER])
     if spec.enable_in_tree_autoscaling:
         options = spec.autoscaler_options
@@ -106,7 +108,8 @@ def with_containers(template: Json, containers: Sequence[Json]) -> Json:
     return {**template, "spec": {**(template.get("spec") or {}), "containers": list(containers)}}
 
 
-def _survives(spec: RayClusterSpec, annotations: Mapping[str, str]) -> bool:
+def survives(spec: RayClusterSpec, annotations: Mapping[str, str]) -> bool:
+    """Tell whether a cluster survives the loss of its head, as what it knows is kept in Redis."""
     return spec.gcs_fault_tolerance_options is not None or (
         annotations.get(FAULT_TOLERANT, "").lower() == "true"
     )
@@ -176,6 +179,25 @@ def resized(spec: RayClusterSpec, running: RayClusterSpec) -> RayClusterSpec:
     return replace(spec, worker_group_specs=tuple(groups))
 
 
+def made_cluster(name: str) -> Basis | None:
+    """Return the cluster that was made for something: its workers come and go there."""
+    if not name:
+        return None
+    return Basis(
+        group=RAY_CLUSTER.group,
+        version=RAY_CLUSTER.version,
+        plural=RAY_CLUSTER.plural,
+        kind=RAY_CLUSTER.kind,
+        name=name,
+        namespaced=True,
+    )
+
+
+def pods_of(name: str) -> str:
+    """Return the label selector of a cluster's pods; empty if there is no cluster yet."""
+    return f"{CLUSTER_LABEL}={name}" if name else ""
+
+
 def cluster_mistakes(
     spec: RayClusterSpec, *, at: str, annotations: Mapping[str, str], more_pod_sets: int = 0
 ) -> Iterator[FieldError]:
@@ -236,6 +258,6 @@ RAY_CLUSTER = JobKind(
     only_managed=True,
     elastic=Elastic(
         templates=lambda job: worker_templates(job.spec, "spec"),
-        selector=lambda job: f"{CLUSTER_LABEL}={job.metadata.name}",
+        selector=lambda job: pods_of(job.metadata.name),
     ),
 )

@@ -10,10 +10,9 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import Basis, Elastic, JobKind, JobObject, Outcome
+from policyd.jobs.base import Elastic, JobKind, JobObject, Outcome
 from policyd.jobs.ray_cluster import (
-    CLUSTER_LABEL,
-    RAY_CLUSTER,
+    CLUSTER_GENERATION,
     RayCluster,
     RayClusterSpec,
     RayClusterStatus,
@@ -21,6 +20,8 @@ from policyd.jobs.ray_cluster import (
     cluster_pod_sets,
     cluster_templates,
     head_template,
+    made_cluster,
+    pods_of,
     resized,
     with_containers,
     worker_templates,
@@ -30,8 +31,6 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 SUBMITTER: Final = "submitter"
-CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
-"""Annotation of a slice: the generation of the cluster that said how big it is."""
 _CLUSTER: Final = ("spec", "rayClusterSpec")
 _SUBMITTER: Final = ("spec", "submitterPodTemplate")
 _CONTAINER: Final = {
@@ -149,31 +148,11 @@ def _mistakes(job: RayJob, _old: RayJob | None) -> Iterator[FieldError]:
     )
 
 
-def _own_cluster(job: RayJob) -> Basis | None:
-    """Return the cluster that was made for a job: its workers come and go there."""
-    name = job.status.ray_cluster_name
-    if not name:
-        return None
-    return Basis(
-        group=RAY_CLUSTER.group,
-        version=RAY_CLUSTER.version,
-        plural=RAY_CLUSTER.plural,
-        kind=RAY_CLUSTER.kind,
-        name=name,
-        namespaced=True,
-    )
-
-
 def _sized(job: RayJob, found: Json) -> RayJob:
     running, spec = msgspec.convert(found, RayCluster), _cluster(job)
     if spec.enable_in_tree_autoscaling:
         job = replace(job, spec=replace(job.spec, ray_cluster_spec=resized(spec, running.spec)))
     return replace(job, cluster_version=str(running.metadata.generation))
-
-
-def _selector(job: RayJob) -> str:
-    name = job.status.ray_cluster_name
-    return f"{CLUSTER_LABEL}={name}" if name else ""
 
 
 def _notes(job: RayJob) -> dict[str, str]:
@@ -201,8 +180,8 @@ RAY_JOB = JobKind(
     only_managed=True,
     elastic=Elastic(
         templates=lambda job: worker_templates(_cluster(job), *_CLUSTER),
-        selector=_selector,
-        sized_by=_own_cluster,
+        selector=lambda job: pods_of(job.status.ray_cluster_name),
+        sized_by=lambda job: made_cluster(job.status.ray_cluster_name),
         sized=_sized,
         notes=_notes,
     ),

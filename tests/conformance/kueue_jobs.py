@@ -29,6 +29,7 @@ CHANGES = (
     ("oldJob", "newJob"),
     ("oldObj", "newObj"),
     ("oldDeployment", "newDeployment"),
+    ("oldService", "newService"),
     ("oldPod", "newPod"),
 )
 """What tables call a job before and after a change."""
@@ -43,10 +44,10 @@ def run_reconciler(path):
     def failure(case):
         scene = Scene(case)
         job = case.input.get("job") or case.input.get("trainJob")
-        if job is None:  # its workloads find out by themselves
-            keys, kind = [workload_key(each) for each in case.input["workloads"]], "Job"
-        else:
-            keys, kind = [job_key(job)], job["kind"]
+        keys, kind = ([], "Job") if job is None else ([job_key(job)], job["kind"])
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            # Its workloads find out by themselves.
+            keys += [workload_key(each) for each in case.input.get("workloads") or ()]
         return scene.reconcile_until(keys, lambda: unlike(scene, case.want, kind))
 
     yield from run_table(path, failure)
@@ -160,7 +161,7 @@ def sent_away(case):
 
 def job_of(given):
     """Return a job as it is sent; some tables write it as Go names its parts."""
-    if not {"ObjectMeta", "Spec"} & given.keys():
+    if not {"ObjectMeta", "Spec", "Status"} & given.keys():
         return given
     return {
         "metadata": given.get("ObjectMeta", {}),
@@ -191,10 +192,12 @@ def given(case):
         "pod",
         "rayJob",
         "rayCluster",
+        "rayService",
+        "service",
         "trainJob",
         *PARENTS,
     )
-    return next(filter(None, map(case.input.get, names)))
+    return next(case.input[name] for name in names if case.input.get(name) is not None)
 
 
 def run_pod_sets(path):
@@ -251,6 +254,17 @@ def run_readiness(path):
     def failure(case):
         kind, job = read(path, case)
         return difference(kind.ready(job), case.want["want"], "ready")
+
+    yield from run_table(path, failure)
+
+
+def run_states(path):
+    """Whether a job is told to have no pods, and whether it has some."""
+
+    def failure(case):
+        kind, job = read(path, case)
+        asked = kind.suspended if path.stem.endswith("TestIsSuspended") else kind.active
+        return difference(asked(job), case.want["want"], "state")
 
     yield from run_table(path, failure)
 

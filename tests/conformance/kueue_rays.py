@@ -10,8 +10,14 @@ from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodTemplate, Toleration
 from policyd.controller.keys import Key
 from policyd.jobs.injection import Injection, StartError
-from policyd.jobs.ray_cluster import RAY_CLUSTER, RayCluster, RayClusterSpec, cluster_mistakes
-from policyd.jobs.ray_job import CLUSTER_GENERATION, RAY_JOB, RayJob
+from policyd.jobs.ray_cluster import (
+    CLUSTER_GENERATION,
+    RAY_CLUSTER,
+    RayCluster,
+    RayClusterSpec,
+    cluster_mistakes,
+)
+from policyd.jobs.ray_job import RAY_JOB, RayJob
 from policyd.jobs.slices import fit_of
 from policyd.jobs.starting import put_back, start
 from policyd.jobs.train_job import GROUP, TRAIN_JOB, TrainJob

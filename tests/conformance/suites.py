@@ -156,6 +156,17 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-controllers", "*-jobs-ray*__TestPodSets", "kueue_jobs:run_pod_sets"),
     Adapter("kueue-controllers", "*-jobs-ray*__TestValidateCreate", "kueue_jobs:run_creation"),
     Adapter("kueue-controllers", "*-jobs-ray*__TestValidateUpdate", "kueue_jobs:run_change"),
+    *(
+        Adapter("kueue-controllers", f"pkg-controller-jobs-rayservice__Test{table}", code)
+        for table, code in (
+            ("IsActive", "kueue_jobs:run_states"),
+            ("IsSuspended", "kueue_jobs:run_states"),
+            ("PodSets", "kueue_jobs:run_pod_sets"),
+            ("PodsReady", "kueue_jobs:run_readiness"),
+            ("ValidateCreate", "kueue_jobs:run_creation"),
+            ("ValidateUpdate", "kueue_jobs:run_change"),
+        )
+    ),
     Adapter("kueue-controllers", "*__TestBuildPodSets", "kueue_rays:run_pod_sets"),
     Adapter("kueue-controllers", "*__TestValidateCreateRayClusterSpec", "kueue_rays:run_specs"),
     Adapter("kueue-controllers", "*__TestUpdateRayCluster*", "kueue_rays:run_starts"),
@@ -196,7 +207,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-controllers", "*__TestCalcPriorityClassName", "kueue_jobs:run_priorities"),
     Adapter("kueue-controllers", "*__TestOrderedReplicaTypes", "kueue_jobs:run_roles"),
     Adapter("kueue-controllers", "*-jobs-job*__TestReclaimablePods", "kueue_jobs:run_reclaimable"),
-    Adapter("kueue-controllers", "*-jobs-job__TestPodsReady", "kueue_jobs:run_readiness"),
+    Adapter("kueue-controllers", "*-jobs-job*__TestPodsReady", "kueue_jobs:run_readiness"),
     Adapter("kueue-controllers", "*__TestTerminalIndexesCount", "kueue_jobs:run_indexes"),
     Adapter("kueue-controllers", "*-jobs-job*__TestValidateCreate", "kueue_jobs:run_creation"),
     Adapter("kueue-controllers", "*-mpijob__TestValidateCreate", "kueue_jobs:run_creation"),
@@ -278,6 +289,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-controllers", "*-mpijob__TestDefault", "kueue_jobs:run_defaults"),
     Adapter("kueue-controllers", "*-jobset__TestReconciler", "kueue_jobs:run_reconciler"),
     Adapter("kueue-controllers", "*-mpijob__TestReconciler", "kueue_jobs:run_reconciler"),
+    Adapter("kueue-controllers", "*-raycluster__TestReconciler", "kueue_jobs:run_reconciler"),
     Adapter("kueue-controllers", "*-kubeflow-*__TestReconciler", "kueue_jobs:run_reconciler"),
     Adapter("kueue-controllers", "pkg-webhooks__TestValidateCohort", "kueue_webhooks:run_cohorts"),
     Adapter("kueue-controllers", "pkg-webhooks__*ResourceFlavor", "kueue_webhooks:run_flavors"),

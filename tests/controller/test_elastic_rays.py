@@ -8,6 +8,7 @@ from policyd.controller.mirrors import job_resource
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.ray_cluster import RAY_CLUSTER
 from policyd.jobs.ray_job import RAY_JOB
+from policyd.jobs.ray_service import RAY_SERVICE
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from tests.controller.world import QUEUE, World, gates, held_gpus, pod_spec, running
@@ -178,4 +179,40 @@ async def test_a_cluster_stops_when_the_slice_of_its_job_is_evicted():
         assert world.get(CLUSTERS, cluster)["spec"]["suspend"]
         world.set_status(RAY_JOBS, "train", jobDeploymentStatus="Suspended", rayClusterName="")
         await world.pass_time(3)
+        assert gpus_held(world) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "held"),
+    [
+        pytest.param({"gcsFaultToleranceOptions": {}}, 1, id="that-cleans-up"),
+        pytest.param({}, 0, id="any-other"),
+    ],
+)
+async def test_a_service_that_goes_keeps_its_quota_while_it_cleans_up(more, held):
+    quotas = {"nvidia.com/gpu": "4", "cpu": "1", "memory": "1Gi"}  # a head that survives asks
+    resources = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
+    flavor = {"name": "h100", "resources": resources}
+    world = World()
+    world.furnish(resourceGroups=[{"coveredResources": list(quotas), "flavors": [flavor]}])
+    services = job_resource(RAY_SERVICE)
+    async with running(world):
+        metadata = {"name": "serve", "labels": {QUEUE: "lq-cq"}, "finalizers": ["ray.io/cleanup"]}
+        spec = {"rayClusterConfig": {**cluster_spec(1), **more}}
+        draft = Draft(
+            {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": metadata, "spec": spec}
+        )
+        default_on_create(draft, group="ray.io", kind="RayService")
+        world.create(services, draft.object)
+        await world.pass_time(2)
+        assert world.get(services, "serve")["spec"]["rayClusterConfig"]["suspend"] is False
+        assert gpus_held(world) == 1
+
+        world.delete(services, "serve")
+        await world.pass_time(2)
+        assert gpus_held(world) == held
+
+        found = world.get(services, "serve")
+        world.put(services, {**found, "metadata": {**found["metadata"], "finalizers": []}})
+        await world.pass_time(2)
         assert gpus_held(world) == 0

@@ -103,9 +103,10 @@ def test_what_belongs_to_a_kind_that_others_queue_is_left_to_them():
 
 
 def test_a_kind_that_no_module_reads_is_named():
-    text = "integrations: {frameworks: [batch/job, ray.io/rayservice, ray.io/rayjob, pod]}"
+    absent = "workload.codeflare.dev/appwrapper"
+    text = f"integrations: {{frameworks: [batch/job, {absent}, ray.io/rayjob, pod]}}"
 
-    assert unknown_frameworks(configuration(f"{text}\n{SELECTOR}")) == ["ray.io/rayservice"]
+    assert unknown_frameworks(configuration(f"{text}\n{SELECTOR}")) == [absent]
 
 
 def entry_point(found):

@@ -8,6 +8,7 @@ from policyd.jobs.defaults import default_on_create
 from policyd.jobs.injection import Injection
 from policyd.jobs.ray_cluster import RAY_CLUSTER
 from policyd.jobs.ray_job import RAY_JOB
+from policyd.jobs.ray_service import RAY_SERVICE
 from policyd.jobs.starting import put_back, start
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
@@ -237,3 +238,67 @@ def test_a_job_for_a_cluster_that_is_there_has_no_pods_to_hold():
     default_on_create(draft, group="ray.io", kind="RayJob")
 
     assert not draft.changed
+
+
+def ray_service(config=None, status=None, **annotations):
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {**QUEUED, "annotations": annotations},
+        "spec": {"rayClusterConfig": cluster(workers(replicas=2)) | (config or {})},
+        "status": status or {},
+    }
+
+
+def test_a_service_is_held_and_started_by_its_cluster():
+    draft = Draft(ray_service())
+
+    default_on_create(draft, group="ray.io", kind="RayService")
+    assert draft.object["spec"]["rayClusterConfig"]["suspend"] is True
+    job = read(RAY_SERVICE, draft.object)
+    assert RAY_SERVICE.suspended(job)
+    assert {each.name: each.count for each in RAY_SERVICE.pod_sets(job)} == {"head": 1, "small": 2}
+
+    given = [Injection(node_selector={"gpu": kind}) for kind in ("none", "h100")]
+    start(draft, job, kind=RAY_SERVICE, given=given, counts={})
+    RAY_SERVICE.resume(draft)
+    config = draft.object["spec"]["rayClusterConfig"]
+    assert config["suspend"] is False
+    assert config["workerGroupSpecs"][0]["template"]["spec"]["nodeSelector"] == {"gpu": "h100"}
+
+
+def test_a_service_serves_until_it_is_suspended():
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+    for status, serves in ((ready, True), ({}, False)):
+        job = read(RAY_SERVICE, ray_service(status=status))
+        assert (RAY_SERVICE.active(job), RAY_SERVICE.ready(job)) == (serves, serves)
+        assert RAY_SERVICE.outcome(job) is None
+
+
+def test_an_elastic_service_is_as_big_as_the_cluster_that_serves():
+    status = {"activeServiceStatus": {"rayClusterName": "serving"}}
+    job = read(RAY_SERVICE, ray_service({"enableInTreeAutoscaling": True}, status))
+
+    basis = RAY_SERVICE.elastic.sized_by(job)
+    sized = RAY_SERVICE.elastic.sized(job, {**RUNNING, "spec": cluster(workers(replicas=7))})
+
+    assert (basis.kind, basis.name) == ("RayCluster", "serving")
+    assert RAY_SERVICE.elastic.selector(job) == "ray.io/cluster=serving"
+    assert [each.count for each in RAY_SERVICE.pod_sets(sized)] == [1, 7]
+    assert RAY_SERVICE.elastic.notes(sized) == {"kueue.x-k8s.io/raycluster-generation": "3"}
+
+
+def test_what_is_wrong_with_the_cluster_of_a_service_is_said_where_it_is():
+    (error,) = validate_job(
+        ray_service({"enableInTreeAutoscaling": True}), None, group="ray.io", kind="RayService"
+    )
+
+    assert error.path == "spec.rayClusterConfig.enableInTreeAutoscaling"
+
+
+def test_a_service_that_keeps_its_state_in_redis_cleans_up_when_it_goes():
+    kept = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}
+
+    assert RAY_SERVICE.lingers(read(RAY_SERVICE, ray_service(kept)))
+    assert not RAY_SERVICE.lingers(read(RAY_SERVICE, ray_service()))

@@ -16,6 +16,7 @@ GROUPS = {
     "XGBoostJob": ("kubeflow.org", "v1"),
     "RayCluster": ("ray.io", "v1"),
     "RayJob": ("ray.io", "v1"),
+    "RayService": ("ray.io", "v1"),
     "TrainJob": ("trainer.kubeflow.org", "v1alpha1"),
     "ClusterTrainingRuntime": ("trainer.kubeflow.org", "v1alpha1"),
     "LeaderWorkerSet": ("leaderworkerset.x-k8s.io", "v1"),
@@ -126,6 +127,10 @@ def ray_job(gpus: int) -> dict[str, Any]:
     return {"rayClusterSpec": ray_cluster(gpus), "shutdownAfterJobFinishes": True}
 
 
+def ray_service(gpus: int) -> dict[str, Any]:
+    return {"rayClusterConfig": ray_cluster(gpus)}
+
+
 def train_job(gpus: int) -> dict[str, Any]:
     """Return a job of two nodes of the runtime that there is."""
     resources = container(gpus // 2)["resources"]
@@ -160,13 +165,14 @@ SPECS = {
     "XGBoostJob": training("xgbReplicaSpecs", "Master", "Worker"),
     "RayCluster": ray_cluster,
     "RayJob": ray_job,
+    "RayService": ray_service,
     "TrainJob": train_job,
 }
 
 
 def done(kind: str) -> dict[str, Any] | None:
     """Return the status of a job that has ended well; None if jobs of its kind never end."""
-    if kind == "RayCluster":
+    if kind in {"RayCluster", "RayService"}:
         return None
     if kind == "RayJob":
         return {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "the end"}
@@ -177,7 +183,7 @@ def done(kind: str) -> dict[str, Any] | None:
 
 def suspended(job: dict[str, Any]) -> bool:
     spec = job["spec"]
-    return bool(spec.get("runPolicy", spec).get("suspend"))
+    return bool(spec.get("runPolicy", spec.get("rayClusterConfig", spec)).get("suspend"))
 
 
 def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -185,8 +191,8 @@ def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
     spec = job["spec"]
     if "trainer" in spec:
         return [trained(spec)] * spec["trainer"]["numNodes"]
-    if "rayClusterSpec" in spec or "headGroupSpec" in spec:
-        cluster = spec.get("rayClusterSpec", spec)
+    if {"rayClusterSpec", "rayClusterConfig", "headGroupSpec"} & spec.keys():
+        cluster = spec.get("rayClusterSpec", spec.get("rayClusterConfig", spec))
         groups = cluster["workerGroupSpecs"]
         return [cluster["headGroupSpec"]["template"], *(group["template"] for group in groups)]
     if "replicatedJobs" in spec:

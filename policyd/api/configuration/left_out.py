@@ -27,7 +27,9 @@ _ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
 _DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules whoever asks")
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
-    "DeferRayServiceFinalizationForRedisCleanup": _ABSENT_KINDS,
+    "DeferRayServiceFinalizationForRedisCleanup": LeftOut(
+        on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
+    ),
     "FailureRecoveryPolicy": LeftOut(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
     ),
