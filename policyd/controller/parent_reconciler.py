@@ -31,6 +31,7 @@ from policyd.jobs.parents import (
     Seat,
     group_name_of,
     group_workload,
+    owner_notes,
 )
 from policyd.jobs.pods import Pod
 from policyd.jobs.steps import UpdateWorkload
@@ -173,6 +174,7 @@ class ParentReconciler:
         if parent.metadata.uid not in {each.uid for each in owners}:
             all_owners = (*owners, *new.metadata.owner_references)
             metadata["ownerReferences"] = msgspec.to_builtins(all_owners)
+            metadata.setdefault("annotations", {}).update(owner_notes(self._kind, parent))
         if not spec and not metadata:
             return
         patch = merge_patch(workload.metadata, **({"spec": spec} if spec else {}))

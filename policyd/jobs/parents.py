@@ -40,6 +40,10 @@ from policyd.patch.operations import Path
 
 COMPONENT_INDEX: Final = "kueue.x-k8s.io/component-workload-index"
 """Annotation of a workload: which of its parent's groups it stands for."""
+OWNER_KIND: Final = "kueue.x-k8s.io/job-owner-gvk"
+"""Annotation of a workload: the kind of its parent, `group/version, Kind=kind`."""
+OWNER_NAME: Final = "kueue.x-k8s.io/job-owner-name"
+"""Annotation of a workload: the name of its parent."""
 
 
 class ParentStatus(Wire, frozen=True):
@@ -191,13 +195,21 @@ def group_workload(
         name=name,
         namespace=job.namespace,
         labels=uid_label(job.uid),
-        annotations={IS_GROUP_WORKLOAD: "true", **index},
+        annotations={IS_GROUP_WORKLOAD: "true", **index, **owner_notes(kind, parent)},
         finalizers=(RESOURCE_IN_USE_FINALIZER,),
         owner_references=(kind.owner(parent),),
     )
     return Workload(
         metadata=metadata, spec=new_spec(job, pod_sets=group.pod_sets, priority=priority)
     )
+
+
+def owner_notes(kind: ParentKind[P], parent: P) -> dict[str, str]:
+    """Return the annotations by which a workload says whose group it stands for."""
+    return {
+        OWNER_KIND: f"{kind.api_version}, Kind={kind.kind}",
+        OWNER_NAME: parent.metadata.name,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,14 +85,20 @@ def key_of(case, kind):
 def unlike(scene, case, kind):
     want = case.want
     wanted = [told(each, kind) for each in want.get("wantPods") or ()]
-    workloads = sorted((compared(each) for each in scene.all("Workload")), key=by_name)
-    wanted_workloads = sorted((compared(e) for e in want.get("wantWorkloads") or ()), key=by_name)
+    workloads, wanted_workloads = (
+        sorted((told_of_workload(each) for each in some), key=by_name)
+        for some in (scene.all("Workload"), want.get("wantWorkloads") or ())
+    )
     return (
         difference([told(each, kind) for each in scene.all("Pod")], wanted, "pods")
         or ("wantWorkloads" in want and difference(workloads, wanted_workloads, "workloads"))
         or ("wantEvents" in want and unlike_events(scene, want["wantEvents"]))
         or ""
     )
+
+
+def told_of_workload(workload):
+    return {**compared(workload), "annotations": workload["metadata"].get("annotations") or {}}
 
 
 def by_name(workload):

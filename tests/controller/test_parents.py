@@ -14,7 +14,8 @@ from tests.controller.world import QUEUE, World, condition, gates, pod_spec, run
 pytestmark = pytest.mark.anyio
 
 SETS, LEADERS = job_resource(STATEFUL_SET), job_resource(LEADER_WORKER_SET)
-PRIORITY = "kueue.x-k8s.io/priority-class"
+P = "kueue.x-k8s.io/"
+PRIORITY = f"{P}priority-class"
 
 
 @pytest.fixture
@@ -125,6 +126,23 @@ async def test_a_stateful_set_of_no_pods_gives_its_quota_back_and_asks_for_it_ag
 
     assert world.is_true("serve", "Admitted")
     assert [each["count"] for each in world.workload_of("serve")["spec"]["podSets"]] == [3]
+
+
+async def test_a_workload_says_whose_it_is_also_one_that_a_set_takes_over(world):
+    parent = stateful_set(world)
+    await world.pass_time(2)
+    workload = world.workload_of("serve")
+    notes = workload["metadata"]["annotations"]
+    whose = {f"{P}job-owner-gvk": "apps/v1, Kind=StatefulSet", f"{P}job-owner-name": "serve"}
+    assert notes == {f"{P}is-group-workload": "true", **whose}
+
+    lost = {"annotations": {}, "labels": {}, "ownerReferences": []}
+    metadata = {**workload["metadata"], **lost}
+    world.store.replace(r.WORKLOADS, workload, {**workload, "metadata": metadata})
+    world.store.replace(SETS, parent, {**parent, "status": {"replicas": 0}}, part="status")
+    await world.pass_time(2)
+
+    assert world.workload_of("serve")["metadata"]["annotations"] == whose
 
 
 async def test_the_priority_of_a_stateful_set_is_that_of_its_workload(world):
