@@ -58,6 +58,8 @@ D = TypeVar("D", bound=JobObject | Pod)
 
 QuietStep = Release | Report | TellReady | Retire | Resize
 
+MAY_GO = ("maximumExecutionTimeSeconds", "priorityClassRef", "queueName")
+"""What a workload has only if its job says it."""
 HELD = "The job cannot use quota for now; workload on hold"
 NOT_HELD = "Workload no longer on hold; waiting for quota reservation"
 
@@ -213,7 +215,7 @@ class WorkloadSteps:
     ) -> None:
         """Let a workload demand what its job demands now: what the body of a new one would say."""
         workload = step.workload
-        spec = {"priorityClassRef": None, **body["spec"]}
+        spec = {**dict.fromkeys(MAY_GO), **body["spec"]}
         patch = merge_patch(workload.metadata, spec=spec)
         await self._writes.patch(self._mirror, workload, patch)
         if not step.fits:

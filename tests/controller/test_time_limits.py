@@ -114,6 +114,24 @@ async def test_a_job_that_ran_for_as_long_as_it_may_is_stopped_for_good():
         assert event["message"] == "The maximum execution time (60s) exceeded"
 
 
+async def test_a_job_that_waits_may_run_for_ever_again():
+    world = furnished()
+    async with running(world):
+        world.job("first")
+        world.job("long", **{"kueue.x-k8s.io/max-exec-time-seconds": "60"})
+        await world.pass_time(2)
+        assert world.workload_of("long")["spec"]["maximumExecutionTimeSeconds"] == 60
+
+        job = world.get(r.JOBS, "long")
+        del job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"]
+        world.store.replace(r.JOBS, world.get(r.JOBS, "long"), job)
+        await world.pass_time(2)
+
+        assert "maximumExecutionTimeSeconds" not in world.workload_of("long")["spec"]
+        (event,) = world.events("UpdatedWorkload")
+        assert event.get("count", 1) == 1
+
+
 async def test_what_is_finished_is_deleted_after_its_retention():
     world = furnished(retention=Retention(after_finished=60))
     async with running(world):
