@@ -138,10 +138,15 @@ class Writes:
             await asyncio.wait(self._under_way)
 
     async def delete(self, mirror: Mirror[T], obj: T) -> None:
-        """Delete an object; it is no error if it is gone."""
+        """Delete an object, and then what only it owns; it is no error if it is gone.
+
+        Unless that is said, the API server keeps the pods and the workload of a Job.
+        """
         self._check()
         metadata = obj.metadata
-        options = DeleteOptions(namespace=metadata.namespace, uid=metadata.uid)
+        options = DeleteOptions(
+            namespace=metadata.namespace, uid=metadata.uid, propagation="Background"
+        )
         try:
             await self.client.delete(mirror.resource, metadata.name, **options)
         except NotFoundError:

@@ -176,7 +176,9 @@ class FakeClient:
     async def delete(self, resource: Resource, name: str, **options: Unpack[DeleteOptions]) -> None:
         """Delete an object, at once whatever the grace, or mark it if finalizers hold it."""
         namespace = options.get("namespace", "")
-        self._note(Write("delete", resource, namespace, name))
+        policy = options.get("propagation")
+        body = None if policy is None else {"propagationPolicy": policy}
+        self._note(Write("delete", resource, namespace, name, body=body))
         self.store.delete(
             resource,
             self.store.get(resource, namespace, name),

@@ -160,6 +160,8 @@ async def test_the_job_of_a_workload_that_was_deactivated_goes_too(kept, there):
         await world.pass_time(30)
 
         assert bool(world.all(r.JOBS)) is there
+        deleted = [w.body for w in world.client.writes if (w.verb, w.name) == ("delete", "stuck")]
+        assert deleted == ([] if there else [{"propagationPolicy": "Background"}])
 
 
 async def test_a_job_that_a_user_deactivates_is_kept():
