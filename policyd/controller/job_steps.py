@@ -121,7 +121,7 @@ class WorkloadSteps:
         """Take a step of which nothing is told on the job."""
         match step:
             case Release(workload=workload, on_hold=on_hold):
-                await self.release(workload, on_hold=on_hold)
+                await self.release(workload, on_hold=on_hold, idle=view.held)
             case Report(workload=workload):
                 await self.report(workload, view.reclaimable)
             case TellReady(workload=workload, condition=condition):
@@ -300,16 +300,26 @@ class WorkloadSteps:
         await self._writes.status(self._mirror, workload, status)
         log.warning("workload_failed_to_start", workload=workload.metadata.key, error=message)
 
-    async def release(self, workload: Workload, *, on_hold: bool | None = None) -> None:
-        """Give the quota of a workload back that was evicted, or goes on hold or off it."""
+    async def release(
+        self,
+        workload: Workload,
+        *,
+        on_hold: bool | None = None,
+        why: str = HELD,
+        idle: bool = False,
+    ) -> None:
+        """Give the quota of a workload back that was evicted, or goes on hold or off it.
+
+        `why` says why it is on hold; `idle`, whether its job was never let go, and may be yet.
+        """
         now = self._writes.now
         gates = self._cache.state.settings.gates
         detailed = gates.unadmitted_workloads_observability
         if on_hold is None:
-            spares = gates.skip_reassignment_for_pod_owned_workloads
+            spares = gates.skip_reassignment_for_pod_owned_workloads and not idle
             status = after_eviction(workload, now=now, detailed=detailed, spares_pods=spares)
         else:
-            reason, message = (ON_HOLD, HELD) if on_hold else ("PendingEvaluation", NOT_HELD)
+            reason, message = (ON_HOLD, why) if on_hold else ("PendingEvaluation", NOT_HELD)
             status = release(workload, reason=reason, message=message, now=now, detailed=detailed)
         await self._writes.status(self._mirror, workload, status)
         log.info("quota_released", workload=workload.metadata.key)

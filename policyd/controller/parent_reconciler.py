@@ -115,7 +115,8 @@ class ParentReconciler:
         workload = self._workloads.get(f"{job.namespace}/{name}")
         if not group.total:
             if workload is not None and _may_be_held(workload):
-                await self._steps.release(workload, on_hold=True)
+                why = f"{self._kind.kind} scaled to zero; workload on hold"
+                await self._steps.release(workload, on_hold=True, why=why)
             return True
         pod_sets = self._steps.demanded(group.pod_sets)
         priority = self._steps.priority(self._resource, job, pod_sets)
@@ -169,7 +170,7 @@ class ParentReconciler:
         spec = merge_difference(_submission(workload), _submission(new))
         gates = [gates_of(each.metadata) for each in (workload, parent)]
         same = gates[0] == gates[1] or not self._steps.keys.gates
-        metadata = {} if same else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
+        metadata: Json = {} if same else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
         owners = workload.metadata.owner_references
         if parent.metadata.uid not in {each.uid for each in owners}:
             all_owners = (*owners, *new.metadata.owner_references)
@@ -180,7 +181,7 @@ class ParentReconciler:
         patch = merge_patch(workload.metadata, **({"spec": spec} if spec else {}))
         patch["metadata"].update(metadata)
         await self._writes.patch(self._workloads, workload, patch)
-        if "annotations" in metadata:
+        if not same:
             message = f'Updated workload AdmissionGatedBy to "{gates[1] or ""}"'
             self._writes.tell(self._resource, parent.metadata, "UpdatedWorkload", message)
 

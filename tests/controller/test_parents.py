@@ -120,7 +120,9 @@ async def test_a_stateful_set_of_no_pods_gives_its_quota_back_and_asks_for_it_ag
 
     scale(world, "serve", 0)
     await world.pass_time(2)
-    assert world.condition("serve", "QuotaReserved")["reason"] == "OnHold"
+    reserved = world.condition("serve", "QuotaReserved")
+    assert reserved["reason"] == "OnHold"
+    assert reserved["message"] == "StatefulSet scaled to zero; workload on hold"
     scale(world, "serve", 3)
     await world.pass_time(2)
 

@@ -46,6 +46,24 @@ async def start(world, name, priority="low", **job):
     await world.pass_time(1)
 
 
+async def test_a_pod_that_was_never_let_go_queues_again():
+    world = World()
+    furnish(world, admissionChecksStrategy={"admissionChecks": [{"name": "slow"}]})
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+    check = {"metadata": {"name": "slow"}, "spec": {"controllerName": "example.com/slow"}}
+    world.put(r.ADMISSION_CHECKS, {**check, "status": {"conditions": [active]}})
+    async with running(world):
+        world.pod("waits", gpus=8)
+        await world.pass_time(2)
+        assert world.is_true("waits", "QuotaReserved")
+
+        await start(world, "urgent", "high")
+        await world.pass_time(2)
+
+        assert world.is_true("waits", "Requeued")
+        assert gates(world.get(r.PODS, "waits"))
+
+
 async def test_a_more_important_job_takes_the_place_of_another(world):
     await start(world, "victim")
     assert not world.suspended("victim")
