@@ -60,16 +60,17 @@ class Children:
     def _owner(self, job: JobObject) -> OwnerReference | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""
 
-        def lookup(owner: OwnerReference) -> ObjectMeta | None:
+        def lookup(owner: OwnerReference) -> ObjectMeta:
             found = self._job(owner, job.metadata.namespace)
-            return None if found is None else found.metadata
+            # What is in no queue is not watched, and nobody can tell whom it belongs to.
+            return ObjectMeta(uid=owner.uid) if found is None else found.metadata
 
         try:
             return managed_ancestor(job.metadata, lookup, integrations=self._cache.integrations)
         except NestingError:
             raise
         except AncestorError:
-            return None  # whose owner is not there, or in no queue, stands alone
+            return None  # what owns itself stands alone
 
     def _job(self, owner: OwnerReference, namespace: str) -> JobObject | None:
         kind = kind_of_owner(owner)

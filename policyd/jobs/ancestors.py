@@ -10,6 +10,7 @@ from policyd.jobs.integrations import GroupKind, Integrations
 from policyd.jobs.kinds import find_kind, find_parent
 
 LONGEST_CHAIN: Final = 10
+"""How many objects may be above one another."""
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
 """Stands between a Deployment and its pods."""
 
@@ -44,7 +45,7 @@ def managed_ancestor(
     found: OwnerReference | None = None
     seen = {obj.uid}
     current = obj
-    for _ in range(LONGEST_CHAIN):
+    for _ in range(LONGEST_CHAIN + 1):
         owner = controller_of(current)
         if owner is None or not may_queue(_kind_of(owner), integrations):
             return found

@@ -203,16 +203,33 @@ async def test_the_priority_class_of_a_run_policy_counts(world):
     assert world.workload_of("train")["spec"]["priority"] == 7
 
 
+def nested(world, name, owner):
+    """Create a job in the queue that belongs to another one."""
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    metadata = {"name": name, "labels": {QUEUE: "lq-cq"}, "ownerReferences": [reference]}
+    spec = {"suspend": False, "parallelism": 1, "template": {"spec": pod_spec(1)}}
+    return world.create(r.JOBS, {"metadata": metadata, "spec": spec})
+
+
+GONE = {"metadata": {"name": "gone", "uid": "gone"}}
+
+
 async def test_nobody_can_tell_whom_the_last_of_many_nested_jobs_belongs_to(world):
-    owner = world.job("job-0")
-    for index in range(1, LONGEST_CHAIN + 1):
-        reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
-        reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
-        labels = {QUEUE: "lq-cq"}
-        metadata = {"name": f"job-{index}", "labels": labels, "ownerReferences": [reference]}
-        owner = world.create(r.JOBS, {"metadata": metadata, "spec": {"suspend": True}})
+    owner, last = world.job("job-0"), LONGEST_CHAIN + 1
+    for index in range(1, last + 1):
+        owner = nested(world, f"job-{index}", owner)
     await world.pass_time(2)
 
     (event,) = world.events("JobNestingTooDeep")
-    assert event["involvedObject"]["name"] == f"job-{LONGEST_CHAIN}"
-    assert world.workload_of(f"job-{LONGEST_CHAIN}") is None
+    assert event["involvedObject"]["name"] == f"job-{last}"
+    assert world.workload_of(f"job-{last}") is None
+
+
+async def test_a_job_follows_the_one_it_belongs_to_though_that_belongs_to_one_in_no_queue(world):
+    middle = nested(world, "middle", GONE)
+    nested(world, "last", middle)
+    await world.pass_time(2)
+
+    assert world.workload_of("middle")
+    assert world.workload_of("last") is None
