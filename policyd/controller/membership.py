@@ -17,7 +17,7 @@ from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
 from policyd.controller.patches import merge_patch
 from policyd.controller.transitions import set_condition
 from policyd.controller.writes import Writes
-from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.lifecycle import WORKLOAD_DELETED, is_finished
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import Pod, has_ended, is_let_go, owner_reference
 from policyd.kube.resources import PODS, WORKLOADS
@@ -91,9 +91,14 @@ class Membership:
         return bool(excess)
 
     async def dismiss(self, group: PodGroup, reason: str, message: str) -> None:
-        """Delete the pods that were let go; those that still wait go on waiting."""
+        """Delete the pods that were let go; those that still wait go on waiting.
+
+        Without their workload they would wait for nothing, so then all are deleted.
+        """
+        everyone = reason == WORKLOAD_DELETED
         for pod in group.pods:
-            if is_let_go(pod):
+            is_there = pod.metadata.deletion_timestamp is None
+            if is_let_go(pod) or (everyone and is_there):
                 await self._announce(pod, reason, message)
                 await self._writes.delete(self._cache.mirrors.pods, pod)
                 self._writes.tell(PODS, pod.metadata, "Stopped", message)

@@ -193,6 +193,7 @@ class PodReconciler:
             priority=priority,
             keeps_queue=group.serving,
             gated=self._gates.admission_gated_by,
+            leaves=any(pod.metadata.deletion_timestamp is None for pod in group.pods),
         )
 
     def _is_complete(self, group: PodGroup) -> bool:

@@ -41,7 +41,9 @@ ON_HOLD = "OnHold"
 """Reason of a workload that waits for its job rather than for quota."""
 NOT_ADMITTED = "Not admitted by cluster queue"
 NO_WORKLOAD = "Missing Workload; unable to restore pod templates"
-MISSING_WORKLOAD = "missing workload"
+DELETED_WORKLOAD = "Workload is deleted"
+WORKLOAD_DELETED = "WorkloadDeleted"
+"""Reason of a stop after which a job may not be there any more."""
 NO_MATCHING_WORKLOAD = (
     "No matching Workload; restoring pod templates according to existent Workload"
 )
@@ -99,8 +101,8 @@ def _without_workload(job: JobView, others: Sequence[Workload]) -> Step | None:
 
 def _with_workload(job: JobView, workload: Workload, *, watched: bool) -> Step | None:
     if workload.metadata.deletion_timestamp is not None:
-        if job.running:
-            return Stop(workload, "WorkloadDeleted", MISSING_WORKLOAD)
+        if job.running or job.leaves:
+            return Stop(workload, WORKLOAD_DELETED, DELETED_WORKLOAD)
         return DropFinalizer(workload) if has_finalizer(workload) else None
     if has_quota(workload) and _grew(job.reclaimable, workload.status.reclaimable_pods):
         return Report(workload)
@@ -114,7 +116,9 @@ def _queued(job: JobView, workload: Workload) -> Step | None:
     admitted = condition_true(workload.status.conditions, ADMITTED)
     if admitted and workload.spec.active and job.held:
         return Start(workload) if job.complete or job.running else None
-    if not admitted and job.running:
+    # What an elastic job has already runs on while checks look at its bigger slice.
+    grows = job.elastic and has_quota(workload)
+    if not admitted and job.running and not grows:
         return Stop(workload, "NotAdmitted", NOT_ADMITTED)
     return _outdated(job, workload)
 

@@ -12,7 +12,6 @@ from policyd.api.kueue.names import EVICTED
 from policyd.api.meta import condition_true
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import (
-    MISSING_WORKLOAD,
     change_of_priority,
     has_finalizer,
     has_quota,
@@ -32,6 +31,7 @@ from policyd.jobs.steps import (
 )
 from policyd.jobs.workload import equivalent, keeps_time
 
+MISSING_WORKLOAD = "missing workload"
 OUT_OF_SYNC = "The prebuilt workload is out of sync with its user job"
 
 Choice = tuple[Workload | None, Step | None]

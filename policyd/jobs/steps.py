@@ -28,6 +28,7 @@ class JobView:
         elastic: Whether it may grow and shrink while it runs.
         keeps_queue: Whether its workload follows somebody else's word on which queue it is in.
         gated: Whether it waits for whom it names (gate AdmissionGatedBy).
+        leaves: Whether it is there no more without its workload, even if nothing of it runs.
     """
 
     metadata: ObjectMeta
@@ -45,6 +46,7 @@ class JobView:
     elastic: bool = False
     keeps_queue: bool = False
     gated: bool = True
+    leaves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -434,6 +434,19 @@ async def test_pods_beyond_the_total_are_deleted(world):
     assert left == ["ring-0", "ring-1"]
 
 
+async def test_pods_go_with_their_workload_though_they_wait(world):
+    for index in range(2):
+        world.pod(f"ring-{index}", gpus=8, group="ring", total=2)
+    await world.pass_time(2)
+    assert gates(world.get(r.PODS, "ring-0"))
+
+    world.delete(r.WORKLOADS, "ring")
+    await world.pass_time(2)
+
+    assert world.all(r.PODS) == world.all(r.WORKLOADS) == []
+    assert {event["message"] for event in world.events("Stopped")} == {"Workload is deleted"}
+
+
 # Queues.
 
 

@@ -78,6 +78,12 @@ EVICTED = (*ADMITTED, "Evicted")
         ),
         pytest.param(running(), workload(*ADMITTED, deleting=True), step.Stop, id="deleted-runs"),
         pytest.param(view(), workload(deleting=True), step.DropFinalizer, id="deleted-held"),
+        pytest.param(view(leaves=True), workload(deleting=True), step.Stop, id="deleted-together"),
+        pytest.param(
+            running(elastic=True), workload("QuotaReserved"), None, id="grows-and-waits-for-checks"
+        ),
+        pytest.param(running(elastic=True), workload(), step.Stop, id="grows-without-quota"),
+        pytest.param(running(), workload("QuotaReserved"), step.Stop, id="runs-before-its-checks"),
         pytest.param(view(), workload(queue="old"), step.UpdateWorkload, id="other-queue"),
         pytest.param(
             running(reclaimable=(ReclaimablePod("main", 2),)),
@@ -123,9 +129,11 @@ def test_a_second_workload_is_deleted():
 
 
 def test_a_stop_says_why():
+    deleted = next_step(running(), workload(*ADMITTED, deleting=True))
     evicted = next_step(running(), workload(*EVICTED))
     wild = next_step(running(), workload())
 
+    assert (deleted.reason, deleted.message) == ("WorkloadDeleted", "Workload is deleted")
     assert (evicted.reason, evicted.message) == ("WorkloadEvictedDueToR", "m")
     assert (wild.reason, wild.message) == ("NotAdmitted", "Not admitted by cluster queue")
 
