@@ -43,6 +43,11 @@ LOCAL_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
 CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
 LONGEST_DNS_LABEL = 63
 
+CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
+CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
+_OF_SLICE = (SLICE_NAME, WORKLOAD, CONSUMES, CLASS_NAME)
+"""Annotations that pods have of the slice that was there when their template was written."""
+
 
 class StartError(PolicydError):
     """A job can never be started as it was admitted: what it says and what it gets disagree."""
@@ -178,9 +183,8 @@ def inject(draft: Draft, path: Path, injection: Injection) -> None:
     """
     _set_keys(draft, (*path, "metadata", "labels"), injection.labels)
     told = (*path, "metadata", "annotations")
-    if injection.renews:
-        draft.remove((*told, SLICE_NAME))
-        draft.remove((*told, WORKLOAD))
+    for name in _OF_SLICE if injection.renews else ():
+        draft.remove((*told, name))
     _set_keys(draft, told, injection.annotations)
     _set_keys(draft, (*path, "spec", "nodeSelector"), injection.node_selector)
     where = (*path, "spec", "tolerations")

@@ -10,10 +10,9 @@ from policyd.api.kueue import AdmissionCheckState, PodSetUpdate, Workload
 from policyd.api.kueue.names import ADMITTED
 from policyd.api.kueue.provisioning import ProvisioningRequest, ProvisioningRequestConfig
 from policyd.api.meta import condition_true, find_condition
+from policyd.jobs.injection import CLASS_NAME, CONSUMES
 from policyd.jobs.provisioning import attempt_of, is_needed, shares
 
-CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
-CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
 NOT_NEEDED = "the provisioning request is not needed"
 INACTIVE = "the check is not active"
 

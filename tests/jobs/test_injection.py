@@ -5,6 +5,7 @@ import pytest
 
 from policyd.api.kueue import PodSet, ResourceFlavor, Workload
 from policyd.jobs.injection import (
+    CONSUMES,
     FlavorMissingError,
     Injection,
     StartError,
@@ -113,6 +114,14 @@ def test_a_contradiction_is_an_error_that_names_both_values():
 
     with pytest.raises(StartError, match="key=gpu, value1=a100, value2=h100"):
         inject(draft, (), Injection(node_selector={"gpu": "h100"}))
+
+
+def test_a_pod_of_an_earlier_slice_uses_the_nodes_of_the_latest():
+    draft = Draft({"metadata": {"annotations": {CONSUMES: "first", "mine": "1"}}})
+
+    inject(draft, (), Injection(annotations={CONSUMES: "second"}, renews=True))
+
+    assert draft.object["metadata"]["annotations"] == {CONSUMES: "second", "mine": "1"}
 
 
 def test_restoring_undoes_an_injection():
