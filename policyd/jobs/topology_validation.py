@@ -66,16 +66,26 @@ def topology_errors(
     if "TopologyAwareScheduling" in off:
         return
     for template in templates:
-        yield from _levels(template)
-        yield from _slices(template)
-        yield from _constraints(template, several=LAYERS_GATE not in off)
-        yield from _group_name(template)
+        yield from template_errors(template, off=off)
     groups: dict[str, list[Template]] = defaultdict(list)
     for template in templates:
         groups[template.annotations.get(POD_SET_GROUP_NAME, "")].append(template)
     for name, members in groups.items():
         if name:
             yield from _group(name, members)
+
+
+def template_errors(template: Template, *, off: Set[str]) -> Iterator[FieldError]:
+    """Yield what is wrong with what one template asks for, or a pod that was made from it.
+
+    The arguments as in `topology_errors`.
+    """
+    if "TopologyAwareScheduling" in off:
+        return
+    yield from _levels(template)
+    yield from _slices(template)
+    yield from _constraints(template, several=LAYERS_GATE not in off)
+    yield from _group_name(template)
 
 
 def _levels(template: Template) -> Iterator[FieldError]:

@@ -32,7 +32,7 @@ from policyd.jobs.submission import (
     priority_changes,
 )
 from policyd.jobs.surroundings import NOWHERE, Surroundings
-from policyd.jobs.topology_validation import Template, topology_errors
+from policyd.jobs.topology_validation import Template, template_errors, topology_errors
 from policyd.jobs.workload import is_elastic
 from policyd.patch.operations import Path
 
@@ -85,7 +85,7 @@ def validate_job(
 def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
     yield from pod_errors(new, old)
     template = Template("metadata.annotations", annotations_of(new))
-    yield from topology_errors([template], off=around.integrations.off)
+    yield from template_errors(template, off=around.integrations.off)
     if old is not None:
         gated = is_gated_object(old), is_gated_object(new)
         yield from _changes(new, old, suspended=gated, around=around)

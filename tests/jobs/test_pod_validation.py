@@ -6,6 +6,7 @@ from policyd.jobs.validation import validate_job
 
 P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"
+SHARED, REQUIRED = f"{P}podset-group-name", f"{P}podset-required-topology"
 GROUP, TOTAL, MANAGED = f"{P}pod-group-name", f"{P}pod-group-total-count", f"{P}managed"
 
 
@@ -56,6 +57,15 @@ WAITING = {"gates": [f"{P}admission"]}
             pod({}, {GROUP: "g", TOTAL: "2"}),
             None,
             id="group-from-annotation-to-label",
+        ),
+        pytest.param(
+            pod({}, {SHARED: "g", REQUIRED: "rack"}), None, None, id="placed-with-pods-of-others"
+        ),
+        pytest.param(
+            pod({}, {SHARED: "1", REQUIRED: "rack"}),
+            None,
+            f"metadata.annotations[{SHARED}]",
+            id="placed-with-a-number",
         ),
         pytest.param(
             pod({QUEUE: "b"}), pod({QUEUE: "a"}), f"metadata.labels[{QUEUE}]", id="queue-changed"
