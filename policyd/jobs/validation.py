@@ -60,7 +60,7 @@ def validate_job(
         around: What counts beside it.
 
     Returns:
-        Every mistake; none for kinds that are not known.
+        Every mistake; none for kinds that are not known, nor in what is being deleted.
 
     Raises:
         MisshapenError: If an object is not of its kind.
@@ -68,6 +68,8 @@ def validate_job(
     for obj in (new, old):
         if obj is not None:
             check_shape(obj, group=group, kind=kind)
+    if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
+        return ()  # what is wrong with it must not keep it from going
     parent = find_parent(group, kind)
     if parent is not None and is_others(parent, new, around):
         return ()

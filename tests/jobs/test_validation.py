@@ -243,5 +243,12 @@ def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two
     assert [field for field, _ in found] == [f"metadata.labels[{QUEUE}]"] * 2
 
 
+def test_what_is_wrong_with_a_job_does_not_keep_it_from_going():
+    going = job({QUEUE: "my queue"})
+    going["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+
+    assert wrong(going, job({QUEUE: "my queue"})) == []
+
+
 def test_kinds_that_are_not_known_are_not_checked():
     assert validate_job({"metadata": {}}, group="", kind="Service") == ()
