@@ -75,9 +75,9 @@ def _templates(kind: ParentKind[P], parent: P) -> list[Template]:
 
 def _changes(new: Json, old: Json, *, ready: bool, off: Set[str]) -> Iterator[FieldError]:
     before, after = labels_of(old), labels_of(new)
-    was, now = before.get(QUEUE_NAME), after.get(QUEUE_NAME)
+    was, now = before.get(QUEUE_NAME, ""), after.get(QUEUE_NAME, "")
     if was != now and (ready or not now):
-        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", now or "", IMMUTABLE)
+        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", now, IMMUTABLE)
     yield from priority_changes(before, after, running=ready)
     yield from gate_changes(annotations_of(old), annotations_of(new), off)
 

@@ -73,7 +73,7 @@ def validate_job(
     parent = find_parent(group, kind)
     if parent is not None and is_others(parent, new, around):
         return ()
-    errors = [*_names(new, around)]
+    errors = [*_names(new, around, created=old is None)]
     if (group, kind) == ("", "Pod"):
         return (*errors, *_pod(new, old, around))
     known = find_kind(group, kind)
@@ -166,10 +166,10 @@ def _written(path: Path) -> str:
     return "".join(written).removeprefix(".")
 
 
-def _names(obj: Json, around: Surroundings) -> Iterator[FieldError]:
+def _names(obj: Json, around: Surroundings, *, created: bool) -> Iterator[FieldError]:
     yield from gating_errors(annotations_of(obj), around.integrations.off)
     queue = labels_of(obj).get(QUEUE_NAME)
-    if queue and not is_subdomain(queue):
+    if queue is not None and not is_subdomain(queue) and (queue or created):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)
     for section, values in (("labels", labels_of(obj)), ("annotations", annotations_of(obj))):
         prebuilt = values.get(PREBUILT_WORKLOAD)

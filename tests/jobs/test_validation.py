@@ -34,6 +34,7 @@ def wrong(new, old=None, kind="Job", **options):
     [
         pytest.param(job({QUEUE: "lq"}), None, id="fine"),
         pytest.param(job({QUEUE: "my queue"}), f"metadata.labels[{QUEUE}]", id="queue-name"),
+        pytest.param(job({QUEUE: ""}), f"metadata.labels[{QUEUE}]", id="queue-of-no-name"),
         pytest.param(job({LIMIT: "NaN"}), f"metadata.labels[{LIMIT}]", id="limit-no-number"),
         pytest.param(job({LIMIT: "0"}), f"metadata.labels[{LIMIT}]", id="limit-zero"),
         pytest.param(job({LIMIT: "10"}), None, id="limit"),
@@ -78,6 +79,12 @@ def test_new_jobs(obj, field):
             job({QUEUE: "b"}, suspend=True),
             None,
             id="queue-of-a-suspended-job",
+        ),
+        pytest.param(
+            job({QUEUE: "a"}, suspend=True),
+            job({QUEUE: ""}, suspend=True),
+            None,
+            id="out-of-its-queue",
         ),
         pytest.param(
             job({WPC: "a"}, suspend=True),
