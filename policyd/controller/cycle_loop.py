@@ -89,7 +89,7 @@ class CycleLoop:
 
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
-        state = self._cache.state
+        state, began = self._cache.state, self._pace.clock.monotonic()
         state.now = self._pace.clock.now()
         state.again = tuple(self._cache.second_pass.take_ready(state.now))
         plan = plan_cycle(state)
@@ -101,7 +101,8 @@ class CycleLoop:
         for action in plan.actions:
             self._note(action)
         admitted = sum(isinstance(action, Admit) for action in plan.actions)
-        self._metrics.cycle(admitted=admitted)
+        self._metrics.cycle(admitted=admitted, seconds=self._pace.clock.monotonic() - began)
+        self._metrics.rivals(plan)
         if admitted:
             self._wait = 0.0
         return plan.goes_on or reserves

@@ -13,11 +13,14 @@ FamilyKind = Literal["counter", "gauge", "histogram"]
 Source = Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"]
 """Kinds of objects that labels may be taken from."""
 ROLE: Final = "replica_role"
+BUILD: Final = "kueue_build_info"
 
 _CLUSTER = ("cluster_queue",)
 _LOCAL = ("name", "namespace")
 _CLASS = ("priority_class",)
 _CAUSE = ("reason", "underlying_cause")
+_SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""The bounds that Prometheus has in Go where none are said."""
 
 
 class Family(NamedTuple):
@@ -29,6 +32,7 @@ class Family(NamedTuple):
         text: What it means.
         labels: Their names; the role of the process is one more of Kueue's.
         buckets: How many a histogram has: 1 and 2.5 seconds, and each twice the one before.
+        bounds: Those of a histogram that has others.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Family(NamedTuple):
     text: str
     labels: tuple[str, ...] = ()
     buckets: int = 14
+    bounds: tuple[float, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -53,7 +58,8 @@ class Family(NamedTuple):
 
     def label_names(self, *custom: str) -> tuple[str, ...]:
         """Return the names of all labels, given those that the administrator adds."""
-        return (*self.labels, *custom, ROLE) if self.name.startswith("kueue_") else self.labels
+        with_role = self.name.startswith("kueue_") and self.name != BUILD
+        return (*self.labels, *custom, ROLE) if with_role else self.labels
 
     def make(self, registry: CollectorRegistry, *custom: str) -> Counter | Gauge | Histogram:
         """Return the family, empty, in a registry, with labels that the administrator adds."""
@@ -64,18 +70,19 @@ class Family(NamedTuple):
             case "gauge":
                 return Gauge(*about, registry=registry)
             case "histogram":
-                bounds = (1, *(2.5 * 2**power for power in range(self.buckets - 1)))
-                return Histogram(*about, registry=registry, buckets=bounds)
+                doubled = (1.0, *(2.5 * 2**power for power in range(self.buckets - 1)))
+                return Histogram(*about, registry=registry, buckets=self.bounds or doubled)
 
 
 def _of_workloads(
-    name: str, kind: FamilyKind, text: str, *more: str, buckets: int = 14
+    name: str, kind: FamilyKind, text: str, *more: str, buckets: tuple[int, int] = (14, 14)
 ) -> tuple[Family, Family]:
     """Return the family by ClusterQueue, and that by LocalQueue, of what happens to workloads."""
-    labels = (*more, *_CLASS)
+    (whole, local), labels = buckets, (*more, *_CLASS)
+    by_local, own = f"{text}, by LocalQueue", (*_LOCAL, *labels)
     return (
-        Family(f"kueue_{name}", kind, text, (*_CLUSTER, *labels), buckets),
-        Family(f"kueue_local_queue_{name}", kind, f"{text}, by LocalQueue", (*_LOCAL, *labels)),
+        Family(f"kueue_{name}", kind, text, (*_CLUSTER, *labels), whole),
+        Family(f"kueue_local_queue_{name}", kind, by_local, own, local),
     )
 
 
@@ -85,6 +92,25 @@ COUNTED: Final = (
         "counter",
         "Scheduling cycles that considered a workload",
         ("result",),
+    ),
+    Family(
+        "kueue_admission_attempt_duration_seconds",
+        "histogram",
+        "How long such cycles took",
+        ("result",),
+        bounds=_SHORT,
+    ),
+    Family(
+        "kueue_admission_cycle_preemption_skips",
+        "gauge",
+        "Workloads that could have preempted in the latest cycle, had others not come before",
+        _CLUSTER,
+    ),
+    Family(
+        "kueue_preemption_target_recomputations_total",
+        "counter",
+        "Choices of victims anew, as others took them in the same cycle",
+        (*_CLUSTER, "result"),
     ),
     *chain(
         _of_workloads("quota_reserved_workloads_total", "counter", "Workloads that got quota"),
@@ -98,7 +124,7 @@ COUNTED: Final = (
             "admission_wait_time_seconds",
             "histogram",
             "From being created or requeued to being admitted",
-            buckets=16,
+            buckets=(16, 14),
         ),
         _of_workloads(
             "admission_checks_wait_time_seconds", "histogram", "From having quota to being admitted"
@@ -114,7 +140,10 @@ COUNTED: Final = (
             "From being admitted until all pods are ready",
         ),
         _of_workloads(
-            "execution_time_seconds", "histogram", "How long finished workloads ran", buckets=16
+            "execution_time_seconds",
+            "histogram",
+            "How long finished workloads ran",
+            buckets=(16, 16),
         ),
     ),
     Family(
@@ -146,6 +175,31 @@ COUNTED: Final = (
         "histogram",
         "From all pods being ready to an eviction",
         (*_CLUSTER, *_CAUSE),
+    ),
+    Family(
+        "kueue_cohort_subtree_admitted_workloads_total",
+        "counter",
+        "Workloads admitted below a cohort",
+        ("cohort", *_CLASS),
+    ),
+    Family(
+        "kueue_workload_creation_latency_seconds",
+        "histogram",
+        "From the creation of a job to that of its workload",
+        ("job_kind",),
+        bounds=tuple(0.01 * 2**power for power in range(11)),
+    ),
+    Family(
+        "kueue_pod_scheduling_gate_removal_seconds",
+        "histogram",
+        "From an admission until a gate of a pod is removed",
+        ("name", *_CLUSTER, "is_group"),
+    ),
+    Family(
+        BUILD,
+        "gauge",
+        "1 for what runs; what only Kueue has is empty",
+        ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
     ),
     Family(
         "policyd_free_devices_count",
@@ -180,6 +234,11 @@ def _gauge(name: str, text: str, *labels: str) -> Family:
 
 MEASURED: Final = (
     _gauge("pending_workloads", "Workloads that wait for quota", *_CLUSTER, "status"),
+    _gauge(
+        "pending_scheduling_hashes", "Different demands of workloads that wait", *_CLUSTER, "status"
+    ),
+    _gauge("unadmitted_workloads", "Workloads that may not run, and why", *_CLUSTER, *_CAUSE),
+    _gauge("finished_workloads", "Workloads that finished and are still there", *_CLUSTER),
     _gauge("reserving_active_workloads", "Workloads with quota", *_CLUSTER),
     _gauge("admitted_active_workloads", "Workloads that may run", *_CLUSTER),
     _gauge("cluster_queue_status", "1 for the status of a ClusterQueue", *_CLUSTER, "status"),
@@ -192,6 +251,14 @@ MEASURED: Final = (
     _gauge("cluster_queue_lending_limit", "What it may lend", *_OF_COHORT),
     _gauge("cluster_queue_weighted_share", "Its share, where that decides", *_CLUSTER, "cohort"),
     _gauge("local_queue_pending_workloads", "Workloads that wait for quota", *_LOCAL, "status"),
+    _gauge(
+        "local_queue_unadmitted_workloads",
+        "Workloads that may not run, and why",
+        *_LOCAL,
+        *_CLUSTER,
+        *_CAUSE,
+    ),
+    _gauge("local_queue_finished_workloads", "Workloads that finished and are there", *_LOCAL),
     _gauge("local_queue_reserving_active_workloads", "Workloads with quota", *_LOCAL),
     _gauge("local_queue_admitted_active_workloads", "Workloads that may run", *_LOCAL),
     _gauge("local_queue_status", "1 for its condition Active", *_LOCAL, "active"),

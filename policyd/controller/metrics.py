@@ -1,16 +1,23 @@
 """What the controller counts, for Prometheus."""
 
+import platform
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+from policyd import __version__
+from policyd.alloc.plan import Plan
 from policyd.alloc.topology.fragmentation import Fragmentation
 from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.selectors import LabelSelector
 from policyd.controller.custom_labels import custom_names
-from policyd.controller.metric_families import COUNTED
+from policyd.controller.metric_families import BUILD, COUNTED, Family
+
+FAMILIES = {family.name.removeprefix("kueue_"): family for family in COUNTED}
 
 Role = Literal["standalone", "leader", "follower"]
 
@@ -24,6 +31,7 @@ class MetricsSettings:
         local_queues: Whether LocalQueues have metrics of their own.
         selector: Labels of those that have; None for all.
         cohorts: Whether Cohorts have.
+        creation: Whether it is told how long jobs wait for their Workloads.
         custom: Labels that are taken from objects.
     """
 
@@ -31,6 +39,7 @@ class MetricsSettings:
     local_queues: bool = True
     selector: LabelSelector | None = None
     cohorts: bool = True
+    creation: bool = True
     custom: tuple[CustomLabel, ...] = ()
 
 
@@ -45,8 +54,18 @@ class Metrics:
             family.name: family.make(self.registry, *custom_names(family, custom))
             for family in COUNTED
         }
-
+        self.custom: Callable[[Family, tuple[str, ...]], tuple[str, ...]] = _no_more
+        """Looks up the labels that the administrator adds to what is told of a queue."""
         self._series: dict[tuple[str, tuple[str, ...], Role], MetricWrapperBase] = {}
+        self._rivals: frozenset[str] = frozenset()
+        self._build()
+
+    def _build(self) -> None:
+        family = self._families[BUILD]
+        assert isinstance(family, Gauge), "what runs is told, not counted"
+        python = f"{platform.python_implementation()} {platform.python_version()}"
+        machine = f"{sys.platform}/{platform.machine()}"
+        family.labels(__version__, "", "", "", python, machine).set(1)
 
     def count(self, name: str, *labels: str) -> None:
         """Count one more, by Kueue's name without its prefix."""
@@ -68,9 +87,26 @@ class Metrics:
             series = self._series[key] = family.labels(*labels, self.role)
         return series
 
-    def cycle(self, *, admitted: int) -> None:
-        """Count a cycle."""
-        self.count("admission_attempts_total", "success" if admitted else "inadmissible")
+    def cycle(self, *, admitted: int, seconds: float = 0.0) -> None:
+        """Count a cycle, and note how long it took."""
+        result = "success" if admitted else "inadmissible"
+        self.count("admission_attempts_total", result)
+        self.observe("admission_attempt_duration_seconds", seconds, result)
+
+    def rivals(self, plan: Plan) -> None:
+        """Tell for whom others came too soon in the latest cycle, and who chose victims anew."""
+        for queue in self._rivals.union(plan.skipped):
+            name = "admission_cycle_preemption_skips"
+            series = self._series_of(name, self._of_queue(name, queue))
+            assert isinstance(series, Gauge), "the next cycle may have fewer"
+            series.set(plan.skipped.count(queue))
+        self._rivals = frozenset(plan.skipped)
+        for queue, result in plan.recomputed:
+            name = "preemption_target_recomputations_total"
+            self.count(name, *self._of_queue(name, queue, result))
+
+    def _of_queue(self, name: str, *labels: str) -> tuple[str, ...]:
+        return (*labels, *self.custom(FAMILIES[name], labels))
 
     def preempted(self, preempting_cluster_queue: str, reason: str) -> None:
         """Count a preemption."""
@@ -91,6 +127,9 @@ class Metrics:
 
     def lead(self, *, leading: bool) -> None:
         """Set whether this process leads."""
+        self._families["kueue_admission_cycle_preemption_skips"].clear()  # of its last cycle
+        self._series.clear()
+        self._rivals = frozenset()
         if self.role != "standalone":
             self.role = "leader" if leading else "follower"
         family = self._families["policyd_leading"]
@@ -100,6 +139,11 @@ class Metrics:
     def forget(self, **labels: str) -> None:
         """Drop all that was counted under these labels: what they name is gone."""
         self._series.clear()
+        self._rivals = self._rivals.difference(labels.values())
         for family in COUNTED:
             if labels.keys() <= set(family.labels):
                 self._families[family.name].remove_by_labels(labels)
+
+
+def _no_more(_family: Family, _labels: tuple[str, ...]) -> tuple[str, ...]:
+    return ()

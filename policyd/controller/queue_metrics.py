@@ -1,5 +1,6 @@
 """What queues hold and who waits in them, looked up when somebody asks for the metrics."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from math import inf, isinf, nan
@@ -11,12 +12,13 @@ from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.queue import FlavorResource, Quota
 from policyd.api.kueue import LocalQueue
-from policyd.api.kueue.names import ACTIVE
+from policyd.api.kueue.names import ACTIVE, FINISHED
 from policyd.api.meta import find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.custom_labels import CustomLabels, custom_names
 from policyd.controller.metric_families import MEASURED
 from policyd.controller.metrics import Metrics, MetricsSettings, Role
+from policyd.controller.standings import Standings
 from policyd.controller.workload_metrics import WorkloadMetrics
 from policyd.status.quantities import in_units
 from policyd.status.queues import queue_status
@@ -36,8 +38,11 @@ _LIMITS: tuple[tuple[str, Callable[[Quota], int | None]], ...] = (
 
 def measure(
     cache: Cache, metrics: Metrics, settings: MetricsSettings, *, leading: Callable[[], bool]
-) -> None:
+) -> WorkloadMetrics:
     """Have what happens to workloads counted, and what queues hold told when it is asked.
+
+    Returns:
+        Who counts what happens to workloads, and does not see all of it by itself.
 
     Args:
         cache: The queues and workloads.
@@ -48,6 +53,8 @@ def measure(
     counts = WorkloadMetrics(cache, metrics, leading=leading, settings=settings)
     gauges = QueueGauges(cache, settings, role=lambda: metrics.role, has_metrics=counts.has_metrics)
     metrics.registry.register(gauges)
+    metrics.custom = CustomLabels(cache.mirrors, settings.custom).of
+    return counts
 
 
 class QueueGauges(Collector):
@@ -73,6 +80,7 @@ class QueueGauges(Collector):
         self._role = role
         self._has_metrics = has_metrics
         self._custom = CustomLabels(cache.mirrors, settings.custom)
+        self._standings = Standings(cache.mirrors.workloads)
 
     def describe(self) -> list[Metric]:
         """Return nothing: what it tells is not known before somebody asks."""
@@ -90,7 +98,11 @@ class QueueGauges(Collector):
         }
         found, role = tallies(self._cache.state), self._role()
         samples = chain(
-            self._cluster_queues(found), self._local_queues(found), self._cohorts(found)
+            self._cluster_queues(found),
+            self._local_queues(found),
+            self._cohorts(found),
+            self._finished(),
+            self._unadmitted(),
         )
         for name, labels, number in samples:
             more = self._custom.of(_FAMILIES[name], labels)
@@ -111,6 +123,9 @@ class QueueGauges(Collector):
                 present = "terminating"
             for status in ("pending", "active", "terminating"):
                 yield "cluster_queue_status", (name, status), status == present
+            hashes = (("active", tally.demands), ("inadmissible", tally.parked_demands))
+            for status, demands in hashes:
+                yield "pending_scheduling_hashes", (name, status), len(demands)
             for resource, amount in sorted(tally.asked.items()):
                 asked = in_units(resource, amount)
                 yield "cluster_queue_resource_pending", (name, resource), asked
@@ -162,6 +177,38 @@ class QueueGauges(Collector):
             if ledger is not None and key in ledger.usage:
                 about = *labels, queue.spec.cluster_queue
                 yield "local_queue_admission_fair_sharing_usage", about, ledger.usage[key]
+
+    def _finished(self) -> Iterator[Sample]:
+        """Yield how many workloads have finished and are still there."""
+        mirrors, of_local, of_queue = self._cache.mirrors, Counter[str](), Counter[str]()
+        for (namespace, name, reason, _), number in self._standings:
+            if reason == FINISHED:
+                of_local[f"{namespace}/{name}"] += number
+        for local_queue in mirrors.local_queues:
+            number = of_local[local_queue.metadata.key]
+            of_queue[local_queue.spec.cluster_queue] += number
+            if self._has_metrics(local_queue):
+                labels = local_queue.metadata.name, local_queue.metadata.namespace
+                yield "local_queue_finished_workloads", labels, number
+        for queue in mirrors.cluster_queues:
+            yield "finished_workloads", (queue.metadata.name,), of_queue[queue.metadata.name]
+
+    def _unadmitted(self) -> Iterator[Sample]:
+        """Yield how many workloads may not run, and why, where that is told in detail."""
+        if not self._cache.state.settings.gates.unadmitted_workloads_observability:
+            return
+        mirrors, of_queue = self._cache.mirrors, Counter[tuple[str, str, str]]()
+        for (namespace, name, reason, cause), number in self._standings:
+            queue = mirrors.local_queues.get(f"{namespace}/{name}")
+            if queue is None or reason == FINISHED:
+                continue
+            why = queue.spec.cluster_queue, reason, cause
+            of_queue[why] += number
+            if self._has_metrics(queue):
+                yield "local_queue_unadmitted_workloads", (name, namespace, *why), number
+        for why, number in of_queue.items():
+            if mirrors.cluster_queues.get(why[0]) is not None:
+                yield "unadmitted_workloads", why, number
 
     def _cohorts(self, found: Tallies) -> Iterator[Sample]:
         if not self._settings.cohorts:

@@ -80,6 +80,7 @@ def metrics_settings(configuration: Configuration, *, gates: str = "") -> Metric
         local_queues=chosen["LocalQueueMetrics"] and own is not None and own.enable,
         selector=None if own is None else own.local_queue_selector,
         cohorts=chosen["MetricsForCohorts"],
+        creation=chosen["MetricForWorkloadCreationLatency"],
         custom=given.custom_labels if chosen["CustomMetricLabels"] else (),
     )
 

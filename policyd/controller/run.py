@@ -85,7 +85,7 @@ class Controller:
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         metrics.role = "standalone" if self.election is None else "follower"
-        measure(
+        counts = measure(
             self.cache,
             metrics,
             self.settings.metrics,
@@ -104,7 +104,11 @@ class Controller:
         )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
-            reconcile=self._add, schedule=self.cycles.wake, report=self.statuses.note
+            reconcile=self._add,
+            schedule=self.cycles.wake,
+            report=self.statuses.note,
+            made=counts.made,
+            let_go=counts.let_go,
         )
 
     def leading(self) -> bool:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.alloc.ladder import above
+from policyd.api.kueue import ClusterQueue, Cohort, LocalQueue, Workload
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED
-from policyd.api.meta import condition_true, find_condition
+from policyd.api.meta import ObjectMeta, condition_true, find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.custom_labels import CustomLabels
 from policyd.controller.index import local_queue_key
-from policyd.controller.metric_families import COUNTED
-from policyd.controller.metrics import Metrics, MetricsSettings
+from policyd.controller.metrics import FAMILIES, Metrics, MetricsSettings
 from policyd.controller.progress import (
     became_true,
     eviction_end,
@@ -19,9 +19,9 @@ from policyd.controller.progress import (
     waiting_since,
 )
 from policyd.controller.transitions import holding_queue, queued_since
+from policyd.jobs.pods import Pod, group_name
 
 SLICE_REPLACED = "WorkloadSliceReplaced"
-_FAMILIES = {family.name.removeprefix("kueue_"): family for family in COUNTED}
 
 
 class WorkloadMetrics:
@@ -50,6 +50,7 @@ class WorkloadMetrics:
         cache.mirrors.workloads.listen(self._changed)
         cache.mirrors.cluster_queues.listen(self._queue_changed)
         cache.mirrors.local_queues.listen(self._local_queue_changed)
+        cache.mirrors.cohorts.listen(self._cohort_changed)
 
     def has_metrics(self, queue: LocalQueue | None) -> bool:
         """Tell whether a LocalQueue has metrics of its own."""
@@ -57,6 +58,20 @@ class WorkloadMetrics:
         if queue is None or not settings.local_queues:
             return False
         return settings.selector is None or settings.selector.matches(queue.metadata.labels)
+
+    def made(self, kind: str, job: ObjectMeta) -> None:
+        """Observe how long after a job its workload was made."""
+        if self._settings.creation and job.creation_timestamp is not None:
+            took = max(0.0, self._cache.now - job.creation_timestamp.timestamp())
+            self._metrics.observe("workload_creation_latency_seconds", took, kind)
+
+    def let_go(self, gate: str, pod: Pod, workload: Workload) -> None:
+        """Observe how long after the admission of its workload a pod lost a gate."""
+        admitted, queue = time_of(workload, ADMITTED), holding_queue(workload)
+        if admitted is not None and queue:
+            labels = gate, queue, "true" if group_name(pod.metadata) else "false"
+            took = max(0.0, self._cache.now - admitted)
+            self._took("pod_scheduling_gate_removal_seconds", took, workload, labels)
 
     def _changed(self, old: Workload | None, new: Workload | None) -> None:
         if old is None or new is None or not self._leading():
@@ -82,6 +97,11 @@ class WorkloadMetrics:
         self._observe("admission_wait_time_seconds", new, ADMITTED, waiting_since(new))
         reserved = time_of(new, QUOTA_RESERVED)
         self._observe("admission_checks_wait_time_seconds", new, ADMITTED, reserved)
+        node = self._cache.state.tree.hierarchy.queues.get(holding_queue(new))
+        if self._settings.cohorts and node is not None and not node.cyclic:
+            for cohort in above(node):
+                labels = cohort.name, _class_of(new)
+                self._add("cohort_subtree_admitted_workloads_total", new, labels)
 
     def _ready(self, old: Workload, new: Workload) -> None:
         before = find_condition(old.status.conditions, PODS_READY)
@@ -130,11 +150,11 @@ class WorkloadMetrics:
             self._took(whole, took, workload, (*owner, _class_of(workload)))
 
     def _add(self, name: str, workload: Workload, labels: tuple[str, ...]) -> None:
-        more = self._custom.of(_FAMILIES[name], labels, workload)
+        more = self._custom.of(FAMILIES[name], labels, workload)
         self._metrics.count(name, *labels, *more)
 
     def _took(self, name: str, seconds: float, workload: Workload, labels: tuple[str, ...]) -> None:
-        more = self._custom.of(_FAMILIES[name], labels, workload)
+        more = self._custom.of(FAMILIES[name], labels, workload)
         self._metrics.observe(name, seconds, *labels, *more)
 
     def _owners(
@@ -160,6 +180,10 @@ class WorkloadMetrics:
     def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
         if old is not None and (new is None or not self.has_metrics(new)):
             self._metrics.forget(name=old.metadata.name, namespace=old.metadata.namespace)
+
+    def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
+        if old is not None and new is None:
+            self._metrics.forget(cohort=old.metadata.name)
 
 
 def _class_of(workload: Workload) -> str:

@@ -21,6 +21,8 @@ class Tally:
         parked: Those that wait aside; all of a queue that gives out no quota.
         reserving: Workloads with quota.
         admitted: Those of them that may run.
+        demands: What those ask for that are to be tried: each once that is the same.
+        parked_demands: The same of those that wait aside.
         asked: What waits for quota asks for, by resource.
         reserved: Held by all with quota, by flavor and resource.
         used: Held by those that may run.
@@ -30,6 +32,8 @@ class Tally:
     parked: int = 0
     reserving: int = 0
     admitted: int = 0
+    demands: set[object] = field(default_factory=set)
+    parked_demands: set[object] = field(default_factory=set)
     asked: dict[str, int] = field(default_factory=dict)
     reserved: dict[FlavorResource, int] = field(default_factory=dict)
     used: dict[FlavorResource, int] = field(default_factory=dict)
@@ -69,6 +73,9 @@ def _count_pending(queue: ClusterQueue, own: Tally, local_queues: dict[str, Tall
     gives = queue.options is not None and queue.active(queue.options)
     active = queue.pending.active if gives else []
     own.active, own.parked = len(active), len(queue.pending) - len(active)
+    tried = set(active)
+    own.demands = {ticket.demand for ticket in active}
+    own.parked_demands = {ticket.demand for ticket in queue.pending if ticket not in tried}
     for ticket in active:
         tally = local_queues[ticket.workload.local_queue]
         tally.active, tally.parked = tally.active + 1, tally.parked - 1

@@ -4,34 +4,32 @@ import math
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
+from policyd import __version__
+from policyd.alloc.plan import Plan
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.kueue import Workload
 from policyd.api.selectors import LabelSelector
 from policyd.controller.metric_families import ROLE
-from policyd.controller.metrics import Metrics, MetricsSettings
+from policyd.controller.metrics import FAMILIES, Metrics, MetricsSettings
 from policyd.controller.progress import execution_seconds, latest_eviction
 from policyd.jobs.copied import CopiedKeys
 from policyd.kube import resources as r
-from tests.controller.world import GPU, World, running
+from tests.controller.world import GATE, GPU, World, running
 
 CQ = {"cluster_queue": "cq"}
 LQ = {"name": "lq-cq", "namespace": "ns"}
 NORMAL = {"priority_class": ""}
+KINDS = ("Job", "Pod")
 
 pytestmark = pytest.mark.anyio
 
 
-class Measured(World):
-    def value(self, metric, /, **labels):
-        registry = self.controller.health.metrics.registry
-        return registry.get_sample_value(f"kueue_{metric}", {**labels, ROLE: "standalone"})
-
-
 @pytest.fixture
 async def world():
-    made = Measured()
+    made = World()
     made.furnish()
     async with running(made):
         yield made
@@ -76,6 +74,111 @@ async def test_what_waits_and_what_is_held_is_looked_up(world):
     assert world.value("local_queue_status", **LQ, active="True") == 1
 
 
+async def test_who_may_not_run_is_counted_with_the_reason_until_it_may(world):
+    world.job("runs", gpus=6)
+    await world.pass_time(2)
+    for name in ("one", "two"):
+        world.job(name, gpus=4)
+    await world.pass_time(2)
+    why = {"reason": "NoReservation", "underlying_cause": "WaitingForQuota"}
+    bypassed = {**why, "underlying_cause": "PendingEvaluation"}
+    waiting = [
+        world.value("unadmitted_workloads", **CQ, **why),
+        world.value("unadmitted_workloads", **CQ, **bypassed),
+        world.value("local_queue_unadmitted_workloads", **LQ, **CQ, **why),
+        world.value("pending_scheduling_hashes", **CQ, status="inadmissible"),
+        world.value("pending_scheduling_hashes", **CQ, status="active"),
+        world.value("finished_workloads", **CQ),
+    ]
+
+    await finish(world, "runs")
+    await finish(world, "one")
+    await finish(world, "two")
+
+    assert waiting == [1, 1, 1, 1, 0, 0]
+    assert world.value("unadmitted_workloads", **CQ, **why) is None
+    assert world.value("finished_workloads", **CQ) == 3
+    assert world.value("local_queue_finished_workloads", **LQ) == 3
+
+
+async def test_how_long_jobs_pods_and_cycles_take_is_observed(world):
+    world.job("train", gpus=1)
+    world.pod("single", gpus=1)
+    for name in ("a", "b"):
+        world.pod(name, gpus=1, group="gang", total=2)
+    await world.pass_time(3)
+
+    kinds = [world.value("workload_creation_latency_seconds_count", job_kind=k) for k in KINDS]
+    gate = {"name": GATE, **CQ}
+    grouped = [
+        world.value("pod_scheduling_gate_removal_seconds_count", **gate, is_group=each)
+        for each in ("false", "true")
+    ]
+    cycles = world.value("admission_attempts_total", result="success")
+    assert kinds == [1, 2]
+    assert grouped == [1, 2]
+    assert world.value("admission_attempt_duration_seconds_count", result="success") == cycles
+
+
+async def test_an_admission_counts_for_all_cohorts_above():
+    world = World()
+    world.put(r.COHORTS, {"metadata": {"name": "team"}, "spec": {"parentName": "all"}})
+    world.furnish(cohort="team")
+    async with running(world):
+        world.job("train")
+        await world.pass_time(2)
+
+        for cohort in ("team", "all"):
+            name = "cohort_subtree_admitted_workloads_total"
+            assert world.value(name, cohort=cohort, **NORMAL) == 1
+
+
+def test_whose_victims_others_took_is_told_of_the_latest_cycle():
+    metrics = Metrics()
+    first = Plan(actions=(), revision=1, skipped=("a", "a", "b"), recomputed=(("a", "skipped"),))
+    metrics.rivals(first)
+    metrics.rivals(Plan(actions=(), revision=2, skipped=("b",)))
+
+    value = metrics.registry.get_sample_value
+    skips = [
+        value(
+            "kueue_admission_cycle_preemption_skips", {"cluster_queue": queue, ROLE: "standalone"}
+        )
+        for queue in ("a", "b")
+    ]
+    again = {"cluster_queue": "a", "result": "skipped", ROLE: "standalone"}
+    assert skips == [0, 1]
+    assert value("kueue_preemption_target_recomputations_total", again) == 1
+
+
+def test_what_runs_is_told():
+    families = {family.name: family for family in Metrics().registry.collect()}
+
+    (sample,) = families["kueue_build_info"].samples
+
+    assert sample.labels["git_version"] == __version__
+    assert ROLE not in sample.labels
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "largest"),
+    [
+        pytest.param("admission_wait_time_seconds", 16, 2.5 * 2**14, id="admission"),
+        pytest.param("local_queue_admission_wait_time_seconds", 14, 2.5 * 2**12, id="of-local"),
+        pytest.param("local_queue_execution_time_seconds", 16, 2.5 * 2**14, id="execution"),
+        pytest.param("workload_creation_latency_seconds", 11, 10.24, id="creation"),
+        pytest.param("admission_attempt_duration_seconds", 11, 10, id="cycle"),
+    ],
+)
+def test_histograms_have_the_buckets_of_kueue(name, count, largest):
+    registry = CollectorRegistry()
+
+    histogram = FAMILIES[name].make(registry)
+
+    bounds = histogram._upper_bounds[:-1]
+    assert (len(bounds), bounds[-1]) == (count, largest)
+
+
 async def test_an_eviction_is_counted_with_its_reason(world):
     world.job("train")
     await world.pass_time(2)
@@ -118,7 +221,7 @@ async def test_nothing_is_told_of_queues_that_are_gone(world):
     ],
 )
 async def test_local_queues_have_metrics_where_they_are_to(settings, told):
-    world = Measured()
+    world = World()
     world.furnish()
     world.metrics = MetricsSettings(**settings)
     async with running(world):
@@ -132,7 +235,7 @@ async def test_local_queues_have_metrics_where_they_are_to(settings, told):
 
 
 async def test_quotas_and_cohorts_are_told_where_they_are_to():
-    world = Measured(queueing=Settings(fair_sharing=FairSharing()))
+    world = World(queueing=Settings(fair_sharing=FairSharing()))
     world.furnish(cohort="all")
     world.queue("other", gpus=4, cohort="all", limits={"lendingLimit": "1"})
     world.metrics = MetricsSettings(resources=True)
@@ -189,7 +292,7 @@ CUSTOM = (
     ],
 )
 async def test_metrics_have_labels_of_objects_where_they_are_to(project, told):
-    world = Measured()
+    world = World()
     world.furnish()
     for resource, name, more in (
         (r.CLUSTER_QUEUES, "cq", {"labels": {"example.com/team": "red"}}),

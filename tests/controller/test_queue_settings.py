@@ -4,7 +4,12 @@ import pytest
 
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
 from policyd.config import parse_configuration
-from policyd.controller.queue_settings import queue_settings, time_limits, unheeded
+from policyd.controller.queue_settings import (
+    metrics_settings,
+    queue_settings,
+    time_limits,
+    unheeded,
+)
 from policyd.controller.retention import Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
@@ -97,6 +102,14 @@ def test_a_gate_that_is_off_turns_its_field_off():
     )
 
     assert queue_settings(given).admission_fair_sharing is None
+
+
+def test_a_gate_that_is_off_leaves_its_metrics_out():
+    off = "featureGates: {MetricsForCohorts: false, MetricForWorkloadCreationLatency: false}"
+
+    found = [metrics_settings(configuration(text)) for text in ("", off)]
+
+    assert [(each.cohorts, each.creation) for each in found] == [(True, True), (False, False)]
 
 
 def test_all_that_is_wrong_is_said():

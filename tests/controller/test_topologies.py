@@ -104,6 +104,9 @@ async def test_a_gang_goes_into_one_rack_in_the_order_of_its_ranks(world):
 
     assert places(world) == {"ring-0": "b1", "ring-1": "b1", "ring-2": "b2", "ring-3": "b2"}
     assert all(gates(pod) == [] for pod in world.all(r.PODS))
+    of_pods = {"cluster_queue": "cq", "is_group": "false"}
+    removed = "pod_scheduling_gate_removal_seconds_count"
+    assert world.value(removed, name=f"{P}topology", **of_pods) == 4
     assigned = world.workload_of("ring")["status"]["admission"]["podSetAssignments"][0]
     assert assigned["topologyAssignment"]["levels"] == [HOST]
 

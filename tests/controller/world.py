@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from policyd.alloc.settings import DEFAULTS
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
+from policyd.controller.metric_families import ROLE
 from policyd.controller.metrics import MetricsSettings
 from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller
@@ -206,6 +207,11 @@ class World:
 
     def suspended(self, name):
         return self.get(r.JOBS, name)["spec"]["suspend"]
+
+    def value(self, metric, /, **labels):
+        """Return what one of Kueue's metrics says; None if nothing."""
+        registry = self.controller.health.metrics.registry
+        return registry.get_sample_value(f"kueue_{metric}", {**labels, ROLE: "standalone"})
 
     def events(self, reason=""):
         found = self.all(r.EVENTS)

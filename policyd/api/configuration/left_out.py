@@ -38,9 +38,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
     "KueueDRARejectWorkloadsWhenDRADisabled": _DEVICES,
-    "MetricForWorkloadCreationLatency": LeftOut(
-        on=False, reason="how long a job waits for its Workload is not measured"
-    ),
     "MultiKueue": _CLUSTERS,
     "MultiKueueAdaptersForCustomJobs": _CLUSTERS,
     "MultiKueueClusterProfile": _CLUSTERS,
