@@ -12,13 +12,14 @@ from policyd.api.kueue.names import ADMISSION_GATE, IS_GROUP_WORKLOAD
 from policyd.api.meta import Json
 from policyd.controller.cache import Cache
 from policyd.controller.gangs import GANG_SECONDS, coming_of
-from policyd.controller.job_reconciler import FLAVOR_SECONDS, flavors_by_name
+from policyd.controller.job_reconciler import FLAVOR_SECONDS, PREBUILT_SECONDS, flavors_by_name
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.membership import Membership
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.writes import Writes
+from policyd.jobs.base import controller_of
 from policyd.jobs.copied import Copied, DifferentMetadataError
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
@@ -33,12 +34,9 @@ from policyd.jobs.pods import (
     pod_set_of,
     ungate,
 )
-from policyd.jobs.steps import CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
+from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.successes import Successes
-from policyd.jobs.workload import (
-    body_of,
-    new_workload,
-)
+from policyd.jobs.workload import body_of, new_workload
 from policyd.kube.errors import ConflictError
 from policyd.kube.resources import PODS
 
@@ -121,7 +119,7 @@ class PodReconciler:
         if step is not None:
             return await self._take(group, view, step)
         if workload is None:
-            return None if view.complete else self._await_members(group)
+            return self._await(group, view)
         if await self._membership.note_missing(group, workload, succeeded):
             return None
         return await self._steps.delete_deactivated(self._pods, group.first, workload)
@@ -130,16 +128,21 @@ class PodReconciler:
         self, group: PodGroup, view: JobView, workload: Workload | None, others: list[Workload]
     ) -> Step | None:
         if group.prebuilt and workload is None:
+            named = None if group.name else self._named(group)
+            if named is not None and controller_of(named.metadata) is None:
+                return Adopt(named)
             return without_prebuilt(view, next(iter(others), None))
         if workload is not None and is_on_hold(workload):
             return None  # who made it says when it may queue again
         watched = workload is not None and self._steps.watches(workload)
         return next_step(view, workload, others, watched=watched)
 
-    def _await_members(self, group: PodGroup) -> float | None:
+    def _await(self, group: PodGroup, view: JobView) -> float | None:
         """Say that pods of a group are missing, once nobody has added one for a while."""
+        if group.prebuilt and view.outcome is None:
+            return PREBUILT_SECONDS
         newest = group.pods[-1].metadata.creation_timestamp
-        if newest is None or not group.gated():
+        if view.complete or newest is None or not group.gated():
             return None
         left = newest.timestamp() + MEMBERS_SECONDS - self._writes.now
         if left > 0:
@@ -207,6 +210,8 @@ class PodReconciler:
         match step:
             case CreateWorkload():
                 await self._create(group, view)
+            case Adopt(workload=workload):
+                await self._steps.adopt(workload, owner_reference(group.first, controller=True))
             case UpdateWorkload():
                 body = await self._body(group, view)
                 await self._steps.update(PODS, group.first.metadata, step, body)

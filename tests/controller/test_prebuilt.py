@@ -1,0 +1,83 @@
+"""Jobs and pods that name a workload which somebody else makes: they wait for it and take it."""
+
+import pytest
+
+from policyd.jobs.defaults import default_on_create
+from policyd.kube import resources as r
+from policyd.patch.draft import Draft
+from tests.controller.world import QUEUE, World, gates, pod_spec, running
+
+pytestmark = pytest.mark.anyio
+
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish()
+    async with running(made):
+        yield made
+
+
+def make(world, gpus=8, **metadata):
+    pod_set = {"name": "main", "count": 1, "template": {"spec": pod_spec(gpus)}}
+    spec = {"queueName": "lq-cq", "priority": 0, "active": True, "podSets": [pod_set]}
+    return world.create(r.WORKLOADS, {"metadata": {"name": "made", **metadata}, "spec": spec})
+
+
+def pod(world):
+    metadata = {"name": "alone", "labels": {QUEUE: "lq-cq", PREBUILT: "made"}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(8)}
+    draft = Draft(body)
+    default_on_create(draft, group="", kind="Pod")
+    return world.create(r.PODS, draft.object)
+
+
+def owners(world):
+    (workload,) = world.all(r.WORKLOADS)
+    return [each["name"] for each in workload["metadata"].get("ownerReferences", ())]
+
+
+async def test_a_job_waits_for_its_workload(world):
+    world.job("train", **{PREBUILT: "made"})
+    await world.pass_time(10)
+    assert world.all(r.WORKLOADS) == []
+    assert world.suspended("train")
+
+    make(world)
+    await world.pass_time(7)
+
+    assert owners(world) == ["train"]
+    assert not world.suspended("train")
+
+
+async def test_a_pod_takes_over_its_workload(world):
+    pod(world)
+    await world.pass_time(10)
+
+    make(world)
+    await world.pass_time(7)
+
+    assert owners(world) == ["alone"]
+    assert gates(world.get(r.PODS, "alone")) == []
+
+
+async def test_a_pod_leaves_the_workload_of_somebody_else_alone(world):
+    other = world.job("other")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "other", "controller": True}
+    make(world, ownerReferences=[{**owner, "uid": other["metadata"]["uid"]}])
+    pod(world)
+    await world.pass_time(10)
+
+    assert owners(world) == ["other"]
+    assert gates(world.get(r.PODS, "alone"))
+
+
+async def test_a_workload_that_is_not_what_a_pod_demands_is_finished(world):
+    pod(world)
+    make(world, gpus=4)
+    await world.pass_time(10)
+
+    assert world.condition("made", "Finished")["reason"] == "OutOfSync"
+    assert gates(world.get(r.PODS, "alone"))
