@@ -39,6 +39,7 @@ class CycleLoop:
         self._pace = pace
         self._changed = asyncio.Event()
         self._actions: dict[str, Action] = {}
+        self._decided_of: dict[str, int | None] = {}
         self._wait = FIRST_WAIT_SECONDS
 
     def wake(self) -> None:
@@ -46,8 +47,15 @@ class CycleLoop:
         self._changed.set()
 
     def take(self, key: str) -> Action | None:
-        """Take over what was decided about the workload `key` and is not written yet."""
-        return self._actions.pop(key, None)
+        """Take over what was decided about the workload `key` and is not written yet.
+
+        A workload that asks for something else by now is not admitted as what it was.
+        """
+        action, decided_of = self._actions.pop(key, None), self._decided_of.pop(key, None)
+        if isinstance(action, Admit) and self._generation(key) != decided_of:
+            self._cache.retract(key)
+            return None
+        return action
 
     def drop(self) -> None:
         """Forget what was decided and is not written: this process no longer leads."""
@@ -60,6 +68,7 @@ class CycleLoop:
                 case Requeue():
                     pass
         self._actions.clear()
+        self._decided_of.clear()
 
     async def run(self) -> NoReturn:
         """Run cycles until cancelled."""
@@ -112,9 +121,13 @@ class CycleLoop:
         self._wait = min(max(2 * pause, FIRST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
         return pause
 
+    def _generation(self, key: str) -> int | None:
+        workload = self._cache.mirrors.workloads.get(key)
+        return None if workload is None else workload.metadata.generation
+
     def _note(self, action: Action) -> None:
         key = action.workload.key
-        self._actions[key] = action
+        self._actions[key], self._decided_of[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
         self._act(Key("Workload", namespace, name), _rank(action))
 

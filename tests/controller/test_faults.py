@@ -315,3 +315,28 @@ async def test_a_slow_server_is_told_first_of_the_workloads_of_high_priority():
 
     admitted = [w.name for w in client.writes if w.resource == r.WORKLOADS]
     assert admitted == ["a", "urgent", "b", "c", "d"]
+
+
+async def test_a_workload_that_asks_for_more_by_now_is_not_admitted_as_what_it_was():
+    world = World()
+    world.furnish(gpus=8)
+    client = Slow(store=world.store)
+    client.clock = world.clock
+    settings = ControllerSettings(policies=False, workers=1)
+    world.task = asyncio.create_task(Controller(client, settings, pace=world.clock.pace()).run())
+    pods = {"metadata": {}, "spec": pod_spec(1)}
+    try:
+        await world.pass_time(0.1)
+        for name in ("first", "grows"):
+            spec = {"queueName": "lq-cq", "priority": 0, "active": True}
+            spec["podSets"] = [{"name": "main", "count": 1, "template": pods}]
+            world.create(r.WORKLOADS, {"metadata": {"name": name}, "spec": spec})
+        await world.pass_time(2)
+        grown = world.get(r.WORKLOADS, "grows")
+        grown["spec"]["podSets"][0]["count"], grown["metadata"]["generation"] = 2, 2
+        world.put(r.WORKLOADS, grown)
+        await world.pass_time(60)
+    finally:
+        await world.kill()
+
+    assert held_gpus(world.get(r.WORKLOADS, "grows")) == 2
