@@ -150,7 +150,7 @@ def sync_admitted(workload: Workload, *, now: float, detailed: bool = True) -> W
     if reserved is None and before is None:
         return workload.status
     has_quota = reserved is not None and reserved.status == "True"
-    status, reason, message = _admitted(workload, reserved=has_quota)
+    status, reason, message = _admitted(workload, reserved=has_quota, detailed=detailed)
     was = "False" if before is None else before.status
     said = before is not None and (status == "True" or before.reason == reason)
     if status == was and (said or not detailed):
@@ -164,12 +164,16 @@ def sync_admitted(workload: Workload, *, now: float, detailed: bool = True) -> W
     return msgspec.structs.replace(new, accumulated_past_execution_time_seconds=total)
 
 
-def _admitted(workload: Workload, *, reserved: bool) -> tuple[Status, str, str]:
+def _admitted(workload: Workload, *, reserved: bool, detailed: bool) -> tuple[Status, str, str]:
+    ready = all(check.state == "Ready" for check in workload.status.admission_checks)
+    if not (reserved or ready or detailed):
+        message = "The workload has no reservation and not all checks ready"
+        return "False", "NoReservationUnsatisfiedChecks", message
     if not reserved:
         return "False", "NoReservation", "The workload has no reservation"
-    if not all(check.state == "Ready" for check in workload.status.admission_checks):
-        message = "The workload has not all checks ready"
-        return "False", "UnsatisfiedAdmissionChecks", message
+    if not ready:
+        reason = "UnsatisfiedAdmissionChecks" if detailed else "UnsatisfiedChecks"
+        return "False", reason, "The workload has not all checks ready"
     admission = workload.status.admission
     assignments = () if admission is None else admission.pod_set_assignments
     if any(each.delayed_topology_request == "Pending" for each in assignments):

@@ -148,6 +148,25 @@ def test_without_detail_every_reason_is_the_same_and_nobody_is_told_what_never_w
     assert said(status) == {"QuotaReserved": ("False", "Pending", "m")}
 
 
+@pytest.mark.parametrize(
+    ("reserved", "detailed", "reason"),
+    [
+        pytest.param("True", True, "UnsatisfiedAdmissionChecks", id="checks"),
+        pytest.param("True", False, "UnsatisfiedChecks", id="checks-without-detail"),
+        pytest.param("False", True, "NoReservation", id="quota"),
+        pytest.param("False", False, "NoReservationUnsatisfiedChecks", id="both-without-detail"),
+    ],
+)
+def test_who_is_admitted_no_longer_is_told_why(reserved, detailed, reason):
+    told = [("QuotaReserved", reserved), ("Admitted", "True")]
+    conditions = [{"type": kind, "status": status, "reason": "R"} for kind, status in told]
+    before = workload(conditions=conditions, admissionChecks=[check("Pending")])
+
+    status = t.sync_admitted(before, now=NOW, detailed=detailed)
+
+    assert said(status)["Admitted"][:2] == ("False", reason)
+
+
 def waiting(one, **options):
     released = t.release(one, reason="WaitingForQuota", message="m", **options)
     return t.with_requests(released, {"main": {"cpu": 1500}})
