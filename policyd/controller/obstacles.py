@@ -11,6 +11,7 @@ from policyd.controller.time_limits import ReadyRules
 from policyd.controller.transitions import release, told_reason
 from policyd.jobs.lifecycle import is_on_hold
 
+GATED = "AdmissionGated"
 DEACTIVATED = "The workload is deactivated"
 PENDING = "Workload is pending evaluation in the scheduling queue"
 BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
@@ -58,12 +59,13 @@ def unreserved(workload: Workload, around: Surroundings, now: float) -> Workload
     if workload.spec.active and is_on_hold(workload):
         return workload.status
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
-    found = _obstacle(workload, around)
+    told = "" if present is None else present.reason
+    waits_no_longer = told == GATED and not _gates(workload, around)  # that is told first
+    found = None if waits_no_longer else _obstacle(workload, around)
     if found is not None:
         return released(workload, around, *found, now)
     if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
-    told = "" if present is None else present.reason
     detailed = around.gates.unadmitted_workloads_observability
     reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
     by_scheduler = _BY_SCHEDULER if detailed else _BY_SCHEDULER | _WITHOUT_DETAIL
@@ -78,16 +80,22 @@ def released(
 ) -> WorkloadStatus:
     """Take a reservation away, or say why there is none; without detail, no reason is told."""
     detailed = around.gates.unadmitted_workloads_observability
-    told = reason if detailed or reason == "AdmissionGated" else "Inadmissible"
+    told = reason if detailed or reason == GATED else "Inadmissible"
     return release(workload, reason=told, message=message, now=now, detailed=detailed)
+
+
+def _gates(workload: Workload, around: Surroundings) -> str:
+    """Return who is still waited for before a workload may be admitted; empty for nobody."""
+    heeded = around.gates.admission_gated_by
+    return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if heeded else ""
 
 
 def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
     if not workload.spec.active:
         return "Deactivated", DEACTIVATED
-    gates = workload.metadata.annotations.get(ADMISSION_GATED_BY)
-    if gates and around.gates.admission_gated_by:
-        return "AdmissionGated", f"Admission is gated by: {gates}"
+    gates = _gates(workload, around)
+    if gates:
+        return GATED, f"Admission is gated by: {gates}"
     obstacle = _queue_obstacle(workload, around)
     if obstacle is not None or around.objection is None:
         return obstacle

@@ -62,6 +62,15 @@ def told(given, **around):
             workload(reason="AdmissionGated"), {}, "PendingEvaluation", id="gated-no-longer"
         ),
         pytest.param(
+            workload(reason="AdmissionGated"),
+            {"inactive": True},
+            "PendingEvaluation",
+            id="gated-no-longer-is-told-first",
+        ),
+        pytest.param(
+            workload(reason="PendingEvaluation"), {"inactive": True}, "Suspended", id="and-then-why"
+        ),
+        pytest.param(
             workload(reason="WaitingForQuota"),
             {"shared": "ExceedsMaxQuota"},
             "ExceedsMaxQuota",
