@@ -1,0 +1,42 @@
+"""Whether the pods of a workload run, told by what was told before."""
+
+import msgspec
+import pytest
+
+from policyd.api.kueue import Workload
+from policyd.jobs.readiness import readiness
+
+
+def told(known, *, admitted=True):
+    """Return a workload whose pods are said to be so: status and reason; None for nothing."""
+    said = [("PodsReady", *known)] if known else []
+    said += [("Admitted", "True", "Admitted")] if admitted else []
+    conditions = [
+        {"type": kind, "status": status, "reason": reason, "message": "m"}
+        for kind, status, reason in said
+    ]
+    body = {"metadata": {"name": "w"}, "status": {"conditions": conditions}}
+    return msgspec.convert(body, Workload)
+
+
+@pytest.mark.parametrize(
+    ("before", "ready", "expected"),
+    [
+        pytest.param(told(("True", "Started"), admitted=False), True, "WaitForStart", id="waits"),
+        pytest.param(told(None), False, "WaitForStart", id="begins"),
+        pytest.param(told(None), True, "Started", id="all-at-once"),
+        pytest.param(told(("False", "WaitForStart")), True, "Started", id="all-run"),
+        pytest.param(told(("True", "Started")), False, "WaitForRecovery", id="one-failed"),
+        pytest.param(told(("True", "Recovered")), False, "WaitForRecovery", id="failed-again"),
+        pytest.param(told(("False", "WaitForRecovery")), True, "Recovered", id="all-run-again"),
+        pytest.param(told(("False", "WaitForStart")), False, None, id="still-begins"),
+        pytest.param(told(("False", "WaitForRecovery")), False, None, id="still-failed"),
+        pytest.param(told(("False", "ByOthers")), False, None, id="whoever-said-that-they-do-not"),
+        pytest.param(told(("True", "Started")), True, None, id="still-run"),
+        pytest.param(told(("True", "Recovered")), True, None, id="still-run-again"),
+    ],
+)
+def test_whether_pods_run_is_told_when_that_is_news(before, ready, expected):
+    news = readiness(before, ready=ready)
+
+    assert (news.reason if news else None) == expected
