@@ -72,9 +72,33 @@ async def test_a_job_that_grows_gets_a_bigger_slice_and_its_new_pods_go_then():
 
         assert not world.suspended("train")
         assert not waiting(world)
+        of_pods = {"cluster_queue": "cq", "is_group": "false"}
+        assert (
+            world.value("pod_scheduling_gate_removal_seconds_count", name=ELASTIC, **of_pods) == 4
+        )
         assert gpus_held(world) == 4
         ended = [w for w in world.all(r.WORKLOADS) if "Finished" in str(w["status"])]
         assert [w["status"]["conditions"][-1]["reason"] for w in ended] == ["WorkloadSliceReplaced"]
+        assert not world.events("Stopped")
+
+
+@pytest.mark.parametrize("writes", range(1, 6))
+async def test_a_job_that_grows_runs_on_whenever_the_controller_ends(writes):
+    world = furnished(gpus=4)
+    async with running(world):
+        elastic_job(world, 2)
+        await world.pass_time(2)
+        make_pods(world, "p1", "p2")
+        await world.pass_time(2)
+    resize(world, 4)
+    await world.start(writes=writes, after=True)
+    await world.pass_time(2)
+    await world.kill()
+
+    async with running(world):
+        await world.pass_time(3)
+
+        assert gpus_held(world) == 4
         assert not world.events("Stopped")
 
 
