@@ -147,7 +147,7 @@ class JobReconciler:
             outcome=kind.outcome(job),
             on_hold=kind.on_hold(job),
             pod_sets=pod_sets,
-            reclaimable=kind.reclaimable(job),
+            reclaimable=kind.reclaimable(job) if self._gates.reclaimable_pods else (),
             priority=priority,
             prebuilt=prebuilt_name(job.metadata),
             gated=self._gates.admission_gated_by,

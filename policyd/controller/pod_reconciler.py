@@ -181,6 +181,7 @@ class PodReconciler:
         priority = self._steps.priority(PODS, group.first.metadata, pod_sets)
         if priority is None:
             return None
+        keeps = group.serving or not group.name
         return JobView(
             metadata=group.first.metadata,
             held=bool(group.to_let_go()),
@@ -192,7 +193,7 @@ class PodReconciler:
             complete=self._is_complete(group),
             outcome=group.outcome(succeeded),
             pod_sets=pod_sets,
-            reclaimable=() if group.serving or not group.name else succeeded,
+            reclaimable=() if keeps or not self._gates.reclaimable_pods else succeeded,
             priority=priority,
             keeps_queue=group.serving,
             gated=self._gates.admission_gated_by,

@@ -2,9 +2,10 @@
 
 import pytest
 
+from policyd.alloc.settings import Gates, Settings
 from policyd.api.kueue.names import TOPOLOGY_GATE
 from policyd.kube import resources as r
-from tests.controller.world import GATE, GPU, World, condition, gates, running
+from tests.controller.world import GATE, GPU, World, condition, gates, plain, running
 
 pytestmark = pytest.mark.anyio
 
@@ -376,6 +377,24 @@ async def test_a_group_starts_whole_or_not_at_all(world):
     await world.pass_time(2)
 
     assert [gates(pod) for pod in world.all(r.PODS)] == [[]] * 4
+
+
+async def test_nothing_is_given_back_before_the_end_where_that_is_off():
+    world = World(Settings(gates=Gates(reclaimable_pods=False)))
+    world.furnish()
+    async with running(world):
+        for index in range(2):
+            world.pod(f"ring-{index}", group="ring", total=2)
+        job = world.job("train", gpus=1)
+        spec = {**job["spec"], "parallelism": 2, "completions": 2}
+        world.store.replace(r.JOBS, world.get(r.JOBS, "train"), {**plain(job), "spec": spec})
+        await world.pass_time(2)
+        world.set_status(r.PODS, "ring-0", phase="Succeeded")
+        world.set_status(r.JOBS, "train", succeeded=1)
+        await world.pass_time(1)
+
+        told = [each["status"].get("reclaimablePods") for each in world.all(r.WORKLOADS)]
+        assert told == [None, None]
 
 
 async def test_a_group_ends_when_all_its_pods_have_succeeded(world):
