@@ -41,6 +41,7 @@ from policyd.jobs.injection import (
     restore,
 )
 from policyd.jobs.lifecycle import change_of_priority, is_on_hold
+from policyd.jobs.parents import pass_on
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import POD_INDEX_LABEL, Pod, by_age, group_name, without_gates
 from policyd.jobs.roles import role_hash
@@ -546,10 +547,16 @@ def run_merge(path):
 
 
 def run_label(path):
+    """A label that a template is given, whatever it was before."""
+
     def failure(case):
-        draft = Draft({"metadata": {"labels": dict(case.input["info"].get("Labels") or {})}})
-        inject(draft, (), Injection(labels={case.input["k"]: case.input["v"]}))
-        return difference(draft.get(("metadata", "labels")), case.want["wantInfo"]["Labels"], "")
+        name, there = case.input["k"], case.input["info"].get("Labels") or {}
+        template = {"metadata": {"labels": dict(there)}}
+        labels = {name: case.input["v"]}
+        draft = Draft({"metadata": {"labels": labels}, "spec": {"template": template}})
+        pass_on(draft, ("spec", "template"), [name])
+        got = draft.get(("spec", "template", "metadata", "labels"))
+        return difference(got, case.want["wantInfo"]["Labels"], "labels")
 
     yield from run_table(path, failure)
 
