@@ -37,6 +37,8 @@ log = structlog.get_logger()
 STOPPING = "kueue.x-k8s.io/stopping"
 """Annotation of a job that was suspended, and whose template is still to be put back."""
 
+PREBUILT_SECONDS = 5.0
+"""Between looks for the workload that somebody is to make for a job, and that is not there yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
 GROWTH_SECONDS = 10.0
@@ -92,8 +94,14 @@ class JobReconciler:
         self._steps.tell_checks(self._resource, job.metadata, workload)
         if step is not None:
             return await self._take(job, view, step)
+        return await self._stay(job, view, workload)
+
+    async def _stay(self, job: JobObject, view: JobView, workload: Workload | None) -> float | None:
+        """Do what there is to do for a job that stays as it is; returns what `reconcile` does."""
         if view.elastic and not view.held:
             return await self._elastic_pods.let_go(job, self._kind)
+        if view.prebuilt and workload is None:
+            return None if view.outcome else PREBUILT_SECONDS
         return await self._steps.delete_deactivated(self._mirror, job, workload)
 
     def _grows(self, step: Stop) -> bool:
