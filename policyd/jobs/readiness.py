@@ -40,6 +40,5 @@ def _of_running(known: Condition | None, *, ready: bool) -> Condition:
     reason = "" if known is None else known.reason
     if ready:
         return RECOVERED if reason in {"WaitForRecovery", "Recovered"} else STARTED
-    if known is None:
-        return STARTING
-    return RECOVERING if known.status == "True" else known
+    ran = known is not None and (known.status == "True" or reason == "WaitForRecovery")
+    return RECOVERING if ran else STARTING

@@ -31,7 +31,7 @@ def told(known, *, admitted=True):
         pytest.param(told(("False", "WaitForRecovery")), True, "Recovered", id="all-run-again"),
         pytest.param(told(("False", "WaitForStart")), False, None, id="still-begins"),
         pytest.param(told(("False", "WaitForRecovery")), False, None, id="still-failed"),
-        pytest.param(told(("False", "ByOthers")), False, None, id="whoever-said-that-they-do-not"),
+        pytest.param(told(("False", "ByOthers")), False, "WaitForStart", id="in-other-words"),
         pytest.param(told(("True", "Started")), True, None, id="still-run"),
         pytest.param(told(("True", "Recovered")), True, None, id="still-run-again"),
     ],
