@@ -11,7 +11,8 @@ from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
 from policyd.patch.builtin_types import DROPPED, Decoder, Object, Place, decode_typed
-from policyd.patch.gotypes import LEFT_OUT, completed
+from policyd.patch.gotypes import completed
+from policyd.patch.omitted import OMITTED
 
 LONGEST_NAMES = 512
 """Characters of a version and a kind: longer ones name nothing, and are not to be remembered."""
@@ -89,7 +90,7 @@ def _always_there(field: FieldType) -> bool:
 
 def _is_none(value: Json, name: str, type_name: str) -> bool:
     """Tell whether a value of a field is as good as none."""
-    return value is None or (value in ("", 0) and name in LEFT_OUT.get(type_name, ()))
+    return value is None or (value in ("", 0) and name in OMITTED.get(type_name, ()))
 
 
 def _zero(field: FieldType) -> Json:

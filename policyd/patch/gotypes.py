@@ -7,10 +7,11 @@ and controllers meet in statuses, events and pods.
 import base64
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from policyd.api.meta import Json
+from policyd.patch.omitted import OMITTED
 
 Object = dict[str, Json]
 
@@ -59,6 +60,7 @@ PRESENT: Mapping[str, Object] = {
     },
     "core/v1.NodeSystemInfo": NODE_INFO,
     "core/v1.PodCondition": TIMES,
+    "core/v1.ResourceFieldSelector": {"divisor": "0"},
     "events/v1.Event": {
         "deprecatedFirstTimestamp": None,
         "deprecatedLastTimestamp": None,
@@ -69,29 +71,6 @@ PRESENT: Mapping[str, Object] = {
     "rbac/v1.Role": {"rules": None},
 }
 """The fields that a struct is never written without, and their zero values."""
-
-LEFT_OUT: Mapping[str, Sequence[str]] = {
-    "batch/v1.JobStatus": ("active", "failed", "succeeded"),
-    "core/v1.Container": ("imagePullPolicy", "terminationMessagePolicy", "workingDir"),
-    "core/v1.ContainerStateTerminated": ("containerID", "message", "reason", "signal"),
-    "core/v1.EnvVar": ("value",),
-    "core/v1.NodeSpec": ("unschedulable",),
-    "core/v1.PodSpec": (
-        "dnsPolicy",
-        "hostname",
-        "nodeName",
-        "priorityClassName",
-        "restartPolicy",
-        "schedulerName",
-        "serviceAccount",
-        "serviceAccountName",
-        "subdomain",
-    ),
-    "core/v1.PodStatus": ("hostIP", "message", "nominatedNodeName", "phase", "podIP", "reason"),
-    "core/v1.Toleration": ("effect", "key", "operator", "value"),
-    "meta/v1.ObjectMeta": ("generateName", "name"),
-}
-"""The fields whose zero value is as good as none."""
 
 LAYOUTS = {
     "time": "2006-01-02T15:04:05Z07:00",
@@ -108,7 +87,7 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 
 def completed(decoded: Object, type_name: str) -> None:
     """Give a struct, in place, what its type always writes, and take what it never does."""
-    for name in LEFT_OUT.get(type_name, ()):
+    for name in OMITTED.get(type_name, ()):
         if decoded.get(name) in ("", 0):
             del decoded[name]
     for name, empty in PRESENT.get(type_name, {}).items():

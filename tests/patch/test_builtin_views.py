@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policyd.api import kinds
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import changed_view, type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.omitted import OMITTED
 from policyd.patch.operations import Operation, PatchError
 
 POD = "core/v1.Pod"
@@ -32,6 +34,12 @@ def pod(**spec):
             id="what-is-empty-is-gone",
         ),
         pytest.param(
+            pod(containers=[{"name": "a", "tty": False, "startupProbe": {"periodSeconds": 0}}])
+            | {"metadata": {"name": "a", "namespace": ""}},
+            pod(containers=[{"name": "a", "startupProbe": {}, "resources": {}}]) | {"status": {}},
+            id="false-and-zero-are-gone",
+        ),
+        pytest.param(
             pod(containers=[{"name": "a", "resources": {"limits": {"cpu": "1000m"}}}]),
             pod(containers=[{"name": "a", "resources": {"limits": {"cpu": "1"}}}]) | {"status": {}},
             id="quantities-are-canonical",
@@ -47,6 +55,13 @@ def test_a_field_that_nobody_knows_is_named():
 
     assert unknown == ["spec.containers[0].nme"]
     assert read["spec"]["containers"] == [{"name": "a", "resources": {}}]
+
+
+@pytest.mark.parametrize(("struct", "names"), OMITTED.items())
+def test_what_is_left_out_is_an_optional_scalar_of_the_table(struct, names):
+    known = kinds.fields(struct)
+
+    assert [n for n in names if known[n].shape != "scalar" or known[n].required] == []
 
 
 def test_a_custom_kind_has_no_type_here():
