@@ -157,7 +157,7 @@ def _explain(
     policy: CompiledPolicy, facts: Facts, phase: Phase, dialect: Dialect
 ) -> PolicyExplanation:
     if is_exempt(facts.attributes) and not policy.own:
-        reason = "no policy of its kind concerns the configuration of admission"
+        reason = "no policy of its kind concerns admission itself, or reviews of access"
     else:
         reason = why_not(policy, facts)
     enforced, staged = stage(policy, facts) if policy.staged and not reason else (policy, ())

@@ -27,17 +27,25 @@ _MOST_RESOURCES: Final = 10_000
 """Resources whose policies are remembered: more than any cluster has, so that none can flood it."""
 
 _EXEMPT: Final = frozenset(
-    ("admissionregistration.k8s.io", resource)
-    for resource in (
-        "mutatingadmissionpolicies",
-        "mutatingadmissionpolicybindings",
-        "mutatingwebhookconfigurations",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-        "validatingwebhookconfigurations",
+    (group, resource)
+    for group, resources in (
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicies mutatingadmissionpolicybindings"
+            " mutatingwebhookconfigurations validatingadmissionpolicies"
+            " validatingadmissionpolicybindings validatingwebhookconfigurations",
+        ),
+        ("authentication.k8s.io", "selfsubjectreviews tokenreviews"),
+        (
+            "authorization.k8s.io",
+            "localsubjectaccessreviews selfsubjectaccessreviews selfsubjectrulesreviews"
+            " subjectaccessreviews",
+        ),
     )
+    for resource in resources.split()
 )
-"""What the API server's own policies never concern, so that they can always be repaired."""
+"""What the API server's own policies never concern: policies, so that they can be repaired, and
+questions about users, so that they are answered."""
 
 _Key = tuple[str, str, str, str, str]
 

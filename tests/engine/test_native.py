@@ -334,6 +334,21 @@ def test_the_api_server_s_own_policies_never_concern_policies():
     assert policy_set(written, binding(written)).validate(request(policy)).allowed
 
 
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    [
+        pytest.param("authentication", "TokenReview", id="who-somebody-is"),
+        pytest.param("authorization", "SubjectAccessReview", id="what-somebody-may-do"),
+    ],
+)
+def test_nor_do_they_concern_questions_about_users(group, kind):
+    everything = {key: ["*"] for key in ("apiGroups", "apiVersions", "operations", "resources")}
+    written = validating({"validations": [{"expression": "false"}]}, rules=[everything])
+    asked = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "metadata": {}}
+
+    assert policy_set(written, binding(written)).validate(request(asked)).matched == ()
+
+
 def test_audit_annotations_are_told_under_the_policy_s_name():
     decision = validated(
         {
