@@ -143,7 +143,10 @@ def _unsupported(kind: JobKind[J], job: J) -> Iterator[FieldError]:
 
 
 def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iterator[FieldError]:
-    pod_sets = kind.pod_sets(job)
+    try:
+        pod_sets = kind.pod_sets(job)
+    except msgspec.ValidationError:
+        return  # as with what cannot be read at all
     paths: Iterable[str] = (
         f"{_written(path)}.metadata.annotations" for path in kind.templates(job)
     )

@@ -230,6 +230,16 @@ def test_what_the_door_refuses(spec, path):
     assert [each.path for each in found] == ([] if path is None else [f"spec.{path}"])
 
 
+def test_a_head_that_is_no_pod_is_for_the_api_server_to_refuse():
+    head = {"template": {"spec": {"containers": "none"}}}
+
+    found = validate_job(
+        ray_job(rayClusterSpec={"headGroupSpec": head}), group="ray.io", kind="RayJob"
+    )
+
+    assert found == ()
+
+
 def test_a_job_for_a_cluster_that_is_there_has_no_pods_to_hold():
     body = ray_job(clusterSelector={"a": "b"})
     del body["spec"]["rayClusterSpec"]
