@@ -1,19 +1,20 @@
-"""Queues, flavors and topologies that are deleted while they are in use: they stay until then.
+"""Queues and what they are made of, deleted while they are in use: they stay until they are not.
 
-A finalizer holds them. The door gives it to them when they are created, as Kueue does; what was
-made while there was no door gets it here. It is taken away here: from a ClusterQueue once no
-workload holds its quota, from a ResourceFlavor once no ClusterQueue has it, from a Topology once no
-ResourceFlavor names it.
+A finalizer holds them. The door gives it to queues, flavors and topologies when they are created,
+as Kueue does; admission checks, and what was made while there was no door, get it here. It is taken
+away here: from a ClusterQueue once no workload holds its quota, from a ResourceFlavor or an
+AdmissionCheck once no ClusterQueue has it, from a Topology once no ResourceFlavor names it.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from policyd.api.kueue import ClusterQueue, ResourceFlavor, Topology
+from policyd.api.kueue import AdmissionCheck, ClusterQueue, ResourceFlavor, Topology
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import ObjectMeta
 from policyd.controller.cache import Cache
+from policyd.controller.conversion import check_names
 from policyd.controller.keys import Key, Subject
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import with_finalizer, without_finalizer
@@ -41,10 +42,12 @@ class InUse:
             "ClusterQueue": _Kind(mirrors.cluster_queues, self._holds_quota),
             "ResourceFlavor": _Kind(mirrors.flavors, self._is_in_a_queue),
             "Topology": _Kind(mirrors.topologies, self._is_named),
+            "CheckInUse": _Kind(mirrors.checks, self._is_to_be_passed),
         }
         mirrors.cluster_queues.listen(self._queue_changed)
         mirrors.flavors.listen(self._flavor_changed)
         mirrors.topologies.listen(lambda _, new: self._look("Topology", new))
+        mirrors.checks.listen(lambda _, new: self._look("CheckInUse", new))
 
     def everything(self) -> Iterator[Key]:
         """Yield what has to be held, and what may have to be let go."""
@@ -78,19 +81,31 @@ class InUse:
     def _is_named(self, topology: str) -> bool:
         return any(f.spec.topology_name == topology for f in self._cache.mirrors.flavors)
 
+    def _is_to_be_passed(self, check: str) -> bool:
+        return any(check in check_names(queue) for queue in self._cache.mirrors.cluster_queues)
+
     def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         self._look("ClusterQueue", new)
-        if old is not None:
-            kept = _flavors_of(new) if new is not None else frozenset()
-            for name in _flavors_of(old) - kept:
-                self._look("ResourceFlavor", self._cache.mirrors.flavors.get(name))
+        if old is None:
+            return
+        mirrors, flavors, checks = self._cache.mirrors, _flavors_of(old), set(check_names(old))
+        if new is not None:
+            flavors, checks = flavors - _flavors_of(new), checks.difference(check_names(new))
+        for name in flavors:
+            self._look("ResourceFlavor", mirrors.flavors.get(name))
+        for name in checks:
+            self._look("CheckInUse", mirrors.checks.get(name))
 
     def _flavor_changed(self, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
         self._look("ResourceFlavor", new)
         if old is not None:
             self._look("Topology", self._cache.mirrors.topologies.get(old.spec.topology_name))
 
-    def _look(self, subject: Subject, obj: ClusterQueue | ResourceFlavor | Topology | None) -> None:
+    def _look(
+        self,
+        subject: Subject,
+        obj: ClusterQueue | ResourceFlavor | Topology | AdmissionCheck | None,
+    ) -> None:
         if obj is not None and _is_due(obj.metadata):
             self._cache.ears.reconcile(Key(subject, "", obj.metadata.name))
 

@@ -20,6 +20,7 @@ Subject = Literal[
     "Gang",
     "Provisioning",
     "AdmissionCheck",
+    "CheckInUse",
 ]
 
 

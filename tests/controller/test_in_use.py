@@ -1,4 +1,4 @@
-"""Queues, flavors and topologies that are deleted while they are in use stay until they are not."""
+"""Queues and what they are made of, deleted while they are in use: they stay until they are not."""
 
 import pytest
 
@@ -117,3 +117,22 @@ async def test_a_topology_stays_as_long_as_a_flavor_names_it(world):
     await world.pass_time(1)
 
     assert finalizers(world, r.TOPOLOGIES, "racks") == LEFT
+
+
+async def test_a_check_stays_as_long_as_workloads_of_a_queue_must_pass_it(world):
+    spec = {"controllerName": "example.com/check"}
+    world.put(r.ADMISSION_CHECKS, {"metadata": {"name": "check"}, "spec": spec})
+    queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
+    rules = {"admissionChecks": [{"name": "check"}]}
+    passed = {**queue["spec"], "admissionChecksStrategy": rules}
+    world.put(r.CLUSTER_QUEUES, {**queue, "spec": passed})
+    await world.pass_time(1)
+    delete(world, r.ADMISSION_CHECKS, "check")
+    await world.pass_time(1)
+    assert finalizers(world, r.ADMISSION_CHECKS, "check") == [RESOURCE_IN_USE_FINALIZER]
+
+    world.put(r.CLUSTER_QUEUES, queue)
+    await world.pass_time(1)
+
+    with pytest.raises(NotFoundError):
+        world.store.get(r.ADMISSION_CHECKS, "", "check")
