@@ -91,9 +91,7 @@ def _bound(
     try:
         if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
             return
-        attributes = facts.attributes
-        namespace = attributes.namespace if attributes.namespaced else ""
-        source = facts.surroundings.params
+        source, namespace = facts.surroundings.params, facts.attributes.namespace
         params = find_params(kind, binding.param_ref, source, namespace=namespace)
     except PolicydError as error:
         raise ConfigurationError.of(policy, error, binding) from error

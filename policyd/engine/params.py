@@ -97,7 +97,8 @@ def find_params(
         kind: The kind of the policy's params; None if it has none.
         ref: Which objects the binding names; None if it names none.
         source: Where they are looked up.
-        namespace: The namespace of the request, empty for what belongs to the cluster.
+        namespace: The namespace of the request, its own for a Namespace, empty for what else
+            belongs to the cluster.
 
     Raises:
         ParamError: If they cannot be looked up, or are not there and must be.

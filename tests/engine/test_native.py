@@ -254,6 +254,16 @@ def test_a_wrong_configuration_refuses_whatever_the_actions_are():
     assert not validated(dict(LIMITED), bound=bound).allowed
 
 
+def test_params_for_a_namespace_are_looked_for_in_it():
+    spec = LIMITED | {"validations": [{"expression": "params.data.most == '9'"}]}
+    policy = validating(spec, rules=[rule("", "v1", "namespaces")])
+    bound = binding(policy, paramRef={"selector": {}, "parameterNotFoundAction": "Deny"})
+    asked = policy_set(policy, bound, params=[CONFIG, OTHER])
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}}
+
+    assert asked.validate(request(namespace)).allowed
+
+
 @pytest.mark.parametrize(
     ("narrowed", "concerned"),
     [
