@@ -78,8 +78,8 @@ class Params:
                 if watch.trouble:
                     log.warning("params_unknown", kind=kind.kind, reason=watch.trouble)
 
-    def namespaced(self, kind: ParamKind) -> bool:
-        """Tell whether objects of a kind live in namespaces."""
+    def namespaced(self, kind: ParamKind) -> bool | None:
+        """Tell whether objects of a kind live in namespaces; None if there are none in files."""
         watches = self._watches_of(kind)
         resource = next((watch.resource for watch in watches if watch.resource), None)
         if resource is not None:

@@ -19,8 +19,8 @@ class ParamError(PolicydError):
 class ParamSource(Protocol):
     """Where params are looked up: objects from files, or a watched cache."""
 
-    def namespaced(self, kind: ParamKind) -> bool:
-        """Tell whether objects of a kind live in namespaces.
+    def namespaced(self, kind: ParamKind) -> bool | None:
+        """Tell whether objects of a kind live in namespaces; None if there are none to tell by.
 
         Raises:
             ParamError: If the kind is not known.
@@ -55,13 +55,14 @@ class StoredParams:
         for stored in self._objects.values():
             stored.sort(key=_name)
 
-    def namespaced(self, kind: ParamKind) -> bool:
+    def namespaced(self, kind: ParamKind) -> bool | None:
         """Tell whether a kind lives in namespaces: custom ones do if an object of theirs does."""
         group, _, version = kind.api_version.rpartition("/")
         built_in = resource_for_kind(group, version, kind.kind)
         if built_in is not None:
             return built_in.namespaced
-        return any(value_at(obj, ("metadata", "namespace")) for obj in self._of(kind))
+        found = self._of(kind)
+        return any(value_at(o, ("metadata", "namespace")) for o in found) if found else None
 
     def get(self, kind: ParamKind, namespace: str, name: str) -> Json | None:
         """Return the object of a name, if there is one."""
@@ -112,8 +113,9 @@ def find_params(
 
 
 def _namespace_of(kind: ParamKind, ref: ParamRef, source: ParamSource, namespace: str) -> str:
-    if not source.namespaced(kind):
-        if ref.namespace:
+    namespaced = source.namespaced(kind)
+    if not namespaced:
+        if ref.namespace and namespaced is not None:
             raise ParamError(
                 "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
             )

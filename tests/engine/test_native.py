@@ -236,6 +236,14 @@ def test_params_that_are_not_there_may_be_allowed_to_be_missing():
     assert decision.matched == ()
 
 
+@pytest.mark.parametrize("namespace", [{}, {"namespace": "team-b"}], ids=["none", "named"])
+def test_so_may_those_of_a_kind_of_which_there_are_none(namespace):
+    spec = LIMITED | {"paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"}}
+    ref = {"name": "none", "parameterNotFoundAction": "Allow", **namespace}
+
+    assert validated(spec, bound={"paramRef": ref}).matched == ()
+
+
 def test_a_policy_is_asked_once_for_each_param():
     policy = validating(dict(LIMITED))
     low = CONFIG | {"metadata": CONFIG["metadata"] | {"name": "low"}, "data": {"most": "0"}}
