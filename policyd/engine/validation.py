@@ -164,4 +164,4 @@ def _annotate(invocation: Invocation, match: Match, verdict: Verdict) -> None:
             verdict.fail_annotation(invocation, message)
         elif value and value.strip():
             text = value.strip().encode()[:MAXIMUM_ANNOTATION].decode(errors="ignore")
-            verdict.annotate(f"{policy.name}/{key}", text)
+            verdict.publish(f"{policy.name}/{key}", text)

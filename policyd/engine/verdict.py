@@ -40,6 +40,7 @@ class Verdict:
         self._objections: list[Denial] = []
         self._warnings: list[str] = []
         self._audit: dict[str, str] = {}
+        self._published: dict[str, dict[str, None]] = {}
         self._audited: list[dict[str, Json]] = []
         self._failures: list[Failure] = []
         self._matched: dict[str, None] = {}
@@ -153,6 +154,10 @@ class Verdict:
         elif denial not in self._denials:
             self._denials.append(denial)
 
+    def publish(self, key: str, text: str) -> None:
+        """Take a policy's audit annotation; what several bindings say of it is listed once."""
+        self._published.setdefault(key, {})[text] = None
+
     def annotate(self, key: str, text: str) -> None:
         """Tell the audit log; what is said under the same key is joined."""
         said = self._audit.get(key)
@@ -168,6 +173,8 @@ class Verdict:
         """Return the decision, denials ordered by policy; `obj` is what the operations made."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
+        for key, texts in self._published.items():
+            self.annotate(key, ", ".join(texts))
         for text in dict.fromkeys(lifted):
             self.annotate(LIFTED_BY, text)
         for name, staged in self._staged.items():

@@ -386,6 +386,19 @@ def test_an_audit_annotation_that_fails_refuses():
     assert not validated({"auditAnnotations": annotations}).allowed
 
 
+def test_what_several_bindings_say_in_an_audit_annotation_is_listed_once():
+    kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+    annotation = {"key": "most", "valueExpression": "string(params.data.most)"}
+    policy = validating({"paramKind": kind, "auditAnnotations": [annotation]})
+    bindings = [
+        binding(policy, name=f"b{i}", paramRef={"selector": {}, "namespace": space})
+        for i, space in enumerate(["team-a", "team-a", "team-b"])
+    ]
+    decision = policy_set(policy, *bindings, params=[CONFIG, OTHER]).validate(request(pod()))
+
+    assert decision.audit_annotations == {"p/most": "1, 9"}
+
+
 def allow_pods(_user, permission):
     return PermissionDecision(allowed=permission.resource == "pods", reason="because")
 
