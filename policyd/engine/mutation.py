@@ -79,10 +79,11 @@ class _Mutation:
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:
         """Choose by the object as it came which foreign policies concern it.
 
-        So does the API server; its conditions are asked of the object as it is by then.
+        So does the API server; its conditions are asked of the object as it is by then. Where
+        there is none, as on DELETE, there is nothing to change.
         """
         for policy in policies:
-            if not policy.own:
+            if not policy.own and self._facts.object is not None:
                 try:
                     self._chosen[policy.id] = list(invocations(policy, self._facts))
                 except ConfigurationError as error:
@@ -166,7 +167,7 @@ class _Mutation:
             return
         self._verdict.matched(policy)
         changed, asked = False, facts.object
-        for match in found if asked is not None else ():
+        for match in found:
             for mutation in policy.mutations:
                 first = mutation is policy.mutations[0] and facts.object is asked
                 fresh = first and not policy.exceptions

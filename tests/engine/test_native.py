@@ -543,6 +543,14 @@ def test_a_policy_runs_again_if_others_changed_the_object_and_it_wants_to(reinvo
     assert result["metadata"]["labels"] == {"seen": seen, "b": "c"}
 
 
+def test_what_is_deleted_is_not_changed_nor_asked_about():
+    conditions = [{"name": "c", "expression": "object.metadata.name == 'a'"}]
+    policy = mutating("Object{}", matchConditions=conditions)
+    decision = policy_set(policy, binding(policy)).mutate(request(pod(), "DELETE"))
+
+    assert (decision.denials, decision.matched) == ((), ())
+
+
 def test_a_bad_expression_quarantines_its_policy_alone():
     good = validating({"validations": [{"expression": "false"}]}, name="good")
     bad = validating({"validations": [{"expression": "objct.x == 1"}]}, name="bad")
