@@ -28,6 +28,11 @@ _FAMILIES: Final = (
 )
 """Resources that are or were served by several groups."""
 
+_OWN_SCALES: Final = frozenset(
+    (("apps", "v1beta1"), ("apps", "v1beta2"), ("extensions", "v1beta1"))
+)
+"""Groups and versions that had a Scale of their own, before there was one for all resources."""
+
 _GROUPS: Final = {(group, plural): groups for plural, groups in _FAMILIES for group in groups}
 
 
@@ -78,8 +83,14 @@ def equivalents(rule: Rule, attributes: Attributes, served: ServedVersions) -> I
 def matched_kind(kind: GroupVersionKind, own: Attributes, matched: Attributes) -> GroupVersionKind:
     """Return the kind of an object when its resource is seen under another name.
 
-    What is of another group than its resource, as the Scale of a Deployment, stays what it is.
+    What is of another group than its resource, as the Eviction of a pod, stays what it is.
     """
+    if matched == own:
+        return kind
+    if matched.subresource == "scale":
+        has_own = (matched.group, matched.version) in _OWN_SCALES
+        scale = (matched.group, matched.version) if has_own else ("autoscaling", "v1")
+        return GroupVersionKind(*scale, "Scale")
     if (kind.group, kind.version) != (own.group, own.version):
         return kind
     return GroupVersionKind(group=matched.group, version=matched.version, kind=kind.kind)

@@ -4,6 +4,7 @@ import pytest
 
 from policyd.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, Rule
 from policyd.api.selectors import LabelSelector, Requirement
+from policyd.engine.equivalents import matched_kind
 from policyd.engine.match import (
     Attributes,
     UnknownNamespaceError,
@@ -169,3 +170,29 @@ def test_exact_matching_sees_the_resource_the_client_named():
 
     assert attributes_of(request).group == "apps"
     assert original_attributes_of(request).group == "extensions"
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "matched", "expected"),
+    [
+        pytest.param("autoscaling/v1", "apps/v1", "apps/v1beta1", "apps/v1beta1", id="of-its-own"),
+        pytest.param("apps/v1beta1", "apps/v1beta1", "apps/v1", "autoscaling/v1", id="of-all"),
+        pytest.param("autoscaling/v1", "apps/v1", "apps/v1", "autoscaling/v1", id="as-it-came"),
+    ],
+)
+def test_a_scale_is_of_the_kind_that_its_version_of_the_resource_has(kind, own, matched, expected):
+    def scale(version):
+        group, _, number = version.partition("/")
+        return Attributes(
+            group=group,
+            version=number,
+            resource="deployments",
+            subresource="scale",
+            operation="UPDATE",
+        )
+
+    group, _, version = kind.partition("/")
+    given = GroupVersionKind(group=group, version=version, kind="Scale")
+    seen = matched_kind(given, scale(own), scale(matched))
+
+    assert f"{seen.group}/{seen.version}" == expected
