@@ -140,6 +140,21 @@ def test_a_constraint_concerns_what_its_match_block_says(match, violations, fold
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize(
+    ("match", "violations"),
+    [
+        pytest.param(", scope: Cluster", 1, id="of-the-cluster"),
+        pytest.param(", scope: Namespaced", 0, id="not-namespaced"),
+        pytest.param(", namespaceSelector: {matchLabels: {a: b}}", 1, id="not-filtered"),
+    ],
+)
+def test_an_object_that_names_no_namespace_is_in_none(match, violations, folder):
+    obj = POD.replace("namespace: team-a, ", "")
+    result = run(folder(match=match, obj=obj, assertion=f"violations: {violations}"))
+
+    assert result.exit_code == 0, result.output
+
+
 def test_a_case_about_a_kind_that_the_constraint_does_not_name_fails(folder):
     service = POD.replace("kind: Pod", "kind: Service")
     result = run(folder(obj=service, assertion="violations: no"))

@@ -82,7 +82,11 @@ def _names(wanted: tuple[str, ...], word: str) -> bool:
 
 
 def _in_scope(match: ConstraintMatch, facts: Facts) -> bool:
-    return match.scope == "*" or (match.scope == "Namespaced") == facts.attributes.namespaced
+    return match.scope == "*" or (match.scope == "Namespaced") == _is_namespaced(facts)
+
+
+def _is_namespaced(facts: Facts) -> bool:
+    return bool(_namespace(facts)) and not facts.attributes.for_namespace
 
 
 def _in_namespaces(match: ConstraintMatch, facts: Facts) -> bool:
@@ -111,7 +115,7 @@ def _labelled(match: ConstraintMatch, facts: Facts) -> bool:
 def _in_labelled_namespace(match: ConstraintMatch, facts: Facts) -> bool:
     selector = match.namespace_selector
     attributes = facts.attributes
-    if selector is None or not (attributes.for_namespace or attributes.namespaced):
+    if selector is None or not _namespace(facts):
         return True
     if attributes.for_namespace:
         return selector.matches(labels_of(facts.subject))
