@@ -9,7 +9,7 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.engine.compiled import VALIDATING, CompiledPolicy
+from policyd.engine.compiled import OWN, VALIDATING, CompiledPolicy
 from policyd.engine.exceptions import NOTHING, Lifted, lift
 from policyd.engine.extracts import as_pod
 from policyd.engine.facts import Facts, View
@@ -183,10 +183,22 @@ def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bo
 
 
 def condition_variables(policy: CompiledPolicy, variables: dict[str, object]) -> dict[str, object]:
-    """Return what match conditions see: the API server asks its own without the namespace."""
-    if "namespaceObject" not in variables or policy.own:
+    """Return what match conditions see: the API server's code asks without the namespace."""
+    if "namespaceObject" not in variables or policy.kind in _WITH_NAMESPACE:
         return variables
     return variables | {"namespaceObject": None}
+
+
+_WITH_NAMESPACE: Final = frozenset(
+    (
+        OWN,
+        "ValidatingPolicy",
+        "NamespacedValidatingPolicy",
+        "MutatingPolicy",
+        "NamespacedMutatingPolicy",
+    )
+)
+"""The kinds of policies that ask their conditions by code other than the API server's."""
 
 
 def failed_expression(source: str, error: CelError) -> str:

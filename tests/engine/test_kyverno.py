@@ -331,6 +331,26 @@ def test_the_time_is_what_the_caller_says():
     assert decide(pod(), policy, chance=later).allowed
 
 
+OF_OTHER = [{"name": "c", "expression": "namespaceObject.metadata.name == 'other'"}]
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        pytest.param(
+            kyverno(validations=[{"expression": "false"}], matchConditions=OF_OTHER),
+            True,
+            id="by-its-own-code",
+        ),
+        pytest.param(
+            cluster_policy("false", celPreconditions=OF_OTHER), False, id="by-the-api-server-s"
+        ),
+    ],
+)
+def test_match_conditions_see_the_namespace_where_kyverno_shows_it(policy, allowed):
+    assert decide(pod(), policy).allowed is allowed
+
+
 def test_a_namespaced_policy_keeps_to_its_namespace():
     def named(namespace):
         return kyverno(
