@@ -86,6 +86,7 @@ def test_a_policy_for_pods_stands_for_templates_too(obj, denied):
             id="pods-are-selected",
         ),
         pytest.param({"rules": [RULE, RULE]}, id="several-rules"),
+        pytest.param({"rules": [RULE | {"apiVersions": ["*"]}]}, id="any-version"),
     ],
 )
 def test_it_does_not_where_kyverno_would_not(changes):

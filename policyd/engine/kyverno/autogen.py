@@ -31,6 +31,7 @@ def is_for_pods(constraints: MatchResources) -> bool:
         len(rules) == 1
         and rules[0].resources == ("pods",)
         and rules[0].api_groups == ("",)
+        and rules[0].api_versions == ("v1",)
         and not rules[0].resource_names
         and not constraints.exclude_resource_rules
         and selects_all(constraints.object_selector)
