@@ -159,6 +159,14 @@ class CelValidation(Closed, frozen=True):
     generate: bool = False
 
 
+class ActionOverride(Closed, frozen=True):
+    """What a violation leads to in some namespaces."""
+
+    action: str = ""
+    namespaces: Texts = ()
+    namespace_selector: LabelSelector | None = None
+
+
 class RuleValidation(Closed, frozen=True):
     """What a rule demands; only `cel` is read."""
 

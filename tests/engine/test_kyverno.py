@@ -199,6 +199,65 @@ def test_an_exception_may_hand_over_what_is_to_be_allowed():
     assert decide(pod(), policy, exception).allowed
 
 
+TEAM = {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}}
+
+
+def picked(match=None, exclude=None, obj=None):
+    """Whether a ClusterPolicy refuses an object in a namespace of tier gold."""
+    (policy,) = load(cluster_policy("false", match=match, exclude=exclude)).policies
+    asked = PolicySet([policy], namespaces=lambda name: TEAM)
+    return not asked.validate(request(obj or pod(labels={"app.io/name": "web-1"}))).allowed
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        pytest.param({"kinds": ["v1/Deployment"]}, True, id="version-of-any-group"),
+        pytest.param({"kinds": ["v2/Deployment"]}, False, id="other-version"),
+        pytest.param({"kinds": ["*"]}, True, id="anything"),
+        pytest.param({"kinds": ["*/*"]}, True, id="anything-with-subresources"),
+        pytest.param({"kinds": ["*/scale"]}, False, id="subresource-of-anything"),
+        pytest.param(
+            {"kinds": ["*"], "selector": {"matchLabels": {"app.io/*": "web-?"}}},
+            True,
+            id="labels-by-pattern",
+        ),
+        pytest.param(
+            {"kinds": ["*"], "selector": {"matchLabels": {"app.io/*": "db-?"}}},
+            False,
+            id="other-labels",
+        ),
+        pytest.param(
+            {"kinds": ["*"], "namespaceSelector": {"matchLabels": {"tier": "g*"}}},
+            True,
+            id="labels-of-the-namespace",
+        ),
+    ],
+)
+def test_kinds_and_labels_are_named_in_kyverno_s_ways(resources, expected):
+    labels = {"app.io/name": "web-1"}
+    metadata = {"name": "web", "namespace": "team-a", "labels": labels}
+    obj = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}
+
+    assert picked({"any": [{"resources": resources}]}, obj=obj) is expected
+
+
+@pytest.mark.parametrize("kind", ["Namespace", "Node"])
+def test_what_is_in_no_namespace_has_none_that_a_selector_picks(kind):
+    wanted = {"kinds": [kind], "namespaceSelector": {"matchLabels": {"tier": "gold"}}}
+    obj = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", **TEAM["metadata"]}}
+
+    assert not picked({"any": [{"resources": wanted}]}, obj=obj)
+
+
+def test_a_service_account_may_be_named_by_a_pattern():
+    subject = {"kind": "ServiceAccount", "name": "*", "namespace": "ci"}
+    policy = cluster_policy("false", exclude={"any": [{"subjects": [subject]}]})
+
+    assert decide(pod(), policy, user="system:serviceaccount:ci:bot").allowed
+    assert not decide(pod(), policy, user="system:serviceaccount:cd:bot").allowed
+
+
 FLUX = {"any": [{"resources": {"namespaces": ["team-*"]}}]}
 
 

@@ -1,16 +1,17 @@
 """The match and exclude blocks of ClusterPolicies: which requests a rule concerns."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from policyd.api.admission import Rule
 from policyd.api.kinds import resources
-from policyd.api.kyverno import Filter, Filters, ResourceFilter, Subject
+from policyd.api.kyverno import ActionOverride, Filter, Filters, ResourceFilter, Subject
+from policyd.api.selectors import LabelSelector
 from policyd.engine.equivalents import plural_of
 from policyd.engine.facts import Facts
-from policyd.engine.match import labels_of, selects_namespace
+from policyd.engine.match import labels_of
 from policyd.engine.workloads import value_at
 
 OPERATIONS: Final = ("CREATE", "UPDATE")
@@ -20,6 +21,7 @@ _KIND = re.compile(
     r"(?:(?:(?P<group>[^/]+)/)?(?P<version>v\d\w*|\*)/)?(?P<kind>[^/.]+)"
     r"(?:[/.](?P<sub>[a-z*]+))?"
 )
+_ANY_WITH = re.compile(r"\*/(?P<sub>[a-z]+|\*)")
 
 
 def filters_of(filters: Filters) -> tuple[Filter, ...]:
@@ -51,17 +53,19 @@ def _rules(wanted: ResourceFilter) -> Iterator[Rule]:
 def parse_kind(text: str) -> tuple[str, str, str, str]:
     """Read `Pod`, `apps/v1/Deployment`, `v1/Pod`, `batch/*/CronJob`, `Pod/exec` or `Pod.status`.
 
+    `*/*` is everything with all subresources, `*/scale` one of anything. A version without a group
+    is that of any.
+
     Returns:
         Group, version, kind and subresource; `*` stands for any.
     """
+    of_any = _ANY_WITH.fullmatch(text)
+    if of_any is not None:
+        return "*", "*", "*", of_any["sub"]
     found = _KIND.fullmatch(text)
     if found is None:
         return "*", "*", text, ""
-    version = found["version"] or "*"
-    group = found["group"]
-    if group is None:
-        group = "" if found["version"] and version != "*" else "*"
-    return group, version, found["kind"], found["sub"] or ""
+    return found["group"] or "*", found["version"] or "*", found["kind"], found["sub"] or ""
 
 
 def _plurals(kind: str) -> Iterable[str]:
@@ -106,14 +110,15 @@ def _is_one(wanted: ResourceFilter, facts: Facts, *, templates: bool) -> bool:
     subject = facts.subject
     request = facts.request
     names = (*wanted.names, *((wanted.name,) if wanted.name else ()))
+    called = request.name or str(value_at(subject, ("metadata", "generateName")) or "")
     namespace = request.name if request.kind.kind == "Namespace" else request.namespace
     return (
         (not wanted.kinds or any(_of_kind(k, facts, templates=templates) for k in wanted.kinds))
         and request.operation in (wanted.operations or (request.operation,))
-        and (not names or any(_like(name, request.name) for name in names))
-        and (not wanted.namespaces or any(_like(name, namespace) for name in wanted.namespaces))
-        and (wanted.selector is None or wanted.selector.matches(labels_of(subject)))
-        and _annotated(wanted, facts)
+        and (not names or any(like(name, called) for name in names))
+        and (not wanted.namespaces or any(like(name, namespace) for name in wanted.namespaces))
+        and (wanted.selector is None or _selects(wanted.selector, labels_of(subject)))
+        and _has(wanted.annotations, value_at(subject, ("metadata", "annotations")) or {})
         and _in_namespace(wanted, facts)
     )
 
@@ -131,33 +136,50 @@ def _of_kind(text: str, facts: Facts, *, templates: bool) -> bool:
     )
 
 
-def _annotated(wanted: ResourceFilter, facts: Facts) -> bool:
-    annotations = value_at(facts.subject, ("metadata", "annotations")) or {}
+def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    return _has(selector.match_labels, labels) and all(
+        requirement.matches(labels) for requirement in selector.match_expressions
+    )
+
+
+def _has(wanted: Mapping[str, str], entries: Mapping[str, str]) -> bool:
+    """Tell whether there is an entry for each that is wanted, whose parts may be patterns."""
     return all(
-        any(_like(key, name) and _like(text, str(value)) for name, value in annotations.items())
-        for key, text in wanted.annotations.items()
+        any(like(key, name) and like(text, str(value)) for name, value in entries.items())
+        for key, text in wanted.items()
     )
 
 
 def _in_namespace(wanted: ResourceFilter, facts: Facts) -> bool:
+    """Tell whether the namespace is picked; what is in none has no labels, and no Namespace is."""
     selector = wanted.namespace_selector
+    if selector is None or facts.attributes.for_namespace:
+        return selector is None
+    return _selects(selector, labels_of(facts.namespace_object))
+
+
+def overrides(override: ActionOverride, facts: Facts) -> bool:
+    """Tell whether an override is for the namespace of a request."""
+    names, selector = override.namespaces, override.namespace_selector
+    namespace = facts.attributes.namespace if facts.attributes.namespaced else ""
+    named = any(like(name, namespace) for name in names)
     if selector is None:
-        return True
-    attributes = facts.attributes
-    obj = facts.object if attributes.for_namespace else None
-    return selects_namespace(selector, attributes, obj, namespaces=facts.namespaces)
+        return named
+    return (named or not names) and _selects(selector, labels_of(facts.namespace_object))
 
 
 def _is(subject: Subject, facts: Facts) -> bool:
     user = facts.request.user_info
     if subject.kind == "Group":
-        return any(_like(subject.name, group) for group in user.groups)
+        return any(like(subject.name, group) for group in user.groups)
     if subject.kind == "ServiceAccount":
-        return user.username == f"system:serviceaccount:{subject.namespace}:{subject.name}"
-    return _like(subject.name, user.username)
+        name = f"system:serviceaccount:{subject.namespace}:{subject.name}"
+        return like(name, user.username)
+    return like(subject.name, user.username)
 
 
-def _like(pattern: str, text: str) -> bool:
+def like(pattern: str, text: str) -> bool:
+    """Compare with a pattern of `*` and `?`."""
     return _wildcards(pattern).fullmatch(text) is not None
 
 
