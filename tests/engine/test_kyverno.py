@@ -307,6 +307,41 @@ def test_a_cluster_policy_says_by_annotation_which_controllers_it_is_for(annotat
     assert bool(decide(job(), cluster_policy(NAMED, metadata=metadata)).denials) is denied
 
 
+@pytest.mark.parametrize(
+    ("blocks", "denied"),
+    [
+        pytest.param({"exclude": {"any": [{"resources": {"namespaces": ["x"]}}]}}, True, id="yes"),
+        pytest.param(
+            {"match": {"any": [{"resources": {"kinds": ["Pod"], "annotations": {"a": "b"}}}]}},
+            False,
+            id="annotations",
+        ),
+        pytest.param(
+            {"exclude": {"any": [{"resources": {"kinds": ["Service"]}}]}}, False, id="other-kinds"
+        ),
+        pytest.param({"name": "autogen-r"}, False, id="extended-by-hand"),
+    ],
+)
+def test_a_cluster_policy_is_extended_where_kyverno_would(blocks, denied):
+    assert bool(decide(job(), cluster_policy("false", **blocks)).denials) is denied
+
+
+def test_one_rule_that_cannot_be_extended_keeps_the_others_from_it():
+    policy = cluster_policy("false")
+    named = cluster_policy("true", match={"any": [{"resources": {"kinds": ["Pod"], "name": "b"}}]})
+    policy["spec"]["rules"].append(named["spec"]["rules"][0] | {"name": "other"})
+
+    assert decide(job(), policy).allowed
+    assert not decide(pod(), policy).allowed
+
+
+def test_a_cluster_policy_is_extended_to_replication_controllers():
+    controller = job() | {"apiVersion": "v1", "kind": "ReplicationController"}
+
+    assert not decide(controller, cluster_policy(NAMED)).allowed
+    assert decide(controller, kyverno(validations=[{"expression": NAMED}])).allowed
+
+
 def test_preconditions_and_the_message_of_the_rule_count():
     policy = cluster_policy(
         "false",

@@ -20,6 +20,9 @@ CONTROLLERS: Final[Mapping[str, str]] = {
 }
 """The controllers a policy for pods is extended to, unless it says which, and their groups."""
 
+CLUSTER_POLICY_CONTROLLERS: Final[Mapping[str, str]] = {**CONTROLLERS, "replicationcontrollers": ""}
+"""Those that a ClusterPolicy is extended to, unless it says which."""
+
 ANNOTATION: Final = "pod-policies.kyverno.io/autogen-controllers"
 """Names the controllers for a ClusterPolicy: `none`, `all`, or kinds."""
 
@@ -42,13 +45,13 @@ def controller_rules(controllers: Iterable[str], operations: tuple[str, ...]) ->
     """Return the rules for the pod templates of controllers; names that are none are left out."""
     return tuple(
         Rule(
-            api_groups=(CONTROLLERS[name],),
+            api_groups=(CLUSTER_POLICY_CONTROLLERS[name],),
             api_versions=("v1",),
             operations=operations,
             resources=(name,),
         )
         for name in controllers
-        if name in CONTROLLERS
+        if name in CLUSTER_POLICY_CONTROLLERS
     )
 
 
@@ -58,5 +61,5 @@ def annotated_controllers(annotations: Mapping[str, str]) -> tuple[str, ...]:
     if given == "none":
         return ()
     if given in ("", "all"):
-        return tuple(CONTROLLERS)
+        return tuple(CLUSTER_POLICY_CONTROLLERS)
     return tuple(f"{kind.strip().lower()}s" for kind in given.split(","))

@@ -11,6 +11,7 @@ from policyd.api.kyverno import (
     ClusterPolicySpec,
     Filters,
     PolicyRule,
+    ResourceFilter,
     RuleValidation,
 )
 from policyd.api.meta import Json
@@ -150,15 +151,31 @@ def _enforcement(action: str) -> Enforcement:
 
 
 def _controllers(policy: ClusterPolicy, rule: PolicyRule) -> tuple[str, ...]:
-    """Return the controllers that a rule for nothing but pods is extended to."""
-    wanted = filters_of(rule.match)
-    kinds = {kind for each in wanted for kind in each.resources.kinds}
-    if not kinds or any(parse_kind(kind)[2:] != ("Pod", "") for kind in kinds):
+    """Return the controllers that a rule for pods is extended to.
+
+    One rule that Kyverno cannot extend keeps it from extending any of the policy.
+    """
+    given = (f for r in policy.spec.rules for f in (*filters_of(r.match), *filters_of(r.exclude)))
+    if not all(_may_be_extended(each.resources) for each in given) or not _names_pods(rule.match):
         return ()
-    given = (*wanted, *filters_of(rule.exclude))
-    if any(each.resources.names or each.resources.selector for each in given):
+    excluded = any(each.resources.kinds for each in filters_of(rule.exclude))
+    if rule.name.startswith("autogen-") or (excluded and not _names_pods(rule.exclude)):
         return ()
     return annotated_controllers(policy.metadata.annotations)
+
+
+def _may_be_extended(wanted: ResourceFilter) -> bool:
+    """Tell whether a filter is for pods alone, or for none, and knows nothing of single ones."""
+    named = wanted.name or wanted.names or wanted.selector or wanted.annotations
+    return not named and (len(wanted.kinds) <= 1 or not _has_pod(wanted.kinds))
+
+
+def _names_pods(filters: Filters) -> bool:
+    return any(_has_pod(each.resources.kinds) for each in filters_of(filters))
+
+
+def _has_pod(kinds: tuple[str, ...]) -> bool:
+    return any(parse_kind(kind)[2:] == ("Pod", "") for kind in kinds)
 
 
 def _predicate(rule: PolicyRule, *, templates: bool) -> Callable[[Facts], bool] | None:
