@@ -173,7 +173,7 @@ class RuleValidation(Closed, frozen=True):
     cel: CelValidation | None = None
     message: str = ""
     failure_action: str = ""
-    failure_action_overrides: Json = None
+    failure_action_overrides: tuple[ActionOverride, ...] = ()
     allow_existing_violations: bool = True
 
 
@@ -188,19 +188,27 @@ class PolicyRule(Closed, frozen=True):
     skip_background_requests: bool = True
 
 
+class WebhookConfiguration(Closed, frozen=True):
+    """How Kyverno's webhook asks for a ClusterPolicy."""
+
+    failure_policy: FailurePolicy | None = None
+    timeout_seconds: int | None = None
+    match_conditions: tuple[NamedExpression, ...] = ()
+
+
 class ClusterPolicySpec(Closed, frozen=True):
     """The rules of a ClusterPolicy."""
 
     rules: Annotated[tuple[PolicyRule, ...], msgspec.Meta(min_length=1)]
     validation_failure_action: str = "Audit"
-    validation_failure_action_overrides: Json = None
+    validation_failure_action_overrides: tuple[ActionOverride, ...] = ()
     failure_policy: FailurePolicy = "Fail"
     background: bool = True
     admission: bool = True
     schema_validation: bool | None = None
     emit_warning: bool = False
     webhook_timeout_seconds: int | None = None
-    webhook_configuration: Json = None
+    webhook_configuration: WebhookConfiguration = WebhookConfiguration()
     apply_rules: str = "All"
     use_server_side_apply: bool = False
 

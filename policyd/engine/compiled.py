@@ -65,6 +65,7 @@ class CompiledBinding:
         policy_kind: The kind of that policy.
         place: Where it was read.
         rollout: For whom it is enforced otherwise.
+        actions_for: Returns the actions for a request, if they depend on its namespace.
     """
 
     name: str = ""
@@ -75,6 +76,7 @@ class CompiledBinding:
     policy_kind: str = OWN
     place: str = ""
     rollout: tuple[RolloutStep, ...] = ()
+    actions_for: Callable[[Facts], tuple[Enforcement, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +195,7 @@ class CompiledPolicy:
             and self.applies is None
             and all(map(selects_all, selectors))
             and spec.param_kind is None
-            and all(binding.constraints is None for binding in self.bindings)
+            and all(b.constraints is None and b.actions_for is None for b in self.bindings)
         )
 
     @property

@@ -1,6 +1,7 @@
 """What is to be asked of one policy about one request: by which binding, and with which params."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import msgspec
 
@@ -76,11 +77,18 @@ def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
     if matched is None or (policy.applies is not None and not policy.applies(facts)):
         return
     seen = None if matched is facts.attributes else matched
-    for binding in policy.bindings:
+    for given in policy.bindings:
+        binding = given if given.actions_for is None else _acting(given, facts)
         if binding.constraints is None and policy.policy.spec.param_kind is None:
             yield Invocation(policy, binding, None, seen)
         else:
             yield from _bound(policy, binding, facts, seen)
+
+
+def _acting(binding: CompiledBinding, facts: Facts) -> CompiledBinding:
+    """Return a binding with the actions that it has for the request."""
+    assert binding.actions_for is not None, "asked by the caller"
+    return replace(binding, actions=binding.actions_for(facts))
 
 
 def _bound(

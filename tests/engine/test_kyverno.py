@@ -342,6 +342,74 @@ def test_a_cluster_policy_is_extended_to_replication_controllers():
     assert decide(controller, kyverno(validations=[{"expression": NAMED}])).allowed
 
 
+@pytest.mark.parametrize(
+    ("override", "denied"),
+    [
+        pytest.param({"namespaces": ["team-*"]}, False, id="namespace"),
+        pytest.param({"namespaces": ["other"]}, True, id="other-namespace"),
+        pytest.param({"namespaceSelector": {"matchLabels": {"tier": "gold"}}}, False, id="labels"),
+        pytest.param({"namespaces": ["other"], "namespaceSelector": {}}, True, id="both-must-hold"),
+    ],
+)
+def test_what_a_violation_leads_to_may_depend_on_the_namespace(override, denied):
+    policy = cluster_policy("false")
+    policy["spec"]["validationFailureActionOverrides"] = [{"action": "Audit", **override}]
+    (loaded,) = load(policy).policies
+    decision = PolicySet([loaded], namespaces=lambda name: TEAM).validate(request(pod()))
+
+    assert bool(decision.denials) is denied
+    assert len(decision.objections) == 1
+
+
+def test_a_violation_that_is_only_noted_may_be_a_warning_too():
+    policy = cluster_policy("false")
+    policy["spec"] |= {"validationFailureAction": "Audit", "emitWarning": True}
+    decision = decide(pod(), policy)
+
+    assert decision.allowed
+    assert len(decision.warnings) == 1
+
+
+@pytest.mark.parametrize("where", ["failurePolicy", "webhookConfiguration"])
+def test_a_cluster_policy_that_fails_does_as_it_says(where):
+    policy = cluster_policy("object.spec.nothing == 1")
+    ignore = "Ignore" if where == "failurePolicy" else {"failurePolicy": "Ignore"}
+    policy["spec"][where] = ignore
+
+    assert decide(pod(), policy).allowed
+
+
+def test_a_policy_without_a_namespace_is_of_the_default_one():
+    policy = cluster_policy("false") | {"kind": "Policy"}
+
+    assert decide(pod(), policy).allowed
+    (denial,) = decide(pod(namespace="default"), policy).denials
+    assert str(denial) == "kyverno.io/Policy 'p' denied request: failed expression: false"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said", "used"),
+    [
+        pytest.param({"admission": False}, "the policy is not for admission", False, id="scans"),
+        pytest.param({"applyRules": "One"}, "every rule is asked", True, id="first-rule"),
+        pytest.param(
+            {"webhookConfiguration": {"matchConditions": [{"name": "a", "expression": "false"}]}},
+            "conditions of Kyverno's webhook are not asked",
+            True,
+            id="conditions",
+        ),
+    ],
+)
+def test_what_a_cluster_policy_says_and_is_not_done_is_told(spec, said, used):
+    policy = cluster_policy("true")
+    policy["spec"] |= spec
+    loaded = load(policy)
+
+    assert [f.severity for f in loaded.findings] == ["warning"]
+    assert said in loaded.findings[0].message
+    assert bool(loaded.policies) is used
+
+
 def test_preconditions_and_the_message_of_the_rule_count():
     policy = cluster_policy(
         "false",

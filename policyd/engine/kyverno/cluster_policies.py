@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from policyd.api.kyverno import (
+    ActionOverride,
     ClusterPolicy,
     ClusterPolicySpec,
     Filters,
@@ -23,12 +24,21 @@ from policyd.engine.documents import Document
 from policyd.engine.facts import Facts
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.autogen import annotated_controllers, controller_rules
-from policyd.engine.kyverno.filters import filters_of, is_plain, parse_kind, picks, rules_of
-from policyd.engine.kyverno.policies import shape_of
+from policyd.engine.kyverno.filters import (
+    filters_of,
+    is_plain,
+    overrides,
+    parse_kind,
+    picks,
+    rules_of,
+)
+from policyd.engine.kyverno.policies import not_at_admission, shape_of
 from policyd.engine.native import in_own_words, validation_of
 
 GROUP: Final = "kyverno.io"
 KINDS: Final = frozenset({"ClusterPolicy", "Policy"})
+NAMESPACED: Final = f"{GROUP}/Policy"
+"""What Kyverno's Policy is called here, as policyd has a Policy of its own."""
 
 _OTHER_WORK: Final = {
     "mutate": "changes objects by patterns",
@@ -49,6 +59,7 @@ def load_cluster_policy(
     if value is None:
         return [], findings
     read: ClusterPolicy = msgspec.convert(value, ClusterPolicy)
+    findings += _left_to_kyverno(read.spec, document)
     made: list[CompiledPolicy] = []
     for index, rule in enumerate(read.spec.rules):
         compiled = _rule(read, rule, index, document, dialect)
@@ -56,8 +67,26 @@ def load_cluster_policy(
             made.append(compiled)
         else:
             findings += compiled
+    if not read.spec.admission:
+        return [], [*findings, not_at_admission(document, ("spec", "admission"))]
     broken = any(finding.severity == "error" for finding in findings)
     return ([] if broken else made), findings
+
+
+def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Finding]:
+    """Say which fields of a policy are not heeded here, and what that means."""
+    said = (
+        (spec.apply_rules == "One", ("applyRules",), "every rule is asked, not only the first"),
+        (
+            bool(spec.webhook_configuration.match_conditions),
+            ("webhookConfiguration", "matchConditions"),
+            "conditions of Kyverno's webhook are not asked: `celPreconditions` are",
+        ),
+    )
+    for given, path, message in said:
+        if given:
+            finding = document.finding(message, ("spec", *path), of_key=True)
+            yield replace(finding, severity="warning")
 
 
 def _not_cel(document: Document) -> Iterator[Finding]:
@@ -100,7 +129,8 @@ def _rule(
             "matchConditions": (*at, "celPreconditions"),
         },
     )
-    form = Form(kind=policy.kind, places=kyverno_places, layout=layout)
+    kind = NAMESPACED if policy.kind == "Policy" else policy.kind
+    form = Form(kind=kind, places=kyverno_places, layout=layout)
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
@@ -108,12 +138,33 @@ def _rule(
     return replace(
         compiled,
         part=rule.name,
-        namespace=policy.metadata.namespace if policy.kind == "Policy" else "",
+        namespace=(policy.metadata.namespace or "default") if policy.kind == "Policy" else "",
         templates=bool(extended),
         applies=_predicate(rule, templates=bool(extended)),
         background=policy.spec.background,
-        bindings=(CompiledBinding(param_ref=spec.param_ref, actions=(spec.enforcement,)),),
+        bindings=(_binding(policy.spec, rule.validate, spec),),
     )
+
+
+def _binding(
+    whole: ClusterPolicySpec, validate: RuleValidation, spec: PolicySpec
+) -> CompiledBinding:
+    """Return what a violation of a rule leads to, which may depend on the namespace."""
+    others = validate.failure_action_overrides or whole.validation_failure_action_overrides
+    actions = _actions(spec.enforcement, whole)
+
+    def actions_for(facts: Facts) -> tuple[Enforcement, ...]:
+        found = next((other for other in others if overrides(other, facts)), ActionOverride())
+        return _actions(_enforcement(found.action), whole) if found.action else actions
+
+    return CompiledBinding(
+        param_ref=spec.param_ref, actions=actions, actions_for=actions_for if others else None
+    )
+
+
+def _actions(enforcement: Enforcement, whole: ClusterPolicySpec) -> tuple[Enforcement, ...]:
+    warned = enforcement == "Audit" and whole.emit_warning
+    return ("Audit", "Warn") if warned else (enforcement,)
 
 
 def _spec(
@@ -136,7 +187,7 @@ def _spec(
         param_kind=cel.param_kind,
         param_ref=cel.param_ref,
         enforcement=_enforcement(validate.failure_action or whole.validation_failure_action),
-        failure_policy=whole.failure_policy,
+        failure_policy=whole.webhook_configuration.failure_policy or whole.failure_policy,
     )
 
 

@@ -89,6 +89,8 @@ def _without_counterpart(
     """Yield what a policy has that the API server's have not."""
     if policy.applies is not None:
         yield "its match and exclude blocks say more than rules can"
+    if any(binding.actions_for is not None for binding in policy.bindings):
+        yield "what a violation leads to depends on the namespace"
     if any("namespaceObject" in program.variables_used for _, program in policy.conditions):
         yield "a match condition looks at the namespace, which the API server shows to none"
     if policy.templates and policy.mutations:

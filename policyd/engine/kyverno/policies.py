@@ -56,7 +56,7 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
     if not isinstance(compiled, CompiledPolicy):
         return [], [*findings, *compiled]
     if not read.spec.evaluation.admission.enabled:
-        return [], [*findings, _not_at_admission(document)]
+        return [], [*findings, not_at_admission(document, ("spec", "evaluation", "admission"))]
     namespaced = kind.startswith("Namespaced")
     made = replace(
         compiled,
@@ -138,7 +138,7 @@ def _refused(document: Document, message: str, path: Path, hint: str | None = No
     return document.finding(message, path, of_key=True, hint=hint)
 
 
-def _not_at_admission(document: Document) -> Finding:
+def not_at_admission(document: Document, path: Path) -> Finding:
+    """Say that a policy is not used, as the field at `path` keeps it from requests."""
     message = "the policy is not for admission, and is not used"
-    finding = document.finding(message, ("spec", "evaluation", "admission"), of_key=True)
-    return replace(finding, severity="warning")
+    return replace(document.finding(message, path, of_key=True), severity="warning")
