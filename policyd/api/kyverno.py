@@ -240,6 +240,33 @@ class PolicyExceptionSpec(Closed, frozen=True):
     report_result: str = ""
 
 
+class ExceptedRules(Closed, frozen=True):
+    """Names rules of a ClusterPolicy, by patterns; a namespaced policy goes by `namespace/name`."""
+
+    policy_name: str
+    rule_names: Texts = ()
+
+
+class RuleExceptionSpec(Closed, frozen=True):
+    """Which rules of which ClusterPolicies do not concern the requests that filters pick."""
+
+    exceptions: Annotated[tuple[ExceptedRules, ...], msgspec.Meta(min_length=1)]
+    match: Filters
+    background: bool = True
+    conditions: Json = None
+    pod_security: Json = None
+
+
+class RuleException(Closed, frozen=True):
+    """Lifts rules of ClusterPolicies from some requests: the older kind of PolicyException."""
+
+    api_version: str
+    kind: Literal["PolicyException"]
+    metadata: ObjectMeta
+    spec: RuleExceptionSpec
+    status: Json = None
+
+
 class PolicyException(Closed, frozen=True):
     """Lifts Kyverno's policies from some requests, or hands them what they are to allow there."""
 

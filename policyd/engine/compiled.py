@@ -90,6 +90,7 @@ class CompiledException:
         images: Images that the policy is to allow, rather than being lifted.
         values: Values that it is to allow.
         terms: For whom, where, until when and why, if the policy itself says.
+        picks: Tells whether it is for a request that a policy concerns, if conditions do not.
     """
 
     name: str
@@ -98,6 +99,7 @@ class CompiledException:
     images: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     terms: PolicyException | None = None
+    picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
 
     @property
     def uses(self) -> frozenset[str]:

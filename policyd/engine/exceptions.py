@@ -65,7 +65,11 @@ def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) 
     Raises:
         ExceptionError: If an exception cannot be evaluated.
     """
-    applied = [e for e in policy.exceptions if _applies(e, facts, variables)]
+    applied = [
+        e
+        for e in policy.exceptions
+        if (e.picks is None or e.picks(policy, facts)) and _applies(e, facts, variables)
+    ]
     if not applied:
         return NOTHING
     validations: dict[str, frozenset[str]] = {}

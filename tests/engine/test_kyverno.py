@@ -199,6 +199,40 @@ def test_an_exception_may_hand_over_what_is_to_be_allowed():
     assert decide(pod(), policy, exception).allowed
 
 
+@pytest.mark.parametrize(
+    ("rules", "obj", "lifted"),
+    [
+        pytest.param(["r"], pod(), True, id="of-pods"),
+        pytest.param(["r"], job(), False, id="not-of-their-controllers"),
+        pytest.param(["autogen-r"], job(), True, id="of-controllers"),
+        pytest.param(["autogen-r"], CRON_JOB, False, id="cron-jobs-have-their-own"),
+        pytest.param(["*"], CRON_JOB, True, id="of-all"),
+        pytest.param(["other"], pod(), False, id="another-rule"),
+    ],
+)
+def test_an_older_exception_lifts_rules_of_cluster_policies(rules, obj, lifted):
+    exception = {
+        "apiVersion": "kyverno.io/v2",
+        "kind": "PolicyException",
+        "metadata": {"name": "e"},
+        "spec": {
+            "exceptions": [{"policyName": "p", "ruleNames": rules}],
+            "match": {"any": [{"resources": {"kinds": ["Pod", "Job", "CronJob"]}}]},
+        },
+    }
+
+    assert decide(obj, cluster_policy("false"), exception).allowed is lifted
+
+
+@pytest.mark.parametrize("field", ["conditions", "podSecurity"])
+def test_an_older_exception_that_is_not_cel_is_refused(field):
+    spec = {"exceptions": [{"policyName": "p"}], "match": {}, field: {"any": []}}
+    exception = {"apiVersion": "kyverno.io/v2", "kind": "PolicyException", "spec": spec}
+    (finding,) = load(exception | {"metadata": {"name": "e"}}).findings
+
+    assert finding.message == f"this PolicyException is not CEL: its `{field}` cannot be asked"
+
+
 TEAM = {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}}
 
 

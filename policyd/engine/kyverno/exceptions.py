@@ -1,15 +1,19 @@
-"""Kyverno's PolicyException, as far as it is CEL."""
+"""Kyverno's PolicyExceptions: those of its CEL policies, and the older ones of ClusterPolicies."""
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from policyd.api.kyverno import PolicyException
+from policyd.api.kyverno import PolicyException, RuleException, RuleExceptionSpec
 from policyd.cel import CelCompileError, compile_expression
-from policyd.engine.compiled import CompiledException
+from policyd.engine.compiled import CompiledException, CompiledPolicy
 from policyd.engine.dialects import Dialect, kyverno_places
 from policyd.engine.documents import Document
+from policyd.engine.facts import Facts
 from policyd.engine.findings import Finding
+from policyd.engine.kyverno.cluster_policies import NAMESPACED
+from policyd.engine.kyverno.filters import like, picks
 from policyd.engine.kyverno.policies import shape_of
 
 KIND: Final = "PolicyException"
@@ -44,3 +48,48 @@ def load_exception(
         values=spec.allowed_values,
     )
     return exception, findings
+
+
+def load_rule_exception(document: Document) -> tuple[CompiledException | None, list[Finding]]:
+    """Read an exception from rules of ClusterPolicies, and say what is wrong with it."""
+    value, findings = shape_of(RuleException).read(document)
+    if value is None:
+        return None, findings
+    read: RuleException = msgspec.convert(value, RuleException)
+    spec = read.spec
+    for field, given in (("conditions", spec.conditions), ("podSecurity", spec.pod_security)):
+        if given is not None:
+            message = f"this PolicyException is not CEL: its `{field}` cannot be asked"
+            hint = "say by `match` what is excepted, or leave it to Kyverno"
+            return None, [document.finding(message, ("spec", field), of_key=True, hint=hint)]
+    exception = CompiledException(
+        name=read.metadata.name,
+        policies=frozenset(_kind_and_name(each.policy_name) for each in spec.exceptions),
+        conditions=(),
+        picks=_picks_rules(spec),
+    )
+    return exception, findings
+
+
+def _kind_and_name(policy_name: str) -> tuple[str, str]:
+    namespace, _, name = policy_name.rpartition("/")
+    return (NAMESPACED if namespace else "ClusterPolicy"), name
+
+
+def _picks_rules(spec: RuleExceptionSpec) -> Callable[[CompiledPolicy, Facts], bool]:
+    def picks_rule(policy: CompiledPolicy, facts: Facts) -> bool:
+        rule, name = _rule_name(policy, facts), f"{policy.namespace}/{policy.name}".lstrip("/")
+        return picks(spec.match, facts, templates=False) and any(
+            each.policy_name == name and any(like(pattern, rule) for pattern in each.rule_names)
+            for each in spec.exceptions
+        )
+
+    return picks_rule
+
+
+def _rule_name(policy: CompiledPolicy, facts: Facts) -> str:
+    """Return what Kyverno calls a rule for the request: one for pods has others by its side."""
+    kind = facts.request.kind.kind
+    if not policy.templates or kind == "Pod":
+        return policy.part
+    return f"autogen-cronjob-{policy.part}" if kind == "CronJob" else f"autogen-{policy.part}"

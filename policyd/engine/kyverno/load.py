@@ -46,8 +46,9 @@ def load_kyverno(
         return [], [], [_refused(document, kind)]
     if kind == exceptions.KIND:
         if group == cluster_policies.GROUP:
-            return [], [], [_old_exception(document)]
-        exception, findings = exceptions.load_exception(document, dialect)
+            exception, findings = exceptions.load_rule_exception(document)
+        else:
+            exception, findings = exceptions.load_exception(document, dialect)
         return [], [] if exception is None else [exception], findings
     if group == cluster_policies.GROUP:
         made, findings = cluster_policies.load_cluster_policy(document, dialect)
@@ -59,9 +60,3 @@ def load_kyverno(
 def _refused(document: Document, kind: str) -> Finding:
     message = f"`{kind}` {_REFUSED[kind]}, which policyd does not do"
     return document.finding(message, ("kind",), hint="leave it to Kyverno")
-
-
-def _old_exception(document: Document) -> Finding:
-    message = "this PolicyException is not CEL: policyd reads those of policies.kyverno.io"
-    hint = "name the policies in `policyRefs`, and say by `matchConditions` what is excepted"
-    return document.finding(message, ("apiVersion",), hint=hint)
