@@ -5,10 +5,11 @@ from pathlib import Path
 
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Json
-from policyd.cli.files import content, load
+from policyd.cli.files import content, load, read_objects
 from policyd.engine.cases import Outcome
 from policyd.engine.documents import read_documents
 from policyd.engine.findings import Finding
+from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.kyverno.suites import Given, KyvernoTest, read_suite, run_suite
 from policyd.engine.workloads import value_at
 
@@ -37,6 +38,8 @@ def _read(suite: KyvernoTest, folder: Path) -> Given:
     files = [str(folder / name) for name in (*suite.policies, *suite.exceptions)]
     users = _objects(folder, filter(None, [suite.userinfo]))
     user = value_at(users[0] if users else None, ("userInfo",)) or {}
+    contexts = _objects(folder, filter(None, [suite.context, *suite.cluster_resources]))
+    cluster = [o for document in contexts for o in _declared(document)]
     return Given(
         loaded=load(files),
         resources=_objects(folder, suite.resources),
@@ -45,16 +48,33 @@ def _read(suite: KyvernoTest, folder: Path) -> Given:
             name: _objects(folder, [name])
             for name in {row.patched_resources for row in suite.results} - {""}
         },
-        values=next(iter(_objects(folder, filter(None, [suite.variables]))), None),
+        values=next(iter(_objects(folder, filter(None, [suite.variables]))), suite.values),
         user=UserInfo(
             username=user.get("username", "someone"), groups=tuple(user.get("groups") or ())
         ),
+        outside=declared_values(
+            objects=cluster,
+            images=[i for each in contexts for i in value_at(each, ("spec", "images")) or ()],
+            responses=suite.api_call_responses,
+            entries=[_filled(entry, folder) for entry in suite.global_context_entries],
+        ),
+        namespaces=cluster,
     )
 
 
+def _declared(document: Json) -> list[Json]:
+    """Return the objects of a cluster that a file declares, or is itself."""
+    if value_at(document, ("kind",)) in ("Context", "ClusterResource"):
+        return value_at(document, ("spec", "resources")) or []
+    return [document]
+
+
+def _filled(entry: dict[str, Json], folder: Path) -> dict[str, Json]:
+    """Return an entry of the global context with the objects of the files that it names."""
+    files = entry.get("resourceFiles")
+    return {**entry, "resources": _objects(folder, files)} if files else entry
+
+
 def _objects(folder: Path, names: Iterable[str]) -> list[Json]:
-    return [
-        document.value
-        for name in names
-        for document in read_documents(content(folder / name), name)[0]
-    ]
+    documents, _ = read_objects([str(folder / name) for name in names])
+    return [document.value for document in documents]

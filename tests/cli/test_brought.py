@@ -256,3 +256,94 @@ def test_a_row_of_kyverno_s_that_does_not_hold_fails(kyverno_folder, change, pro
 
     assert result.exit_code == 1
     assert problem in result.stdout
+
+
+OUTSIDE = """\
+apiVersion: policies.kyverno.io/v1
+kind: ValidatingPolicy
+metadata: {name: asks}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}
+  validations:
+  - expression: "%s"
+    message: not so
+"""
+CONTEXT = """\
+apiVersion: cli.kyverno.io/v1alpha1
+kind: Context
+metadata: {name: c}
+spec:
+  resources:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: names, namespace: x}, data: {may: bad}}
+  images:
+  - {image: "a:1", manifest: {by: us}}
+"""
+ASKING_TEST = """\
+apiVersion: cli.kyverno.io/v1alpha1
+kind: Test
+metadata: {name: t}
+policies: [asks.yaml]
+resources: [pods.yaml]
+context: context.yaml
+apiCallResponses:
+- {method: GET, url: "https://a", response: {statusCode: 200, body: {ok: true}}}
+globalContextEntries:
+- {name: pods, resourceFiles: [pods.yaml]}
+results:
+- {policy: asks, kind: Pod, resources: [bad], result: pass}
+"""
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(
+            "resource.Get('v1', 'configmaps', 'x', 'names').data.may == 'bad'", id="object"
+        ),
+        pytest.param("resource.List('v1', 'configmaps', 'x').items.size() == 1", id="objects"),
+        pytest.param("image.GetMetadata('a:1').manifest.by == 'us'", id="image"),
+        pytest.param("http.Get('https://a').body.ok", id="answer"),
+        pytest.param("globalContext.Get('pods', '').size() == 3", id="entry"),
+    ],
+)
+def test_a_kyverno_test_declares_the_world_outside(kyverno_folder, expression):
+    (kyverno_folder / "asks.yaml").write_text(OUTSIDE % f"{expression} == true")
+    (kyverno_folder / "context.yaml").write_text(CONTEXT)
+    (kyverno_folder / "kyverno-test.yaml").write_text(ASKING_TEST)
+    result = run("test", kyverno_folder)
+
+    assert (result.exit_code, result.stdout) == (0, "1 case passed\n")
+
+
+@pytest.mark.parametrize(
+    ("values", "seen"),
+    [
+        pytest.param("{}", "oldObject == null", id="none"),
+        pytest.param(
+            "{globalValues: {request.operation: UPDATE}}", "oldObject == object", id="of-all"
+        ),
+        pytest.param(
+            "{policies: [{name: asks, resources: [{name: bad, values: {request.operation:"
+            " DELETE}}]}]}",
+            "object == null",
+            id="of-a-resource",
+        ),
+    ],
+)
+def test_values_in_a_kyverno_test_name_the_operation(kyverno_folder, values, seen):
+    (kyverno_folder / "asks.yaml").write_text(OUTSIDE % seen)
+    text = f"{ASKING_TEST}values: {values}\n".replace("context: context.yaml\n", "")
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+
+    assert run("test", kyverno_folder).stdout == "1 case passed\n"
+
+
+def test_a_row_of_kyverno_s_without_resources_tests_nothing_and_fails(kyverno_folder):
+    text = (KYVERNO_TEST % "fail").replace("resources: [bad], ", "")
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert result.exit_code == 1
+    assert "the row names no resource" in result.stdout

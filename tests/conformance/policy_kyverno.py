@@ -7,9 +7,7 @@ to refuse here.
 import copy
 import json
 
-from policyd.cel.kyverno import kyverno_values
-from policyd.engine.match import labels_of
-from policyd.errors import PolicydError
+from policyd.engine.kyverno.declared import declared_values
 from policyd.patch.copying import same_json
 from tests.conformance.outcome import Outcome
 from tests.conformance.policy_cases import MODES, ask, difference, expected_in, result_of
@@ -89,69 +87,9 @@ def _outside(case):
     """Return what the case declares of the world outside."""
     contexts = [document["spec"] for document in case.get("context") or ()]
     cluster = [document["spec"] for document in case.get("clusterResources") or ()]
-    objects = [obj for spec in (*contexts, *cluster) for obj in spec.get("resources") or ()]
-    images = {image["image"]: image for spec in contexts for image in spec.get("images") or ()}
-    return kyverno_values(
-        resources=_Cluster(objects),
-        images=_Registry(images),
-        http=_Web(case.get("apiCallResponses") or ()),
-        global_context=_Entries(case.get("globalContextEntries") or ()),
+    return declared_values(
+        objects=[obj for spec in (*contexts, *cluster) for obj in spec.get("resources") or ()],
+        images=[image for spec in contexts for image in spec.get("images") or ()],
+        responses=case.get("apiCallResponses") or (),
+        entries=case.get("globalContextEntries") or (),
     )
-
-
-class _Cluster:
-    def __init__(self, objects):
-        self._objects = objects
-
-    def get(self, api_version, resource, namespace, name):
-        found = (obj for obj in self._of(api_version, resource, namespace))
-        return next((obj for obj in found if obj["metadata"]["name"] == name), None)
-
-    def list(self, api_version, resource, namespace, labels):
-        found = self._of(api_version, resource, namespace)
-        return {"items": [obj for obj in found if labels.items() <= dict(labels_of(obj)).items()]}
-
-    def post(self, api_version, resource, namespace, body):
-        raise PolicydError(f"nothing answers {resource}")
-
-    def _of(self, api_version, resource, namespace):
-        return [
-            obj
-            for obj in self._objects
-            if obj.get("apiVersion") == api_version
-            and resource.startswith(obj["kind"].lower()[:-1])
-            and (not namespace or obj["metadata"].get("namespace", "default") == namespace)
-        ]
-
-
-class _Registry:
-    def __init__(self, images):
-        self._images = images
-
-    def metadata(self, image):
-        if image not in self._images:
-            raise PolicydError(f"no image {image}")
-        return self._images[image]
-
-
-class _Web:
-    def __init__(self, responses):
-        self._responses = {(each["method"], each["url"]): each["response"] for each in responses}
-
-    def send(self, method, url, body, headers):
-        if (method, url) not in self._responses:
-            raise PolicydError(f"nothing answers {url}")
-        return self._responses[method, url]
-
-    def trusting(self, certificates):
-        return self
-
-
-class _Entries:
-    def __init__(self, entries):
-        self._entries = {
-            entry["name"]: entry.get("resources", entry.get("data")) for entry in entries
-        }
-
-    def get(self, name, projection):
-        return self._entries.get(name)

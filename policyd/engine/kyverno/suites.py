@@ -5,9 +5,9 @@ whose resource is not there fails, and numbers keep their size.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -20,10 +20,14 @@ from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
+from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.load import Loaded
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.offline import Circumstances, namespace_lookup, request_for
 from policyd.engine.ordering import without_empty
+from policyd.engine.params import StoredParams
+from policyd.engine.policy_set import PolicySet
 from policyd.engine.schema import ForeignShape, schema_of
+from policyd.engine.surroundings import Surroundings
 from policyd.engine.workloads import value_at
 from policyd.patch.json_patch import apply_json_patch
 
@@ -40,6 +44,7 @@ class ResourceSpec(Closed, frozen=True):
     name: str
     namespace: str = ""
     kind: str = ""
+    subresource: str = ""
 
 
 class Row(Closed, frozen=True):
@@ -51,7 +56,7 @@ class Row(Closed, frozen=True):
     kind: str = ""
     resources: Texts = ()
     resource_specs: tuple[ResourceSpec, ...] = ()
-    operation: Operation = "CREATE"
+    operation: Operation | None = None
     patched_resources: str = ""
 
 
@@ -65,6 +70,11 @@ class KyvernoTest(Closed, frozen=True):
     results: tuple[Row, ...] = ()
     userinfo: str = ""
     variables: str = ""
+    values: dict[str, Any] = {}
+    context: str = ""
+    cluster_resources: Texts = ()
+    api_call_responses: tuple[dict[str, Any], ...] = ()
+    global_context_entries: tuple[dict[str, Any], ...] = ()
 
 
 @cache
@@ -87,8 +97,10 @@ class Given:
         resources: The objects that rows name.
         params: Objects that may be params.
         patched: What mutated resources must look like, by the file that says so.
-        values: The file of values: labels of namespaces.
+        values: Values, from a file or in the suite: labels of namespaces, and operations.
         user: Who sends the requests.
+        outside: The values of Kyverno's variables that stand for the world outside.
+        namespaces: The namespaces of the cluster.
     """
 
     loaded: Loaded
@@ -97,6 +109,8 @@ class Given:
     patched: Mapping[str, Sequence[Json]]
     values: Json
     user: UserInfo
+    outside: Mapping[str, object] = field(default_factory=declared_values)
+    namespaces: Sequence[Json] = ()
 
 
 def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
@@ -105,6 +119,9 @@ def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
         wanted = [*map(_spec, row.resources), *row.resource_specs]
         for spec in wanted:
             yield _run(row, spec, given)
+        if not wanted:
+            case = Case(name=f"{row.policy} is to {row.result}", object={}, expect=Expectation())
+            yield Outcome(case, ("the row names no resource: nothing would be tested",))
 
 
 def _spec(text: str) -> ResourceSpec:
@@ -121,7 +138,7 @@ def _run(row: Row, spec: ResourceSpec, given: Given) -> Outcome:
     policies = [p for p in given.loaded.policies if _named(p, row)]
     if not policies:
         return Outcome(case, (f"there is no policy `{row.policy}`",))
-    decision = _ask(policies, obj, row, given)
+    decision = _ask(policies, obj, row, given, spec.subresource)
     problems = [*_problems(row, decision)]
     problems += _patch_problems(row, obj, decision, given)
     return Outcome(case, tuple(problems))
@@ -144,7 +161,10 @@ def _named(policy: CompiledPolicy, row: Row) -> bool:
     return policy.name == name and (not rule or policy.part in ("", rule))
 
 
-def _ask(policies: Sequence[CompiledPolicy], obj: Json, row: Row, given: Given) -> Decision:
+def _ask(
+    policies: Sequence[CompiledPolicy], obj: Json, row: Row, given: Given, subresource: str
+) -> Decision:
+    """Send the request of a row; what is updated was as it is, as in Kyverno's own command."""
     loaded = replace(given.loaded, policies=tuple(policies))
     bound = {(binding.policy_kind, binding.policy) for binding in loaded.bindings}
     implied = tuple(
@@ -152,11 +172,40 @@ def _ask(policies: Sequence[CompiledPolicy], obj: Json, row: Row, given: Given) 
         for p in policies
         if p.kind in NEEDS_BINDING and (p.kind, p.name) not in bound
     )
-    loaded = replace(loaded, bindings=(*loaded.bindings, *implied))
-    namespaces = [*_namespaces(given.values), *given.resources]
-    asked = offline_set(loaded, namespace_lookup(namespaces, {}), objects=given.params)
-    circumstances = Circumstances(operation=row.operation, user=given.user)
-    return asked.review(request_for(obj, circumstances))
+    asked = _policy_set(replace(loaded, bindings=(*loaded.bindings, *implied)), given)
+    operation = row.operation or _operation(given.values, row, obj)
+    circumstances = Circumstances(operation=operation, user=given.user)
+    old = obj if operation == "UPDATE" else None
+    request = request_for(obj, circumstances, old_object=old)
+    return asked.review(msgspec.structs.replace(request, sub_resource=subresource))
+
+
+def _policy_set(loaded: Loaded, given: Given) -> PolicySet:
+    namespaces = [*given.namespaces, *_namespaces(given.values), *given.resources]
+    surroundings = Surroundings(
+        namespaces=namespace_lookup(namespaces, {}),
+        params=StoredParams((*loaded.objects, *given.params)),
+        written=True,
+        extra=given.outside,
+    )
+    return PolicySet(
+        loaded.policies,
+        bindings=loaded.bindings,
+        exceptions=loaded.exceptions,
+        surroundings=surroundings,
+    )
+
+
+def _operation(values: Json, row: Row, obj: Json) -> Operation:
+    """Return the operation that values name: of the resource, of its policy, or of all."""
+    name = value_at(obj, ("metadata", "name"))
+    found = value_at(values, ("globalValues",)) or {}
+    for policy in value_at(values, ("policies",)) or ():
+        for each in policy.get("resources") or () if policy.get("name") == row.policy else ():
+            if each.get("name") == name:
+                found = {**found, **(each.get("values") or {})}
+    said = found.get("request.operation", "CREATE")
+    return said if said in get_args(Operation) else "CREATE"
 
 
 def _namespaces(values: Json) -> Iterator[Json]:
