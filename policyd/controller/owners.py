@@ -7,6 +7,7 @@ from policyd.controller.mirrors import Mirrors, job_resource
 from policyd.jobs.base import JobObject
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.pods import Pod
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS, Resource
@@ -52,7 +53,7 @@ class Owners:
         mirror = self._mirrors.pods if is_pod else self._mirrors.jobs[resource.kind]
         seen = mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
-            return is_pod or _stays(owner, seen)
+            return isinstance(seen, Pod) or _stays(owner, seen)
         try:
             found = await self._reader.get(
                 resource, owner.name, namespace=namespace, into=PartialObject
