@@ -29,6 +29,8 @@ from policyd.jobs.copied import NOTHING_COPIED, Copied
 
 LONGEST_NAME = 253
 LONGEST_LABEL = 63
+LONGEST_TIME = 2**31 - 1
+"""Seconds; a Workload has no room for more."""
 HASH_DIGITS = 5
 
 
@@ -142,7 +144,8 @@ def slice_name(workload: Workload) -> str:
 def maximum_execution_time(job: ObjectMeta) -> int | None:
     """Return how many seconds a job may run; None if it may run for ever."""
     text = job.labels.get(MAX_EXEC_TIME_SECONDS, "")
-    return int(text) if text.isdecimal() and int(text) else None
+    seconds = int(text) if text.isdecimal() else 0
+    return min(seconds, LONGEST_TIME) or None
 
 
 def keeps_time(job: ObjectMeta, workload: Workload) -> bool:

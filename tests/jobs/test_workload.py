@@ -10,7 +10,14 @@ from policyd.api.pods import Container, PodSpec, PodTemplate, Resources, Tolerat
 from policyd.controller.transitions import with_status
 from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.roles import role_hash
-from policyd.jobs.workload import Priority, body_of, equivalent, new_workload, workload_name
+from policyd.jobs.workload import (
+    Priority,
+    body_of,
+    equivalent,
+    maximum_execution_time,
+    new_workload,
+    workload_name,
+)
 
 
 def owner(kind="Job", api_version="batch/v1", name="job", uid="test-uid"):
@@ -128,3 +135,18 @@ CONTAINER = {"name": "c", "resources": {}}
 )
 def test_role_hashes_are_those_that_kueue_gives(spec, digest):
     assert role_hash(spec) == digest
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        pytest.param("60", 60, id="a-minute"),
+        pytest.param("0", None, id="no-limit"),
+        pytest.param("soon", None, id="no-number"),
+        pytest.param("9" * 60, 2**31 - 1, id="longer-than-a-workload-can-say"),
+    ],
+)
+def test_how_long_a_job_may_run(text, seconds):
+    job = ObjectMeta(labels={"kueue.x-k8s.io/max-exec-time-seconds": text})
+
+    assert maximum_execution_time(job) == seconds
