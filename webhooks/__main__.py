@@ -1,13 +1,11 @@
 """Composition root of the admission server."""
 
 import asyncio
-import gc
 import socket
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
 
 import click
 import msgspec
@@ -15,7 +13,7 @@ import msgspec
 from policyd.config import Settings, configured_kinds, environment
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
-from policyd.process import in_words, run
+from policyd.process import in_words, keep_for_good, run
 from policyd.serving import listen
 from policyd.telemetry import configure_logging
 from webhooks.choices import certificate_files, endpoint, needs_cluster, secret_name
@@ -73,23 +71,7 @@ async def _serve(
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))
             await _until_answered(client, stop)
-        await run_door(door, listener, stop=stop, loaded=_keep_for_good)
-
-
-GARBAGE: Final = 10_000
-"""Containers that may be made, less those that are gone, before garbage is looked for: a review of
-a large object holds some thousands and leaves none behind, so that looking through them finds
-nothing. What garbage there is takes a few megabytes by then."""
-
-
-def _keep_for_good() -> None:
-    """Leave what is there now, the policies above all, out of every later collection of garbage.
-
-    A collection stops all reviews, and a thousand policies take it a tenth of a second.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE)
+        await run_door(door, listener, stop=stop, loaded=keep_for_good)
 
 
 async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:

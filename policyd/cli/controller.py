@@ -22,7 +22,7 @@ from policyd.controller.settings import ControllerSettings
 from policyd.controller.visibility import Callers, create_app
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
-from policyd.process import run
+from policyd.process import keep_for_good, run
 from policyd.telemetry import configure_logging
 from webhooks.registration import EXEMPT_NAMESPACES
 
@@ -130,7 +130,7 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
         if options.visibility_port is not None:
             await stack.enter_async_context(_visibility(controller, client, options))
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(controller.run())]
+            tasks = [group.create_task(controller.run()), group.create_task(_keep(health))]
             if options.reports:
                 scans = scan_what_exists(
                     client,
@@ -147,6 +147,12 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
             await stop.wait()
             for task in tasks:
                 task.cancel()
+
+
+async def _keep(health: Health) -> None:
+    """Leave what was read at the start out of collections of garbage."""
+    await health.synced.wait()
+    keep_for_good()
 
 
 @asynccontextmanager
