@@ -45,8 +45,7 @@ def mutate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -
         mutation.apply(policy)
     for _ in range(ROUNDS - 1):
         for policy in policies if mutation.changed else ():
-            if mutation.may_change(policy):
-                mutation.apply(policy)
+            mutation.apply_again(policy)
     return mutation.operations
 
 
@@ -57,6 +56,7 @@ class _Mutation:
         self._changes: list[frozenset[str]] = []
         self._changed: set[str] = set()
         self._seen: dict[str, int] = {}
+        self._invoked: dict[int, int] = {}
         self._chosen: dict[str, list[Invocation]] = {}
         self._facts = facts
         self._verdict = verdict
@@ -89,13 +89,8 @@ class _Mutation:
                 except ConfigurationError as error:
                     self._verdict.fail(policy, error, error.binding, configuration=True)
 
-    def may_change(self, policy: CompiledPolicy) -> bool:
+    def _may_change(self, policy: CompiledPolicy) -> bool:
         """Tell whether another policy changed what this one looks at, after it ran."""
-        if policy.policy.spec.reinvocation_policy == "Never":
-            return False
-        if not policy.own:
-            # As in the API server: any change at all, be it its own.
-            return policy.id in self._seen and bool(self._changes)
         # Most policies look at nothing that any other changed.
         reads = policy.reads
         if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
@@ -112,6 +107,22 @@ class _Mutation:
             self._seen[policy.id] = len(self._changes)
         else:
             for invocation in self._chosen.get(policy.id, ()):
+                self._invoke(invocation)
+
+    def apply_again(self, policy: CompiledPolicy) -> None:
+        """Let one policy change the object once more, if others changed it after it ran.
+
+        One of the API server's kinds is asked by those bindings and params by which it did run,
+        whatever it is that was changed after each.
+        """
+        if policy.policy.spec.reinvocation_policy == "Never":
+            return
+        if policy.own:
+            if self._may_change(policy):
+                self.apply(policy)
+            return
+        for invocation in self._chosen.get(policy.id, ()):
+            if self._invoked.get(id(invocation), len(self._changes)) < len(self._changes):
                 self._invoke(invocation)
 
     def _apply(self, policy: CompiledPolicy) -> None:
@@ -175,9 +186,9 @@ class _Mutation:
                     changed = self._change(invocation, mutation, match, fresh=fresh) or changed
                 except CATCHABLE as error:
                     self._verdict.fail(policy, error, invocation.binding)
-        self._seen[policy.id] = len(self._changes)
         if changed:
             self._note(policy)
+        self._invoked[id(invocation)] = len(self._changes)
 
     def _change(
         self,

@@ -543,6 +543,24 @@ def test_a_policy_runs_again_if_others_changed_the_object_and_it_wants_to(reinvo
     assert result["metadata"]["labels"] == {"seen": seen, "b": "c"}
 
 
+@pytest.mark.parametrize(
+    ("others", "seen"),
+    [
+        pytest.param((), "0", id="its-own"),
+        pytest.param(("a",), "1", id="of-one-before"),
+        pytest.param(("a", "z"), "3", id="of-one-after"),
+    ],
+)
+def test_a_policy_runs_again_for_no_change_that_it_has_seen(others, seen):
+    counting = mutating(f"{LABEL}.orValue({{}})))}}}}}}", name="m", reinvocationPolicy="IfNeeded")
+    label = "Object{metadata: Object.metadata{labels: {'%s': 'x'}}}"
+    policies = [counting, *(mutating(label % name, name=name) for name in others)]
+    bindings = [binding(policy, name=policy["metadata"]["name"]) for policy in policies]
+    _, result = mutate(pod(), *policies, *bindings)
+
+    assert result["metadata"]["labels"] == {"seen": seen, **dict.fromkeys(others, "x")}
+
+
 def test_what_is_deleted_is_not_changed_nor_asked_about():
     conditions = [{"name": "c", "expression": "object.metadata.name == 'a'"}]
     policy = mutating("Object{}", matchConditions=conditions)
