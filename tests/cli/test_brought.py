@@ -340,6 +340,21 @@ def test_values_in_a_kyverno_test_name_the_operation(kyverno_folder, values, see
     assert run("test", kyverno_folder).stdout == "1 case passed\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("live/*", "3 cases passed, 1 failed", id="several"),
+        pytest.param("x*", "there is no resource `x*`", id="none"),
+    ],
+)
+def test_a_row_of_kyverno_s_may_name_resources_by_a_pattern(kyverno_folder, name, said):
+    text = (KYVERNO_TEST % "fail").replace("[bad]", f"['{name}']")
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert said in result.stdout
+
+
 def test_a_row_of_kyverno_s_without_resources_tests_nothing_and_fails(kyverno_folder):
     text = (KYVERNO_TEST % "fail").replace("resources: [bad], ", "")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)

@@ -21,6 +21,7 @@ from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.declared import declared_values
+from policyd.engine.kyverno.filters import like
 from policyd.engine.load import Loaded
 from policyd.engine.offline import Circumstances, namespace_lookup, request_for
 from policyd.engine.ordering import without_empty
@@ -116,12 +117,25 @@ class Given:
 def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
     """Run the rows of a suite, once for each of their resources."""
     for row in suite.results:
-        wanted = [*map(_spec, row.resources), *row.resource_specs]
+        named = [*map(_spec, row.resources), *row.resource_specs]
+        wanted = [spec for each in named for spec in _expanded(each, row, given)]
         for spec in wanted:
             yield _run(row, spec, given)
         if not wanted:
             case = Case(name=f"{row.policy} is to {row.result}", object={}, expect=Expectation())
             yield Outcome(case, ("the row names no resource: nothing would be tested",))
+
+
+def _expanded(spec: ResourceSpec, row: Row, given: Given) -> Iterable[ResourceSpec]:
+    """Return what a pattern of names stands for; itself if that is nothing, which then fails."""
+    if not set("*?") & set(spec.name):
+        return (spec,)
+    found = dict.fromkeys(
+        str(value_at(obj, ("metadata", "name")))
+        for obj in given.resources
+        if _is(obj, spec, row.kind)
+    )
+    return [msgspec.structs.replace(spec, name=name) for name in found] or (spec,)
 
 
 def _spec(text: str) -> ResourceSpec:
@@ -148,7 +162,7 @@ def _is(obj: Json, spec: ResourceSpec, kind: str) -> bool:
     metadata = value_at(obj, ("metadata",)) or {}
     wanted = spec.kind or kind
     return (
-        metadata.get("name") == spec.name
+        like(spec.name, str(metadata.get("name", "")))
         and (not spec.namespace or metadata.get("namespace", "default") == spec.namespace)
         and (not wanted or value_at(obj, ("kind",)) == wanted)
     )
