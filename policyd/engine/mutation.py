@@ -79,11 +79,12 @@ class _Mutation:
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:
         """Choose by the object as it came which foreign policies concern it.
 
-        So does the API server; its conditions are asked of the object as it is by then. Where
-        there is none, as on DELETE, there is nothing to change.
+        So does the API server; its conditions are asked of the object as it is by then. On DELETE
+        there is nothing to change, and nothing is asked.
         """
+        deleted = self._facts.request.operation == "DELETE"
         for policy in policies:
-            if not policy.own and self._facts.object is not None:
+            if not (policy.own or deleted):
                 try:
                     self._chosen[policy.id] = list(invocations(policy, self._facts))
                 except ConfigurationError as error:
@@ -178,7 +179,7 @@ class _Mutation:
             return
         self._verdict.matched(policy)
         changed, asked = False, facts.object
-        for match in found:
+        for match in found if asked is not None else ():
             for mutation in policy.mutations:
                 first = mutation is policy.mutations[0] and facts.object is asked
                 fresh = first and not policy.exceptions
