@@ -6,8 +6,16 @@ from dataclasses import replace
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.engine.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
+from policyd.cel import CelError
+from policyd.engine.compiled import (
+    MUTATING,
+    VALIDATING,
+    CompiledBinding,
+    CompiledPolicy,
+    CompiledValidation,
+)
 from policyd.engine.decision import Decision, Denial, Failure
+from policyd.engine.evaluate import failed_expression
 from policyd.engine.invocations import Invocation
 from policyd.engine.patches import UndecodableError
 from policyd.engine.rollout import ROLLED_OUT, Staged
@@ -208,8 +216,14 @@ def _warning(policy: CompiledPolicy, binding: CompiledBinding, denial: Denial) -
     return f"Validation failed for {kind} '{policy.name}'{by}: {denial.message}"
 
 
+def _is_of(denial: Denial, validation: CompiledValidation) -> bool:
+    """Tell whether a denial is what came of a validation, be it that its expression failed."""
+    failed = failed_expression(validation.program.source, CelError(""))
+    return denial.validation == validation.place or denial.message.startswith(failed)
+
+
 def _audited(policy: CompiledPolicy, binding: CompiledBinding, denial: Denial) -> dict[str, Json]:
-    index = next((i for i, v in enumerate(policy.validations) if v.place == denial.validation), 0)
+    index = next((i for i, v in enumerate(policy.validations) if _is_of(denial, v)), 0)
     return {
         "message": denial.message,
         "policy": policy.name,

@@ -1,5 +1,7 @@
 """The API server's own policies do here what they do there, in its words."""
 
+import json
+
 import pytest
 import yaml
 
@@ -165,6 +167,14 @@ def test_a_violation_leads_to_the_binding_s_actions(actions, allowed, warnings, 
     assert list(decision.warnings) == [lead] * warnings
     key = "validation.policy.admission.k8s.io/validation_failure"
     assert (key in decision.audit_annotations) is audited
+
+
+def test_the_audit_log_is_told_which_validation_it_was():
+    spec = {"validations": [{"expression": e} for e in ("true", "object.spec.no == 1", "false")]}
+    decision = validated(spec, bound={"validationActions": ["Audit"]})
+    told = decision.audit_annotations["validation.policy.admission.k8s.io/validation_failure"]
+
+    assert [failure["expressionIndex"] for failure in json.loads(told)] == [1, 2]
 
 
 @pytest.mark.parametrize(
