@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 
@@ -89,6 +90,15 @@ def request_for(
     )
 
 
+_NAMESPACE: Final[dict[str, Json]] = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "spec": {"finalizers": ["kubernetes"]},
+    "status": {"phase": "Active"},
+}
+"""What every namespace has in a cluster, whatever was written of it."""
+
+
 def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> NamespaceLookup:
     """Return a lookup that knows the Namespaces among `objects`, and makes up all others.
 
@@ -103,7 +113,7 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     }
 
     def find(name: str) -> Mapping[str, Json]:
-        given = known.get(name, {"metadata": {"labels": dict(labels)}})
+        given = _NAMESPACE | known.get(name, {"metadata": {"labels": dict(labels)}})
         metadata = given.get("metadata") or {}
         own = {"kubernetes.io/metadata.name": name, **(metadata.get("labels") or {})}
         return {**given, "metadata": {**metadata, "name": name, "labels": own}}

@@ -177,6 +177,12 @@ def test_the_audit_log_is_told_which_validation_it_was():
     assert [failure["expressionIndex"] for failure in json.loads(told)] == [1, 2]
 
 
+def test_a_namespace_that_nobody_wrote_is_as_one_in_a_cluster():
+    expression = "namespaceObject.status.phase == 'Active' && has(namespaceObject.spec.finalizers)"
+
+    assert validated({"validations": [{"expression": expression}]}).allowed
+
+
 @pytest.mark.parametrize(
     ("conditions", "outcome"),
     [
