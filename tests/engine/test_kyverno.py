@@ -395,6 +395,19 @@ def test_what_a_violation_leads_to_may_depend_on_the_namespace(override, denied)
     assert len(decision.objections) == 1
 
 
+def test_a_policy_that_refuses_somewhere_is_one_that_refuses():
+    policy = cluster_policy("false")
+    override = {"action": "Enforce", "namespaces": ["other"]}
+    policy["spec"] |= {
+        "validationFailureAction": "Audit",
+        "validationFailureActionOverrides": [override],
+    }
+    (loaded,) = load(policy).policies
+
+    assert loaded.bindings[0].actions == ("Deny",)
+    assert decide(pod(), policy).allowed
+
+
 def test_a_violation_that_is_only_noted_may_be_a_warning_too():
     policy = cluster_policy("false")
     policy["spec"] |= {"validationFailureAction": "Audit", "emitWarning": True}

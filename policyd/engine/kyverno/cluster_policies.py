@@ -149,7 +149,10 @@ def _rule(
 def _binding(
     whole: ClusterPolicySpec, validate: RuleValidation, spec: PolicySpec
 ) -> CompiledBinding:
-    """Return what a violation of a rule leads to, which may depend on the namespace."""
+    """Return what a violation of a rule leads to, which may depend on the namespace.
+
+    Who asks for no namespace is told the strictest: webhooks must fail closed if one refuses.
+    """
     others = validate.failure_action_overrides or whole.validation_failure_action_overrides
     actions = _actions(spec.enforcement, whole)
 
@@ -157,8 +160,11 @@ def _binding(
         found = next((other for other in others if overrides(other, facts)), ActionOverride())
         return _actions(_enforcement(found.action), whole) if found.action else actions
 
+    refuses = any(_enforcement(other.action) == "Deny" for other in others)
     return CompiledBinding(
-        param_ref=spec.param_ref, actions=actions, actions_for=actions_for if others else None
+        param_ref=spec.param_ref,
+        actions=("Deny",) if refuses else actions,
+        actions_for=actions_for if others else None,
     )
 
 
