@@ -27,6 +27,8 @@ from policyd.engine.templates import Template
 OWN = "Policy"
 VALIDATING = "ValidatingAdmissionPolicy"
 MUTATING = "MutatingAdmissionPolicy"
+NATIVE = frozenset((VALIDATING, MUTATING))
+"""The API server's own kinds of policies."""
 
 PatchType = Literal["ApplyConfiguration", "JSONPatch"]
 

@@ -9,7 +9,7 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.engine.compiled import OWN, VALIDATING, CompiledPolicy
+from policyd.engine.compiled import NATIVE, OWN, CompiledPolicy
 from policyd.engine.exceptions import NOTHING, Lifted, lift
 from policyd.engine.extracts import as_pod
 from policyd.engine.facts import Facts, View
@@ -112,7 +112,7 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
     if "params" in uses:
         variables["params"] = invocation.param
-    as_sent = policy.kind == VALIDATING and facts.surroundings.written
+    as_sent = facts.surroundings.written and policy.kind in NATIVE
     if as_sent or policy.templates or invocation.matched is not None:
         _see_otherwise(variables, invocation, facts, view)
     return variables
@@ -143,7 +143,7 @@ def _see_otherwise(
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if policy.kind == VALIDATING and facts.surroundings.written:
+    if facts.surroundings.written and policy.kind in NATIVE:
         for name in ("object", "oldObject"):
             variables[name] = facts.as_sent(variables.get(name))
     if policy.templates and view.template:

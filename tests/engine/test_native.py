@@ -559,6 +559,25 @@ def test_a_policy_runs_again_if_others_changed_the_object_and_it_wants_to(reinvo
     assert result["metadata"]["labels"] == {"seen": seen, "b": "c"}
 
 
+@pytest.mark.parametrize(("written", "refused"), [(True, True), (False, False)])
+def test_what_is_written_is_changed_as_the_api_server_would_send_it(written, refused):
+    policy = mutating("[JSONPatch{op: 'add', path: '/metadata/labels/a', value: 'b'}]")
+    decision, _ = mutate(pod(labels={}), policy, binding(policy), written=written)
+
+    assert bool(decision.denials) is refused
+
+
+def test_mutations_see_what_is_written_as_the_api_server_would_send_it():
+    seen = "string(has(object.spec.hostNetwork))"
+    policy = mutating(f"Object{{metadata: Object.metadata{{labels: {{'seen': {seen}}}}}}}")
+    written = pod()
+    written["spec"]["hostNetwork"] = False
+    _, result = mutate(written, policy, binding(policy), written=True)
+
+    assert result["metadata"]["labels"] == {"seen": "false"}
+    assert result["spec"] == written["spec"]
+
+
 @pytest.mark.parametrize(
     ("others", "seen"),
     [
