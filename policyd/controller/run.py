@@ -31,6 +31,7 @@ from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.serving import is_served, watch_later
 from policyd.controller.settings import ControllerSettings
 from policyd.controller.topologies import Topologies
+from policyd.controller.workload_metrics import WorkloadMetrics
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject
@@ -85,13 +86,7 @@ class Controller:
         self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         metrics.role = "standalone" if self.election is None else "follower"
-        counts = measure(
-            self.cache,
-            metrics,
-            self.settings.metrics,
-            # What the last leader wrote is not counted again by who has only to learn of it.
-            leading=lambda: self.leading() and metrics.role != "follower",
-        )
+        counts = self._counts(metrics)
         self.in_use = InUse(self.cache, self.writes)
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
@@ -110,6 +105,17 @@ class Controller:
             made=counts.made,
             let_go=counts.let_go,
         )
+
+    def _counts(self, metrics: Metrics) -> WorkloadMetrics:
+        """Have counted what becomes of workloads.
+
+        What the last leader wrote is not counted again by who has only to learn of it.
+        """
+
+        def counting() -> bool:
+            return self.leading() and metrics.role != "follower"
+
+        return measure(self.cache, metrics, self.settings.metrics, leading=counting)
 
     def leading(self) -> bool:
         """Tell whether this process may write."""
