@@ -12,7 +12,7 @@ import yaml
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
-from policyd.cli.circumstances import Sent, circumstances_of, with_circumstances
+from policyd.cli.circumstances import Sent, request_of, with_circumstances
 from policyd.cli.files import STANDARD_INPUT, load, read_objects
 from policyd.cli.options import OBJECTS, POLICIES
 from policyd.cli.report import count, show_all
@@ -22,7 +22,7 @@ from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
-from policyd.engine.offline import ObjectError, namespace_lookup, offline_set, request_for
+from policyd.engine.offline import ObjectError, namespace_lookup, offline_set
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.rollout import ROLLED_OUT
 from policyd.engine.shadows import ShadowDifference, shadow_differences
@@ -128,13 +128,12 @@ def _apply(
     documents: Sequence[Document], policies: PolicySet, given: _Given
 ) -> tuple[list[_Applied], list[Finding]]:
     """Send each object through the policies; what is no object is a finding."""
-    circumstances = circumstances_of(given)
     decide = _door(policies) if given["queue"] else policies.review
     applied: list[_Applied] = []
     findings: list[Finding] = []
     for document in documents:
         try:
-            request = request_for(document.value, circumstances)
+            request = request_of(document.value, given)
         except ObjectError as error:
             findings.append(document.finding(str(error)))
             continue

@@ -5,9 +5,10 @@ from typing import TypedDict
 
 import click
 
-from policyd.api.admission import Operation, UserInfo
+from policyd.api.admission import AdmissionRequest, Operation, UserInfo
+from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
-from policyd.engine.offline import Circumstances
+from policyd.engine.offline import Circumstances, request_for
 
 
 class Sent(TypedDict):
@@ -20,13 +21,19 @@ class Sent(TypedDict):
     groups: tuple[str, ...]
 
 
-def circumstances_of(given: Sent) -> Circumstances:
-    """Return what the engine is to take for granted."""
-    return Circumstances(
+def request_of(obj: Json, given: Sent) -> AdmissionRequest:
+    """Return the request that sends an object; one that is updated was as it is.
+
+    Raises:
+        ObjectError: If it is no object of Kubernetes.
+    """
+    circumstances = Circumstances(
         operation=given["operation"],
         user=UserInfo(username=given["user"], groups=given["groups"]),
         namespace=given["namespace"],
     )
+    old = obj if given["operation"] == "UPDATE" else None
+    return request_for(obj, circumstances, old_object=old)
 
 
 def _labels(

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from policyd.cel.explain import Explanation
-from policyd.cli.circumstances import Sent, circumstances_of, with_circumstances
+from policyd.cli.circumstances import Sent, request_of, with_circumstances
 from policyd.cli.files import DIALECT, STANDARD_INPUT, load, read_objects
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
 from policyd.cli.report import show_all
@@ -20,7 +20,7 @@ from policyd.engine.documents import Document
 from policyd.engine.explanation import Asked, PolicyExplanation, Seen, explain_policies
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded
-from policyd.engine.offline import ObjectError, namespace_lookup, offline_set, request_for
+from policyd.engine.offline import ObjectError, namespace_lookup, offline_set
 from policyd.engine.policy_set import PolicySet
 from policyd.errors import did_you_mean
 
@@ -92,7 +92,7 @@ def _explain(
     policies: PolicySet = offline_set(loaded, lookup, objects=objects, now=SystemClock().now)
     for document in documents:
         try:
-            request = request_for(document.value, circumstances_of(given))
+            request = request_of(document.value, given)
         except ObjectError as error:
             findings.append(document.finding(str(error)))
             continue

@@ -237,6 +237,14 @@ def test_apply_checks_queues_as_the_door_does(folder):
     assert "queue: spec.nodeLabels: Required value: at least one nodeLabel" in result.stderr
 
 
+def test_apply_updates_an_object_that_was_as_it_is(folder):
+    changed = GOOD.replace("[CREATE]", "[UPDATE]").replace("pod.gpus() <= 1", "object == oldObject")
+    (folder / "policy.yaml").write_text(changed)
+    result = run("apply", "-p", folder, "-f", folder / "pod.yaml", "--operation", "UPDATE")
+
+    assert (result.exit_code, "denied" in result.stderr) == (0, False)
+
+
 def test_apply_says_what_is_denied_and_prints_the_rest(folder):
     greedy = POD.replace("gpu: 1", "gpu: 2").replace("name: a", "name: greedy")
 
