@@ -153,9 +153,6 @@ ADAPTERS: tuple[Adapter, ...] = (
     ),
     Adapter("kueue-controllers", "*-mpijob__TestPodSets", "kueue_jobs:run_pod_sets"),
     Adapter("kueue-controllers", "*-kubeflow-jobs-*__TestPodSets", "kueue_jobs:run_pod_sets"),
-    Adapter("kueue-controllers", "*-jobs-ray*__TestPodSets", "kueue_jobs:run_pod_sets"),
-    Adapter("kueue-controllers", "*-jobs-ray*__TestValidateCreate", "kueue_jobs:run_creation"),
-    Adapter("kueue-controllers", "*-jobs-ray*__TestValidateUpdate", "kueue_jobs:run_change"),
     *(
         Adapter("kueue-controllers", f"pkg-controller-jobs-rayservice__Test{table}", code)
         for table, code in (
@@ -167,6 +164,9 @@ ADAPTERS: tuple[Adapter, ...] = (
             ("ValidateUpdate", "kueue_jobs:run_change"),
         )
     ),
+    Adapter("kueue-controllers", "*-jobs-ray*__TestPodSets", "kueue_jobs:run_pod_sets"),
+    Adapter("kueue-controllers", "*-jobs-ray*__TestValidateCreate", "kueue_jobs:run_creation"),
+    Adapter("kueue-controllers", "*-jobs-ray*__TestValidateUpdate", "kueue_jobs:run_change"),
     Adapter("kueue-controllers", "*__TestBuildPodSets", "kueue_rays:run_pod_sets"),
     Adapter("kueue-controllers", "*__TestValidateCreateRayClusterSpec", "kueue_rays:run_specs"),
     Adapter("kueue-controllers", "*__TestUpdateRayCluster*", "kueue_rays:run_starts"),
