@@ -82,8 +82,9 @@ class Permission(Closed, frozen=True):
 class Case(Closed, frozen=True):
     """One request, and what must come of it.
 
-    `params` are objects that policies may name as their params; `permissions` are all that the
-    user may do; `subResource` is what of the object is asked for, such as `ephemeralcontainers`.
+    What is updated was as it is, unless `oldObject` says. `params` are objects that policies may
+    name as their params; `permissions` are all that the user may do; `subResource` is what of the
+    object is asked for, such as `ephemeralcontainers`.
     """
 
     name: str
@@ -196,7 +197,9 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
         operation=case.operation,
         user=UserInfo(username=user.username, groups=user.groups),
     )
-    request = request_for(case.object, circumstances, old_object=case.old_object)
+    unchanged = case.operation == "UPDATE" and case.old_object is None
+    old = case.object if unchanged else case.old_object
+    request = request_for(case.object, circumstances, old_object=old)
     return Asked(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
 
 

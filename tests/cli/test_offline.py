@@ -237,6 +237,16 @@ def test_apply_checks_queues_as_the_door_does(folder):
     assert "queue: spec.nodeLabels: Required value: at least one nodeLabel" in result.stderr
 
 
+def test_a_case_updates_an_object_that_was_as_it_is(folder):
+    changed = GOOD.replace("[CREATE]", "[UPDATE]").replace("pod.gpus() <= 1", "object == oldObject")
+    (folder / "policy.yaml").write_text(changed)
+    pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}"
+    case = f"{{name: c, operation: UPDATE, object: {pod}, expect: {{allowed: true}}}}"
+    (folder / "cases.yaml").write_text(f"cases: [{case}]")
+
+    assert run("test", folder).stdout == "1 case passed\n"
+
+
 def test_apply_updates_an_object_that_was_as_it_is(folder):
     changed = GOOD.replace("[CREATE]", "[UPDATE]").replace("pod.gpus() <= 1", "object == oldObject")
     (folder / "policy.yaml").write_text(changed)
