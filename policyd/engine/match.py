@@ -146,10 +146,13 @@ def selects_namespace(
 
 
 def selects_object(selector: LabelSelector, obj: Json, old_obj: Json) -> bool:
-    """Tell whether the object, or the object as it was before, has the labels asked for."""
+    """Tell whether the object, or the object as it was before, has the labels asked for.
+
+    What can have none, such as the options of `kubectl exec`, is not picked for want of them.
+    """
     if selects_all(selector):
         return True
-    return any(o is not None and selector.matches(labels_of(o)) for o in (obj, old_obj))
+    return any(_has_metadata(o) and selector.matches(labels_of(o)) for o in (obj, old_obj))
 
 
 def selects_all(selector: LabelSelector) -> bool:
@@ -162,6 +165,10 @@ def labels_of(obj: Json) -> Mapping[str, str]:
     metadata = obj.get("metadata") if isinstance(obj, Mapping) else None
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     return labels if isinstance(labels, Mapping) else {}
+
+
+def _has_metadata(obj: Json) -> bool:
+    return isinstance(obj, Mapping) and "metadata" in obj
 
 
 def _named(patterns: tuple[str, ...], word: str) -> bool:

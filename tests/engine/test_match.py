@@ -153,6 +153,7 @@ def test_absence_selectors_hold_for_misshapen_objects():
     absent = LabelSelector(match_expressions=(Requirement(key="gpu", operator="DoesNotExist"),))
 
     assert selects_object(absent, {"metadata": 3}, None)
+    assert not selects_object(absent, {"kind": "PodExecOptions", "command": ["sh"]}, None)
     assert labels_of("text") == {}
 
 
