@@ -355,6 +355,16 @@ def test_a_row_of_kyverno_s_may_name_resources_by_a_pattern(kyverno_folder, name
     assert said in result.stdout
 
 
+@pytest.mark.parametrize("field", ["checks", "jsonPayloads"])
+def test_what_kyverno_tests_without_requests_is_not_taken_for_tested(kyverno_folder, field):
+    text = (KYVERNO_TEST % "fail") + f"{field}: [a.yaml]\n"
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert result.exit_code == 1
+    assert f"`{field}` is not read" in result.output
+
+
 def test_a_row_of_kyverno_s_without_resources_tests_nothing_and_fails(kyverno_folder):
     text = (KYVERNO_TEST % "fail").replace("resources: [bad], ", "")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)

@@ -78,13 +78,24 @@ class KyvernoTest(Closed, frozen=True):
     global_context_entries: tuple[dict[str, Any], ...] = ()
 
 
+_NOT_REQUESTS: Final = ("checks", "jsonPayloads", "httpPayloads", "envoyPayloads")
+"""Fields of tests that are not about objects which are written to a cluster."""
+
+
 @cache
 def _shape() -> ForeignShape:
     return ForeignShape(schema_of(KyvernoTest))
 
 
 def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
-    """Read a file of tests, and say what is wrong with it; what is not known of it is doubtful."""
+    """Read a file of tests, and say what is wrong with it; what is not known of it is doubtful.
+
+    What would be tested by other means than requests keeps the file from being run: it would pass.
+    """
+    unread = [name for name in _NOT_REQUESTS if value_at(document.value, (name,))]
+    if unread:
+        message = f"`{unread[0]}` is not read: policyd tests what is said of requests"
+        return None, [document.finding(message, (unread[0],), of_key=True)]
     value, findings = _shape().read(document)
     return (None if value is None else msgspec.convert(value, KyvernoTest)), findings
 
