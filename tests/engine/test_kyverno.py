@@ -503,6 +503,17 @@ def test_what_policyd_does_not_do_is_refused_in_a_sentence(document, said):
     assert said in loaded.findings[0].message
 
 
+@pytest.mark.parametrize(
+    ("kind", "used"), [("ValidatingPolicy", True), ("NamespacedValidatingPolicy", False)]
+)
+def test_a_policy_of_a_namespace_cannot_call_by_http(kind, used):
+    expression = "http.Get('https://a').body.ok == true"
+    loaded = load(kyverno(kind, validations=[{"expression": expression}]))
+
+    assert bool(loaded.policies) is used
+    assert [f.field for f in loaded.findings] == ([] if used else ["kind"])
+
+
 def test_a_policy_that_is_not_for_admission_is_not_used():
     loaded = load(
         kyverno(validations=[{"expression": "true"}], evaluation={"admission": {"enabled": False}})

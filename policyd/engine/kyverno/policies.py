@@ -58,6 +58,10 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
     if not read.spec.evaluation.admission.enabled:
         return [], [*findings, not_at_admission(document, ("spec", "evaluation", "admission"))]
     namespaced = kind.startswith("Namespaced")
+    if namespaced and "http" in compiled.uses:
+        message = "`http` is not there for a policy of a namespace"
+        hint = "let a policy of the cluster ask, as in Kyverno"
+        return [], [*findings, document.finding(message, ("kind",), hint=hint)]
     made = replace(
         compiled,
         namespace=(read.metadata.namespace or "default") if namespaced else "",
