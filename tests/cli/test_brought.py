@@ -365,6 +365,24 @@ def test_what_kyverno_tests_without_requests_is_not_taken_for_tested(kyverno_fol
     assert f"`{field}` is not read" in result.output
 
 
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        pytest.param("{name: bad, kind: Pod, version: v1}", "3 cases passed", id="it"),
+        pytest.param("{name: bad, group: apps}", "there is no resource `bad`", id="another-group"),
+        pytest.param(
+            "{name: bad, version: v2}", "there is no resource `bad`", id="another-version"
+        ),
+    ],
+)
+def test_a_row_of_kyverno_s_may_name_all_of_a_resource(kyverno_folder, named, said):
+    text = (KYVERNO_TEST % "fail").replace("resources: [bad]", f"resourceSpecs: [{named}]")
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert said in result.stdout
+
+
 def test_a_row_of_kyverno_s_without_resources_tests_nothing_and_fails(kyverno_folder):
     text = (KYVERNO_TEST % "fail").replace("resources: [bad], ", "")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)

@@ -45,6 +45,8 @@ class ResourceSpec(Closed, frozen=True):
     name: str
     namespace: str = ""
     kind: str = ""
+    group: str = ""
+    version: str = ""
     subresource: str = ""
 
 
@@ -172,10 +174,13 @@ def _run(row: Row, spec: ResourceSpec, given: Given) -> Outcome:
 def _is(obj: Json, spec: ResourceSpec, kind: str) -> bool:
     metadata = value_at(obj, ("metadata",)) or {}
     wanted = spec.kind or kind
+    group, _, version = str(value_at(obj, ("apiVersion",)) or "").rpartition("/")
     return (
         like(spec.name, str(metadata.get("name", "")))
         and (not spec.namespace or metadata.get("namespace", "default") == spec.namespace)
         and (not wanted or value_at(obj, ("kind",)) == wanted)
+        and spec.group in ("", group)
+        and spec.version in ("", version)
     )
 
 
