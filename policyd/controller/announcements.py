@@ -1,4 +1,4 @@
-"""Says what became of workloads: events and the log."""
+"""Says what became of workloads and their jobs: events and the log."""
 
 from typing import Final
 
@@ -12,11 +12,11 @@ from policyd.api.kueue.names import (
     EVICTED,
     QUOTA_RESERVED,
 )
-from policyd.api.meta import condition_true, find_condition
-from policyd.controller.transitions import is_admitted, queued_since
+from policyd.api.meta import ObjectMeta, condition_true, find_condition
+from policyd.controller.transitions import holding_queue, is_admitted, queued_since
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota
-from policyd.kube.resources import WORKLOADS
+from policyd.kube.resources import WORKLOADS, Resource
 
 log = structlog.get_logger()
 
@@ -116,3 +116,32 @@ class Announcements:
     def _evicted(self, workload: Workload, reason: str, message: str) -> None:
         log.info("workload_evicted", workload=workload.metadata.key, reason=reason)
         self._writes.tell(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
+
+
+class JobAnnouncements:
+    """Tells of jobs what becomes of their workloads."""
+
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self._told: dict[str, str] = {}
+
+    def started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
+        """Say that a job runs now, and of which quota."""
+        message = f"Admitted by clusterQueue {holding_queue(workload)}"
+        self._writes.tell(resource, job, "Started", message)
+
+    def finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
+        """Say that a job is over for the queue."""
+        message = f"Workload '{workload.metadata.key}' is declared finished"
+        self._writes.tell(resource, job, "FinishedWorkload", message)
+
+    def checks(self, resource: Resource, job: ObjectMeta, workload: Workload | None) -> None:
+        """Say what the admission checks say that a job waits for, whenever that changes."""
+        checks = () if workload is None else workload.status.admission_checks
+        pending = (check for check in checks if check.state == "Pending" and check.message)
+        message = "; ".join(f"{check.name}: {check.message}" for check in pending)
+        if message and self._told.get(job.uid) != message:
+            self._writes.tell(resource, job, "UpdatedAdmissionCheck", message)
+            self._told[job.uid] = message
+        elif not message:
+            self._told.pop(job.uid, None)

@@ -91,7 +91,7 @@ class JobReconciler:
         owned = self._cache.workloads_of(job.metadata.uid)
         named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
         workload, step = choose(view, owned, named, watched=self._steps.watches)
-        self._steps.tell_checks(self._resource, job.metadata, workload)
+        self._steps.news.checks(self._resource, job.metadata, workload)
         if step is not None:
             return await self._take(job, view, step)
         return await self._stay(job, view, workload)
@@ -251,7 +251,7 @@ class JobReconciler:
             draft.remove(("metadata", "annotations", STOPPING))
         await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
         log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
-        self._steps.tell_started(self._resource, job.metadata, workload)
+        self._steps.news.started(self._resource, job.metadata, workload)
         return None
 
     async def _stop(self, job: JobObject, step: Stop) -> None:

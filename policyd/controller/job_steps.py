@@ -10,6 +10,7 @@ import structlog
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
+from policyd.controller.announcements import JobAnnouncements
 from policyd.controller.cache import Cache
 from policyd.controller.gangs import Gangs
 from policyd.controller.mirror import Mirror
@@ -20,7 +21,6 @@ from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer
 from policyd.controller.transitions import (
     after_eviction,
     finish,
-    holding_queue,
     release,
     set_condition,
 )
@@ -83,7 +83,7 @@ class WorkloadSteps:
         self.keys = replace(keys, annotations=annotations, gates=gates.admission_gated_by)
         """Which of the labels and annotations of a job its workload has too."""
         self._readiness = Readiness(cache, every=limits.ready is not None)
-        self._told: dict[str, str] = {}
+        self.news = JobAnnouncements(writes)
         self.gangs = Gangs(cache, writes)
 
     def copied(self, *jobs: ObjectMeta) -> Copied:
@@ -255,11 +255,7 @@ class WorkloadSteps:
         status = finish(workload, reason=reason, message=outcome.message, now=self._writes.now)
         await self._writes.status(self._mirror, workload, status)
         log.info("workload_finished", workload=workload.metadata.key, reason=reason)
-        self._tell_finished(resource, job, workload)
-
-    def _tell_finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
-        message = f"Workload '{workload.metadata.key}' is declared finished"
-        self._writes.tell(resource, job, "FinishedWorkload", message)
+        self.news.finished(resource, job, workload)
 
     async def delete_deactivated(
         self, jobs: Mirror[D], job: D, workload: Workload | None
@@ -277,22 +273,6 @@ class WorkloadSteps:
             self._writes.tell(jobs.resource, job.metadata, "Deleted", message)
             return None
         return left
-
-    def tell_checks(self, resource: Resource, job: ObjectMeta, workload: Workload | None) -> None:
-        """Say on a job what the admission checks say that it waits for, whenever that changes."""
-        checks = () if workload is None else workload.status.admission_checks
-        pending = (check for check in checks if check.state == "Pending" and check.message)
-        message = "; ".join(f"{check.name}: {check.message}" for check in pending)
-        if message and self._told.get(job.uid) != message:
-            self._writes.tell(resource, job, "UpdatedAdmissionCheck", message)
-            self._told[job.uid] = message
-        elif not message:
-            self._told.pop(job.uid, None)
-
-    def tell_started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
-        """Say that a job runs now, and of which quota."""
-        message = f"Admitted by clusterQueue {holding_queue(workload)}"
-        self._writes.tell(resource, job, "Started", message)
 
     async def fail_to_start(self, workload: Workload, message: str) -> None:
         """Declare a workload finished whose job can never be started."""
@@ -333,5 +313,5 @@ class WorkloadSteps:
     async def drop_finalizer(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Let a workload vanish when it is deleted."""
         if is_finished(workload):
-            self._tell_finished(resource, job, workload)
+            self.news.finished(resource, job, workload)
         await drop_finalizer(self._writes, self._mirror, workload)

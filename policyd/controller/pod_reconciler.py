@@ -114,7 +114,7 @@ class PodReconciler:
         view = self._view(group, succeeded)
         if view is None:
             return FLAVOR_SECONDS
-        self._steps.tell_checks(PODS, view.metadata, workload)
+        self._steps.news.checks(PODS, view.metadata, workload)
         step = self._next(group, view, workload, others)
         if step is not None:
             return await self._take(group, view, step)
@@ -276,7 +276,7 @@ class PodReconciler:
         log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
         for pod, _ in patches:
             self._cache.ears.let_go(ADMISSION_GATE, pod, workload)
-            self._steps.tell_started(PODS, pod.metadata, workload)
+            self._steps.news.started(PODS, pod.metadata, workload)
         return None
 
     def _ungating(
