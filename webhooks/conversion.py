@@ -1,15 +1,17 @@
 """`/convert`: Kueue's objects from one version to the other, as the API server asks for it.
 
-Pure: a ConversionReview's bytes in, its answer's bytes out. An object that cannot be converted
-fails the review with its name; the API server then refuses the request it was needed for.
+A ConversionReview's bytes in, its answer's bytes out. An object that cannot be converted fails the
+review with its name; the API server then refuses the request it was needed for. A list is long:
+reviews of admission have their turn between its objects.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
-from policyd.api.admission import MAXIMUM_LEVELS, ReviewError, nested_deeper
+from policyd.api.admission import MAXIMUM_LEVELS, ReviewError, decode_object, nested_deeper
 from policyd.api.kueue.names import API_VERSION
 from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
 from policyd.api.meta import Json, Wire
@@ -17,6 +19,8 @@ from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
 
 PATH: Final = "/convert"
+AT_ONCE: Final = 20
+"""Objects that are converted before others have their turn."""
 
 
 class ConversionRequest(Wire, frozen=True):
@@ -24,7 +28,7 @@ class ConversionRequest(Wire, frozen=True):
 
     uid: str
     version: str = msgspec.field(name="desiredAPIVersion")
-    objects: tuple[dict[str, Any], ...] = ()
+    objects: tuple[msgspec.Raw, ...] = ()
 
 
 class ConversionReview(Wire, frozen=True):
@@ -48,10 +52,12 @@ async def convert(body: bytes, out_of_time: OutOfTime) -> bytes:
     result: dict[str, Json] = {"status": "Success"}
     converted: list[Json] = []
     try:
-        for obj in request.objects:
+        for number, raw in enumerate(request.objects):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
             if out_of_time():
                 raise ConversionError("there was no time left: read the list in smaller pages")
-            converted.append(_converted(obj, request.version))
+            converted.append(_converted(decode_object(raw), request.version))
     except PolicydError as error:
         result, converted = {"status": "Failure", "message": str(error)}, []
     response = {"uid": request.uid, "result": result, "convertedObjects": converted}
@@ -77,6 +83,8 @@ def _converted(obj: Json, version: str) -> Json:
     if step is None:
         known = " and ".join(f"`{known}`" for known in _STEPS)
         raise ConversionError(f"there is no way to `{version}`, only to {known}")
+    if not isinstance(obj, dict):
+        raise ConversionError("what is to be converted is not an object")
     try:
         converted = step(obj)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -71,6 +71,7 @@ def test_objects_are_had_in_the_version_that_is_asked_for(here, there, spec, exp
             NEW,
             "ClusterQueue `gpus` is of `kueue.x-k8s.io/v1alpha1`, which does not lead to",
         ),
+        (["no", "object"], NEW, "what is to be converted is not an object"),
     ],
 )
 def test_what_cannot_be_converted_is_named(given, to, said):
@@ -79,6 +80,24 @@ def test_what_cannot_be_converted_is_named(given, to, said):
     assert response["result"]["status"] == "Failure"
     assert response["result"]["message"].startswith(said)
     assert response["convertedObjects"] == []
+
+
+def test_others_have_their_turn_between_the_objects_of_a_long_list():
+    async def turns():
+        taken = 0
+
+        async def others():
+            nonlocal taken
+            while True:
+                taken += 1
+                await asyncio.sleep(0)
+
+        waiting = asyncio.create_task(others())
+        await convert(review(*[queue(OLD)] * 200, to=NEW), lambda: False)
+        waiting.cancel()
+        return taken
+
+    assert asyncio.run(turns()) >= 10
 
 
 def test_a_few_words_are_not_written_out_as_a_million():
