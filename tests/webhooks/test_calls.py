@@ -152,7 +152,7 @@ def jobs(operations):
         f"jobset.x-k8s.io/v1alpha2 Namespaced {operations} jobsets",
         f"kubeflow.org/v1 Namespaced {operations} {trained}",
         f"kubeflow.org/v2beta1 Namespaced {operations} mpijobs",
-        f"ray.io/v1 Namespaced {operations} rayclusters+rayjobs",
+        f"ray.io/v1 Namespaced {operations} rayclusters+rayjobs+rayservices",
         f"trainer.kubeflow.org/v1alpha1 Namespaced {operations} trainjobs",
     ]
 
