@@ -321,8 +321,12 @@ def everything(api):
     run_parents(api)
 
 
+def held(api, kind):
+    return api.get(kind, "short-lived", "")["metadata"].get("finalizers")
+
+
 def come_and_go(api):
-    """Have a queue, its flavor and a topology deleted, which the controller lets go."""
+    """Have a queue, its flavor, a topology and a check deleted, which the controller lets go."""
     meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "short-lived"}}
     quota = {"name": "cpu", "nominalQuota": "1"}
     flavors = [{"name": "short-lived", "resources": [quota]}]
@@ -332,8 +336,10 @@ def come_and_go(api):
     api.create(meta | {"kind": "ClusterQueue"} | spec)
     levels = [{"nodeLabel": "kubernetes.io/hostname"}]
     api.create(meta | {"kind": "Topology", "spec": {"levels": levels}})
-    for kind in ("ClusterQueue", "ResourceFlavor", "Topology"):
-        assert api.get(kind, "short-lived", "")["metadata"]["finalizers"]
+    check = {"controllerName": "example.com/approval"}
+    api.create(meta | {"kind": "AdmissionCheck", "spec": check})
+    for kind in ("AdmissionCheck", "ClusterQueue", "ResourceFlavor", "Topology"):
+        eventually(lambda kind=kind: held(api, kind), what=f"the {kind} is held")
         api.delete(kind, "short-lived", "")
         eventually(lambda kind=kind: not api.exists(kind, "short-lived", ""), what=f"{kind} goes")
 

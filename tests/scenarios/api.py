@@ -28,6 +28,7 @@ PATHS = {
     "ResourceFlavor": "apis/kueue.x-k8s.io/v1beta2/resourceflavors",
     "Cohort": "apis/kueue.x-k8s.io/v1beta2/cohorts",
     "Topology": "apis/kueue.x-k8s.io/v1beta2/topologies",
+    "AdmissionCheck": "apis/kueue.x-k8s.io/v1beta2/admissionchecks",
     "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
     "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues",
     "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads",
