@@ -12,7 +12,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.jobs.base import Basis, Elastic, JobKind, JobObject, SizeError
+from policyd.jobs.base import Elastic, JobKind, JobObject, SizeError
 from policyd.jobs.topology import topology_request
 from policyd.patch.operations import Path
 
@@ -20,8 +20,6 @@ HEAD: Final = "head"
 MOST_POD_SETS: Final = 18
 CLUSTER_LABEL: Final = "ray.io/cluster"
 """Label of a pod: the cluster that it is one of."""
-CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
-"""Annotation of a slice: the generation of the cluster that said how big it is."""
 FAULT_TOLERANT: Final = "ray.io/ft-enabled"
 RAY_CONTAINER: Final = 0
 """The container that runs Ray comes first, as KubeRay demands."""
@@ -177,20 +175,6 @@ def resized(spec: RayClusterSpec, running: RayClusterSpec) -> RayClusterSpec:
         for name, each in known.items()
     )
     return replace(spec, worker_group_specs=tuple(groups))
-
-
-def made_cluster(name: str) -> Basis | None:
-    """Return the cluster that was made for something: its workers come and go there."""
-    if not name:
-        return None
-    return Basis(
-        group=RAY_CLUSTER.group,
-        version=RAY_CLUSTER.version,
-        plural=RAY_CLUSTER.plural,
-        kind=RAY_CLUSTER.kind,
-        name=name,
-        namespaced=True,
-    )
 
 
 def pods_of(name: str) -> str:

@@ -10,22 +10,17 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import Elastic, JobKind, JobObject, Outcome
+from policyd.jobs.base import JobKind, Outcome
 from policyd.jobs.ray_cluster import (
-    CLUSTER_GENERATION,
-    RayCluster,
     RayClusterSpec,
     RayClusterStatus,
     cluster_mistakes,
     cluster_pod_sets,
     cluster_templates,
     head_template,
-    made_cluster,
-    pods_of,
-    resized,
     with_containers,
-    worker_templates,
 )
+from policyd.jobs.ray_growth import OfCluster, elastic_by_cluster
 from policyd.jobs.topology import topology_request
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -64,15 +59,11 @@ class RayJobStatus(Wire, frozen=True):
     message: str = ""
 
 
-class RayJob(JobObject, frozen=True):
-    """A RayJob, trimmed to what the queue reads.
-
-    `cluster_version` is the generation of the cluster that says how many workers it has.
-    """
+class RayJob(OfCluster, frozen=True):
+    """A RayJob, trimmed to what the queue reads."""
 
     spec: RayJobSpec = RayJobSpec()
     status: RayJobStatus = RayJobStatus()
-    cluster_version: str = ""
 
 
 def _cluster(job: RayJob) -> RayClusterSpec:
@@ -148,15 +139,8 @@ def _mistakes(job: RayJob, _old: RayJob | None) -> Iterator[FieldError]:
     )
 
 
-def _sized(job: RayJob, found: Json) -> RayJob:
-    running, spec = msgspec.convert(found, RayCluster), _cluster(job)
-    if spec.enable_in_tree_autoscaling:
-        job = replace(job, spec=replace(job.spec, ray_cluster_spec=resized(spec, running.spec)))
-    return replace(job, cluster_version=str(running.metadata.generation))
-
-
-def _notes(job: RayJob) -> dict[str, str]:
-    return {CLUSTER_GENERATION: job.cluster_version} if job.cluster_version else {}
+def _with_cluster(job: RayJob, cluster: RayClusterSpec) -> RayJob:
+    return replace(job, spec=replace(job.spec, ray_cluster_spec=cluster))
 
 
 RAY_JOB = JobKind(
@@ -178,11 +162,10 @@ RAY_JOB = JobKind(
     ignored=lambda job: bool(job.spec.cluster_selector) and job.spec.ray_cluster_spec is None,
     mistakes=_mistakes,
     only_managed=True,
-    elastic=Elastic(
-        templates=lambda job: worker_templates(_cluster(job), *_CLUSTER),
-        selector=lambda job: pods_of(job.status.ray_cluster_name),
-        sized_by=lambda job: made_cluster(job.status.ray_cluster_name),
-        sized=_sized,
-        notes=_notes,
+    elastic=elastic_by_cluster(
+        *_CLUSTER,
+        spec=_cluster,
+        with_spec=_with_cluster,
+        name=lambda job: job.status.ray_cluster_name,
     ),
 )

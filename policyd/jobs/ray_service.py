@@ -3,27 +3,21 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire, condition_true
-from policyd.jobs.base import Elastic, JobKind, JobObject
+from policyd.jobs.base import JobKind
 from policyd.jobs.ray_cluster import (
-    CLUSTER_GENERATION,
-    RayCluster,
     RayClusterSpec,
     cluster_mistakes,
     cluster_pod_sets,
     cluster_templates,
     head_template,
-    made_cluster,
-    pods_of,
-    resized,
     survives,
-    worker_templates,
 )
+from policyd.jobs.ray_growth import OfCluster, elastic_by_cluster
 
 _CLUSTER: Final = ("spec", "rayClusterConfig")
 
@@ -47,15 +41,11 @@ class RayServiceStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class RayService(JobObject, frozen=True):
-    """A RayService, trimmed to what the queue reads.
-
-    `cluster_version` is the generation of the cluster that says how many workers it has.
-    """
+class RayService(OfCluster, frozen=True):
+    """A RayService, trimmed to what the queue reads."""
 
     spec: RayServiceSpec = RayServiceSpec()
     status: RayServiceStatus = RayServiceStatus()
-    cluster_version: str = ""
 
 
 def _cluster(job: RayService) -> RayClusterSpec:
@@ -83,19 +73,8 @@ def _mistakes(job: RayService, _old: RayService | None) -> Iterator[FieldError]:
     yield from cluster_mistakes(_cluster(job), at=at, annotations=annotations)
 
 
-def _serving(job: RayService) -> str:
-    return job.status.active_service_status.ray_cluster_name
-
-
-def _sized(job: RayService, found: Json) -> RayService:
-    running, spec = msgspec.convert(found, RayCluster), _cluster(job)
-    if spec.enable_in_tree_autoscaling:
-        job = replace(job, spec=RayServiceSpec(resized(spec, running.spec)))
-    return replace(job, cluster_version=str(running.metadata.generation))
-
-
-def _notes(job: RayService) -> dict[str, str]:
-    return {CLUSTER_GENERATION: job.cluster_version} if job.cluster_version else {}
+def _with_cluster(job: RayService, cluster: RayClusterSpec) -> RayService:
+    return replace(job, spec=RayServiceSpec(cluster))
 
 
 RAY_SERVICE = JobKind(
@@ -116,11 +95,10 @@ RAY_SERVICE = JobKind(
     lingers=lambda job: survives(_cluster(job), job.metadata.annotations),
     mistakes=_mistakes,
     only_managed=True,
-    elastic=Elastic(
-        templates=lambda job: worker_templates(_cluster(job), *_CLUSTER),
-        selector=lambda job: pods_of(_serving(job)),
-        sized_by=lambda job: made_cluster(_serving(job)),
-        sized=_sized,
-        notes=_notes,
+    elastic=elastic_by_cluster(
+        *_CLUSTER,
+        spec=_cluster,
+        with_spec=_with_cluster,
+        name=lambda job: job.status.active_service_status.ray_cluster_name,
     ),
 )

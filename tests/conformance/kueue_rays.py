@@ -11,12 +11,12 @@ from policyd.api.pods import PodTemplate, Toleration
 from policyd.controller.keys import Key
 from policyd.jobs.injection import Injection, StartError
 from policyd.jobs.ray_cluster import (
-    CLUSTER_GENERATION,
     RAY_CLUSTER,
     RayCluster,
     RayClusterSpec,
     cluster_mistakes,
 )
+from policyd.jobs.ray_growth import CLUSTER_GENERATION
 from policyd.jobs.ray_job import RAY_JOB, RayJob
 from policyd.jobs.slices import fit_of
 from policyd.jobs.starting import put_back, start
