@@ -8,7 +8,7 @@ import click
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
-from policyd.engine.offline import Circumstances, request_for
+from policyd.engine.offline import Circumstances, as_it_was, request_for
 
 
 class Sent(TypedDict):
@@ -32,7 +32,7 @@ def request_of(obj: Json, given: Sent) -> AdmissionRequest:
         user=UserInfo(username=given["user"], groups=given["groups"]),
         namespace=given["namespace"],
     )
-    old = obj if given["operation"] == "UPDATE" else None
+    old = as_it_was(obj, given["operation"])
     return request_for(obj, circumstances, old_object=old)
 
 

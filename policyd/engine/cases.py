@@ -25,6 +25,7 @@ from policyd.engine.offline import (
     Circumstances,
     ObjectError,
     alone,
+    as_it_was,
     namespace_lookup,
     offline_set,
     raw,
@@ -197,8 +198,7 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
         operation=case.operation,
         user=UserInfo(username=user.username, groups=user.groups),
     )
-    unchanged = case.operation == "UPDATE" and case.old_object is None
-    old = case.object if unchanged else case.old_object
+    old = as_it_was(case.object, case.operation, case.old_object)
     request = request_for(case.object, circumstances, old_object=old)
     return Asked(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
 

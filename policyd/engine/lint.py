@@ -27,7 +27,7 @@ from policyd.engine.invocations import Invocation
 from policyd.engine.least import least_object, least_of
 from policyd.engine.mutation import mutate
 from policyd.engine.never_true import never_true
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
+from policyd.engine.offline import Circumstances, as_it_was, namespace_lookup, request_for
 from policyd.engine.places import expressions_of
 from policyd.engine.refused import refused
 from policyd.engine.surroundings import Surroundings
@@ -114,7 +114,7 @@ def _failure(policy: CompiledPolicy, of: Resource, operation: Operation) -> str:
     """Say how a policy fails for the least object of a kind; empty if it does not."""
     surroundings = Surroundings(namespaces=namespace_lookup((), {}))
     obj = least_object(of)
-    old = obj if operation == "UPDATE" else None
+    old = as_it_was(obj, operation)
     request = request_for(obj, Circumstances(operation=operation), old_object=old)
     facts = Facts(request, surroundings)
     try:

@@ -16,6 +16,7 @@ from policyd.api.admission import (
 )
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
+from policyd.cel.kyverno import kyverno_values
 from policyd.engine.bindings import in_force
 from policyd.engine.equivalents import plural_of
 from policyd.engine.load import Loaded
@@ -90,6 +91,14 @@ def request_for(
     )
 
 
+def as_it_was(obj: Json, operation: Operation, said: Json = None) -> Json:
+    """Return the old object of a request, given what is said of it: what is updated was as it is.
+
+    An update is never sent without it.
+    """
+    return obj if operation == "UPDATE" and said is None else said
+
+
 _NAMESPACE: Final[dict[str, Json]] = {
     "apiVersion": "v1",
     "kind": "Namespace",
@@ -121,13 +130,14 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     return find
 
 
-def offline_set(
+def offline_set(  # noqa: PLR0913 - all that policies may ask about
     loaded: Loaded,
     namespaces: NamespaceLookup,
     *,
     objects: Iterable[Json] = (),
     authorize: Authorize = authorize_nobody,
     now: Callable[[], float] | None = None,
+    extra: Mapping[str, object] | None = None,
 ) -> PolicySet:
     """Make a set of loaded policies that knows of the cluster what it is given.
 
@@ -137,6 +147,8 @@ def offline_set(
         objects: Further objects that may be params.
         authorize: Says what users may do.
         now: Returns seconds since the epoch, for exceptions that end.
+        extra: The values of Kyverno's variables that stand for the world outside; none of it is
+            there if left out.
     """
     surroundings = Surroundings(
         namespaces=namespaces,
@@ -144,6 +156,7 @@ def offline_set(
         authorize=authorize,
         now=now,
         written=True,
+        extra=kyverno_values() if extra is None else extra,
     )
     return PolicySet(
         loaded.policies,

@@ -23,12 +23,15 @@ from policyd.engine.findings import Finding
 from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.kyverno.filters import like
 from policyd.engine.load import Loaded
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
+from policyd.engine.offline import (
+    Circumstances,
+    as_it_was,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.engine.ordering import without_empty
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
 from policyd.engine.schema import ForeignShape, schema_of
-from policyd.engine.surroundings import Surroundings
 from policyd.engine.workloads import value_at
 from policyd.patch.json_patch import apply_json_patch
 
@@ -202,28 +205,14 @@ def _ask(
         for p in policies
         if p.kind in NEEDS_BINDING and (p.kind, p.name) not in bound
     )
-    asked = _policy_set(replace(loaded, bindings=(*loaded.bindings, *implied)), given)
+    loaded = replace(loaded, bindings=(*loaded.bindings, *implied))
+    namespaces = [*given.namespaces, *_namespaces(given.values), *given.resources]
+    lookup = namespace_lookup(namespaces, {})
+    asked = offline_set(loaded, lookup, objects=given.params, extra=given.outside)
     operation = row.operation or _operation(given.values, row, obj)
     circumstances = Circumstances(operation=operation, user=given.user)
-    old = obj if operation == "UPDATE" else None
-    request = request_for(obj, circumstances, old_object=old)
+    request = request_for(obj, circumstances, old_object=as_it_was(obj, operation))
     return asked.review(msgspec.structs.replace(request, sub_resource=subresource))
-
-
-def _policy_set(loaded: Loaded, given: Given) -> PolicySet:
-    namespaces = [*given.namespaces, *_namespaces(given.values), *given.resources]
-    surroundings = Surroundings(
-        namespaces=namespace_lookup(namespaces, {}),
-        params=StoredParams((*loaded.objects, *given.params)),
-        written=True,
-        extra=given.outside,
-    )
-    return PolicySet(
-        loaded.policies,
-        bindings=loaded.bindings,
-        exceptions=loaded.exceptions,
-        surroundings=surroundings,
-    )
 
 
 def _operation(values: Json, row: Row, obj: Json) -> Operation:
