@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.kueue.validation import IMMUTABLE, FieldError
 from policyd.api.meta import Json
 from policyd.jobs.defaults import ELASTIC_GATE, is_held_otherwise, is_part
 from policyd.jobs.parents import P, ParentKind
 from policyd.jobs.roles import SHAPE
 from policyd.jobs.submission import (
-    NOT_SUPPORTED,
     annotations_of,
+    elastic_errors,
     gate_changes,
     labels_of,
     priority_changes,
@@ -45,9 +45,8 @@ def parent_errors(
     except msgspec.ValidationError:
         return  # the API server says what is wrong with an object that is not of its type
     off = around.integrations.off
-    if annotations_of(new).get(ELASTIC_JOB) == "true" and ELASTIC_GATE not in off:
-        where = f"metadata.annotations[{ELASTIC_JOB}]"
-        yield FieldError(where, "true", NOT_SUPPORTED, "Forbidden")
+    if ELASTIC_GATE not in off:
+        yield from elastic_errors(annotations_of(new))
     yield from topology_errors(_templates(kind, parent), off=off)
     managed = around.integrations.manages_all or QUEUE_NAME in labels_of(new)
     if managed:

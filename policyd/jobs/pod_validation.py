@@ -15,7 +15,7 @@ from policyd.api.kueue.names import (
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
-from policyd.jobs.submission import annotations_of, labels_of
+from policyd.jobs.submission import annotations_of, labels_of, named_by
 
 _TOTAL: Final = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
 _IMMUTABLE: Final = "field is immutable"
@@ -26,11 +26,11 @@ def pod_errors(new: Json, old: Json | None = None) -> Iterator[FieldError]:
     managed = labels_of(new).get(MANAGED, "true")
     if managed != "true":
         yield FieldError(f"metadata.labels[{MANAGED}]", managed, "can only be `true`", "Forbidden")
-    name, where = _named(new, POD_GROUP_NAME)
+    name, where = named_by(new, POD_GROUP_NAME)
     if name and not is_subdomain(name):
         yield FieldError(where, name, SUBDOMAIN_RULE)
     yield from _total_errors(new, name, where)
-    prebuilt, at = _named(new, PREBUILT_WORKLOAD)
+    prebuilt, at = named_by(new, PREBUILT_WORKLOAD)
     if name and prebuilt and name != prebuilt:
         yield FieldError(at, prebuilt, "a prebuilt workload has the name of the group")
     if old is not None:
@@ -56,7 +56,7 @@ def _total_errors(pod: Json, name: str, where: str) -> Iterator[FieldError]:
 
 
 def _changes(new: Json, old: Json) -> Iterator[FieldError]:
-    (before, _), (after, where) = (_named(pod, POD_GROUP_NAME) for pod in (old, new))
+    (before, _), (after, where) = (named_by(pod, POD_GROUP_NAME) for pod in (old, new))
     if before and before != after:
         yield FieldError(where, after, _IMMUTABLE)
     was, now = (annotations_of(pod).get(RETRIABLE_IN_GROUP) for pod in (old, new))
@@ -64,11 +64,3 @@ def _changes(new: Json, old: Json) -> Iterator[FieldError]:
         detail = "an unretriable pod cannot become retriable"
         path = f"metadata.annotations[{RETRIABLE_IN_GROUP}]"
         yield FieldError(path, now or "", detail, "Forbidden")
-
-
-def _named(pod: Json, key: str) -> tuple[str, str]:
-    """Return what a pod names by `key`, and where: the annotation wins over the label."""
-    said = annotations_of(pod).get(key)
-    if said:
-        return str(said), f"metadata.annotations[{key}]"
-    return str(labels_of(pod).get(key) or ""), f"metadata.labels[{key}]"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
-from policyd.api.kueue.names import ADMISSION_GATED_BY, PRIORITY_CLASS
+from policyd.api.kueue.names import ADMISSION_GATED_BY, ELASTIC_JOB, PRIORITY_CLASS
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import label_key_problems
@@ -23,6 +23,21 @@ def labels_of(obj: Json) -> Mapping[str, str]:
 def annotations_of(obj: Json) -> Mapping[str, str]:
     """Return the annotations of an object."""
     return (obj.get("metadata") or {}).get("annotations") or {}
+
+
+def named_by(obj: Json, key: str) -> tuple[str, str]:
+    """Return what an object names by `key`, and where: the annotation wins over the label."""
+    said = annotations_of(obj).get(key)
+    if said:
+        return str(said), f"metadata.annotations[{key}]"
+    return str(labels_of(obj).get(key) or ""), f"metadata.labels[{key}]"
+
+
+def elastic_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
+    """Yield that what is of this kind cannot grow and shrink, if it is to."""
+    if annotations.get(ELASTIC_JOB) == "true":
+        where = f"metadata.annotations[{ELASTIC_JOB}]"
+        yield FieldError(where, "true", NOT_SUPPORTED, "Forbidden")
 
 
 def priority_changes(

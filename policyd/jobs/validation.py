@@ -26,14 +26,15 @@ from policyd.jobs.shape import check_shape
 from policyd.jobs.submission import (
     NOT_SUPPORTED,
     annotations_of,
+    elastic_errors,
     gate_changes,
     gating_errors,
     labels_of,
+    named_by,
     priority_changes,
 )
 from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology_validation import Template, template_errors, topology_errors
-from policyd.jobs.workload import is_elastic
 from policyd.patch.operations import Path
 
 KEEPS_RAY_QUEUES: Final = "ValidateRayAndSparkJobUpdates"
@@ -131,8 +132,8 @@ def _without_gated(job: J, off: Set[str]) -> J:
 
 def _unsupported(kind: JobKind[J], job: J) -> Iterator[FieldError]:
     """Yield what a job says of itself that jobs of its kind cannot be."""
-    if kind.elastic is None and is_elastic(job.metadata):
-        yield FieldError(_ELASTIC, "true", NOT_SUPPORTED, "Forbidden")
+    if kind.elastic is None:
+        yield from elastic_errors(job.metadata.annotations)
     if kind.takes_prebuilt:
         return
     metadata = job.metadata
@@ -212,12 +213,7 @@ def _fixed(new: Json, old: Json, *, suspended: bool, off: Set[str]) -> Iterator[
     was, now = (on and annotations_of(each).get(ELASTIC_JOB) == "true" for each in (old, new))
     if was != now:
         yield FieldError(_ELASTIC, annotations_of(new).get(ELASTIC_JOB, ""), _IMMUTABLE)
-    names = [_prebuilt(each) for each in (old, new)]
+    names = [named_by(each, PREBUILT_WORKLOAD)[0] for each in (old, new)]
     if names[0] != names[1] and not (suspended or now):
         section = "annotations" if PREBUILT_WORKLOAD in annotations_of(new) else "labels"
         yield FieldError(f"metadata.{section}[{PREBUILT_WORKLOAD}]", names[1], _IMMUTABLE)
-
-
-def _prebuilt(job: Json) -> str:
-    said = annotations_of(job).get(PREBUILT_WORKLOAD)
-    return str(said or labels_of(job).get(PREBUILT_WORKLOAD) or "")
