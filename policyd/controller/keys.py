@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
+from policyd.jobs.base import is_pod
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner, parent_of_pod
 from policyd.jobs.pods import Pod, group_name
 
@@ -66,7 +67,7 @@ def owner_keys(workload: Workload) -> set[Key]:
         kind = kind_of_owner(owner) or parent_of_owner(owner)
         if kind is not None:
             keys.add(Key("Job", metadata.namespace, owner.name, kind.kind))
-        elif (owner.api_version, owner.kind) == ("v1", "Pod"):
+        elif is_pod(owner):
             if metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
                 keys.add(Key("PodGroup", metadata.namespace, metadata.name))
             else:

@@ -4,7 +4,7 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD, JOB_UID
 from policyd.api.meta import OwnerReference
 from policyd.controller.mirrors import Mirrors, job_resource
-from policyd.jobs.base import JobObject
+from policyd.jobs.base import JobObject, is_pod
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.pods import Pod
@@ -49,8 +49,8 @@ class Owners:
 
     async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
         """Tell whether an owner exists; a job that is being deleted counts only if it lingers."""
-        is_pod = resource == PODS
-        mirror = self._mirrors.pods if is_pod else self._mirrors.jobs[resource.kind]
+        of_pod = resource == PODS
+        mirror = self._mirrors.pods if of_pod else self._mirrors.jobs[resource.kind]
         seen = mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
             return isinstance(seen, Pod) or _stays(owner, seen)
@@ -61,7 +61,7 @@ class Owners:
         except NotFoundError:
             return False
         same = found.metadata.uid == owner.uid
-        return same and (is_pod or found.metadata.deletion_timestamp is None)
+        return same and (of_pod or found.metadata.deletion_timestamp is None)
 
 
 def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
@@ -77,7 +77,7 @@ def _stays(owner: OwnerReference, job: JobObject) -> bool:
 
 
 def _resource_of(owner: OwnerReference) -> Resource | None:
-    if (owner.api_version, owner.kind) == ("v1", "Pod"):
+    if is_pod(owner):
         return PODS
     kind = kind_of_owner(owner) or parent_of_owner(owner)
     return None if kind is None else job_resource(kind)

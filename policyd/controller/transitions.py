@@ -36,7 +36,7 @@ from policyd.api.meta import (
     timestamp,
     with_condition,
 )
-from policyd.jobs.base import controller_of
+from policyd.jobs.base import controller_of, is_pod
 from policyd.status.quantities import format_amount
 
 MESSAGE_BYTES = 32 * 1024
@@ -261,7 +261,7 @@ def after_eviction(
 def _is_of_pod(workload: Workload) -> bool:
     """Tell whether a workload stands for one pod; that of a group can be replaced."""
     owner = controller_of(workload.metadata)
-    return owner is not None and (owner.api_version, owner.kind) == ("v1", "Pod")
+    return owner is not None and is_pod(owner)
 
 
 def finish(workload: Workload, *, reason: str, message: str, now: float) -> WorkloadStatus:

@@ -183,6 +183,11 @@ def prebuilt_name(metadata: ObjectMeta) -> str:
     return said or metadata.labels.get(PREBUILT_WORKLOAD, "")
 
 
+def is_pod(owner: OwnerReference) -> bool:
+    """Tell whether an owner reference names a pod."""
+    return (owner.api_version, owner.kind) == ("v1", "Pod")
+
+
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     """Return the object that manages this one, if one does."""
     return next((owner for owner in metadata.owner_references if owner.controller), None)
