@@ -38,8 +38,8 @@ class CycleLoop:
         self._metrics = metrics
         self._pace = pace
         self._changed = asyncio.Event()
-        self._actions: dict[str, Action] = {}
-        self._decided_of: dict[str, int | None] = {}
+        self._actions: dict[str, tuple[Action, int | None]] = {}
+        """What was decided and is not written, and of which generation of the workload."""
         self._wait = FIRST_WAIT_SECONDS
 
     def wake(self) -> None:
@@ -51,7 +51,7 @@ class CycleLoop:
 
         A workload that asks for something else by now is not admitted as what it was.
         """
-        action, decided_of = self._actions.pop(key, None), self._decided_of.pop(key, None)
+        action, decided_of = self._actions.pop(key, (None, None))
         if isinstance(action, Admit) and self._generation(key) != decided_of:
             self._cache.retract(key)
             return None
@@ -59,7 +59,7 @@ class CycleLoop:
 
     def drop(self) -> None:
         """Forget what was decided and is not written: this process no longer leads."""
-        for key, action in list(self._actions.items()):
+        for key, (action, _) in list(self._actions.items()):
             match action:
                 case Admit():
                     self._cache.retract(key)
@@ -68,7 +68,6 @@ class CycleLoop:
                 case Requeue():
                     pass
         self._actions.clear()
-        self._decided_of.clear()
 
     async def run(self) -> NoReturn:
         """Run cycles until cancelled."""
@@ -127,7 +126,7 @@ class CycleLoop:
 
     def _note(self, action: Action) -> None:
         key = action.workload.key
-        self._actions[key], self._decided_of[key] = action, self._generation(key)
+        self._actions[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
         self._act(Key("Workload", namespace, name), _rank(action))
 
