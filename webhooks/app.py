@@ -18,6 +18,7 @@ from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
+from webhooks.conversion import PATH as CONVERT
 from webhooks.health import Readiness, health_routes
 from webhooks.metrics import DoorMetrics
 
@@ -25,7 +26,7 @@ Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
 body that is no review."""
 
-MOST_BYTES = {"/convert": 32 * 1024 * 1024}
+MOST_BYTES = {CONVERT: 32 * 1024 * 1024}
 """How long a body may be if it is not one object's: a list is converted in one, and clients read
 lists in pages of 500."""
 

@@ -15,9 +15,9 @@ from policyd.api import kueue, policy
 from policyd.api.kueue.names import GROUP, VERSION
 from policyd.api.meta import Json
 
-_ANYTHING: dict[str, Json] = {"x-kubernetes-preserve-unknown-fields": True}
+ANYTHING: dict[str, Json] = {"x-kubernetes-preserve-unknown-fields": True}
 _INT_OR_STRING: dict[str, Json] = {"x-kubernetes-int-or-string": True}
-_STRING: dict[str, Json] = {"type": "string"}
+STRING: dict[str, Json] = {"type": "string"}
 
 
 Notes = Callable[[type], Mapping[str, str]]
@@ -182,7 +182,7 @@ def _version(kind: Kind, notes: Notes) -> dict[str, Json]:
     whole = schema(kind.type)
     _describe(whole, inspect.type_info(kind.type), notes)
     _count_from_zero(whole, kind.columns)
-    known = {"apiVersion": dict(_STRING), "kind": dict(_STRING), "metadata": {"type": "object"}}
+    known = {"apiVersion": dict(STRING), "kind": dict(STRING), "metadata": {"type": "object"}}
     whole["properties"] |= known
     required = [name for name in whole.pop("required", ()) if name not in known]
     if required:
@@ -258,7 +258,7 @@ def _scalar(info: inspect.Type) -> dict[str, Json]:
         case inspect.LiteralType():
             return {"type": "string", "enum": list(info.values)}
         case inspect.StrType():
-            return dict(_STRING)
+            return dict(STRING)
         case inspect.BoolType():
             return {"type": "boolean"}
         case inspect.IntType():
@@ -288,7 +288,7 @@ def _union(info: inspect.UnionType) -> dict[str, Json]:
         return _schema(options[0])
     if all(isinstance(option, inspect.StrType | inspect.IntType) for option in options):
         return dict(_INT_OR_STRING)
-    return dict(_ANYTHING)
+    return dict(ANYTHING)
 
 
 def _object(info: inspect.StructType) -> dict[str, Json]:

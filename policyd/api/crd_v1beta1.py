@@ -7,23 +7,20 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Final
 
-from policyd.api.crd import KINDS, definition
+from policyd.api.crd import ANYTHING, KINDS, STRING, definition
 from policyd.api.kueue.names import API_VERSION, GROUP
-from policyd.api.kueue.v1beta1 import OLD_API_VERSION
+from policyd.api.kueue.v1beta1 import MOST_DOMAINS, OLD_API_VERSION
 from policyd.api.meta import Json
 
 OLD_VERSION: Final = OLD_API_VERSION.removeprefix(f"{GROUP}/")
 
 Schema = dict[str, Json]
 
-_TEXT: Final[Schema] = {"type": "string"}
-_ANYTHING: Final[Schema] = {"x-kubernetes-preserve-unknown-fields": True}
-
 
 def _texts(most: int) -> Schema:
     return {
         "type": "array",
-        "items": _TEXT,
+        "items": STRING,
         "x-kubernetes-list-type": "atomic",
         "maxItems": most,
     }
@@ -37,7 +34,7 @@ _DOMAINS: Final[Schema] = {
         "required": ["values", "count"],
     },
     "x-kubernetes-list-type": "atomic",
-    "maxItems": 100_000,
+    "maxItems": MOST_DOMAINS,
 }
 
 
@@ -84,22 +81,22 @@ def _cluster_queue(spec: Schema, status: Schema) -> None:
     fungibility = spec["flavorFungibility"]["properties"]
     for name, word in (("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")):
         fungibility[name]["enum"] = [word, *fungibility[name]["enum"]]
-    status["pendingWorkloadsStatus"] = _ANYTHING
+    status["pendingWorkloadsStatus"] = ANYTHING
     _admission_fair_sharing(spec, status)
 
 
 def _admission_fair_sharing(_spec: Schema, status: Schema) -> None:
-    status["fairSharing"]["properties"]["admissionFairSharingStatus"] = _ANYTHING
+    status["fairSharing"]["properties"]["admissionFairSharingStatus"] = ANYTHING
 
 
 def _local_queue(_spec: Schema, status: Schema) -> None:
     status["flavorUsage"] = status.pop("flavorsUsage")
-    status["flavors"] = {"type": "array", "items": {"type": "object", **_ANYTHING}}
+    status["flavors"] = {"type": "array", "items": {"type": "object", **ANYTHING}}
 
 
 def _workload(spec: Schema, status: Schema) -> None:
     del spec["priorityClassRef"], spec["preemptionGates"]
-    spec |= {"priorityClassName": _TEXT, "priorityClassSource": _TEXT}
+    spec |= {"priorityClassName": STRING, "priorityClassSource": STRING}
     request = spec["podSets"]["items"]["properties"]["topologyRequest"]["properties"]
     del request["podsetSliceRequiredTopologyConstraints"]
     status.pop("preemptionGates", None)
