@@ -112,10 +112,14 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
     if "params" in uses:
         variables["params"] = invocation.param
-    as_sent = facts.surroundings.written and policy.kind in NATIVE
-    if as_sent or policy.templates or invocation.matched is not None:
+    if _sees_what_is_sent(policy, facts) or policy.templates or invocation.matched is not None:
         _see_otherwise(variables, invocation, facts, view)
     return variables
+
+
+def _sees_what_is_sent(policy: CompiledPolicy, facts: Facts) -> bool:
+    """Tell whether a policy sees an object as the API server sends it, and not as it is written."""
+    return facts.surroundings.written and policy.kind in NATIVE
 
 
 def _looked_up(uses: frozenset[str], facts: Facts) -> dict[str, object]:
@@ -143,7 +147,7 @@ def _see_otherwise(
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if facts.surroundings.written and policy.kind in NATIVE:
+    if _sees_what_is_sent(policy, facts):
         for name in ("object", "oldObject"):
             variables[name] = facts.as_sent(variables.get(name))
     if policy.templates and view.template:
