@@ -57,13 +57,17 @@ def gpus_held(world):
     return sum(held_gpus(each) for each in world.all(r.WORKLOADS))
 
 
+async def two_pods_run(world):
+    elastic_job(world, 2)
+    await world.pass_time(2)
+    make_pods(world, "p1", "p2")
+    await world.pass_time(2)
+
+
 async def test_a_job_that_grows_gets_a_bigger_slice_and_its_new_pods_go_then():
     world = furnished(gpus=4)
     async with running(world):
-        elastic_job(world, 2)
-        await world.pass_time(2)
-        make_pods(world, "p1", "p2")
-        await world.pass_time(2)
+        await two_pods_run(world)
         assert not waiting(world)
 
         resize(world, 4)
@@ -86,10 +90,7 @@ async def test_a_job_that_grows_gets_a_bigger_slice_and_its_new_pods_go_then():
 async def test_a_job_that_grows_runs_on_whenever_the_controller_ends(writes):
     world = furnished(gpus=4)
     async with running(world):
-        elastic_job(world, 2)
-        await world.pass_time(2)
-        make_pods(world, "p1", "p2")
-        await world.pass_time(2)
+        await two_pods_run(world)
     resize(world, 4)
     await world.start(writes=writes, after=True)
     await world.pass_time(2)
@@ -105,10 +106,7 @@ async def test_a_job_that_grows_runs_on_whenever_the_controller_ends(writes):
 async def test_pods_for_which_there_is_no_quota_wait_while_the_others_run_on():
     world = furnished(gpus=3)
     async with running(world):
-        elastic_job(world, 2)
-        await world.pass_time(2)
-        make_pods(world, "p1", "p2")
-        await world.pass_time(2)
+        await two_pods_run(world)
 
         resize(world, 4)
         make_pods(world, "p3", "p4")
@@ -129,10 +127,7 @@ def set_active(world, *, active):
 async def test_a_slice_that_its_user_deactivates_waits_until_it_is_active_again():
     world = furnished(gpus=3)
     async with running(world):
-        elastic_job(world, 2)
-        await world.pass_time(2)
-        make_pods(world, "p1", "p2")
-        await world.pass_time(2)
+        await two_pods_run(world)
         resize(world, 4)
         await world.pass_time(3)
 

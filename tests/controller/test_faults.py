@@ -294,20 +294,29 @@ class Slow(FakeClient):
         return await super().patch(resource, *args, **options)
 
 
-async def test_a_slow_server_is_told_first_of_the_workloads_of_high_priority():
+def on_a_slow_server():
     world = World()
     world.furnish(gpus=8)
     client = Slow(store=world.store)
     client.clock = world.clock
     settings = ControllerSettings(policies=False, workers=1)
     world.task = asyncio.create_task(Controller(client, settings, pace=world.clock.pace()).run())
+    return world, client
+
+
+def submit_workload(world, name, *, priority=0):
     pods = {"metadata": {}, "spec": pod_spec(1)}
+    spec = {"queueName": "lq-cq", "priority": priority, "active": True}
+    spec["podSets"] = [{"name": "main", "count": 1, "template": pods}]
+    world.create(r.WORKLOADS, {"metadata": {"name": name}, "spec": spec})
+
+
+async def test_a_slow_server_is_told_first_of_the_workloads_of_high_priority():
+    world, client = on_a_slow_server()
     try:
         await world.pass_time(0.1)
         for name, priority in (("a", 0), ("b", 0), ("c", 0), ("urgent", 100), ("d", 0)):
-            spec = {"queueName": "lq-cq", "priority": priority, "active": True}
-            spec["podSets"] = [{"name": "main", "count": 1, "template": pods}]
-            world.create(r.WORKLOADS, {"metadata": {"name": name}, "spec": spec})
+            submit_workload(world, name, priority=priority)
             await world.pass_time(1)
         await world.pass_time(60)
     finally:
@@ -318,19 +327,11 @@ async def test_a_slow_server_is_told_first_of_the_workloads_of_high_priority():
 
 
 async def test_a_workload_that_asks_for_more_by_now_is_not_admitted_as_what_it_was():
-    world = World()
-    world.furnish(gpus=8)
-    client = Slow(store=world.store)
-    client.clock = world.clock
-    settings = ControllerSettings(policies=False, workers=1)
-    world.task = asyncio.create_task(Controller(client, settings, pace=world.clock.pace()).run())
-    pods = {"metadata": {}, "spec": pod_spec(1)}
+    world, _ = on_a_slow_server()
     try:
         await world.pass_time(0.1)
         for name in ("first", "grows"):
-            spec = {"queueName": "lq-cq", "priority": 0, "active": True}
-            spec["podSets"] = [{"name": "main", "count": 1, "template": pods}]
-            world.create(r.WORKLOADS, {"metadata": {"name": name}, "spec": spec})
+            submit_workload(world, name)
         await world.pass_time(2)
         grown = world.get(r.WORKLOADS, "grows")
         grown["spec"]["podSets"][0]["count"], grown["metadata"]["generation"] = 2, 2
