@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -19,15 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.kube.transport import Limits
 from tests.bench_cluster import start
 from tests.bench_cluster.harness import Harness, Stuck
 from tests.bench_cluster.loads import LOADS, Load
-from tests.bench_cluster.processes import COMMANDS, NULL, controller, tail
+from tests.bench_cluster.processes import NULL, controller, install, tail
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.live.processes import cpu_seconds, most_memory_mb
@@ -87,7 +84,7 @@ def _options() -> argparse.Namespace:
 
 
 def _start(share: float) -> dict[str, Any]:
-    with _cluster() as (control_plane, folder):
+    with _cluster("policyd") as (control_plane, folder):
         found = asyncio.run(start.measured(share, control_plane, folder / "log"))
     print(f"\nstart with {found['pods']:.0f} pods: {found['cpu']:.1f} s of CPU")
     for what, value, goal in (
@@ -99,28 +96,19 @@ def _start(share: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _cluster() -> Iterator[tuple[ControlPlane, Path]]:
+def _cluster(who: str) -> Iterator[tuple[ControlPlane, Path]]:
     with (
         ControlPlane(components=(ETCD, API_SERVER), flags=FLAGS) as control_plane,
         tempfile.TemporaryDirectory(prefix="policyd-bench-") as folder,
     ):
-        _install(control_plane)
+        install(who, control_plane, Path(folder))
         yield control_plane, Path(folder)
 
 
 def _measured(load: Load, who: str) -> dict[str, Any]:
     print(f"{load.name}, {who}: {load.workloads} workloads, all there after {load.seconds:.0f} s")
-    with _cluster() as (control_plane, folder):
+    with _cluster(who) as (control_plane, folder):
         return asyncio.run(_run(load, who, control_plane, folder / "log"))
-
-
-def _install(control_plane: ControlPlane) -> None:
-    crds = subprocess.run(
-        [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
-    ).stdout
-    control_plane.kubectl("create", "-f", "-", stdin=crds)
-    names = [document["metadata"]["name"] for document in yaml.safe_load_all(crds)]
-    control_plane.wait_for("crd", *names, condition="condition=Established")
 
 
 async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The controllers that are measured, each a process of its own."""
+"""The controllers that are measured, each a process of its own, and what is installed for them."""
 
 import subprocess
 import sys
@@ -6,6 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import yaml
+
+from tests.charts.release import CHART, RELEASE, helm
+from tests.controlplane.server import ControlPlane
 
 COMMANDS = Path(sys.executable).parent
 NULL = "null controller"
@@ -17,6 +22,24 @@ kind: Configuration
 featureGates: {DisableWaitForPodsReady: true}
 """
 """There are no pods to wait for: Kueue's own harness has it off too."""
+MANAGED_FIELDS = "templates/controller/managedfields.yaml"
+"""What saves the API server work, in policyd's chart; a null controller has none."""
+
+
+def install(who: str, control_plane: ControlPlane, folder: Path) -> None:
+    """Create Kueue's kinds, slim, and for policyd what its chart has for Workloads."""
+    crds = subprocess.run(
+        [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
+    ).stdout
+    control_plane.kubectl("create", "-f", "-", stdin=crds)
+    names = [document["metadata"]["name"] for document in yaml.safe_load_all(crds)]
+    control_plane.wait_for("crd", *names, condition="condition=Established")
+    if who != NULL:
+        served = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+        done = helm(
+            *("template", RELEASE, CHART, f"--show-only={MANAGED_FIELDS}", served), folder=folder
+        )
+        control_plane.kubectl("create", "-f", "-", stdin=done.out)
 
 
 @contextmanager
