@@ -157,7 +157,12 @@ def _selection_query(selection: Selection) -> dict[str, str]:
 
 
 def _write_query(options: WriteOptions) -> dict[str, str]:
-    query = {"fieldManager": options.get("field_manager", FIELD_MANAGER)}
+    # Else the API server decodes strictly, a tenth of its work, to warn of fields it does not know:
+    # nobody here reads its warnings.
+    query = {
+        "fieldManager": options.get("field_manager", FIELD_MANAGER),
+        "fieldValidation": "Ignore",
+    }
     if options.get("dry_run"):
         query["dryRun"] = "All"
     return query

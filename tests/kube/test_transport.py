@@ -291,13 +291,16 @@ async def test_nobody_at_the_address_is_said_so():
             ),
             (
                 "PATCH",
-                "/api/v1/namespaces/ml/pods/a?fieldManager=policyd&dryRun=All&force=true",
+                "/api/v1/namespaces/ml/pods/a?fieldManager=policyd&fieldValidation=Ignore&dryRun=All&force=true",
             ),
             id="apply",
         ),
         pytest.param(
             lambda c: c.create(PODS, pod("a"), into=dict, subresource="binding"),
-            ("POST", "/api/v1/namespaces/ml/pods/a/binding?fieldManager=policyd"),
+            (
+                "POST",
+                "/api/v1/namespaces/ml/pods/a/binding?fieldManager=policyd&fieldValidation=Ignore",
+            ),
             id="create-subresource",
         ),
     ],
