@@ -1,10 +1,13 @@
 """The patch between two objects, as small as the change."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from policyd.api.meta import Json
 from policyd.patch.copying import same_json
-from policyd.patch.operations import Operation, Path, pointer
+from policyd.patch.operations import Operation, Path, pointer, steps
+
+_SETTING: Final = frozenset({"add", "remove", "replace"})
 
 
 def difference(old: Json, new: Json) -> list[Operation]:
@@ -23,6 +26,25 @@ def difference(old: Json, new: Json) -> list[Operation]:
     except RecursionError:  # nested as no real object is
         return whole
     return found
+
+
+def by_whole_fields(operations: Sequence[Operation], result: Json) -> Sequence[Operation]:
+    """Return what sets whole fields of an object in the place of operations within these.
+
+    Args:
+        operations: What turns an object into `result`.
+        result: What they made of it.
+    """
+    paths = [steps(operation.path) for operation in operations]
+    known = isinstance(result, dict) and all(paths)
+    if not known or not _SETTING.issuperset(operation.op for operation in operations):
+        return operations
+    return [
+        Operation("add", pointer((name,)), value=result[name])
+        if name in result
+        else Operation("remove", pointer((name,)))
+        for name in dict.fromkeys(path[0] for path in paths)
+    ]
 
 
 def _differ(old: Json, new: Json, path: Path, found: list[Operation]) -> None:

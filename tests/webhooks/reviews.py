@@ -3,6 +3,9 @@
 import base64
 import json
 
+from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.operations import parse_operations
+
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -45,6 +48,10 @@ def response(body):
 def patch(body):
     answered = response(body)
     return json.loads(base64.b64decode(answered["patch"])) if "patch" in answered else []
+
+
+def patched(body, obj=POD):
+    return apply_json_patch(obj, parse_operations(patch(body)))
 
 
 def queued(obj, queue="gpus"):

@@ -11,7 +11,7 @@ from policyd.api.admission import UserInfo, parse_review
 from policyd.engine.decision import ALLOWED, Decision, Denial, Failure
 from policyd.patch.operations import Operation
 from policyd.testing import FakeClock
-from tests.webhooks.reviews import POD, patch, policy, queued, response, review
+from tests.webhooks.reviews import POD, patch, patched, policy, queued, response, review
 from webhooks.app import create_app
 from webhooks.decisions import Mutator, answer_with, except_for, mutate_in_turn, validate_together
 from webhooks.health import Readiness
@@ -79,11 +79,10 @@ def ask(client, path, body):
 def test_a_queue_name_that_a_policy_gives_holds_the_pod(tmp_path):
     client = client_with(tmp_path, policy("queue", inject={"queueName": "gpus"}))
 
-    operations = patch(ask(client, "/mutate", review()))
+    held = patched(ask(client, "/mutate", review()))
 
-    paths = [operation["path"] for operation in operations]
-    assert paths[0] == "/metadata/labels/kueue.x-k8s.io~1queue-name"
-    assert "/spec/schedulingGates" in paths
+    assert held["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert held["spec"]["schedulingGates"]
 
 
 def test_a_policy_that_has_nothing_to_do_with_queues_holds_nothing(tmp_path):

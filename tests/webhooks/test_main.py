@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.webhooks.conftest import AUTHORITY, issue
-from tests.webhooks.reviews import POD, patch, policy, queued, response, review
+from tests.webhooks.reviews import POD, patch, patched, policy, queued, response, review
 
 DEADLINE_SECONDS = 20
 
@@ -114,8 +114,8 @@ def test_policies_from_files_mutate_and_deny_over_tls(files):
 
         assert status == 200
         assert response(mutated)["uid"] == "u-1"
-        changed = {operation["path"]: operation["value"] for operation in patch(mutated)}
-        assert changed["/metadata/labels/kueue.x-k8s.io~1queue-name"] == "gpus"
+        labels = patched(mutated)["metadata"]["labels"]
+        assert labels["kueue.x-k8s.io/queue-name"] == "gpus"
         assert denied["allowed"] is False
         assert denied["status"]["message"] == "images: images come from ours/"
         assert door.end() == 0
