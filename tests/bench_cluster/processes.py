@@ -27,7 +27,7 @@ MANAGED_FIELDS = "templates/controller/managedfields.yaml"
 
 
 def install(who: str, control_plane: ControlPlane, folder: Path) -> None:
-    """Create Kueue's kinds, slim, and for policyd what its chart has for Workloads."""
+    """Create Kueue's kinds, slim, and for policyd what its chart has for Workloads on request."""
     crds = subprocess.run(
         [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
     ).stdout
@@ -36,9 +36,8 @@ def install(who: str, control_plane: ControlPlane, folder: Path) -> None:
     control_plane.wait_for("crd", *names, condition="condition=Established")
     if who != NULL:
         served = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
-        done = helm(
-            *("template", RELEASE, CHART, f"--show-only={MANAGED_FIELDS}", served), folder=folder
-        )
+        given = ("--set=controller.managedFields=false", f"--show-only={MANAGED_FIELDS}", served)
+        done = helm("template", RELEASE, CHART, *given, folder=folder)
         control_plane.kubectl("create", "-f", "-", stdin=done.out)
 
 
