@@ -1,11 +1,11 @@
 """How to reach an API server: its address, whom to trust, and who we are."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from policyd.clock import Clock, SystemClock
 from policyd.errors import ConfigurationError
@@ -16,6 +16,8 @@ from policyd.kube.proxies import proxy_for
 from policyd.kube.tls import client_context, load_certificate
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_HEADER_NAME = "!#$&'*+-.^_`|~"
+"""What may be in a header's name beside letters and digits: RFC 9110, 5.6.2."""
 
 
 class Credentials(Protocol):
@@ -49,6 +51,8 @@ class Connection:
     proxy: str | None = None
     namespace: str = "default"
     """The context's namespace, or that of the pod we run in."""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """The headers that ask for the rights of somebody else."""
 
 
 def connection_from(
@@ -114,6 +118,7 @@ def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> C
         server_name=cluster.tls_server_name,
         proxy=_proxy(chosen, environ),
         namespace=chosen.namespace,
+        impersonation=tuple(_impersonation(chosen)),
     )
 
 
@@ -161,6 +166,23 @@ def _credentials(chosen: Chosen, tls: ssl.SSLContext | None, clock: Clock) -> Cr
         return Header("")
     fetched.prime()
     return fetched
+
+
+def _impersonation(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    user = chosen.user
+    if not user.as_user and (user.as_uid or user.as_groups or user.as_user_extra):
+        raise ConfigurationError(
+            f"the user of context `{chosen.context}` takes on groups, a uid or extra of nobody",
+            hint="`as` says whose they are",
+        )
+    if user.as_user:
+        yield "Impersonate-User", user.as_user
+    if user.as_uid:
+        yield "Impersonate-Uid", user.as_uid
+    yield from (("Impersonate-Group", group) for group in user.as_groups)
+    for key, values in user.as_user_extra.items():
+        name = f"Impersonate-Extra-{quote(key, safe=_HEADER_NAME)}"
+        yield from ((name, value) for value in values)
 
 
 def _proxy(chosen: Chosen, environ: Mapping[str, str]) -> str | None:

@@ -46,6 +46,10 @@ class User(_Section, frozen=True):
     password: str | None = None
     exec: dict[str, Any] | None = None
     auth_provider: dict[str, Any] | None = None
+    as_user: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: tuple[str, ...] = ()
+    as_user_extra: dict[str, tuple[str, ...]] = {}
 
 
 class Context(_Section, frozen=True):

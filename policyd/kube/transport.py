@@ -66,12 +66,13 @@ class Transport:
         """Make the pool, in the loop that is running."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True),
-            headers={
-                "Accept": "application/json",
+            headers=(
+                ("Accept", "application/json"),
                 # Compressed lists cost both sides more time than they save on a cluster's network.
-                "Accept-Encoding": "identity",
-                "User-Agent": f"policyd/{__version__}",
-            },
+                ("Accept-Encoding", "identity"),
+                ("User-Agent", f"policyd/{__version__}"),
+                *self._connection.impersonation,
+            ),
             read_bufsize=_MERGED,
         )
 

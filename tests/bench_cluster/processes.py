@@ -1,5 +1,6 @@
 """The controllers that are measured, each a process of its own, and what is installed for them."""
 
+import json
 import subprocess
 import sys
 import time
@@ -9,8 +10,12 @@ from pathlib import Path
 
 import yaml
 
-from tests.charts.release import CHART, RELEASE, helm
+from tests.bench_cluster.loads import LOADS, workload
+from tests.charts.release import CHART, NAMESPACE, RELEASE, helm
+from tests.controlplane.credentials import User
+from tests.controlplane.process import ControlPlaneError
 from tests.controlplane.server import ControlPlane
+from tests.scenarios.api import eventually
 
 COMMANDS = Path(sys.executable).parent
 NULL = "null controller"
@@ -24,10 +29,14 @@ featureGates: {DisableWaitForPodsReady: true}
 """There are no pods to wait for: Kueue's own harness has it off too."""
 MANAGED_FIELDS = "templates/controller/managedfields.yaml"
 """What saves the API server work, in policyd's chart; a null controller has none."""
+MAKER = User(
+    name=f"system:serviceaccount:{NAMESPACE}:{RELEASE}-controller", groups=("system:masters",)
+)
+"""Who makes the workloads: in a cluster it is the controller, from jobs."""
 
 
 def install(who: str, control_plane: ControlPlane, folder: Path) -> None:
-    """Create Kueue's kinds, slim, and for policyd what its chart has for Workloads on request."""
+    """Create Kueue's kinds, slim, and for policyd what its chart has for Workloads."""
     crds = subprocess.run(
         [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
     ).stdout
@@ -36,9 +45,23 @@ def install(who: str, control_plane: ControlPlane, folder: Path) -> None:
     control_plane.wait_for("crd", *names, condition="condition=Established")
     if who != NULL:
         served = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
-        given = ("--set=controller.managedFields=false", f"--show-only={MANAGED_FIELDS}", served)
+        given = (f"--namespace={NAMESPACE}", f"--show-only={MANAGED_FIELDS}", served)
         done = helm("template", RELEASE, CHART, *given, folder=folder)
         control_plane.kubectl("create", "-f", "-", stdin=done.out)
+        eventually(lambda: _notes_nothing(control_plane), what="the policy is in force")
+
+
+def _notes_nothing(control_plane: ControlPlane) -> bool:
+    """Tell whether the chart's policy is in force: for some seconds, such workloads are refused."""
+    probe = json.dumps(workload("default", LOADS["baseline"].classes[0], 0))
+    how = ("--dry-run=server", "--show-managed-fields", "-o=json")
+    try:
+        made = control_plane.kubectl("create", *how, "-f", "-", stdin=probe, user=MAKER.name)
+    except ControlPlaneError as error:
+        if "There can be a delay" in str(error):
+            return False
+        raise
+    return "managedFields" not in json.loads(made)["metadata"]
 
 
 @contextmanager

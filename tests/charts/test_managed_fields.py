@@ -9,7 +9,7 @@ from tests.scenarios.api import Api, Refused, eventually
 
 pytestmark = pytest.mark.e2e
 
-OFF = "--set=controller.managedFields=false"
+KEPT = "--set=controller.managedFields=true"
 POLICIES = "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
 
 
@@ -26,20 +26,27 @@ def a_workload(name):
 
 @pytest.fixture(scope="module")
 def api(bare):
-    release.on(bare, "install", RELEASE, CHART, OFF)
+    release.on(bare, "install", RELEASE, CHART)
     api = Api(bare.kubeconfig)
-    eventually(lambda: works(api), what="it works")
     yield api
-    for name in ("created", "applied"):
+    for name in ("ours", "anothers", "applied"):
         api.delete("Workload", name, missing_is_fine=True)
     release.on(bare, "uninstall", RELEASE)
 
 
-def works(api):
+@pytest.fixture
+def controller(bare, api):
+    """The API by the name of the controller's account, once the server mutates what it makes."""
+    as_controller = Api(release.account_kubeconfig(bare, f"{RELEASE}-controller"))
+    eventually(lambda: mutated(as_controller), what="the server mutates Workloads")
+    return as_controller
+
+
+def mutated(api):
     try:
         return not noted(api.create(a_workload("probe"), dry_run=True))
     except Refused as refusal:
-        if refusal.code == 503:  # the API server does not know the kind yet
+        if refusal.code == 503:  # the API server does not know yet how to mutate the kind
             return False
         raise
 
@@ -55,44 +62,50 @@ def status_written(api, name):
     return api.call("PATCH", path, patch, content_type="application/merge-patch+json")
 
 
-def test_who_wrote_a_created_workload_is_never_noted(api):
-    created = api.create(a_workload("created"))
-    labelled = api.patch("Workload", "created", {"metadata": {"labels": {"a": "b"}}})
-    written = status_written(api, "created")
+def test_who_wrote_a_workload_of_the_controller_is_never_noted(api, controller):
+    created = controller.create(a_workload("ours"))
+    labelled = api.patch("Workload", "ours", {"metadata": {"labels": {"a": "b"}}})
+    written = status_written(controller, "ours")
 
     assert [noted(item) for item in (created, labelled, written)] == [[], [], []]
     assert written["status"] == {"accumulatedPastExecutionTimeSeconds": 1}
 
 
-def test_who_applies_a_workload_keeps_its_fields(bare, api):
+def test_who_wrote_a_workload_of_somebody_else_is_noted(api):
+    created = api.create(a_workload("anothers"))
+
+    assert [operation for _, operation in noted(created)] == ["Update"]
+
+
+def test_who_applies_a_workload_keeps_its_fields(bare, api, controller):
+    controller.create(a_workload("applied"))
     manifest = a_workload("applied")
     for priority in (1, 2):
         manifest["spec"]["priority"] = priority
         bare.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(manifest))
 
-    found = status_written(api, "applied")
+    found = status_written(controller, "applied")
 
     assert ("kubectl", "Apply") in noted(found)
-    assert len(noted(found)) == 2
     assert found["spec"]["priority"] == 2
 
 
 @pytest.mark.parametrize(
     ("options", "count"),
     [
-        pytest.param([OFF], 2, id="if-they-are-not-wanted"),
-        pytest.param([OFF, "--set=controller.enabled=false"], 0, id="without-the-queue"),
-        pytest.param([], 0, id="by-default"),
+        pytest.param([], 2, id="by-default"),
+        pytest.param(["--set=controller.enabled=false"], 0, id="without-the-queue"),
+        pytest.param([KEPT], 0, id="if-they-are-wanted"),
     ],
 )
-def test_the_policy_is_part_of_the_queue_on_request(bare, api, options, count):
+def test_the_policy_is_part_of_the_queue(bare, api, options, count):
     release.on(bare, "upgrade", RELEASE, CHART, "--reset-values", *options)
 
     assert len(release.objects(bare, POLICIES)) == count
 
 
 def test_an_api_server_without_such_policies_is_sent_none(tmp_path):
-    done = release.helm("template", RELEASE, CHART, OFF, folder=tmp_path)
+    done = release.helm("template", RELEASE, CHART, folder=tmp_path)
 
     kinds = {item["kind"] for item in yaml.safe_load_all(done.out) if item}
     assert "Deployment" in kinds

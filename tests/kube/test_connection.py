@@ -127,6 +127,25 @@ def test_what_a_context_says_of_its_cluster(write):
     assert connection.namespace == "ml"
 
 
+def test_who_is_impersonated_is_asked_for_by_headers(write):
+    user = {
+        "as": "ann",
+        "as-uid": "u1",
+        "as-groups": ["ml", "ops"],
+        "as-user-extra": {"scopes.example/of": ["view"]},
+    }
+
+    connection = connect(write(config(user=user)))
+
+    assert connection.impersonation == (
+        ("Impersonate-User", "ann"),
+        ("Impersonate-Uid", "u1"),
+        ("Impersonate-Group", "ml"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-scopes.example%2Fof", "view"),
+    )
+
+
 def test_of_several_files_the_first_that_names_something_decides(write):
     first = write({"current-context": "lab", "users": [{"name": "me", "user": {"token": "a"}}]})
     second = write(config(user={"token": "b"}, current="other"), "more/config")
@@ -278,6 +297,13 @@ OTHER_KEY = base64.b64encode(pair()[1]).decode()
             "has half of a client certificate",
             "go together",
             id="certificate-without-key",
+        ),
+        pytest.param(
+            config(user={"token": "t0", "as-groups": ["system:masters"]}),
+            "",
+            "the user of context `lab` takes on groups, a uid or extra of nobody",
+            "`as` says whose they are",
+            id="impersonated-groups-of-nobody",
         ),
         pytest.param(
             config(cluster={"proxy-url": "socks5://proxy"}),

@@ -1,6 +1,7 @@
 """The client against a real kube-apiserver: what the fakes claim of it is so."""
 
 import asyncio
+import json
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -20,7 +21,7 @@ from policyd.kube.events import EventRecorder
 from policyd.kube.http_client import HttpClient
 from policyd.kube.informer import Informer
 from policyd.kube.leader import LeaderElection, Terms
-from policyd.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, PODS
+from policyd.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, PODS, Resource
 from tests.controlplane.credentials import User
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
@@ -163,6 +164,25 @@ async def test_credentials_are_told_from_permissions(control_plane):
     async with HttpClient(stranger) as client:
         with pytest.raises(UnauthorizedError, match="Unauthorized"):
             await client.page(NAMESPACES, into=dict)
+
+
+async def test_who_is_impersonated_is_who_asks(control_plane, tmp_path):
+    config = json.loads(control_plane.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] |= {"as": "ann", "as-groups": ["ml", "ops"], "as-user-extra": {"a/b": ["c"]}}
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    review = Resource(
+        "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+    )
+
+    async with HttpClient(connection_from({}, kubeconfig=str(path))) as client:
+        found = await client.create(review, {}, into=dict)
+
+    told = found["status"]["userInfo"]
+    assert told["username"] == "ann"
+    assert told["groups"] == ["ml", "ops", "system:authenticated"]
+    assert told["extra"] == {"a/b": ["c"]}
 
 
 class Stranger:
