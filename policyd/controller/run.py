@@ -28,7 +28,7 @@ from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_metrics import measure
 from policyd.controller.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher, Reconcile
-from policyd.controller.serving import is_served, watch_later
+from policyd.controller.serving import is_served, wait_until_served, watch_later
 from policyd.controller.settings import ControllerSettings
 from policyd.controller.topologies import Topologies
 from policyd.controller.workload_metrics import WorkloadMetrics
@@ -49,8 +49,6 @@ CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
 SPARE_SECONDS = 1.0
 """Before somebody else may lead, what was begun here has been broken off for so long."""
-POLICY_SECONDS = 10.0
-"""Between looks for the kind Policy, which the queue does without."""
 
 
 class Controller:
@@ -214,8 +212,7 @@ class Controller:
 
     async def _judge_policies(self) -> None:
         """Write the statuses of policies, once their kind is served."""
-        while not await is_served(self._client, POLICIES):
-            await self.pace.sleep(POLICY_SECONDS)
+        await wait_until_served(self._client, POLICIES, self.pace)
         statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
         async with asyncio.TaskGroup() as group:
             group.create_task(statuses.policies.run())

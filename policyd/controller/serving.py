@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import structlog
+
 from policyd.controller.mirror import Mirror
 from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import GoneError, InternalError, NotFoundError, ThrottledError
+from policyd.kube.errors import ApiError, GoneError, InternalError, NotFoundError, ThrottledError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
+
+log = structlog.get_logger()
 
 KIND_SECONDS = 10.0
 """Between looks for a kind that is not served: many clusters never have it."""
@@ -29,6 +33,16 @@ async def is_served(client: Client, resource: Resource) -> bool:
 
 async def watch_later(client: Client, mirror: Mirror[Any], pace: Pace) -> None:
     """Watch a kind once it is served."""
-    while not await is_served(client, mirror.resource):
-        await pace.sleep(KIND_SECONDS)
+    await wait_until_served(client, mirror.resource, pace)
     await mirror.informer.run()
+
+
+async def wait_until_served(client: Client, resource: Resource, pace: Pace) -> None:
+    """Wait for a kind, and meanwhile for an API server that cannot be asked."""
+    while True:
+        try:
+            if await is_served(client, resource):
+                return
+        except ApiError as error:
+            log.warning("kind_unknown", resource=resource.plural, error=str(error))
+        await pace.sleep(KIND_SECONDS)

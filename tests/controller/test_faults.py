@@ -88,6 +88,33 @@ async def test_a_controller_that_meets_an_ailing_server_begins_when_that_is_well
         assert not world.suspended("a")
 
 
+class Growing(FakeClient):
+    """Does not serve TFJobs at first, and cannot be reached when it is asked for them again."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.answers = [error_of(NotFoundError, 404), UnreachableError("the connection broke")]
+
+    async def page(self, resource, **options):
+        if resource.plural == "tfjobs" and self.answers:
+            raise self.answers.pop(0)
+        return await super().page(resource, **options)
+
+
+async def test_an_outage_while_a_kind_is_not_served_yet_ends_nothing():
+    world = World()
+    world.furnish()
+    async with running(world):
+        await world.kill()
+        growing = Growing(store=world.store)
+        controller = Controller(growing, ControllerSettings(policies=False), pace=world.clock.pace())
+        world.task = asyncio.create_task(controller.run())
+        await world.pass_time(25)
+
+        assert not world.task.done()
+        assert controller.mirrors.jobs["TFJob"].informer.synced.is_set()
+
+
 async def test_a_leader_that_wakes_up_after_its_term_leaves_the_statuses_to_the_next(world):
     world.controller.election = SimpleNamespace(leading=False)
     world.controller.statuses.note("cq")
