@@ -107,7 +107,9 @@ async def test_an_outage_while_a_kind_is_not_served_yet_ends_nothing():
     async with running(world):
         await world.kill()
         growing = Growing(store=world.store)
-        controller = Controller(growing, ControllerSettings(policies=False), pace=world.clock.pace())
+        controller = Controller(
+            growing, ControllerSettings(policies=False), pace=world.clock.pace()
+        )
         world.task = asyncio.create_task(controller.run())
         await world.pass_time(25)
 
