@@ -38,6 +38,14 @@ def error_of(kind, code):
     return error
 
 
+async def begin_anew(world, client):
+    """Kill the controller, and start another that reaches the API server by a client."""
+    await world.kill()
+    controller = Controller(client, ControllerSettings(policies=False), pace=world.clock.pace())
+    world.task = asyncio.create_task(controller.run())
+    return controller
+
+
 class Deaf(FakeClient):
     """Carries out patches of workloads, but the answers to some of them are lost."""
 
@@ -76,11 +84,9 @@ async def test_a_controller_that_meets_an_ailing_server_begins_when_that_is_well
     world = World()
     world.furnish()
     async with running(world):
-        await world.kill()
         ailing = Ailing(store=world.store)
         ailing.error = error
-        controller = Controller(ailing, ControllerSettings(policies=False), pace=world.clock.pace())
-        world.task = asyncio.create_task(controller.run())
+        await begin_anew(world, ailing)
         world.job("a")
         await world.pass_time(15)
 
@@ -105,12 +111,7 @@ async def test_an_outage_while_a_kind_is_not_served_yet_ends_nothing():
     world = World()
     world.furnish()
     async with running(world):
-        await world.kill()
-        growing = Growing(store=world.store)
-        controller = Controller(
-            growing, ControllerSettings(policies=False), pace=world.clock.pace()
-        )
-        world.task = asyncio.create_task(controller.run())
+        controller = await begin_anew(world, Growing(store=world.store))
         await world.pass_time(25)
 
         assert not world.task.done()
@@ -150,11 +151,9 @@ async def test_an_admission_whose_answer_is_lost_counts():
     world = World()
     world.furnish()
     async with running(world):
-        await world.kill()
         deaf = Deaf(store=world.store)
         deaf.lost = 1
-        controller = Controller(deaf, ControllerSettings(policies=False), pace=world.clock.pace())
-        world.task = asyncio.create_task(controller.run())
+        await begin_anew(world, deaf)
         await world.pass_time(0.1)
         for name in ("a", "b"):
             world.job(name)
