@@ -28,7 +28,7 @@ from policyd.jobs.submission import (
     annotations_of,
     elastic_errors,
     gate_changes,
-    gating_errors,
+    gate_errors,
     labels_of,
     named_by,
     priority_changes,
@@ -171,7 +171,7 @@ def _written(path: Path) -> str:
 
 
 def _names(obj: Json, around: Surroundings, *, created: bool) -> Iterator[FieldError]:
-    yield from gating_errors(annotations_of(obj), around.integrations.off)
+    yield from gate_errors(annotations_of(obj), around.integrations.off)
     queue = labels_of(obj).get(QUEUE_NAME)
     if queue is not None and not is_subdomain(queue) and (queue or created):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)

@@ -154,6 +154,14 @@ QUOTA = "spec.resourceGroups[0].flavors[0].resources[0]"
             id="resource-without-quota",
         ),
         pytest.param(
+            cluster_queue(group(flavor("a", memory=CPU, cpu=CPU))),
+            [
+                ("spec.resourceGroups[0].flavors[0].resources", "Invalid"),
+                (f"{QUOTA}.name", "Invalid"),
+            ],
+            id="resource-too-many-in-another-order",
+        ),
+        pytest.param(
             cluster_queue(group(flavor("a", cpu=CPU)), group(flavor("b", cpu=CPU))),
             [("spec.resourceGroups[1].coveredResources[0]", "Duplicate")],
             id="resource-in-two-groups",
@@ -177,7 +185,7 @@ QUOTA = "spec.resourceGroups[0].flavors[0].resources[0]"
         ),
         pytest.param(
             cluster_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
-            [("spec.preemption.borrowWithinCohort.policy", "Invalid")],
+            [("spec.preemption", "Invalid")],
             id="preempts-while-borrowing-but-never-reclaims",
         ),
         pytest.param(

@@ -6,6 +6,7 @@ import pytest
 from policyd.api.kueue import AdmissionCheck, ClusterQueue, ResourceFlavor, Topology, Workload
 from policyd.api.kueue.gates import ValidationGates
 from policyd.api.kueue.queue_validation import validate_cluster_queue
+from policyd.api.kueue.queues import ConcurrentAdmissionPolicy, Migration
 from policyd.api.kueue.validation import (
     validate_admission_check,
     validate_resource_flavor,
@@ -15,6 +16,7 @@ from policyd.api.kueue.workload_validation import validate_workload
 
 HOSTNAME = "kubernetes.io/hostname"
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 def paths(errors):
@@ -89,6 +91,33 @@ def test_a_check_on_a_flavor_that_is_not_there_may_stay(old, new, strict, mistak
     gates = ValidationGates(reject_updates_to_cq_with_invalid_on_flavors=strict)
 
     assert len(validate_cluster_queue(new, old, gates=gates)) == mistakes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mistakes"),
+    [
+        pytest.param(None, None, [], id="never-had-one"),
+        pytest.param("TryPreferredFlavors", "TryPreferredFlavors", [], id="as-it-was"),
+        pytest.param(None, "TryPreferredFlavors", ["Invalid"], id="new"),
+        pytest.param("TryPreferredFlavors", None, ["Invalid"], id="gone"),
+        pytest.param("TryPreferredFlavors", "RetainFirstAdmission", ["Invalid"], id="another"),
+    ],
+)
+def test_whether_a_queue_tries_flavors_at_once_stays_as_it_was(old, new, mistakes):
+    before, after = (
+        msgspec.structs.replace(
+            queue("a", "c"),
+            spec=msgspec.structs.replace(
+                queue("a", "c").spec,
+                concurrent_admission_policy=mode
+                and ConcurrentAdmissionPolicy(migration=Migration(mode=mode)),
+            ),
+        )
+        for mode in (old, new)
+    )
+    errors = validate_cluster_queue(after, before, gates=ValidationGates(concurrent_admission=True))
+
+    assert paths(errors) == [("spec.concurrentAdmissionPolicy", each) for each in mistakes]
 
 
 RESERVED = {"type": "QuotaReserved", "status": "True"}
@@ -207,8 +236,14 @@ def ready(**update):
         pytest.param(
             workload(status={"nominatedClusterNames": ["a"]}),
             workload(status={"clusterName": "b"}),
-            [("status.clusterName", "NotSupported")],
+            [("status.clusterName", "Invalid")],
             id="cluster-nobody-named",
+        ),
+        pytest.param(
+            workload(annotations={REPLACES: "ns/a"}),
+            workload(annotations={REPLACES: "ns/a"}, status={"clusterName": "b"}),
+            [],
+            id="cluster-of-the-slice-before",
         ),
         pytest.param(
             workload(status={"clusterName": "a"}),
@@ -236,15 +271,19 @@ def test_changes_of_a_workload_are_checked(old, new, expected):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "mistakes"),
     [
-        pytest.param("", id="empty"),
-        pytest.param("gate", id="no-domain"),
-        pytest.param("a b.com/c", id="a-space"),
-        pytest.param("a.com/b,,", id="nothing-between-commas"),
+        pytest.param("", [], id="nobody"),
+        pytest.param("a.com/b, c.com/d ", [], id="two"),
+        pytest.param("gate", ["Invalid"], id="no-domain"),
+        pytest.param("a b.com/c", ["Invalid"], id="a-space"),
+        pytest.param("a.com/b,,", ["Invalid"], id="nothing-between-commas"),
+        pytest.param("a.com/b,a.com/b", ["Invalid"], id="one-twice"),
+        pytest.param(f"a.com/{'b' * 64}", ["TooLong"], id="too-long"),
     ],
 )
-def test_a_gate_has_the_name_of_a_controller(text):
+def test_a_gate_has_the_name_of_a_controller(text, mistakes):
     gated = workload(annotations={GATED_BY: text})
+    where = f"metadata.annotations[{GATED_BY}]"
 
-    assert paths(validate_workload(gated)) == [(f"metadata.annotations[{GATED_BY}]", "Invalid")]
+    assert paths(validate_workload(gated)) == [(where, each) for each in mistakes]

@@ -50,10 +50,9 @@ def validate_cluster_queue(
     errors.extend(_checks(spec, before, gates))
     if gates.concurrent_admission:
         errors.extend(_concurrent_admission(spec))
-        policies = (s.concurrent_admission_policy for s in (spec, before or spec))
-        new_policy, old_policy = policies
-        if old_policy is not None and old_policy != new_policy:
-            value = None if new_policy is None else msgspec.to_builtins(new_policy)
+        new_policy = spec.concurrent_admission_policy
+        if before is not None and before.concurrent_admission_policy != new_policy:
+            value = msgspec.to_builtins(new_policy)
             errors.append(FieldError("spec.concurrentAdmissionPolicy", value, IMMUTABLE))
     return errors
 
@@ -106,8 +105,7 @@ def _names(
     if len(names) != len(group.covered_resources):
         message = "must have the same number of resources as the coveredResources"
         yield FieldError(f"{where}.resources", len(names), message)
-        return
-    for number, (name, covered) in enumerate(zip(names, group.covered_resources, strict=True)):
+    for number, (name, covered) in enumerate(zip(names, group.covered_resources, strict=False)):
         if name != covered:
             path = f"{where}.resources[{number}].name"
             yield FieldError(path, name, "must match the name in coveredResources")
@@ -162,8 +160,8 @@ def _fungibility(spec: ClusterQueueSpec) -> Iterator[FieldError]:
 def _preemption(spec: ClusterQueueSpec) -> Iterator[FieldError]:
     borrows = spec.preemption.borrow_within_cohort.policy
     if spec.preemption.reclaim_within_cohort == "Never" and borrows != "Never":
-        message = "must be Never while reclaimWithinCohort is Never"
-        yield FieldError("spec.preemption.borrowWithinCohort.policy", borrows, message)
+        message = "reclaimWithinCohort=Never and borrowWithinCohort.policy!=Never"
+        yield FieldError("spec.preemption", msgspec.to_builtins(spec.preemption), message)
 
 
 def _fair_sharing(sharing: FairSharing | None) -> Iterator[FieldError]:

@@ -5,8 +5,14 @@ from collections.abc import Iterator
 import msgspec
 
 from policyd.api.kueue.gates import ValidationGates
-from policyd.api.kueue.names import ADMISSION_GATED_BY, ADMITTED, ELASTIC_JOB, QUOTA_RESERVED
-from policyd.api.kueue.validation import IMMUTABLE, FieldError, supported_values
+from policyd.api.kueue.gating import gating_changes
+from policyd.api.kueue.names import (
+    ADMITTED,
+    ELASTIC_JOB,
+    QUOTA_RESERVED,
+    SLICE_REPLACEMENT_FOR,
+)
+from policyd.api.kueue.validation import IMMUTABLE, FieldError
 from policyd.api.kueue.workload import Admission, Workload
 from policyd.api.meta import condition_true
 
@@ -34,9 +40,9 @@ def change_errors(new: Workload, old: Workload, gates: ValidationGates) -> Itera
     yield from _time_changes(new, old)
     yield from _admission_changes(new, old)
     yield from _settled_checks(new, old)
-    yield from _cluster_changes(new, old)
+    yield from _cluster_changes(new, old, gates)
     if gates.admission_gated_by:
-        yield from _gate_changes(new, old)
+        yield from gating_changes(old.metadata.annotations, new.metadata.annotations)
 
 
 def _pod_set_changes(new: Workload, old: Workload, gates: ValidationGates) -> Iterator[FieldError]:
@@ -120,24 +126,16 @@ def _settled_checks(new: Workload, old: Workload) -> Iterator[FieldError]:
             yield FieldError(path, msgspec.to_builtins(after.pod_set_updates), IMMUTABLE)
 
 
-def _cluster_changes(new: Workload, old: Workload) -> Iterator[FieldError]:
-    path, name = "status.clusterName", new.status.cluster_name
-    if old.status.cluster_name and name != old.status.cluster_name and name:
+def _cluster_changes(new: Workload, old: Workload, gates: ValidationGates) -> Iterator[FieldError]:
+    path, name, before = "status.clusterName", new.status.cluster_name, old.status.cluster_name
+    if not name or name == before:
+        return
+    if before:
         yield FieldError(path, name, IMMUTABLE)
-    nominated = old.status.nominated_cluster_names
-    if name and not old.status.cluster_name and name not in nominated:
-        yield FieldError(path, name, supported_values(nominated), "NotSupported")
-
-
-def _gate_changes(new: Workload, old: Workload) -> Iterator[FieldError]:
-    path = f"metadata.annotations[{ADMISSION_GATED_BY}]"
-    if ADMISSION_GATED_BY not in old.metadata.annotations:
-        if ADMISSION_GATED_BY in new.metadata.annotations:
-            yield FieldError(path, "", "cannot add admission gate after creation", "Forbidden")
-    elif not _gates_of(new) <= _gates_of(old):
-        yield FieldError(path, "", "can only remove gates, not add new ones", "Forbidden")
-
-
-def _gates_of(workload: Workload) -> set[str]:
-    parts = workload.metadata.annotations.get(ADMISSION_GATED_BY, "").split(",")
-    return {part.strip() for part in parts if part.strip()}
+        return
+    # A slice that replaces another goes where that one is.
+    sliced = gates.elastic_jobs_via_workload_slices and (
+        SLICE_REPLACEMENT_FOR in new.metadata.annotations
+    )
+    if name not in old.status.nominated_cluster_names and not sliced:
+        yield FieldError(path, name, "must be one of the nominatedClusterNames")

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from policyd.api.kueue.gates import DEFAULT_GATES, ValidationGates
-from policyd.api.kueue.names import ADMISSION_GATED_BY, PODS_RESOURCE, PRIORITY_BOOST
+from policyd.api.kueue.gating import gating_errors
+from policyd.api.kueue.names import PODS_RESOURCE, PRIORITY_BOOST
 from policyd.api.kueue.validation import (
     FieldError,
     amount_errors,
@@ -16,7 +17,6 @@ from policyd.api.kueue.validation import (
 )
 from policyd.api.kueue.workload import Admission, PodSet, PodSetUpdate, TopologyRequest, Workload
 from policyd.api.kueue.workload_changes import change_errors, is_elastic, is_reserved
-from policyd.api.names import label_key_problems
 from policyd.api.pods import Container, Resources
 from policyd.api.quantity import QuantityError, parse_quantity
 
@@ -111,25 +111,11 @@ def _annotations(workload: Workload, gates: ValidationGates) -> Iterator[FieldEr
             message += '; use "0" explicitly, empty string is not allowed'
         yield FieldError(f"metadata.annotations[{PRIORITY_BOOST}]", boost, message)
     if gates.admission_gated_by:
-        yield from _gated_by(workload)
+        yield from gating_errors(workload.metadata.annotations)
 
 
 def _is_int32(text: str) -> bool:
     return re.fullmatch(_INTEGER, text) is not None and -(2**31) <= int(text) < 2**31
-
-
-def _gated_by(workload: Workload) -> Iterator[FieldError]:
-    text = workload.metadata.annotations.get(ADMISSION_GATED_BY)
-    if text is None:
-        return
-    path = f"metadata.annotations[{ADMISSION_GATED_BY}]"
-    for gate in (part.strip() for part in text.split(",")):
-        problems = label_key_problems(gate)
-        if "/" not in gate:
-            problems.append("must be a domain-prefixed path (such as 'example.com/gate')")
-        if problems:
-            yield FieldError(path, text, f'gate "{gate}": {"; ".join(problems)}')
-            return
 
 
 def _reservation(workload: Workload, old: Workload | None) -> Iterator[FieldError]:
