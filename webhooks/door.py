@@ -16,6 +16,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from policyd.errors import PolicydError
+from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from webhooks.app import create_app
 from webhooks.choices import (
     certificate_files,
@@ -34,7 +35,7 @@ from webhooks.decisions import (
     mutate_in_turn,
     validate_together,
 )
-from webhooks.default_queues import DefaultQueuesWatch
+from webhooks.defaults import DefaultsWatch
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.observing import observers
@@ -125,9 +126,16 @@ async def _prepare(door: Door, start: Start) -> Policies:
     """Have everything there that the first review needs."""
     policies = await read_policies(door, start)
     if door.client is not None and door.settings.queue:
-        watch = DefaultQueuesWatch(door.client, door.default_queues, pace=door.pace)
-        start(watch.run())
-        await watch.first_list()
+        watches = [
+            DefaultsWatch(door.client, resource, take, pace=door.pace)
+            for resource, take in (
+                (LOCAL_QUEUES, door.default_queues.take),
+                (WORKLOAD_PRIORITY_CLASSES, door.default_class.take),
+            )
+        ]
+        for watch in watches:
+            start(watch.run())
+        await asyncio.gather(*(watch.first_list() for watch in watches))
     await _certificate(door, policies, start)
     return policies
 
@@ -138,7 +146,8 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     validators: list[Validator] = []
     if queue is not None:
         gives = door.gives_queue
-        mutators = [job_defaults(queue, gives_queue=gives), QUEUE_DEFAULTS]
+        classed = door.default_class
+        mutators = [job_defaults(queue, gives_queue=gives, classed=classed), QUEUE_DEFAULTS]
         checked = partial(validate_jobs, integrations=queue, gives_queue=gives)
         validators = [checked, validate_queues]
     mutate = mutate_in_turn(policies.mutate, mutators)

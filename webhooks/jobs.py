@@ -19,6 +19,7 @@ from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
 from webhooks.decisions import Mutator, object_of
+from webhooks.defaults import DefaultClass
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
 """What stands in an object that has to do with a queue. The API server never escapes a letter of
@@ -27,6 +28,9 @@ it, so that looking for it spares most objects the decoding."""
 SPEAKER = "queue"
 """Who refuses, in the place of a policy's name."""
 
+NO_CLASS = DefaultClass()
+"""Where jobs that name no priority class get none."""
+
 
 def nowhere(_namespace: str) -> bool:
     """Say that no namespace has a default queue."""
@@ -34,16 +38,19 @@ def nowhere(_namespace: str) -> bool:
 
 
 def job_defaults(
-    integrations: Integrations = EVERYTHING, *, gives_queue: Callable[[str], bool] = nowhere
+    integrations: Integrations = EVERYTHING,
+    *,
+    gives_queue: Callable[[str], bool] = nowhere,
+    classed: DefaultClass = NO_CLASS,
 ) -> Mutator:
     """Return what suspends new jobs that queue, gates new pods, and marks what makes such pods.
 
     Args:
         integrations: Which kinds of jobs queue, and where.
         gives_queue: Tells whether a namespace has a queue for new jobs that name none.
+        classed: Whether there is a priority class for new jobs that name none.
     """
     around = Surroundings(integrations=integrations)
-    defaulted = replace(around, default_queue=True)
 
     def concerns(request: AdmissionRequest, decision: Decision) -> bool:
         kind = request.kind
@@ -63,8 +70,12 @@ def job_defaults(
     def change(request: AdmissionRequest, draft: Draft) -> None:
         group, kind = request.kind.group, request.kind.kind
         if request.operation == "CREATE":
-            gives = gives_queue(request.namespace)
-            default_on_create(draft, group=group, kind=kind, around=defaulted if gives else around)
+            given = replace(
+                around,
+                default_queue=gives_queue(request.namespace),
+                default_class=classed.there,
+            )
+            default_on_create(draft, group=group, kind=kind, around=given)
         else:
             default_parent(draft, group=group, kind=kind, around=around)
 

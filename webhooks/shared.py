@@ -14,7 +14,7 @@ from policyd.engine.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
-from webhooks.default_queues import DefaultQueues
+from webhooks.defaults import DefaultClass, DefaultQueues
 from webhooks.health import Readiness
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespaces
@@ -41,6 +41,8 @@ class Door:
     namespaces: Namespaces = field(default_factory=Namespaces)
     default_queues: DefaultQueues = field(init=False)
     """Where jobs that name no queue are put into one."""
+    default_class: DefaultClass = field(default_factory=DefaultClass)
+    """Whether jobs that name no priority class get one."""
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
     registered: bool = False

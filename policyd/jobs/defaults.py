@@ -13,8 +13,10 @@ import msgspec
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
     DEFAULT_LOCAL_QUEUE,
+    DEFAULT_PRIORITY_CLASS,
     ELASTIC_JOB,
     MANAGED,
+    PRIORITY_CLASS,
     QUEUE_NAME,
     ROLE_HASH,
     TOPOLOGY_GATE,
@@ -35,6 +37,7 @@ from policyd.patch.draft import Draft
 
 TOPOLOGIES: Final = "TopologyAwareScheduling"
 ELASTIC_GATE: Final = "ElasticJobsViaWorkloadSlices"
+CLASSES_GATE: Final = "WorkloadPriorityClassDefaulting"
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
 
@@ -138,18 +141,25 @@ def is_held_otherwise(kind: ParentKind[Any], obj: Json) -> bool:
 
 
 def _submit(draft: Draft, around: Surroundings, *, group: str, kind: str) -> bool:
-    """Tell whether an object queues, after it was given the queue of its namespace's default."""
+    """Tell whether an object queues, after it was given the queue and the class of default."""
     if not _queues(draft, around):
         return False
     check_shape(draft.object, group=group, kind=kind)
     if not _is_free(draft, around):
         return False
-    if _text(draft, _LABELS, QUEUE_NAME):
-        return True
-    if around.default_queue and not _is_made(draft, around):
+    made, named = _is_made(draft, around), bool(_text(draft, _LABELS, QUEUE_NAME))
+    if around.default_queue and not (named or made):
         draft.set((*_LABELS, QUEUE_NAME), DEFAULT_LOCAL_QUEUE)
-        return True
-    return around.integrations.manages_all
+        named = True
+    queues = named or around.integrations.manages_all
+    if queues and _gives_class(draft, around) and not made:
+        draft.set((*_LABELS, PRIORITY_CLASS), DEFAULT_PRIORITY_CLASS)
+    return queues
+
+
+def _gives_class(draft: Draft, around: Surroundings) -> bool:
+    on = around.default_class and CLASSES_GATE not in around.integrations.off
+    return on and not _text(draft, _LABELS, PRIORITY_CLASS)
 
 
 def _is_made(draft: Draft, around: Surroundings) -> bool:

@@ -13,11 +13,13 @@ class Surroundings:
     Attributes:
         integrations: Which kinds of jobs queue, and where.
         default_queue: Whether the namespace has a LocalQueue named `default`.
+        default_class: Whether there is a WorkloadPriorityClass named `default`.
         basis: What the object is made from, if it says so; None if that is not at hand.
     """
 
     integrations: Integrations = EVERYTHING
     default_queue: bool = False
+    default_class: bool = False
     basis: Json = None
 
 

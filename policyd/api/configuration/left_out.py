@@ -63,9 +63,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "TASCachingRemainingResources": _CACHES,
     "VectorizedResourceRequests": _CACHES,
     "VisibilityOnDemand": LeftOut(on=True, reason="it is served where `--visibility-port` says"),
-    "WorkloadPriorityClassDefaulting": LeftOut(
-        on=False, reason="a policy gives workloads their priority class"
-    ),
     "WorkloadRequestUseMergePatch": LeftOut(on=True, reason="every status is a merge patch"),
     "WorkloadValidateResourcesAreNonNegative": _DOOR,
     "WorkloadValidationForPodSetMetadata": _DOOR,

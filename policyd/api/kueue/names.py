@@ -48,6 +48,7 @@ DEACTIVATION_TARGET: Final = "DeactivationTarget"
 
 DEFAULT_POD_SET: Final = "main"
 DEFAULT_LOCAL_QUEUE: Final = "default"
+DEFAULT_PRIORITY_CLASS: Final = "default"
 PODS_RESOURCE: Final = "pods"
 
 MULTI_KUEUE: Final = "kueue.x-k8s.io/multikueue"

@@ -1,7 +1,7 @@
-"""Namespaces that have a LocalQueue named `default`: jobs that name no queue are put there.
+"""What jobs get that name none: a LocalQueue, or a WorkloadPriorityClass, named `default`.
 
-Which namespaces these are decides what is sent to the door: elsewhere, jobs that name no queue are
-nobody's business, and cost nothing.
+Which namespaces have such a queue decides what is sent to the door: elsewhere, jobs that name no
+queue are nobody's business, and cost nothing.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,10 @@ from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ApiError
 from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
 from policyd.kube.pace import Backoff, Pace
-from policyd.kube.resources import LOCAL_QUEUES
+from policyd.kube.resources import Resource
+
+Take = Callable[[PartialObject | None, PartialObject | None], None]
+"""Takes over what an object was, and what it is now."""
 
 FIRST_LIST_SECONDS: Final = 5.0
 """How long the start waits for them: a right that is missing must not keep the door shut."""
@@ -40,17 +43,29 @@ class DefaultQueues:
             self._changed()
 
 
-class DefaultQueuesWatch:
-    """Keeps them equal to the API server's, from when Kueue's kinds are there."""
+class DefaultClass:
+    """Whether there is a WorkloadPriorityClass named `default`: jobs that name none get it."""
 
-    def __init__(self, reader: Reader, queues: DefaultQueues, *, pace: Pace) -> None:
+    def __init__(self) -> None:
+        self.there = False
+
+    def take(self, _old: PartialObject | None, new: PartialObject | None) -> None:
+        """Take over that it is new, changed or gone."""
+        self.there = new is not None
+
+
+class DefaultsWatch:
+    """Keeps what is named `default` equal to the API server's, from when its kind is there."""
+
+    def __init__(self, reader: Reader, resource: Resource, take: Take, *, pace: Pace) -> None:
         self._reader = reader
+        self._resource = resource
         self._pace = pace
         self._informer = Informer(
             reader,
-            LOCAL_QUEUES,
+            resource,
             into=PartialObject,
-            on_change=queues.take,
+            on_change=take,
             pace=pace,
             field_selector=f"metadata.name={DEFAULT_LOCAL_QUEUE}",
         )
@@ -70,11 +85,11 @@ class DefaultQueuesWatch:
             await self._pace.within(FIRST_LIST_SECONDS, self._informer.synced.wait())
         except TimeoutError:
             reason = str(self._informer.last_error or "no answer")
-            log.warning("default_queues_unknown", reason=reason)
+            log.warning("defaults_unknown", kind=self._resource.kind, reason=reason)
 
     async def _is_served(self) -> bool:
         try:
-            served = await self._reader.served(LOCAL_QUEUES.api_version)
+            served = await self._reader.served(self._resource.api_version)
         except ApiError:
             return False
-        return any(resource.plural == LOCAL_QUEUES.plural for resource in served)
+        return any(resource.plural == self._resource.plural for resource in served)

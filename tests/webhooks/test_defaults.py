@@ -1,4 +1,4 @@
-"""The door knows which namespaces have a LocalQueue named `default`, from when there may be one."""
+"""The door knows what there is named `default`, from when there may be something."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -8,16 +8,17 @@ import pytest
 from policyd.api.admission import parse_review
 from policyd.engine.decision import ALLOWED
 from policyd.jobs.integrations import Integrations
-from policyd.kube.resources import LOCAL_QUEUES
+from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.patch.draft import Draft
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import review
-from webhooks.default_queues import FIRST_LIST_SECONDS, DefaultQueues, DefaultQueuesWatch
+from webhooks.defaults import FIRST_LIST_SECONDS, DefaultClass, DefaultQueues, DefaultsWatch
 from webhooks.jobs import job_defaults, validate_jobs
 
 pytestmark = pytest.mark.anyio
 
 QUEUE = "kueue.x-k8s.io/queue-name"
+CLASS = "kueue.x-k8s.io/priority-class"
 
 
 class Late(FakeClient):
@@ -47,7 +48,7 @@ async def watching(**server):
     client.store.create(LOCAL_QUEUES, local_queue("team-a"))
     client.store.create(LOCAL_QUEUES, local_queue("team-b", name="other"))
     queues = DefaultQueues(changed=lambda: changes.append(1))
-    watch = DefaultQueuesWatch(client, queues, pace=clock.pace())
+    watch = DefaultsWatch(client, LOCAL_QUEUES, queues.take, pace=clock.pace())
     running = asyncio.ensure_future(watch.run())
     try:
         yield client, clock, queues, watch, changes
@@ -144,3 +145,69 @@ def test_a_job_cannot_leave_its_queue_where_there_is_a_default():
 
     assert [denial.path for denial in refused.denials] == [f"metadata.labels[{QUEUE}]"]
     assert validate_jobs(request, ALLOWED, integrations=Integrations()) is ALLOWED
+
+
+async def test_the_class_of_default_comes_and_goes():
+    clock, known = FakeClock(), DefaultClass()
+    client = FakeClient(resources=(WORKLOAD_PRIORITY_CLASSES,))
+    watch = DefaultsWatch(client, WORKLOAD_PRIORITY_CLASSES, known.take, pace=clock.pace())
+    running = asyncio.ensure_future(watch.run())
+    client.store.create(WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "other"}, "value": 1})
+    await watch.first_list()
+    at_first = known.there
+    client.store.create(WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "default"}, "value": 2})
+    await clock.advance(1)
+    then = known.there
+    made = client.store.get(WORKLOAD_PRIORITY_CLASSES, "", "default")
+    client.store.delete(WORKLOAD_PRIORITY_CLASSES, made, dry_run=False)
+    await clock.advance(1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert (at_first, then, known.there) == (False, True, False)
+
+
+def made_by(kind, api_version):
+    return [{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": True}]
+
+
+@pytest.mark.parametrize(
+    ("labels", "owners", "off", "given"),
+    [
+        pytest.param({QUEUE: "q"}, [], (), "default", id="new"),
+        pytest.param({QUEUE: "q", CLASS: "high"}, [], (), "high", id="has-one"),
+        pytest.param({}, [], (), None, id="does-not-queue"),
+        pytest.param({QUEUE: "q"}, made_by("JobSet", "jobset.x-k8s.io/v1alpha2"), (), None,
+                     id="of-another-job"),
+        pytest.param({QUEUE: "q"}, made_by("CronJob", "batch/v1"), (), "default",
+                     id="of-what-does-not-queue"),
+        pytest.param({QUEUE: "q"}, [], ("WorkloadPriorityClassDefaulting",), None, id="gate-off"),
+    ],
+)  # fmt: skip
+def test_a_new_job_that_queues_gets_the_class_of_default(labels, owners, off, given):
+    known, sent = DefaultClass(), job(labels=labels)
+    known.there = True
+    sent["metadata"]["ownerReferences"] = owners
+    draft = Draft(sent)
+
+    job_defaults(Integrations(off=frozenset(off)), classed=known).change(asked(sent), draft)
+
+    assert draft.get(("metadata", "labels", CLASS)) == given
+
+
+def test_the_templates_of_what_makes_pods_get_it_too():
+    known, labels = DefaultClass(), {QUEUE: "q"}
+    known.there = True
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "namespace": "team-a", "labels": labels},
+        "spec": {"template": {"spec": {"containers": []}}},
+    }
+    draft = Draft(deployment)
+    request = parse_review(review(deployment, resource="deployments", operation="CREATE"))
+
+    job_defaults(classed=known).change(request, draft)
+
+    where = ("spec", "template", "metadata", "labels", CLASS)
+    assert draft.get(where) == "default"
