@@ -265,7 +265,9 @@ def _is_of_pod(workload: Workload) -> bool:
 
 
 def finish(workload: Workload, *, reason: str, message: str, now: float) -> WorkloadStatus:
-    """Declare a workload finished."""
+    """Declare a workload finished; one that is stays as it ended."""
+    if condition_true(workload.status.conditions, FINISHED):
+        return workload.status
     return set_condition(workload, Condition(FINISHED, "True", reason, message), now=now)
 
 

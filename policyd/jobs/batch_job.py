@@ -1,8 +1,10 @@
 """batch/v1 Job: suspended by `spec.suspend`, one pod set named `main`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
+
+from msgspec.structs import replace
 
 from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet, ReclaimablePod
@@ -17,6 +19,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import Elastic, JobKind, JobObject, Outcome, ended_by
+from policyd.jobs.injection import OF_JOBS
 from policyd.jobs.topology import NO, YES, topology_request
 from policyd.jobs.workload import is_elastic
 from policyd.patch.draft import Draft
@@ -70,17 +73,32 @@ class BatchJob(JobObject, frozen=True):
 
 def pod_sets(job: BatchJob) -> tuple[PodSet, ...]:
     """Return the pods that a Job runs at a time."""
+    template = job.spec.template
+    metadata = replace(template.metadata, labels=_of_user(template.metadata.labels))
     return (
         PodSet(
             name=DEFAULT_POD_SET,
-            template=job.spec.template,
+            template=replace(template, metadata=metadata),
             count=pods_at_a_time(job.spec),
             min_count=_least_pods(job),
             topology_request=topology_request(
-                job.spec.template.metadata.annotations, pod_index_label=POD_INDEX_LABEL
+                template.metadata.annotations, pod_index_label=POD_INDEX_LABEL
             ),
         ),
     )
+
+
+def _of_user(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a template without those by which the Job knows its pods."""
+    return {name: text for name, text in labels.items() if name not in OF_JOBS}
+
+
+def _whole(_job: BatchJob, found: Sequence[Json]) -> Sequence[Json]:
+    drafts = [Draft(each) for each in found]
+    for draft in drafts:
+        for name in OF_JOBS:
+            draft.remove(("metadata", "labels", name))
+    return [draft.object for draft in drafts]
 
 
 def pods_at_a_time(spec: BatchJobSpec) -> int:
@@ -257,4 +275,5 @@ BATCH_JOB = JobKind(
     mistakes=mistakes,
     resize=resize,
     reset=reset,
+    whole=_whole,
 )

@@ -179,6 +179,12 @@ def test_a_patch_holds_what_changed_and_the_version_it_is_based_on():
     assert sorted(patch["status"]) == ["admission", "conditions"]
 
 
+def test_what_has_finished_stays_as_it_ended():
+    ended = t.with_status(workload(), t.finish(workload(), reason="A", message="a", now=NOW))
+
+    assert t.finish(ended, reason="B", message="b", now=NOW + 1) == ended.status
+
+
 def test_a_long_message_is_cut():
     status = t.finish(workload(), reason="Failed", message="é" * 40_000, now=NOW)
 
