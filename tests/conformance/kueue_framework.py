@@ -6,6 +6,7 @@ import json
 import msgspec
 
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
+from policyd.api.configuration.frameworks import kind_of
 from policyd.api.kueue import PodSet, Workload, WorkloadSpec
 from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta, OwnerReference
@@ -13,7 +14,7 @@ from policyd.api.selectors import LabelSelector
 from policyd.controller.transitions import after_eviction
 from policyd.jobs.ancestors import AncestorError, managed_ancestor
 from policyd.jobs.defaults import default_on_create
-from policyd.jobs.integrations import Integrations
+from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds import find_kind, find_parent
 from policyd.jobs.slices import fit_of, settle
 from policyd.jobs.surroundings import Surroundings
@@ -21,11 +22,9 @@ from policyd.jobs.topology import topology_request
 from policyd.jobs.workload import body_of
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import NOW, read_table, run_table, settings_of
-from tests.conformance.kueue_parts import all_left_out, workload_of
+from tests.conformance.kueue_parts import LISTS, all_left_out, workload_of
 from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
 from tests.conformance.kueue_writes import failure_of, raised
-
-LISTS = "lists that fail: the product watches, and looks at what it has seen"
 
 
 def run_jobs(path):
@@ -120,15 +119,16 @@ def metadata_of(body):
 
 def integrations_of(given):
     """Return which kinds queue; those that the product does not know are somebody else's."""
+    others = [kind_of(text) for text in given.get("externalFrameworks") or ()]
+    others = {(group, kind) for group, _, kind in others}
+    everywhere = bool(given.get("manageJobsWithoutQueueName"))
     if "integrations" not in given:
-        return Integrations()
+        return Integrations(external=frozenset(others), manages_all=everywhere)
     names = [FRAMEWORKS[name] for name in given.get("integrations") or ()]
     names = {(group, kind) for group, _, kind in names}
-    known = {name for name in names if find_kind(*name) or find_parent(*name)}
+    known = {name for name in names if name == POD or find_kind(*name) or find_parent(*name)}
     return Integrations(
-        kinds=frozenset(known),
-        external=frozenset(names - known),
-        manages_all=bool(given.get("manageJobsWithoutQueueName")),
+        kinds=frozenset(known), external=frozenset(others | names - known), manages_all=everywhere
     )
 
 

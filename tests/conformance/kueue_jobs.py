@@ -6,7 +6,7 @@ import msgspec
 
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.kueue import PodSet
-from policyd.api.kueue.names import MULTI_KUEUE
+from policyd.api.kueue.names import DEFAULT_PRIORITY_CLASS, MULTI_KUEUE, PRIORITY_CLASS, QUEUE_NAME
 from policyd.jobs.batch_job import BATCH_JOB, count_indexes
 from policyd.jobs.defaults import ELASTIC_GATE, default_on_create, gate_elastic
 from policyd.jobs.integrations import POD, Integrations
@@ -117,6 +117,7 @@ def around(case):
     said = {name for name, value in case.input.items() if value is True}
     return Surroundings(
         default_queue=bool(said & {"nsHasDefaultQueue", "defaultLqExist", "withDefaultLocalQueue"}),
+        default_class=has_default_class(case),
         integrations=Integrations(
             kinds=enabled(case.input),
             manages_all=bool(said & {"manageAll", "manageJobsWithoutQueueName"}),
@@ -124,6 +125,13 @@ def around(case):
         ),
         basis=case.input.get("clusterTrainingRuntime"),
     )
+
+
+def has_default_class(case):
+    """Tell whether there is a class for jobs that name none."""
+    given = (*case.objects.values(), *(case.input.get("wpcObjects") or ()))
+    classes = (each for each in given if each.get("kind") == "WorkloadPriorityClass")
+    return any(each["metadata"]["name"] == DEFAULT_PRIORITY_CLASS for each in classes)
 
 
 def enabled(columns):
@@ -151,6 +159,20 @@ def run_defaults(path):
         return difference(draft.object, wanted, "job")
 
     yield from run_table(path, failure, rule=sent_away)
+
+
+def run_default_classes(path):
+    """Which jobs get the priority class of default; here, all that queue may."""
+
+    def failure(case):
+        job = given(case)
+        job["metadata"].setdefault("labels", {}).setdefault(QUEUE_NAME, "lq")
+        draft, (group, kind) = Draft(job), group_kind(job)
+        default_on_create(draft, group=group, kind=kind, around=around(case))
+        found = draft.get(("metadata", "labels", PRIORITY_CLASS)) or ""
+        return difference(found, case.want["wantPriorityClassLabel"], "class")
+
+    yield from run_table(path, failure)
 
 
 def sent_away(case):
@@ -183,7 +205,9 @@ def kind_of(path):
 
 
 def given(case):
-    """Return the job of a case, whatever its table calls it."""
+    """Return the job of a case, whatever its table calls it; of a cluster there may be its spec."""
+    if "rayClusterSpec" in case.input:
+        return {"spec": case.input["rayClusterSpec"]}
     names = (
         "job",
         "jobSet",
@@ -210,6 +234,19 @@ def run_pod_sets(path):
             pod_sets = [msgspec.structs.replace(each, topology_request=None) for each in pod_sets]
         wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
         return difference([repr(each) for each in pod_sets], [repr(each) for each in wanted], "")
+
+    yield from run_table(path, failure)
+
+
+def run_labels(path):
+    """Which labels of a Job's template say something of its pods to others than the Job."""
+
+    def failure(case):
+        template = {"metadata": {"labels": case.input.get("labels") or {}}}
+        job = msgspec.convert({"spec": {"template": template}}, BATCH_JOB.type)
+        (pod_set,), (whole,) = BATCH_JOB.pod_sets(job), BATCH_JOB.whole(job, [template])
+        got = [pod_set.template.metadata.labels, whole["metadata"]["labels"]]
+        return difference(got, [case.want["wantLabels"] or {}] * 2, "labels")
 
     yield from run_table(path, failure)
 

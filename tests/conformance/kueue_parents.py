@@ -1,8 +1,10 @@
 """Kueue's tables of what makes pods that are held for it: StatefulSets and LeaderWorkerSets."""
 
 import asyncio
+import copy
 from contextlib import suppress
 
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.controller.keys import Key
 from policyd.controller.parent_reconciler import parent_reconcilers
 from policyd.controller.writes import Writes
@@ -170,6 +172,36 @@ def run_choice(path):
         if obj["kind"] != "StatefulSet":
             return difference([], [] if not case.want["want"] else ["a set"], "looked at")
         return difference(not is_held_otherwise(STATEFUL_SET, obj), case.want["want"], "looked at")
+
+    yield from run_table(path, failure)
+
+
+def run_scaled_down(path):
+    """What becomes of the quota of a set that wants no pods any more."""
+
+    def failure(case):
+        scene = ParentScene(case, "StatefulSet")
+        parent = {"metadata": {"name": "sts", "namespace": "ns", "labels": {QUEUE_NAME: "lq"}}}
+        scene.put(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": 0}, **parent}
+        )
+        (stored,) = scene.all("StatefulSet")
+        uid = stored["metadata"]["uid"]
+        name = group_name_of(STATEFUL_SET, decode(stored, StatefulSet), "", uid=uid)
+        workload = copy.deepcopy(case.input["workload"])
+        workload["metadata"] |= {"name": name, "namespace": "ns"}
+        scene.put({**workload, "kind": "Workload"})
+        scene.reconcile(Key("Job", "ns", "sts", "StatefulSet"))
+        status = next(w["status"] for w in scene.all("Workload") if w["metadata"]["name"] == name)
+        told = {each["type"]: each for each in status.get("conditions", ())}
+        fields = ("type", "status", "reason", "message")
+        got, wanted = (
+            each and {name: each.get(name, "") for name in fields}
+            for each in (told.get("QuotaReserved"), case.want["wantQuotaReserved"])
+        )
+        return difference(got, wanted, "reservation") or difference(
+            status.get("admission") is None, case.want["wantAdmissionNil"], "released"
+        )
 
     yield from run_table(path, failure)
 

@@ -43,14 +43,25 @@ from policyd.jobs.injection import (
 from policyd.jobs.lifecycle import change_of_priority, is_on_hold
 from policyd.jobs.parents import pass_on
 from policyd.jobs.pod_groups import PodGroup
-from policyd.jobs.pods import POD_INDEX_LABEL, Pod, by_age, group_name, without_gates
+from policyd.jobs.pods import (
+    POD_INDEX_LABEL,
+    Pod,
+    by_age,
+    group_name,
+    has_ended,
+    without_gates,
+)
 from policyd.jobs.roles import role_hash
 from policyd.jobs.slices import latest_active, oldest_first, scaled_down, settle
 from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority, is_elastic
+from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
+from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
-from tests.conformance.kueue_scene import Scene, compared, difference, plain, seconds_of
+from tests.conformance.kueue_scene import Scene, compared, difference, plain, pruned, seconds_of
+
+REFUSED = refusal(500, "InternalError", "refused by test")
 
 MOST_PODS = 2**63 - 1
 """More are no number of pods that a group can have."""
@@ -158,20 +169,38 @@ def second_pass(case):
 
 
 def priority_changed(case):
-    """Tell whether a job that names another class gives its running workload that one."""
+    """Tell whether a job gives its workload another WorkloadPriorityClass, or the value it has now.
+
+    One that runs keeps it if it had none; all that had one may get another.
+    """
     old, new = (workload_of(case.input[name]) for name in ("oldWorkload", "newWorkload"))
-    priority = Priority(value=new.spec.priority or 0, reference=new.spec.priority_class_ref)
+    before, after = (each.spec.priority_class_ref for each in (old, new))
+    priority = Priority(value=new.spec.priority or 0, reference=after)
     job = JobView(metadata=new.metadata, held=False, running=True, active=True, priority=priority)
-    running = with_status(old, reserve(old, Admission(cluster_queue="cq"), now=NOW))
-    return change_of_priority(job, running) is not None
+    if before is not None:
+        old = with_status(old, reserve(old, Admission(cluster_queue="cq"), now=NOW))
+    of_workloads = after is not None and after.kind == "WorkloadPriorityClass"
+    return of_workloads and change_of_priority(job, old) is not None
 
 
 def run_finish(path):
     def failure(case):
-        args = case.input["args"]
+        args, want = case.input["args"], case.want["want"]
+        scene = Scene(case)
+        stored = scene.all("Workload")
+        if want.get("err"):
+            scene.cluster.client.fail(REFUSED, verb="patch", plural="workloads")
         workload = workload_of(args["wl"])
-        status = finish(workload, reason=args["reason"], message=args["message"], now=NOW)
-        return unlike_status(status, case.want["want"]["wl"])
+        told = (args.get("reason", ""), args.get("message", ""))
+        status = finish(workload, reason=told[0], message=told[1], now=NOW)
+        error = None
+        try:
+            asyncio.run(scene.writes.status(scene.cluster.mirrors.workloads, workload, status))
+        except ApiError as refused:
+            error = refused
+        if want.get("err"):
+            return difference([error, scene.all("Workload")], [REFUSED, stored], "refused")
+        return unlike_status(status, want["wl"])
 
     yield from run_table(path, failure)
 
@@ -269,12 +298,13 @@ def names(workloads):
 
 
 def elastic(case):
-    job = decode(case.input["args"]["object"], Pod)
+    job = decode((case.input.get("args") or {}).get("object") or {}, Pod)
     return is_elastic(job.metadata) and settings_of(case).gates.elastic_jobs_via_workload_slices
 
 
 def shrunk(case):
-    return scaled_down(case.input["args"]["oldCounts"], case.input["args"]["newCounts"])
+    args = case.input.get("args") or {}
+    return scaled_down(*(args.get(name) or {} for name in ("oldCounts", "newCounts")))
 
 
 def newest_active(case):
@@ -306,11 +336,17 @@ def run_unfinished(path):
     """The slices of a job that have not ended, in their order."""
 
     def failure(case):
-        given = case.input["args"]["clnt"]["$fakeClient"]
-        got = names(oldest_first(workload_of(in_default(each)) for each in given))
+        args = case.input["args"]
+        uid = args["jobObject"]["metadata"].get("uid", "")
+        given = (workload_of(in_default(each)) for each in args["clnt"]["$fakeClient"])
+        own = (w for w in given if uid in {o.uid for o in w.metadata.owner_references})
+        got = names(oldest_first(own))
         return difference(got, [each["metadata"]["name"] for each in case.want["want"] or ()], "")
 
-    yield from run_table(path, failure)
+    yield from run_table(path, failure, rule=lambda case: LISTS if case.want["wantErr"] else "")
+
+
+LISTS = "lists that fail: the product watches, and looks at what it has seen"
 
 
 def in_default(body):
@@ -367,6 +403,10 @@ def run_gates(path):
         return difference(got, [case.want["wantPod"], case.want["want"]], "pod")
 
     yield from run_table(path, failure)
+
+
+def terminated(case):
+    return has_ended(decode(case.input["pod"], Pod))
 
 
 def group_of(case):
@@ -569,10 +609,18 @@ def run_reclaimed(path):
         body = {**copy.deepcopy(case.data["locals"]["workload"]), "kind": "Workload"}
         scene.put({**body, "status": case.input["oldStatus"]})
         (workload,) = scene.cluster.mirrors.workloads
-        pods = msgspec.convert(case.input["reclaimablePods"], tuple[ReclaimablePod, ...])
-        asyncio.run(scene.steps.report(workload, pods))
+        pods = msgspec.convert(case.input.get("reclaimablePods") or (), tuple[ReclaimablePod, ...])
+        if case.want["wantErr"]:
+            scene.cluster.client.fail(REFUSED, verb="patch", plural="workloads")
+        error = None
+        try:
+            asyncio.run(scene.steps.report(workload, pods))
+        except ApiError as refused:
+            error = refused
         (stored,) = scene.all("Workload")
-        return difference(compared(stored)["status"], case.want["wantStatus"], "status")
+        got = [compared(stored).get("status", {}), error is not None]
+        wanted = [pruned(case.want["wantStatus"] or {}), bool(case.want["wantErr"])]
+        return difference(got, wanted, "status, error")
 
     yield from run_table(path, failure)
 
@@ -589,8 +637,12 @@ run_elastic = asked(elastic)
 run_shrunk = asked(shrunk)
 run_latest = asked(newest_active)
 run_replaced = asked(replaced)
+run_terminated = asked(terminated)
 run_group_name = asked(group_of)
 run_same_hash = asked(same_hash)
 run_pods_ready = asked(pods_ready)
 run_other_clusters = all_left_out("MultiKueue: jobs are not sent to other clusters")
+run_own_sizes = all_left_out("an annotation of Kueue's own that nothing here reads")
+run_earlier_requests = all_left_out("requests of earlier attempts: only that of this one counts")
+run_other_infos = all_left_out("pods that are given what other pod sets have: a pod has one")
 run_pod_finalizers = all_left_out("finalizers on pods, which the product never puts there")

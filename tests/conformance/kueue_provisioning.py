@@ -5,7 +5,7 @@ import copy
 import json
 
 from policyd.api.kueue import ProvisioningRequestConfig
-from policyd.api.kueue.names import API_VERSION
+from policyd.api.kueue.names import ACTIVE, API_VERSION
 from policyd.api.meta import find_condition
 from policyd.controller.keys import Key
 from policyd.controller.provisioning import Provisioning
@@ -125,15 +125,14 @@ def run_checks(path):
     """Whether the parameters of a check can be used."""
 
     def failure(case):
-        check, config = (case.input.get(name) for name in ("check", "config"))
-        bodies = [copy.deepcopy(each) for each in (check, config) if each]
-        scene = Autoscaled(case, bodies)
+        check = case.input["check"]
+        scene = Autoscaled(case, copy.deepcopy([check, *(case.input.get("configs") or ())]))
         name = check["metadata"]["name"]
         asyncio.run(scene.code.reconcilers()["AdmissionCheck"](Key("AdmissionCheck", "", name)))
         stored = scene.cluster.mirrors.checks.get(name)
-        wanted = dict(case.want["wantCondition"] or {})
-        got = find_condition(stored.status.conditions, wanted["type"])
-        fields = {
+        got = find_condition(stored.status.conditions, ACTIVE)
+        wanted = case.want["wantCondition"]
+        fields = got and {
             "type": got.type,
             "status": got.status,
             "reason": got.reason,

@@ -122,8 +122,12 @@ def remember(scene, given, key):
             # The product knows a queue's status before a workload of it can be admitted.
             consumed = total_of(ledger.entries[key].consumed, consumed)
         ledger.entries[key] = Entry(seconds(before["LastUpdate"]), consumed)
+    pending = given.get("pendingEntryPenalty")
+    if pending:
+        entry = ledger.entries.setdefault(key, Entry(NOW))
+        entry.penalties["pending"] = {name: nano(text) for name, text in pending.items()}
     entry = ledger.entries.get(key)
-    if entry is None or NOW - entry.updated_at >= ledger.rules.sampling_seconds:
+    if pending or entry is None or NOW - entry.updated_at >= ledger.rules.sampling_seconds:
         scene.statuses.sample_once()
 
 
@@ -238,37 +242,49 @@ def run_classes(path):
 
     def failure(case):
         scene = Scene(case)
-        if is_gone(case):
-            return follow_what_is_gone(scene)
+        metrics = Metrics()
+        queue = WorkQueue(pace=scene.cluster.clock.pace())
+        code = Dispatcher(queue, {"Workload": scene.workloads.reconcile}, metrics=metrics)
+        refused = refused_of(case)
+        error = refusal(500, "InternalError", "no") if case.want["wantError"] else GONE
         for workload in scene.all("Workload"):
-            scene.reconcile(workload_key(workload))
+            if workload["metadata"]["name"] in refused:
+                scene.cluster.client.fail(error, verb="patch", plural="workloads")
+            asyncio.run(code.reconcile(workload_key(workload)))
+        scene.watch()
+        failed = metrics.registry.get_sample_value(
+            "policyd_reconcile_failures_total", {"subject": "Workload"}
+        )
         got, wanted = (
-            sorted((each["metadata"]["name"], each["spec"].get("priority")) for each in workloads)
+            sorted([each["metadata"]["name"], each["spec"].get("priority")] for each in workloads)
             for workloads in (scene.all("Workload"), case.want["wantWorkloads"] or ())
         )
-        return difference([list(e) for e in got], [list(e) for e in wanted], "priorities")
+        wants = bool(refused) and case.want["wantError"]
+        return difference([got, bool(failed)], [wanted, wants], "priorities, failure")
 
     yield from run_table(path, failure)
 
 
-def follow_what_is_gone(scene):
-    """Say what is wrong after a workload was gone when it was written: that is no failure."""
-    scene.cluster.client.fail(refusal(404, "NotFound", "gone"), verb="patch", plural="workloads")
-    queue, metrics = WorkQueue(pace=scene.cluster.clock.pace()), Metrics()
-    code = Dispatcher(queue, {"Workload": scene.workloads.reconcile}, metrics=metrics)
-    (before,) = scene.all("Workload")
-    asyncio.run(code.reconcile(workload_key(before)))
-    failed = metrics.registry.get_sample_value(
-        "policyd_reconcile_failures_total", {"subject": "Workload"}
-    )
-    tried = [each.verb for each in scene.cluster.client.writes]
-    return difference(
-        [tried, scene.all("Workload"), failed], [["patch"], [before], None], "workload"
-    )
+GONE = refusal(404, "NotFound", "gone")
 
 
-def is_gone(case):
-    """Tell whether workloads are wanted unchanged: Kueue's test lets their writes fail."""
-    before = [each["spec"].get("priority") for each in case.input.get("workloads") or ()]
-    after = [each["spec"].get("priority") for each in case.want["wantWorkloads"] or ()]
-    return bool(before) and before == after and case.input["wpc"]["value"] not in before
+def refused_of(case):
+    """Return whose write Kueue's test lets fail: they should follow, and are wanted as they were.
+
+    One that is gone when it is written is no failure.
+    """
+    value = case.input["wpc"]["value"]
+    return {
+        each["metadata"]["name"]
+        for each in case.want["wantWorkloads"] or ()
+        if follows(each, case.input["wpc"]["metadata"]["name"])
+        and each["spec"]["priority"] != value
+    }
+
+
+def follows(workload, name):
+    reference = workload["spec"].get("priorityClassRef") or {}
+    conditions = workload.get("status", {}).get("conditions", ())
+    finished = any(c["type"] == "Finished" and c["status"] == "True" for c in conditions)
+    named = (reference.get("kind"), reference.get("name")) == ("WorkloadPriorityClass", name)
+    return named and not finished

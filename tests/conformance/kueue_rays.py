@@ -7,9 +7,8 @@ import msgspec
 from policyd.api.kueue import PodSet, Workload, WorkloadSpec
 from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta
-from policyd.api.pods import PodTemplate, Toleration
 from policyd.controller.keys import Key
-from policyd.jobs.injection import Injection, StartError
+from policyd.jobs.injection import StartError
 from policyd.jobs.ray_cluster import (
     RAY_CLUSTER,
     RayCluster,
@@ -27,6 +26,7 @@ from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import run_table
 from tests.conformance.kueue_scene import Scene, difference, job_key, pruned
+from tests.conformance.kueue_starts import injection_of, pod_set_of
 
 RUNTIMES = Resource(
     GROUP, "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
@@ -112,22 +112,6 @@ def started(draft, kind, infos):
     kind.resume(draft)
 
 
-def injection_of(info):
-    """Return what a pod set gets, of what Kueue calls its info."""
-    return Injection(
-        labels=info.get("Labels") or {},
-        annotations=info.get("Annotations") or {},
-        node_selector=info.get("NodeSelector") or {},
-        tolerations=msgspec.convert(info.get("Tolerations") or [], list[Toleration]),
-        gates=[each["name"] for each in info.get("SchedulingGates") or ()],
-    )
-
-
-def pod_set_of(info):
-    selector = {"nodeSelector": info.get("NodeSelector") or {}}
-    return PodSet(name="any", count=1, template=msgspec.convert({"spec": selector}, PodTemplate))
-
-
 def compared(job):
     return {"spec": pruned(job["spec"])}
 
@@ -160,9 +144,11 @@ def run_trainers(path):
         job = TRAIN_JOB.on_basis(msgspec.convert(body, TrainJob), runtimes[0])
         draft = Draft(body)
         infos = {each["Name"]: each for each in case.input["podsetsInfo"]}
-        given = [injection_of(infos.pop(each.name)) for each in TRAIN_JOB.pod_sets(job)]
-        if infos:
-            return f"no pod sets: {sorted(infos)}"
+        names = [each.name for each in TRAIN_JOB.pod_sets(job)]
+        if infos.keys() ^ set(names) or case.want["wantErr"]:
+            wrong = infos.keys() ^ set(names)
+            return difference(bool(wrong), case.want["wantErr"], "other pod sets")
+        given = [injection_of(infos[name]) for name in names]
         start(draft, job, kind=TRAIN_JOB, given=given, counts={})
         TRAIN_JOB.resume(draft)
         got, wanted = draft.object["spec"], case.want["wantTrainJob"]["spec"]

@@ -7,10 +7,11 @@ the table wants it, or nothing is written any more.
 import asyncio
 import copy
 import json
+import re
 
 import msgspec
 
-from policyd.api.selectors import LabelSelector
+from policyd.api.selectors import LabelSelector, Requirement
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -69,10 +70,11 @@ class Notes(EventRecorder):
 
 
 class Scene:
-    """What a case sets up, and what is reconciled in it."""
+    """What a case sets up, and what is reconciled in it; what is `unseen` is not watched."""
 
-    def __init__(self, case, *, stored=lambda body: body, settings=None):
+    def __init__(self, case, *, stored=lambda body: body, settings=None, unseen=lambda _: False):
         self.case = case
+        self.unseen = unseen
         chosen = integrations_of(options_of(case))
         self.cluster = Cluster(settings or settings_of(case), integrations=chosen)
         cache, pace = self.cluster.cache, self.cluster.clock.pace()
@@ -116,7 +118,8 @@ class Scene:
             each["uid"] = each.get("uid") or ""
         metadata.setdefault("generation", 0)
         stored = plain(self.store.put(mirror.resource, body))
-        mirror.wrote(msgspec.json.decode(json.dumps(stored), type=mirror.into))
+        if not self.unseen(stored):
+            mirror.wrote(msgspec.json.decode(json.dumps(stored), type=mirror.into))
 
     def delete(self, body):
         """Delete an object, as its user does."""
@@ -146,6 +149,8 @@ class Scene:
                 if f"{each.metadata.namespace}/{each.metadata.name}" not in there:
                     mirror.forget(each.metadata.key)
             for each in there.values():
+                if self.unseen(each):
+                    continue
                 mirror.wrote(msgspec.json.decode(json.dumps(plain(each)), type=mirror.into))
 
     def reconcile_until(self, keys, unlike):
@@ -209,7 +214,8 @@ def plain(obj):
 
 def options_of(case):
     found = case.input.get("reconcilerOpts") or case.input.get("reconcilerOptions") or {}
-    return found.get("$options") or {}
+    copied = case.input.get("labelKeysToCopy") or ()
+    return {"LabelKeysToCopy": copied, **(found.get("$options") or {})}
 
 
 def integrations_of(options):
@@ -221,8 +227,17 @@ def integrations_of(options):
 
 
 def requirements(said):
-    labels = dict(each.split("=") for each in said)
-    return LabelSelector(match_labels=labels)
+    """Read a selector as Go prints its requirements: `a=b`, `a in (b,c)`, `a notin (b)`, `!a`."""
+    found = []
+    for text in said:
+        key, sign, values = re.fullmatch(r"!?([^\s!=]+)\s*(!=|=+|in|notin)?\s*(.*)", text).groups()
+        negated = text.startswith("!") or sign in {"!=", "notin"}
+        listed = tuple(values.strip("()").split(",")) if sign else ()
+        operator = (
+            ("NotIn" if listed else "DoesNotExist") if negated else "In" if listed else "Exists"
+        )
+        found.append(Requirement(key=key, operator=operator, values=listed))
+    return LabelSelector(match_expressions=tuple(found))
 
 
 def rules_of(options):

@@ -14,6 +14,9 @@ from tests.conformance.kueue_jobs import given, job_of, kind_of
 from tests.conformance.kueue_objects import run_table, settings_of
 from tests.conformance.kueue_scene import difference, pruned
 
+CHANGES = ("wantChanged", "wantReturn")
+"""What tables call it that something was put back."""
+
 
 def run_ways(path):
     """What a job is after it was started, and after it was put back."""
@@ -55,8 +58,13 @@ def unlike_back(case, kind, draft, original):
     before = copy.deepcopy(draft.object)
     job = msgspec.convert(before, kind.type)
     put_back(draft, job, kind=kind, pod_sets=[pod_set_of(each) for each in infos])
-    if "wantChanged" in case.want:
-        return difference(draft.object != before, case.want["wantChanged"], "changed")
+    changes = next((name for name in CHANGES if name in case.want), None)
+    if changes is not None:
+        wanted = case.want.get("wantTrainJob") or {"spec": case.want.get("wantSpec")}
+        said = difference(draft.object != before, case.want[changes], "changed")
+        return (
+            said or (wanted["spec"] and difference(seen(draft.object), seen(wanted), "job")) or ""
+        )
     kind.suspend(draft)
     wanted = case.want.get("wantFinal") or original
     return difference(seen(draft.object), seen(wanted), "put back")

@@ -8,6 +8,7 @@ from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import ClusterQueue, Workload, WorkloadStatus
 from policyd.controller.lifecycle import required_checks, sync_checks
 from policyd.controller.time_limits import ready_time_left
+from policyd.kube.errors import NotFoundError
 from tests.conformance.kueue_objects import NOW, decode, run_table, settings_of
 from tests.conformance.kueue_scene import (
     Scene,
@@ -18,6 +19,7 @@ from tests.conformance.kueue_scene import (
     seconds_of,
     workload_key,
 )
+from tests.conformance.kueue_writes import failure_of, raised
 
 NOW_TEXT = "2026-01-02T03:04:05Z"
 
@@ -36,10 +38,25 @@ def run_reconciler(path):
         forget_unknown(scene, case)
         for _, arguments, _ in case.operations("qcache.Manager.RequeueWorkload"):
             requeue(scene, arguments)
-        keys = [workload_key(case.input["workload"])]
-        return scene.reconcile_until(keys, lambda: unlike(scene, case))
+        key = workload_key(case.input["workload"])
+        if case.input.get("patchErr"):
+            return unwritten(scene, case, key)
+        return scene.reconcile_until([key], lambda: unlike(scene, case))
 
     yield from run_table(path, failure)
+
+
+def unwritten(scene, case, key):
+    """Say what is wrong after nothing could be written; that somebody is gone is no failure."""
+    expected = failure_of(case.input["patchErr"])
+    scene.cluster.client.fail(expected, verb="patch", plural="workloads", times=MOST_TRIES)
+    error = raised(scene.reconcile, key)
+    failed = error is not None and not isinstance(error, NotFoundError)
+    wanted = bool(case.want.get("wantError") or case.want.get("wantErrorMsg"))
+    return difference(failed, wanted, "failed") or unlike(scene, case)
+
+
+MOST_TRIES = 100
 
 
 def requeue(scene, arguments):
