@@ -125,7 +125,9 @@ def after_checks(workload: Workload, *, now: float) -> WorkloadStatus:
     ends = [
         check.last_transition_time.timestamp() + check.requeue_after_seconds
         for check in workload.status.admission_checks
-        if check.state == "Retry" and check.requeue_after_seconds and check.last_transition_time
+        if check.state == "Retry"
+        and check.requeue_after_seconds is not None
+        and check.last_transition_time
     ]
     status, state = workload.status, workload.status.requeue_state
     if not ends or max(ends) <= now:

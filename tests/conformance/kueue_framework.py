@@ -19,6 +19,7 @@ from policyd.jobs.kinds import find_kind, find_parent
 from policyd.jobs.slices import fit_of, settle
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.topology import topology_request
+from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.jobs.workload import body_of
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import NOW, read_table, run_table, settings_of
@@ -63,10 +64,13 @@ def told(workload):
 
 
 def run_requests(path):
-    """What the annotations of a pod template ask of a topology."""
+    """What a pod template asks of a topology; what cannot be read is refused at the door."""
 
     def failure(case):
         given, annotations = case.input, (case.input.get("meta") or {}).get("annotations") or {}
+        if case.want["wantErr"]:
+            refused = list(topology_errors([Template("annotations", annotations)]))
+            return "" if refused else f"nothing speaks against {annotations}"
         found = topology_request(
             annotations,
             pod_index_label=given.get("podIndexLabel") or "",

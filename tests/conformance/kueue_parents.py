@@ -168,8 +168,9 @@ def run_choice(path):
     """Which sets are looked at at all."""
 
     def failure(case):
-        obj = case.input["obj"].get("StatefulSet") or case.input["obj"]
-        if obj["kind"] != "StatefulSet":
+        obj = case.input.get("obj") or {}
+        obj = obj.get("StatefulSet") or obj
+        if obj.get("kind") != "StatefulSet":
             return difference([], [] if not case.want["want"] else ["a set"], "looked at")
         return difference(not is_held_otherwise(STATEFUL_SET, obj), case.want["want"], "looked at")
 

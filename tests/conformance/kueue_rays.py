@@ -19,6 +19,7 @@ from policyd.jobs.ray_growth import CLUSTER_GENERATION
 from policyd.jobs.ray_job import RAY_JOB, RayJob
 from policyd.jobs.slices import fit_of
 from policyd.jobs.starting import put_back, start
+from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.jobs.train_job import GROUP, TRAIN_JOB, TrainJob
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import Resource
@@ -42,6 +43,9 @@ def run_pod_sets(path):
         spec = msgspec.convert(case.input["rayClusterSpec"], RayClusterSpec)
         metadata = ObjectMeta(annotations=case.input.get("annotations") or {})
         got = RAY_CLUSTER.pod_sets(RayCluster(metadata=metadata, spec=spec))
+        if case.want["wantErr"]:
+            asked = [Template(each.name, each.template.metadata.annotations) for each in got]
+            return "" if list(topology_errors(asked)) else "nothing speaks against it"
         got = [msgspec.structs.replace(each, topology_request=None) for each in got]
         wanted = msgspec.convert(case.want["wantPodSets"], list[PodSet])
         return difference([repr(each) for each in got], [repr(each) for each in wanted], "pod sets")
@@ -221,6 +225,8 @@ def run_sizes(path):
 
     def failure(case):
         want = case.want
+        if case.input.get("registerRayType") is False and want["wantErr"]:
+            return unreadable(case)
         scene, key = running(case)
         scene.reconcile(key)
         if want.get("wantErr"):
@@ -242,17 +248,18 @@ def run_sizes(path):
 def run_unreadable(path):
     """A cluster that cannot be read stops the job's reconciling, which is tried again."""
 
-    def failure(case):
-        scene, key = running(case)
-        broken = refusal(500, "InternalError", "simulated get error")
-        scene.cluster.client.fail(broken, verb="get", plural="rayclusters")
-        try:
-            scene.reconcile(key)
-        except ApiError as error:
-            return difference([error.code, len(scene.all("Workload"))], [500, 0], "error")
-        return "no error"
+    yield from run_table(path, unreadable)
 
-    yield from run_table(path, failure)
+
+def unreadable(case):
+    scene, key = running(case)
+    broken = refusal(500, "InternalError", "simulated get error")
+    scene.cluster.client.fail(broken, verb="get", plural="rayclusters")
+    try:
+        scene.reconcile(key)
+    except ApiError as error:
+        return difference([error.code, len(scene.all("Workload"))], [500, 0], "error")
+    return "no error"
 
 
 def unlike(got, want, *names, read=lambda value: value):
@@ -275,6 +282,12 @@ def running(case):
         live = {"kind": "RayCluster", "metadata": {"name": CLUSTER}, "spec": cluster_of(pod_sets)}
     if live is not None:
         scene.put(in_namespace(live))
+    if given.get("standalone"):
+        labels = {QUEUE_NAME: "lq"}
+        metadata = {"name": CLUSTER, "labels": labels, "annotations": notes_of(given)}
+        spec = {**cluster_of(pod_sets), "suspend": True}
+        scene.put(in_namespace({"kind": "RayCluster", "metadata": metadata, "spec": spec}))
+        return scene, Key("Job", "ns", CLUSTER, "RayCluster")
     scaled = {"enableInTreeAutoscaling": bool(given.get("enableInTreeAutoscaling"))}
     spec = {"rayClusterSpec": {**cluster_of(pod_sets), **scaled}}
     job = copy.deepcopy(given.get("rayJob") or {"spec": spec})
