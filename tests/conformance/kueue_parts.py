@@ -149,7 +149,7 @@ def timed_out(case):
 def retry_time(case):
     checks = [
         {**each, "lastTransitionTime": each.get("lastTransitionTime")}
-        for each in case.input["checkStates"] or ()
+        for each in case.input.get("checkStates") or ()
     ]
     workload = workload_of({"status": {"admissionChecks": checks}})
     state = after_checks(workload, now=0).requeue_state
@@ -308,7 +308,7 @@ def shrunk(case):
 
 
 def newest_active(case):
-    found = latest_active([workload_of(each) for each in case.input["workloads"] or ()])
+    found = latest_active([workload_of(each) for each in case.input.get("workloads") or ()])
     return "" if found is None else found.metadata.name
 
 
@@ -316,7 +316,7 @@ def run_settled(path):
     """Which slices of a job count, and what becomes of the others."""
 
     def failure(case):
-        slices = [workload_of(in_ns(each)) for each in case.input["workloads"]]
+        slices = [workload_of(in_ns(each)) for each in case.input.get("workloads") or ()]
         chain, want = settle(slices), case.want["want"]
         newest, held = (
             "" if each is None else each.metadata.name for each in (chain.newest, chain.held)
@@ -367,7 +367,9 @@ def run_replacements(path):
 
     def failure(case):
         args, want = case.input["args"], case.want["want"]
-        info = args["wl"]
+        info = args.get("wl") or {}
+        if "Obj" not in info:
+            return difference(None, want.get("wl"), "replaced")
         queues = (args.get("snap") or {}).get("clusterQueues") or {}
         holders = (queues.get(info.get("ClusterQueue", "")) or {}).get("Workloads") or {}
         body = {name: part for name, part in info["Obj"].items() if name != "status"}

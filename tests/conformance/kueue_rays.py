@@ -72,8 +72,13 @@ def run_starts(path):
 
     def failure(case):
         body = {"spec": case.input["rayClusterSpec"]}
-        draft = Draft(body)
-        started(draft, RAY_CLUSTER, case.input["podSetsInfo"])
+        draft, wrong = Draft(body), ""
+        try:
+            started(draft, RAY_CLUSTER, case.input.get("podSetsInfo") or ())
+        except StartError as error:
+            wrong = str(error)
+        if wrong or case.want["wantErr"]:
+            return difference(bool(wrong), case.want["wantErr"], "error")
         draft.remove(("spec", "suspend"))
         return difference(pruned(draft.object), pruned({"spec": case.want["wantSpec"]}), "cluster")
 
@@ -85,20 +90,22 @@ def run_ways(path):
 
     def failure(case):
         draft = Draft(case.input["job"])
-        if "runInfo" in case.input:
+        if "wantRunError" in case.want:
             wrong = ""
             try:
-                started(draft, RAY_JOB, case.input["runInfo"])
+                started(draft, RAY_JOB, case.input.get("runInfo") or ())
             except StartError as error:
                 wrong = str(error)
             said = difference(bool(wrong), bool(case.want["wantRunError"]), "error") or difference(
-                compared(draft.object), compared(case.want["wantAfterRun"]), "started"
+                compared(draft.object),
+                compared(case.want["wantAfterRun"] or case.input["job"]),
+                "started",
             )
             if said or wrong:
                 return said
             RAY_JOB.suspend(draft)
         before = draft.object
-        infos = case.input.get("restoreInfo") or case.input["podSetsInfo"]
+        infos = case.input.get("restoreInfo") or case.input.get("podSetsInfo") or ()
         pod_sets = [pod_set_of(each) for each in infos]
         job = msgspec.convert(before, RayJob)
         put_back(draft, job, kind=RAY_JOB, pod_sets=pod_sets)
@@ -147,7 +154,7 @@ def run_trainers(path):
         runtimes = [o for o in case.objects.values() if o["kind"].endswith("TrainingRuntime")]
         job = TRAIN_JOB.on_basis(msgspec.convert(body, TrainJob), runtimes[0])
         draft = Draft(body)
-        infos = {each["Name"]: each for each in case.input["podsetsInfo"]}
+        infos = {each["Name"]: each for each in case.input.get("podsetsInfo") or ()}
         names = [each.name for each in TRAIN_JOB.pod_sets(job)]
         if infos.keys() ^ set(names) or case.want["wantErr"]:
             wrong = infos.keys() ^ set(names)
@@ -182,7 +189,9 @@ def run_demands(path):
 
         def unlike():
             got = [demanded(each) for each in scene.all("Workload")]
-            return difference(got, [demanded(e) for e in case.want["wantWorkloads"]], "workloads")
+            return difference(
+                got, [demanded(e) for e in case.want["wantWorkloads"] or ()], "workloads"
+            )
 
         return scene.reconcile_until([job_key(job)], unlike)
 
@@ -211,8 +220,8 @@ def run_changes(path):
     """Whether the sizes of pod sets are others than those of the slice that is there."""
 
     def failure(case):
-        wanted = msgspec.convert(case.input["podSets"], tuple[PodSet, ...])
-        sizes = case.input["referenceCounts"] or {}
+        wanted = msgspec.convert(case.input.get("podSets") or (), tuple[PodSet, ...])
+        sizes = case.input.get("referenceCounts") or {}
         held = tuple(PodSet(name=name, count=count) for name, count in sizes.items())
         fit = fit_of(wanted, Workload(spec=WorkloadSpec(pod_sets=held)))
         return difference(fit != "Same", case.want["wantChanged"], "changed")

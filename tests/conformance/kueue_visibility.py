@@ -23,7 +23,8 @@ def run_summaries(path):
         cluster = Cluster(settings_of(case))
         cluster.put_all(case)
         asked, wanted = case.input["req"], case.want["wantResp"]
-        chosen = Page(asked["queryParams"]["offset"], asked["queryParams"]["limit"])
+        said = asked.get("queryParams") or {}
+        chosen = Page(**{name: said[name] for name in ("offset", "limit") if name in said})
         try:
             if of_local_queue:
                 namespace = asked.get("nsName", "")
