@@ -46,10 +46,16 @@ class Switch(Closed, frozen=True):
 class Evaluation(Closed, frozen=True):
     """When a policy is evaluated, and on what."""
 
-    mode: Literal["Kubernetes", "JSON"] = "Kubernetes"
+    mode: Literal["Kubernetes", "JSON", "HTTP", "Envoy"] = "Kubernetes"
     admission: Switch = Switch()
     background: Json = None
     mutate_existing: Switch = Switch(enabled=False)
+
+
+class IdentifiedValidation(NativeValidation, frozen=True):
+    """One condition that must be true, by a name that Kyverno's reports go by."""
+
+    identifier: str = ""
 
 
 _Actions = Annotated[tuple[Enforcement, ...], msgspec.Meta(max_length=3)]
@@ -59,7 +65,7 @@ class ValidatingPolicySpec(Closed, frozen=True):
     """What a ValidatingPolicy concerns and demands."""
 
     match_constraints: MatchResources = MatchResources()
-    validations: tuple[NativeValidation, ...] = ()
+    validations: tuple[IdentifiedValidation, ...] = ()
     audit_annotations: tuple[AuditAnnotation, ...] = ()
     match_conditions: tuple[NamedExpression, ...] = ()
     variables: tuple[NamedExpression, ...] = ()

@@ -119,7 +119,7 @@ def message_environment(
 ) -> Environment:
     """Return the environment of a messageExpression: that of its policy, less the authorizer."""
     environment = admission_environment(version, params=params, variables=variables)
-    return environment.without("authorizer", "authorizer.requestResource")
+    return environment.without(*AUTHORIZER)
 
 
 def conditions_environment(
@@ -133,13 +133,18 @@ def conditions_environment(
     return base_environment(version).extend(variables=declared, structs={**REQUEST, **NAMESPACE})
 
 
+AUTHORIZER: Final[Mapping[str, Type]] = {
+    "authorizer": Type("kubernetes.authorization.Authorizer"),
+    "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
+}
+"""The variables that tell what users may do."""
+
 _DECLARED: Final[Mapping[str, Type]] = {
     "object": DYN,
     "oldObject": DYN,
     "request": Type("kubernetes.AdmissionRequest"),
     "namespaceObject": Type("kubernetes.Namespace"),
-    "authorizer": Type("kubernetes.authorization.Authorizer"),
-    "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
+    **AUTHORIZER,
 }
 
 

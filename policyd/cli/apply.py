@@ -26,7 +26,7 @@ from policyd.engine.offline import ObjectError, namespace_lookup, offline_set
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.rollout import ROLLED_OUT
 from policyd.engine.shadows import ShadowDifference, shadow_differences
-from policyd.engine.verdict import MUTATED_BY
+from policyd.engine.verdict import LIFTED_BY, MUTATED_BY
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.decisions import mutate_in_turn, validate_together
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
@@ -157,6 +157,9 @@ def _tell(one: _Applied) -> None:
     by = one.decision.audit_annotations.get(MUTATED_BY)
     if by:
         click.secho(f"{one.name}: changed by {by}", dim=True, err=True)
+    lifted = one.decision.audit_annotations.get(LIFTED_BY)
+    for text in lifted.split("; ") if lifted else ():
+        click.secho(f"{one.name}: lifted: {text}", dim=True, err=True)
     staged = one.decision.audit_annotations.get(ROLLED_OUT)
     for text in staged.split("; ") if staged else ():
         click.secho(f"{one.name}: rolled out: {text}", dim=True, err=True)

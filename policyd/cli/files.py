@@ -9,7 +9,7 @@ import click
 
 from policyd.cel.kyverno import Chance
 from policyd.clock import SystemClock
-from policyd.engine.bindings import check_bindings
+from policyd.engine.bindings import check_bindings, check_exceptions
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.dialects import Dialect
 from policyd.engine.documents import Document, read_documents
@@ -86,6 +86,7 @@ def _checked(loaded: Loaded) -> Loaded:
             findings.append(_twice(policy, policies[policy.id]))
         policies[policy.id] = policy
     findings += check_bindings(policies.values(), loaded.bindings)
+    findings += check_exceptions(policies.values(), loaded.exceptions)
     return replace(loaded, policies=tuple(policies.values()), findings=tuple(findings))
 
 

@@ -60,6 +60,22 @@ def check_bindings(
     return findings
 
 
+def check_exceptions(
+    policies: Iterable[CompiledPolicy], exceptions: Iterable[CompiledException]
+) -> list[Finding]:
+    """Say which exceptions are from no policy: what they name may be elsewhere."""
+    known = {(kind, policy.name) for policy in policies for kind in (policy.kind, "")}
+    return [
+        _doubt(
+            exception.place,
+            f"exception `{exception.name}` is from `{name}`, which is not here",
+            did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
+        )
+        for exception in exceptions
+        for kind, name in sorted(exception.policies - known)
+    ]
+
+
 def needs_binding(policy: CompiledPolicy) -> bool:
     """Tell whether a policy does nothing without a binding.
 

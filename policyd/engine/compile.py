@@ -99,8 +99,8 @@ def compile_policy(
     spec, layout = policy.spec, form.layout
     places = form.places(dialect, spec.param_kind is not None)
     compiler = _Compiler(document, places, layout)
-    conditions = compiler.conditions(spec.match_conditions)
     variables = compiler.variables(spec.variables)
+    conditions = compiler.conditions(spec.match_conditions)
     steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
     mutations = compiler.mutations(spec.mutations)
     shaping = tuple(compiler.sources)  # what validations look at does not change the object
@@ -170,7 +170,7 @@ class _Compiler:
     def conditions(
         self, conditions: tuple[NamedExpression, ...]
     ) -> tuple[tuple[str, Program], ...]:
-        """Compile the match conditions, which see no variables."""
+        """Compile the match conditions."""
         compiled = []
         for index, condition in enumerate(conditions):
             path = self.layout.at("matchConditions", index)

@@ -93,6 +93,7 @@ class CompiledException:
         values: Values that it is to allow.
         terms: For whom, where, until when and why, if the policy itself says.
         picks: Tells whether it is for a request that a policy concerns, if conditions do not.
+        place: Where it was read.
     """
 
     name: str
@@ -102,6 +103,7 @@ class CompiledException:
     values: tuple[str, ...] = ()
     terms: PolicyException | None = None
     picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
+    place: str = ""
 
     @property
     def uses(self) -> frozenset[str]:

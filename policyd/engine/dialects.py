@@ -6,7 +6,12 @@ from functools import cache
 from typing import Final, Literal
 
 from policyd.cel import Environment, admission_environment
-from policyd.cel.environments import DEFAULT_VERSION, conditions_environment, message_environment
+from policyd.cel.environments import (
+    AUTHORIZER,
+    DEFAULT_VERSION,
+    conditions_environment,
+    message_environment,
+)
 from policyd.cel.functions import Version
 from policyd.cel.kyverno import DICELESS, Chance, kyverno_environment
 from policyd.cel.types import DYN, Type
@@ -48,6 +53,8 @@ class Places:
     messages: Environment
     one_line: bool = True
     """Whether the expression is put on one line where it stands for a missing message."""
+    open_conditions: bool = False
+    """Whether match conditions see the policy's variables."""
 
     def environment(self, place: Place) -> Environment:
         """Return the environment of a place."""
@@ -56,8 +63,10 @@ class Places:
 
     def with_variables(self, types: Mapping[str, Type]) -> "Places":
         """Let `variables` have these fields, and no others, wherever they are seen."""
+        conditions = self.conditions
         return replace(
             self,
+            conditions=with_variables(conditions, types) if self.open_conditions else conditions,
             expressions=with_variables(self.expressions, types),
             mutations=with_variables(self.mutations, types),
             messages=with_variables(self.messages, types),
@@ -110,4 +119,13 @@ def kyverno_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - 
         mutations=mutations,
         messages=expressions,
         one_line=False,
+        open_conditions=True,
     )
+
+
+@cache
+def cluster_policy_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+    """Return the environments of a ClusterPolicy, which may ask what users may do."""
+    places = kyverno_places(dialect, params)
+    asking = places.expressions.extend(variables=AUTHORIZER)
+    return replace(places, conditions=asking, expressions=asking, open_conditions=False)

@@ -9,9 +9,9 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.engine.compiled import NATIVE, OWN, CompiledPolicy
+from policyd.engine.compiled import NATIVE, CompiledPolicy
 from policyd.engine.exceptions import NOTHING, Lifted, lift
-from policyd.engine.extracts import as_pod
+from policyd.engine.extracts import as_pod, named
 from policyd.engine.facts import Facts, View
 from policyd.engine.invocations import Invocation
 from policyd.engine.workloads import value_at
@@ -71,7 +71,11 @@ def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]
     Raises:
         PolicydError: If an exception cannot be evaluated.
     """
-    lifted = lift(policy, facts, variables)
+    asked = dict(variables)
+    if policy.templates:  # exceptions are by the object's name, whatever its template has
+        pairs = (("object", facts.object), ("oldObject", facts.old_object))
+        asked |= {name: named(variables.get(name), obj) for name, obj in pairs}
+    lifted = lift(policy, facts, asked)
     allowed = {"allowedImages": lifted.images, "allowedValues": lifted.values}
     variables["exceptions"] = {name: list(given) for name, given in allowed.items()}
     return lifted
@@ -187,22 +191,28 @@ def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bo
 
 
 def condition_variables(policy: CompiledPolicy, variables: dict[str, object]) -> dict[str, object]:
-    """Return what match conditions see: the API server's code asks without the namespace."""
-    if "namespaceObject" not in variables or policy.kind in _WITH_NAMESPACE:
+    """Return what match conditions see: the API server's code asks without the namespace.
+
+    Kyverno's own code has the policy's variables for them.
+    """
+    if policy.kind in _KYVERNO and policy.variables:
+        seen = dict(variables)
+        seen["variables"] = LazyVariables(policy.variables, seen, Budget())
+        return seen
+    if "namespaceObject" not in variables or policy.own or policy.kind in _KYVERNO:
         return variables
     return variables | {"namespaceObject": None}
 
 
-_WITH_NAMESPACE: Final = frozenset(
+_KYVERNO: Final = frozenset(
     (
-        OWN,
         "ValidatingPolicy",
         "NamespacedValidatingPolicy",
         "MutatingPolicy",
         "NamespacedMutatingPolicy",
     )
 )
-"""The kinds of policies that ask their conditions by code other than the API server's."""
+"""The kinds of policies that ask their conditions by Kyverno's own code."""
 
 
 def failed_expression(source: str, error: CelError) -> str:

@@ -7,11 +7,15 @@ from policyd.patch.operations import Path
 CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 """The fields of a pod that hold containers."""
 
+_IDENTITY = ("name", "namespace")
+"""What an object is found by, of its metadata."""
+
 
 def as_pod(obj: Json, template: Path) -> Json:
     """Return an object as if it were the pod that its template makes, in the object's namespace.
 
-    All but `spec` and `metadata` stays the object's; what the template has not, is not there.
+    It goes by the object's name, as pods have none yet. All but `spec` and `metadata` stays the
+    object's; what the template has not, is not there.
     """
     if not template or not isinstance(obj, dict):
         return obj
@@ -21,12 +25,23 @@ def as_pod(obj: Json, template: Path) -> Json:
         return pod
     if "spec" in inner:
         pod["spec"] = inner["spec"]
-    metadata = inner.get("metadata")
-    if isinstance(metadata, dict):
-        namespace = value_at(obj, ("metadata", "namespace"))
-        own = {} if namespace is None else {"namespace": namespace}
-        pod["metadata"] = {**metadata, **own}
+    if isinstance(inner.get("metadata"), dict):
+        pod["metadata"] = {**inner["metadata"], **_identity(obj)}
     return pod
+
+
+def named(pod: Json, obj: Json) -> Json:
+    """Return a pod of a template without metadata by the name of its object all the same."""
+    if not isinstance(pod, dict) or "metadata" in pod:
+        return pod
+    return {**pod, "metadata": _identity(obj)}
+
+
+def _identity(obj: Json) -> dict[str, Json]:
+    """Return by what an object is found, as far as it says."""
+    given = value_at(obj, ("metadata",))
+    metadata = given if isinstance(given, dict) else {}
+    return {key: metadata[key] for key in _IDENTITY if metadata.get(key) is not None}
 
 
 def in_template(obj: Json, template: Path, pod: Json) -> Json:
@@ -38,9 +53,10 @@ def in_template(obj: Json, template: Path, pod: Json) -> Json:
             return [inner if index == step else item for index, item in enumerate(obj)]
         return {**obj, step: inner}
     changed = {**obj, **{key: pod[key] for key in ("spec", "metadata") if key in pod}}
-    if "namespace" not in (obj.get("metadata") or {}) and isinstance(pod.get("metadata"), dict):
-        metadata = {key: value for key, value in pod["metadata"].items() if key != "namespace"}
-        changed["metadata"] = metadata
+    metadata = changed.get("metadata")
+    if isinstance(metadata, dict):
+        own = {key: part for key, part in metadata.items() if key not in _IDENTITY}
+        changed["metadata"] = {**own, **_identity(obj)}
     return changed
 
 

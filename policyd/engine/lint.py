@@ -17,7 +17,7 @@ from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.types import DYN, NULL, STRING, Type
 from policyd.cel.unparse import unparse
-from policyd.engine.compiled import MUTATING, VALIDATING, CompiledPolicy
+from policyd.engine.compiled import MUTATING, NATIVE, VALIDATING, CompiledPolicy
 from policyd.engine.costs import costs
 from policyd.engine.documents import Document
 from policyd.engine.evaluate import EvaluationError, Match, matches
@@ -44,12 +44,19 @@ _SINCE_1_37: Final = ("orValue", "or")
 
 def lint(policy: CompiledPolicy) -> Iterator[Finding]:
     """Yield what is doubtful about a policy."""
-    never = list(never_true(policy))
+    never = [*_idle(policy), *never_true(policy)]
     found = chain(
         never, () if never else _surprises(policy), _of_no_optional(policy), costs(policy)
     )
     yield from (_warning(policy, doubt) for doubt in found)
     yield from _annotations(policy)
+
+
+def _idle(policy: CompiledPolicy) -> Iterator[Doubt]:
+    """Say that a policy asks and changes nothing; the API server refuses such of its own kinds."""
+    work = policy.validations or policy.annotations or policy.mutations or policy.steps
+    if not work and policy.kind not in NATIVE:
+        yield Doubt("it demands nothing, and changes nothing", "add `validations`", "never-true")
 
 
 def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:

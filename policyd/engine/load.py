@@ -13,7 +13,7 @@ from policyd.engine.compiled import CompiledBinding, CompiledException, Compiled
 from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
-from policyd.engine.kyverno.load import is_kyverno, load_kyverno
+from policyd.engine.kyverno.load import is_kyverno, load_kyverno, misnamed
 from policyd.engine.native import FORMS, is_binding, is_native, read_binding, read_policy
 from policyd.engine.schema import policy_shape
 from policyd.engine.static_checks import static_findings
@@ -139,4 +139,4 @@ def check_other(document: Document) -> list[Finding]:
     near = did_you_mean(kind, [KIND])
     if near and str(value["apiVersion"]).startswith(f"{GROUP}/"):
         return [document.finding(f"unknown kind `{kind}`", ("kind",), hint=near)]
-    return []
+    return misnamed(document)

@@ -181,8 +181,7 @@ class _Mutation:
         changed, asked = False, facts.object
         for match in found if asked is not None else ():
             for mutation in policy.mutations:
-                first = mutation is policy.mutations[0] and facts.object is asked
-                fresh = first and not policy.exceptions
+                fresh = mutation is policy.mutations[0] and facts.object is asked
                 try:
                     changed = self._change(invocation, mutation, match, fresh=fresh) or changed
                 except CATCHABLE as error:
@@ -211,6 +210,8 @@ class _Mutation:
         facts.check_time()
         if not fresh:
             variables = variables_of(invocation, facts, match.view)
+            if "exceptions" in match.variables:
+                variables["exceptions"] = match.variables["exceptions"]
             match = make_match(invocation.policy, match.view, variables)
         try:
             value = mutation.program.evaluate(match.variables, match.budget)

@@ -35,6 +35,9 @@ _MOST: Final = 400
 def never_true(policy: CompiledPolicy) -> Iterator[Doubt]:
     """Yield why a policy concerns nothing at all."""
     constraints = policy.constraints
+    if not constraints.resource_rules:
+        hint = "add `resourceRules` to what it matches"
+        yield Doubt("no rule names a resource", hint, "never-true")
     yield from _unknown_resources(constraints)
     for name, selector in (
         ("namespaceSelector", constraints.namespace_selector),

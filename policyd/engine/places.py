@@ -8,12 +8,19 @@ from policyd.engine.dialects import (
     DEFAULT_DIALECT,
     Dialect,
     Places,
+    cluster_policy_places,
     kyverno_places,
     native_places,
     own_places,
 )
 
-_OF = {OWN: own_places, VALIDATING: native_places, MUTATING: native_places}
+_OF = {
+    OWN: own_places,
+    VALIDATING: native_places,
+    MUTATING: native_places,
+    "ClusterPolicy": cluster_policy_places,
+    "kyverno.io/Policy": cluster_policy_places,
+}
 
 
 def places_for(policy: CompiledPolicy, dialect: Dialect = DEFAULT_DIALECT) -> Places:

@@ -13,7 +13,7 @@ from policyd.api.names import is_label_key, is_subdomain
 from policyd.engine.compiled import MUTATING, VALIDATING
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
-from policyd.engine.native import is_binding, is_native
+from policyd.engine.native import VERSIONS, is_binding, is_native
 from policyd.engine.workloads import value_at
 from policyd.patch.operations import Path
 
@@ -42,7 +42,9 @@ def refused(document: Document) -> Iterator[Finding]:
 
 
 def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
-    name = str(value_at(value, ("metadata", "name")) or "")
+    name, version = str(value_at(value, ("metadata", "name")) or ""), value["apiVersion"]
+    if version.rpartition("/")[2] not in VERSIONS:
+        yield f"there is no `{version}`", ("apiVersion",), f"there are {', '.join(VERSIONS)}"
     if not is_subdomain(name):
         yield f"`{name}` is no name of an object", ("metadata", "name"), None
     yield from _each(value, "matchConditions", _condition)

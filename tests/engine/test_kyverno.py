@@ -5,6 +5,7 @@ import yaml
 
 from policyd.cel.kyverno import Chance, kyverno_values
 from policyd.engine.dialects import Dialect
+from policyd.engine.lint import lint
 from policyd.engine.load import load_policies
 from policyd.engine.offline import namespace_lookup
 from policyd.engine.policy_set import PolicySet
@@ -95,12 +96,44 @@ def test_it_does_not_where_kyverno_would_not(changes):
     assert decide(job(), policy).allowed
 
 
-def test_a_template_keeps_the_namespace_of_its_object_and_the_object_its_kind():
-    expression = "object.metadata.namespace == 'team-a' && object.kind == 'Job'"
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"labels": {}}, id="of-labels"),
+        pytest.param({"name": "other", "namespace": "other"}, id="of-another-name"),
+    ],
+)
+def test_a_template_goes_by_the_name_of_its_object_which_keeps_its_kind(metadata):
+    name, namespace = job()["metadata"]["name"], "team-a"
+    expression = f"object.metadata.namespace == '{namespace}' && object.kind == 'Job'"
+    expression += f" && object.metadata.name == '{name}'"
     obj = job()
-    obj["spec"]["template"]["metadata"] = {"labels": {}}
+    obj["spec"]["template"]["metadata"] = metadata
 
     assert decide(obj, kyverno(validations=[{"expression": expression}])).allowed
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({"labels": {"b": "c"}}, {"labels": {"b": "c", "x": "y"}}, id="of-labels"),
+        pytest.param({"name": "own"}, {"name": "own", "labels": {"x": "y"}}, id="with-a-name"),
+        pytest.param(None, {"labels": {"x": "y"}}, id="without"),
+    ],
+)
+def test_a_changed_template_does_not_get_the_name_of_its_object(metadata, expected):
+    expression = "Object{metadata: Object.metadata{labels: {'x': 'y'}}}"
+    mutation = {
+        "patchType": "ApplyConfiguration",
+        "applyConfiguration": {"expression": expression},
+    }
+    obj = job()
+    obj["spec"]["template"].pop("metadata", None)
+    obj["spec"]["template"] |= {} if metadata is None else {"metadata": metadata}
+    decision = decide(obj, kyverno("MutatingPolicy", mutations=[mutation]))
+
+    result = apply_json_patch(obj, decision.operations)
+    assert result["spec"]["template"]["metadata"] == expected
 
 
 def test_an_error_in_a_template_says_the_expression_as_it_is_written():
@@ -162,6 +195,45 @@ def test_mutations_see_empty_objects_that_the_ones_before_made():
     assert apply_json_patch(pod(), decision.operations)["metadata"]["annotations"] == {"a": "b"}
 
 
+def exception(kind="ValidatingPolicy", **spec):
+    return {
+        "apiVersion": "policies.kyverno.io/v1",
+        "kind": "PolicyException",
+        "metadata": {"name": "e"},
+        "spec": {"policyRefs": [{"name": "p", "kind": kind}], **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pytest.param("object.metadata.name == 'nightly'", id="by-the-controller-s-name"),
+        pytest.param("object.spec.containers.exists(c, c.name == 'main')", id="by-its-pods"),
+    ],
+)
+def test_an_exception_holds_for_the_controllers_of_pods(condition):
+    given = exception(matchConditions=[{"name": "c", "expression": condition}])
+
+    assert decide(CRON_JOB, kyverno(validations=[{"expression": "false"}]), given).allowed
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"validations": [{"expression": "false"}]}, id="validations"),
+        pytest.param({"matchCondition": []}, id="misspelt"),
+        pytest.param(
+            {"policyRefs": [{"name": "p", "validationAction": "Audit"}]}, id="action-of-a-policy"
+        ),
+    ],
+)
+def test_an_exception_that_is_not_understood_lifts_nothing(spec):
+    loaded = load(exception(**spec))
+
+    assert loaded.exceptions == ()
+    assert [f.severity for f in loaded.findings] == ["error"]
+
+
 @pytest.mark.parametrize(
     ("condition", "allowed"),
     [
@@ -170,16 +242,8 @@ def test_mutations_see_empty_objects_that_the_ones_before_made():
     ],
 )
 def test_an_exception_lifts_the_policies_it_names(condition, allowed):
-    exception = {
-        "apiVersion": "policies.kyverno.io/v1",
-        "kind": "PolicyException",
-        "metadata": {"name": "e"},
-        "spec": {
-            "policyRefs": [{"name": "p", "kind": "ValidatingPolicy"}],
-            "matchConditions": [{"name": "c", "expression": condition}],
-        },
-    }
-    decision = decide(pod(), kyverno(validations=[{"expression": "false"}]), exception)
+    given = exception(matchConditions=[{"name": "c", "expression": condition}])
+    decision = decide(pod(), kyverno(validations=[{"expression": "false"}]), given)
 
     assert decision.allowed is allowed
     assert decision.audit_annotations.get("lifted-by") == ("p: e" if allowed else None)
@@ -187,16 +251,55 @@ def test_an_exception_lifts_the_policies_it_names(condition, allowed):
 
 def test_an_exception_may_hand_over_what_is_to_be_allowed():
     expression = "object.spec.containers.all(c, c.name in exceptions.allowedValues)"
-    exception = {
-        "apiVersion": "policies.kyverno.io/v1",
-        "kind": "PolicyException",
-        "metadata": {"name": "e"},
-        "spec": {"policyRefs": [{"name": "p"}], "allowedValues": ["main"]},
-    }
     policy = kyverno(validations=[{"expression": expression}])
 
     assert not decide(pod(), policy).allowed
-    assert decide(pod(), policy, exception).allowed
+    assert decide(pod(), policy, exception(allowedValues=["main"])).allowed
+
+
+def test_mutations_see_what_an_exception_hands_over():
+    label = (
+        "Object{metadata: Object.metadata{labels: {'%s': string(size(exceptions.allowedImages))}}}"
+    )
+    mutations = [
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": label % name}}
+        for name in ("first", "second")
+    ]
+    policy = kyverno("MutatingPolicy", mutations=mutations)
+    decision = decide(pod(), policy, exception("MutatingPolicy", images=["a", "b"]))
+
+    result = apply_json_patch(pod(), decision.operations)
+    assert result["metadata"]["labels"] == {"first": "2", "second": "2"}
+
+
+@pytest.mark.parametrize(
+    ("value", "changed"), [pytest.param("a", True, id="true"), pytest.param("b", False, id="false")]
+)
+def test_match_conditions_of_kyverno_see_the_policy_s_variables(value, changed):
+    label = "Object{metadata: Object.metadata{labels: {'x': variables.name}}}"
+    policy = kyverno(
+        "MutatingPolicy",
+        variables=[
+            {"name": "name", "expression": "object.metadata.name"},
+            {"name": "same", "expression": f"variables.name == '{value}'"},
+        ],
+        matchConditions=[{"name": "c", "expression": "variables.same"}],
+        mutations=[
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": label}}
+        ],
+    )
+
+    assert bool(decide(pod(), policy).operations) is changed
+
+
+def test_a_cluster_policy_may_ask_what_users_may_do():
+    asked = "authorizer.group('').resource('pods').check('delete').allowed()"
+
+    assert not decide(pod(), cluster_policy(asked)).allowed
+
+
+def test_a_validation_may_have_a_name_for_reports():
+    assert decide(pod(), kyverno(validations=[{"expression": "true", "identifier": "a"}])).allowed
 
 
 @pytest.mark.parametrize(
@@ -484,6 +587,9 @@ def test_a_finding_points_into_the_rule():
             kyverno("ValidatingPolicy", evaluation={"mode": "JSON"}), "for any JSON", id="json"
         ),
         pytest.param(
+            kyverno("ValidatingPolicy", evaluation={"mode": "HTTP"}), "for HTTP requests", id="http"
+        ),
+        pytest.param(
             kyverno("MutatingPolicy", mutations=[], targetMatchConstraints={"a": 1}),
             "changes objects that exist already",
             id="existing",
@@ -501,6 +607,57 @@ def test_what_policyd_does_not_do_is_refused_in_a_sentence(document, said):
 
     assert loaded.policies == ()
     assert said in loaded.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "said", "hint"),
+    [
+        pytest.param(
+            *("policies.kyverno.io/v9", "ValidatingPolicy"),
+            *("there is no version `v9` of policies.kyverno.io", "v1alpha1"),
+            id="version",
+        ),
+        pytest.param(
+            *("kyverno.io/v1", "MutatingPolicy"),
+            *("`MutatingPolicy` is not of kyverno.io", "policies.kyverno.io/v1"),
+            id="group",
+        ),
+        pytest.param(
+            *("policies.kyverno.io/v1", "ValidatngPolicy"),
+            *("unknown kind `ValidatngPolicy`", "did you mean `ValidatingPolicy`?"),
+            id="misspelt",
+        ),
+        pytest.param(
+            *("policies.kyverno.io/v1", "Whatever", "unknown kind `Whatever`", None), id="kind"
+        ),
+    ],
+)
+def test_what_kyverno_has_not_is_not_passed_over(version, kind, said, hint):
+    (finding,) = load({"apiVersion": version, "kind": kind, "metadata": {"name": "p"}}).findings
+
+    assert finding.message == said
+    assert (hint or "") in (finding.hint or "")
+
+
+def test_other_kinds_of_kyverno_s_are_passed_over():
+    entry = {"apiVersion": "kyverno.io/v2alpha1", "kind": "GlobalContextEntry", "metadata": {}}
+
+    assert load(entry).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        pytest.param(
+            kyverno(rules=(), validations=[{"expression": "true"}]), "no rule", id="rules"
+        ),
+        pytest.param(kyverno(), "it demands nothing, and changes nothing", id="work"),
+    ],
+)
+def test_a_policy_that_does_nothing_is_doubtful(policy, said):
+    (loaded,) = load(policy).policies
+
+    assert said in next(lint(loaded)).message
 
 
 @pytest.mark.parametrize(

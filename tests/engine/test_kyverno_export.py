@@ -64,7 +64,8 @@ validations:
 - expression: has(object.metadata.labels) && object.metadata.labels[?'team'].orValue('') != ''
   message: no team
 - expression: object.spec.containers.all(c, !c.image.endsWith(':latest'))
-  messageExpression: "'a version is missing in ' + object.metadata.?namespace.orValue('none')"
+  messageExpression: >-
+    'no version in ' + object.metadata.?namespace.orValue('none') + '/' + object.metadata.name
 """
 PARTS = """
 matchConditions:

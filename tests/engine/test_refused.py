@@ -5,7 +5,7 @@ import pytest
 from policyd.engine.documents import Document
 from policyd.engine.lint import lint, lint_document
 from policyd.engine.load import load_document
-from tests.live.refused import REFUSED, TAKEN
+from tests.live.refused import REFUSED, TAKEN, validating
 
 
 def said(obj):
@@ -22,6 +22,12 @@ def test_what_the_api_server_refuses_is_said(obj):
     (message,) = said(obj)
 
     assert message.startswith("the API server refuses it: ")
+
+
+def test_a_version_that_it_has_not_is_said():
+    obj = {**validating(), "apiVersion": "admissionregistration.k8s.io/v9"}
+
+    assert said(obj) == ["the API server refuses it: there is no `admissionregistration.k8s.io/v9`"]
 
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])

@@ -19,7 +19,7 @@ from policyd.api.meta import Json
 from policyd.api.policy import Enforcement, MatchConstraints, PolicySpec, Validation
 from policyd.engine.compile import Form, Layout, compile_policy
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.dialects import Dialect, kyverno_places
+from policyd.engine.dialects import Dialect, cluster_policy_places
 from policyd.engine.documents import Document
 from policyd.engine.facts import Facts
 from policyd.engine.findings import Finding
@@ -130,7 +130,7 @@ def _rule(
         },
     )
     kind = NAMESPACED if policy.kind == "Policy" else policy.kind
-    form = Form(kind=kind, places=kyverno_places, layout=layout)
+    form = Form(kind=kind, places=cluster_policy_places, layout=layout)
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):

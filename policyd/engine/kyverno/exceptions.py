@@ -1,11 +1,13 @@
 """Kyverno's PolicyExceptions: those of its CEL policies, and the older ones of ClusterPolicies."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from policyd.api.kyverno import PolicyException, RuleException, RuleExceptionSpec
+from policyd.api.meta import Json
 from policyd.cel import CelCompileError, compile_expression
 from policyd.engine.compiled import CompiledException, CompiledPolicy
 from policyd.engine.dialects import Dialect, kyverno_places
@@ -23,8 +25,8 @@ def load_exception(
     document: Document, dialect: Dialect
 ) -> tuple[CompiledException | None, list[Finding]]:
     """Read an exception, and say what is wrong with it."""
-    value, findings = shape_of(PolicyException).read(document)
-    if value is None:
+    value, findings = _read(PolicyException, document)
+    if findings:
         return None, findings
     read: PolicyException = msgspec.convert(value, PolicyException)
     spec = read.spec
@@ -38,7 +40,7 @@ def load_exception(
             for issue in error.issues:
                 at = document.position_within(path, issue.line, issue.column)
                 findings.append(document.finding(issue.message, path, hint=issue.hint, at=at))
-    if any(finding.severity == "error" for finding in findings):
+    if findings:
         return None, findings
     exception = CompiledException(
         name=read.metadata.name,
@@ -46,14 +48,21 @@ def load_exception(
         conditions=tuple(conditions),
         images=spec.images,
         values=spec.allowed_values,
+        place=document.finding("").place,
     )
     return exception, findings
 
 
+def _read(struct: type[msgspec.Struct], document: Document) -> tuple[Json, list[Finding]]:
+    """Return what an exception says, if all of it is known: what is not might narrow it."""
+    value, findings = shape_of(struct).read(document)
+    return value, [replace(finding, severity="error") for finding in findings]
+
+
 def load_rule_exception(document: Document) -> tuple[CompiledException | None, list[Finding]]:
     """Read an exception from rules of ClusterPolicies, and say what is wrong with it."""
-    value, findings = shape_of(RuleException).read(document)
-    if value is None:
+    value, findings = _read(RuleException, document)
+    if findings:
         return None, findings
     read: RuleException = msgspec.convert(value, RuleException)
     spec = read.spec
@@ -67,6 +76,7 @@ def load_rule_exception(document: Document) -> tuple[CompiledException | None, l
         policies=frozenset(_kind_and_name(each.policy_name) for each in spec.exceptions),
         conditions=(),
         picks=_picks_rules(spec),
+        place=document.finding("").place,
     )
     return exception, findings
 

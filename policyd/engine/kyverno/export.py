@@ -251,7 +251,7 @@ def _is_of_pod(above: tuple[ast.Node, ...]) -> bool:
     match above:
         case (
             ast.Select(field="metadata"),
-            ast.Select(field="namespace") | ast.Has(field="namespace"),
+            ast.Select(field="name" | "namespace") | ast.Has(field="name" | "namespace"),
             *_,
         ):
             return False

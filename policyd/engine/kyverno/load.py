@@ -9,6 +9,13 @@ from policyd.engine.dialects import Dialect
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno import cluster_policies, exceptions, policies
+from policyd.errors import did_you_mean
+
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    policies.GROUP: ("v1", "v1beta1", "v1alpha1"),
+    cluster_policies.GROUP: ("v1", "v2", "v2beta1", "v2alpha1"),
+}
+"""The versions of Kyverno's groups."""
 
 _REFUSED: Final[Mapping[str, str]] = {
     "GeneratingPolicy": "generates objects",
@@ -22,26 +29,50 @@ _REFUSED: Final[Mapping[str, str]] = {
 }
 """Kinds that do what policyd does not."""
 
+_CLEANING: Final = frozenset({"ClusterCleanupPolicy", "CleanupPolicy"})
+"""Those of them that are of the older group."""
+
+KINDS: Final[Mapping[str, frozenset[str]]] = {
+    policies.GROUP: policies.KINDS | {exceptions.KIND} | (_REFUSED.keys() - _CLEANING),
+    cluster_policies.GROUP: cluster_policies.KINDS | {exceptions.KIND} | _CLEANING,
+}
+"""The kinds of policies and exceptions, by Kyverno's groups."""
+
 
 def is_kyverno(value: Json) -> bool:
     """Tell whether a document is one of Kyverno's."""
-    if not isinstance(value, dict):
-        return False
-    group = str(value.get("apiVersion", "")).rpartition("/")[0]
-    kind = value.get("kind")
-    if group == cluster_policies.GROUP:
-        return kind in cluster_policies.KINDS or kind in _REFUSED or kind == exceptions.KIND
-    return group == policies.GROUP and (
-        kind in policies.KINDS or kind in _REFUSED or kind == exceptions.KIND
-    )
+    return isinstance(value, dict) and value.get("kind") in KINDS.get(_group_of(value), ())
+
+
+def _group_of(value: Mapping[str, Json]) -> str:
+    return str(value.get("apiVersion", "")).rpartition("/")[0]
+
+
+def misnamed(document: Document) -> list[Finding]:
+    """Say what is wrong with a document of Kyverno's groups that is none of their policies."""
+    group, kind = _group_of(document.value), str(document.value["kind"])
+    if group not in KINDS:
+        return []
+    other = next((each for each in KINDS if kind in KINDS[each]), None)
+    if other is not None:
+        hint = f"write `apiVersion: {other}/{VERSIONS[other][0]}`"
+        return [document.finding(f"`{kind}` is not of {group}", ("apiVersion",), hint=hint)]
+    near = did_you_mean(kind, KINDS[group])
+    if near or group == policies.GROUP:
+        return [document.finding(f"unknown kind `{kind}`", ("kind",), hint=near)]
+    return []
 
 
 def load_kyverno(
     document: Document, dialect: Dialect
 ) -> tuple[list[CompiledPolicy], list[CompiledException], list[Finding]]:
     """Load one of Kyverno's documents, and say what is wrong with it."""
-    kind = document.value["kind"]
-    group = document.value["apiVersion"].rpartition("/")[0]
+    kind, group = document.value["kind"], _group_of(document.value)
+    version = document.value["apiVersion"].rpartition("/")[2]
+    if version not in VERSIONS[group]:
+        hint = f"there are {', '.join(VERSIONS[group])}"
+        message = f"there is no version `{version}` of {group}"
+        return [], [], [document.finding(message, ("apiVersion",), hint=hint)]
     if kind in _REFUSED:
         return [], [], [_refused(document, kind)]
     if kind == exceptions.KIND:

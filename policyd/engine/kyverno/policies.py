@@ -29,6 +29,9 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "NamespacedMutatingPolicy": MutatingPolicy,
 }
 
+_OTHERS: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "requests of Envoy"}
+"""What policies may be for besides objects of Kubernetes, by their mode."""
+
 KINDS: Final = frozenset(_STRUCTS)
 """The kinds that are read here."""
 
@@ -127,8 +130,9 @@ def _controllers(spec: Any) -> tuple[str, ...]:  # noqa: ANN401 - of either kind
 
 def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN401 - of either kind
     evaluation: Evaluation = spec.evaluation
-    if evaluation.mode == "JSON":
-        message = "the policy is for any JSON: policyd evaluates policies for Kubernetes' objects"
+    other = _OTHERS.get(evaluation.mode)
+    if other is not None:
+        message = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
     existing = evaluation.mutate_existing.enabled or getattr(spec, "target_match_constraints", None)
     if existing:
