@@ -11,6 +11,9 @@ SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 CASES = "cases.yaml"
 """The cases beside a policy: no policies themselves."""
 
+KYVERNO_TEST = "kyverno-test.yaml"
+"""What Kyverno calls a file of tests."""
+
 KUSTOMIZATION = "kustomization.yaml"
 """Names the files of a folder that are wanted, and is no policy itself."""
 
@@ -19,7 +22,7 @@ def policy_files(paths: Iterable[Path]) -> list[Path]:
     """Return the files, and the YAML and JSON files of the folders.
 
     Each file is named once, in the order of `paths`, a folder's files in the order of their names.
-    What is hidden in a folder, cases and a kustomization are left out.
+    What is hidden in a folder, tests and a kustomization are left out.
     """
     files = (file for path in paths for file in _files(path))
     return list(dict.fromkeys(files))
@@ -39,5 +42,5 @@ def _files(path: Path) -> list[Path]:
 
 def _is_policy_file(file: Path, folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    besides = hidden or file.name in (CASES, KUSTOMIZATION)
+    besides = hidden or file.name in (CASES, KYVERNO_TEST, KUSTOMIZATION)
     return file.suffix in SUFFIXES and not besides and file.is_file()

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import click
+
 from policyd.cli import gatekeeper_suites, kat_suites, kyverno_suites
 from policyd.cli.files import content, load
 from policyd.engine.cases import (
@@ -28,10 +30,9 @@ from policyd.engine.cases import (
 from policyd.engine.coverage import Branch, BranchCoverage
 from policyd.engine.findings import Finding
 from policyd.engine.kat.layout import FOLDER as TESTS
-from policyd.engine.kyverno.suites import NAME as KYVERNO_TEST
 from policyd.engine.load import Loaded
 from policyd.engine.offline import ObjectError
-from policyd.policy_files import CASES, SUFFIXES, policy_files
+from policyd.policy_files import CASES, KYVERNO_TEST, SUFFIXES, policy_files
 
 _WORTH_A_PROCESS = 40
 """Files from which on they are run in several processes."""
@@ -39,7 +40,7 @@ _WORTH_A_PROCESS = 40
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A file of tests: how each went, or why none was run."""
+    """A file of tests: how each went, and what keeps others from being run."""
 
     path: Path
     outcomes: tuple[Outcome, ...]
@@ -52,7 +53,8 @@ class Tested:
     @property
     def passed(self) -> bool:
         """Whether all could be run, and went as they say."""
-        return not self.findings and all(outcome.passed for outcome in self.outcomes)
+        wrong = any(finding.severity == "error" for finding in self.findings)
+        return not wrong and all(outcome.passed for outcome in self.outcomes)
 
 
 def case_files(path: Path) -> list[Path]:
@@ -102,23 +104,25 @@ def _may_fork() -> bool:
 def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     """Run the tests of one file whose name has the keyword in it.
 
-    Raises:
-        click.UsageError: If a file cannot be read.
+    A file that it names and that cannot be read is what is wrong with it.
     """
-    if path.is_dir():
-        outcomes, findings, loaded = kat_suites.run_folder(path, keyword)
-        return Tested(path, outcomes, findings, tuple(uncovered(loaded, outcomes)))
-    run = _other_layout(path)
-    if run is not None:
-        return Tested(path, *run(path, keyword))
-    return _run_own(path, keyword, branches=branches)
+    try:
+        run = _other_layout(path)
+        if run is None:
+            return _run_own(path, keyword, branches=branches)
+        outcomes, findings, loaded = run(path, keyword)
+    except click.UsageError as error:
+        return Tested(path, (), (Finding(source=str(path), message=error.message),))
+    return Tested(path, outcomes, findings, tuple(uncovered(loaded, outcomes)))
 
 
-_Run = Callable[[Path, str], tuple[tuple[Outcome, ...], tuple[Finding, ...]]]
+_Run = Callable[[Path, str], tuple[tuple[Outcome, ...], tuple[Finding, ...], Loaded]]
 
 
 def _other_layout(path: Path) -> _Run | None:
-    if path.name == KYVERNO_TEST:
+    if path.is_dir():
+        return kat_suites.run_folder
+    if path.name != CASES and kyverno_suites.is_file(path):
         return kyverno_suites.run_file
     if path.name != CASES and gatekeeper_suites.is_file(path):
         return gatekeeper_suites.run_file
@@ -128,12 +132,14 @@ def _other_layout(path: Path) -> _Run | None:
 def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
     """Run the cases of one file against the policies beside it."""
     cases, findings = load_cases(content(path), str(path))
+    if cases is None:
+        return Tested(path, (), tuple(findings))
     loaded = _beside(path)
-    findings = [*(f for f in loaded.findings if f.severity == "error"), *findings]
+    findings = [f for f in loaded.findings if f.severity == "error"]
     if not loaded.policies and not findings:
         message = "there is no policy beside these cases"
         findings.append(Finding(source=str(path), message=message, hint="put it into policy.yaml"))
-    if cases is None or findings:
+    if findings:
         return Tested(path, (), tuple(findings))
     chosen = [case for case in cases.cases if keyword in case.name]
     outcomes = tuple(run_case(case, cases, loaded) for case in chosen)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from policyd.cli.files import content
 from policyd.engine.cases import Outcome
+from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
 from policyd.engine.gatekeeper.suites import GROUP, is_suite, read_suite, run_suite
+from policyd.engine.load import Loaded
 
 
 def is_file(path: Path) -> bool:
@@ -19,8 +21,11 @@ def is_file(path: Path) -> bool:
     return any(is_suite(document.value) for document in documents)
 
 
-def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
+def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Finding, ...], Loaded]:
     """Run the cases of a file of suites, or say why none can be run.
+
+    Returns:
+        How each went, what keeps them from being run, and the policies they are about.
 
     Raises:
         click.UsageError: If a file that it names cannot be read.
@@ -31,6 +36,7 @@ def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Findi
         return read_documents(content(file), str(file))[0]
 
     outcomes: list[Outcome] = []
+    policies: dict[str, CompiledPolicy] = {}
     documents, findings = read_documents(content(path), str(path))
     for document in documents:
         suite, wrong = read_suite(document) if is_suite(document.value) else (None, [])
@@ -38,6 +44,8 @@ def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Findi
         for came in run_suite(suite, read) if suite else ():
             if isinstance(came, Finding):
                 findings.append(came)
+            elif isinstance(came, CompiledPolicy):
+                policies[came.id] = came
             elif keyword in came.case.name:
                 outcomes.append(came)
-    return tuple(outcomes), tuple(findings)
+    return tuple(outcomes), tuple(findings), Loaded(tuple(policies.values()))

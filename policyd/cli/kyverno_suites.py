@@ -1,21 +1,39 @@
 """The files that a Kyverno test names: read, and handed to the engine."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from policyd.api.admission import UserInfo
 from policyd.api.meta import Json
 from policyd.cli.files import content, load, read_objects
 from policyd.engine.cases import Outcome
-from policyd.engine.documents import read_documents
+from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.declared import declared_values
-from policyd.engine.kyverno.suites import Given, KyvernoTest, read_suite, run_suite
+from policyd.engine.kyverno.suite_files import (
+    GROUP,
+    Cluster,
+    KyvernoTest,
+    T,
+    User,
+    Values,
+    read_as,
+    read_suite,
+)
+from policyd.engine.kyverno.suites import Given, run_suite
+from policyd.engine.load import Loaded
 from policyd.engine.workloads import value_at
+from policyd.policy_files import KYVERNO_TEST
 
 
-def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
-    """Run the rows of a file of Kyverno tests, or say why none can be run.
+def is_file(path: Path) -> bool:
+    """Tell whether a file holds tests of Kyverno's, by its name or by what it says of itself."""
+    return path.name == KYVERNO_TEST or GROUP.encode() in content(path)
+
+
+def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Finding, ...], Loaded]:
+    """Run the rows of a file of Kyverno tests, or say why they cannot be run.
+
+    Returns:
+        How each went, what is wrong with the file and what it names, and the policies.
 
     Raises:
         click.UsageError: If a file that it names cannot be read.
@@ -23,58 +41,64 @@ def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Findi
     documents, findings = read_documents(content(path), str(path))
     if findings or len(documents) != 1:
         message = "not one document with `results`"
-        return (), tuple(findings or [Finding(source=str(path), message=message, line=1)])
+        wrong = findings or [Finding(source=str(path), message=message, line=1)]
+        return (), tuple(wrong), Loaded()
     suite, findings = read_suite(documents[0])
     if suite is None:
-        return (), tuple(findings)
-    given = _read(suite, path.parent)
-    wrong = tuple(f for f in given.loaded.findings if f.severity == "error")
-    if wrong:
-        return (), wrong
-    return tuple(o for o in run_suite(suite, given) if keyword in o.case.name), ()
+        return (), tuple(findings), Loaded()
+    given = _read(suite, path.parent, findings)
+    findings += (f for f in given.loaded.findings if f.severity == "error")
+    outcomes = tuple(o for o in run_suite(suite, given) if keyword in o.case.name)
+    return outcomes, tuple(findings), given.loaded
 
 
-def _read(suite: KyvernoTest, folder: Path) -> Given:
-    files = [str(folder / name) for name in (*suite.policies, *suite.exceptions)]
-    users = _objects(folder, filter(None, [suite.userinfo]))
-    user = value_at(users[0] if users else None, ("userInfo",)) or {}
-    contexts = _objects(folder, filter(None, [suite.context, *suite.cluster_resources]))
-    cluster = [o for document in contexts for o in _declared(document)]
+def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
+    """Read the files that a suite names; what cannot be read is added to the findings."""
+
+    def documents(*names: str) -> list[Document]:
+        found, unreadable = read_objects([str(folder / name) for name in names if name])
+        findings.extend(unreadable)
+        return found
+
+    def objects(*names: str) -> list[Json]:
+        return [document.value for document in documents(*names)]
+
+    def read(struct: type[T], document: Document) -> list[T]:
+        value, wrong = read_as(struct, document)
+        findings.extend(wrong)
+        return [] if value is None else [value]
+
+    values = [v for each in documents(suite.variables)[:1] for v in read(Values, each)]
+    users = [u for each in documents(suite.userinfo)[:1] for u in read(User, each)]
+    found = documents(suite.context, *suite.cluster_resources)
+    declared = [c.spec for each in found if _declares(each) for c in read(Cluster, each)]
+    cluster = [each.value for each in found if not _declares(each)]
+    cluster += (obj for each in declared for obj in each.resources)
     return Given(
-        loaded=load(files),
-        resources=_objects(folder, suite.resources),
-        params=_objects(folder, suite.param_resources),
+        loaded=load([str(folder / name) for name in (*suite.policies, *suite.exceptions)]),
+        resources=objects(*suite.resources),
+        old=objects(*suite.old_resources),
+        params=objects(*suite.param_resources),
         patched={
-            name: _objects(folder, [name])
-            for name in {row.patched_resources for row in suite.results} - {""}
+            name: objects(name) for name in {row.patched_resources for row in suite.results} - {""}
         },
-        values=next(iter(_objects(folder, filter(None, [suite.variables]))), suite.values),
-        user=UserInfo(
-            username=user.get("username", "someone"), groups=tuple(user.get("groups") or ())
-        ),
+        values=next(iter(values), suite.values),
+        user=next(iter(users), User()).user_info,
         outside=declared_values(
             objects=cluster,
-            images=[i for each in contexts for i in value_at(each, ("spec", "images")) or ()],
+            images=[image for each in declared for image in each.images],
             responses=suite.api_call_responses,
-            entries=[_filled(entry, folder) for entry in suite.global_context_entries],
+            entries=[
+                {**entry, "resources": objects(*entry["resourceFiles"])}
+                if entry.get("resourceFiles")
+                else entry
+                for entry in suite.global_context_entries
+            ],
         ),
         namespaces=cluster,
     )
 
 
-def _declared(document: Json) -> list[Json]:
-    """Return the objects of a cluster that a file declares, or is itself."""
-    if value_at(document, ("kind",)) in ("Context", "ClusterResource"):
-        return value_at(document, ("spec", "resources")) or []
-    return [document]
-
-
-def _filled(entry: dict[str, Json], folder: Path) -> dict[str, Json]:
-    """Return an entry of the global context with the objects of the files that it names."""
-    files = entry.get("resourceFiles")
-    return {**entry, "resources": _objects(folder, files)} if files else entry
-
-
-def _objects(folder: Path, names: Iterable[str]) -> list[Json]:
-    documents, _ = read_objects([str(folder / name) for name in names])
-    return [document.value for document in documents]
+def _declares(document: Document) -> bool:
+    """Tell whether a document tells of a cluster, and is not of one itself."""
+    return value_at(document.value, ("kind",)) in ("Context", "ClusterResource")

@@ -164,7 +164,7 @@ def _replay(
             try:
                 yield compare(read_recording(text), new, old)
             except PolicydError as error:
-                findings.append(Finding(source=place, message=str(error)))
+                findings.append(Finding(source=place, message=str(error), hint=error.hint))
 
 
 def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from policyd.cli.report import as_json, count, show_all
 from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
 from policyd.engine.cases import Outcome
 from policyd.engine.findings import Finding
-from policyd.policy_files import CASES
+from policyd.policy_files import CASES, KYVERNO_TEST
 
 _MANY = 100
 """Files from which on a bar shows how far they are."""
@@ -83,7 +83,8 @@ def command(
     """
     files = [file for path in paths for file in case_files(path)]
     if not files:
-        raise click.UsageError(f"no {CASES} under {', '.join(map(str, paths))}")
+        under = ", ".join(map(str, paths))
+        raise click.UsageError(f"no {CASES}, {KYVERNO_TEST}, suite or tests/ under {under}")
     for policy in untested(paths, files):
         click.secho(f"{policy}: no {CASES} beside it", fg="yellow", err=True)
     tested = list(_run_all(files, keyword, branches=asked["branches"]))
@@ -123,7 +124,7 @@ def _show(tested: Sequence[Tested], *, verbose: bool) -> None:
                 click.echo(f"ok: {one.path}: {outcome.case.name}")
     outcomes = [outcome for one in tested for outcome in one.outcomes]
     failed = sum(not outcome.passed for outcome in outcomes)
-    broken = sum(bool(one.findings) for one in tested)
+    broken = sum(any(f.severity == "error" for f in one.findings) for one in tested)
     passed = f"{count(len(outcomes) - failed, 'case')} passed"
     parts = [passed, *([f"{failed} failed"] if failed else [])]
     parts += [f"{count(broken, 'folder')} could not be tested"] if broken else []

@@ -35,6 +35,7 @@ from policyd.engine.ordering import order_matters, yaml_diff
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.schema import Shape, schema_of
 from policyd.engine.surroundings import Authorize
+from policyd.engine.workloads import value_at
 from policyd.patch.json_patch import apply_json_patch
 
 Texts = str | tuple[str, ...]
@@ -145,6 +146,10 @@ def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Findi
             Finding(source=source, message="not one document with `cases`", line=1, column=1)
         ]
     document: Document = documents[0]
+    kind = value_at(document.value, ("kind",))
+    if isinstance(kind, str):
+        hint = "name the folder it is in, or the file with its `cases`"
+        return None, [document.finding(f"this is a {kind}, and no cases", ("kind",), hint=hint)]
     findings = cases_shape().check(document)
     return (None, findings) if findings else (msgspec.convert(document.value, Cases), [])
 

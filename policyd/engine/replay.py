@@ -118,7 +118,8 @@ def read_recording(text: bytes) -> Recording:
         response = msgspec.json.decode(text, type=_Answered).response
         return Recording(request=request, answer=_recorded(request, response))
     except (PolicydError, msgspec.DecodeError, binascii.Error) as error:
-        raise RecordingError(str(error)) from error
+        hint = "a recording is JSON: an AdmissionReview, or one on each line"
+        raise RecordingError(str(error), hint=hint) from error
 
 
 def _recorded(request: AdmissionRequest, response: _Response | None) -> Answer | None:

@@ -225,7 +225,15 @@ def kyverno_folder(tmp_path):
     return tmp_path
 
 
-def test_kyverno_s_tests_are_run(kyverno_folder):
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(VALUES, id="by-labels"),
+        pytest.param("namespaces: [{metadata: {name: live, labels: {env: prod}}}]\n", id="whole"),
+    ],
+)
+def test_kyverno_s_tests_are_run(kyverno_folder, values):
+    (kyverno_folder / "values.yaml").write_text(values)
     (kyverno_folder / "kyverno-test.yaml").write_text(KYVERNO_TEST % "fail")
     result = run("test", kyverno_folder)
 
@@ -353,6 +361,199 @@ def test_a_row_of_kyverno_s_may_name_resources_by_a_pattern(kyverno_folder, name
     result = run("test", kyverno_folder)
 
     assert said in result.stdout
+
+
+KYVERNO_ROW = "- {policy: no-latest, kind: Pod, resources: [bad], result: fail"
+UNCHANGED = """\
+apiVersion: policies.kyverno.io/v1
+kind: ValidatingPolicy
+metadata: {name: asks}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods]}
+  validations:
+  - {expression: "object.metadata.?labels == oldObject.metadata.?labels", message: labels stay}
+"""
+WITH_LABELS = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: bad, namespace: live, labels: {a: b}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "row", "result"),
+    [
+        pytest.param("[old.yaml]", "", "fail", id="as-a-file-says"),
+        pytest.param("[old.yaml]", "operation: CREATE, ", "skip", id="created-all-the-same"),
+        pytest.param("[]", "operation: UPDATE, ", "pass", id="as-it-is"),
+        pytest.param("[]", "resourceOperation: UPDATE, ", "pass", id="by-the-older-name"),
+        pytest.param("[]", "", "skip", id="created"),
+    ],
+)
+def test_a_kyverno_test_says_how_objects_were(kyverno_folder, old, row, result):
+    (kyverno_folder / "asks.yaml").write_text(UNCHANGED)
+    (kyverno_folder / "old.yaml").write_text(WITH_LABELS)
+    (kyverno_folder / "kyverno-test.yaml").write_text(
+        f"policies: [asks.yaml]\nresources: [pods.yaml]\noldResources: {old}\n"
+        f"results:\n- {{policy: asks, {row}resources: [bad], result: {result}}}\n"
+    )
+
+    assert run("test", kyverno_folder).stdout == "1 case passed\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        pytest.param(
+            f"{KYVERNO_ROW}, patchedResource: a.yaml}}\n",
+            *(1, "did you mean `patchedResources`?"),
+            id="of-a-row",
+        ),
+        pytest.param(f"{KYVERNO_ROW}, isValidatingPolicy: true}}\n", 0, "", id="needless"),
+        pytest.param("resource: []\n", 0, "warning: unknown field `resource`", id="of-the-file"),
+    ],
+)
+def test_a_field_of_a_kyverno_test_that_is_not_known_is_told(kyverno_folder, line, code, said):
+    (kyverno_folder / "kyverno-test.yaml").write_text((KYVERNO_TEST % "fail") + line)
+    result = run("test", kyverno_folder)
+
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert ("unknown field" in result.stderr) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result"),
+    [
+        pytest.param("false", "object.nothing == 1", "fail", id="violated-first"),
+        pytest.param("object.nothing == 1", "false", "error", id="failed-first"),
+    ],
+)
+def test_a_row_of_kyverno_s_may_name_either_of_what_came(kyverno_folder, first, second, result):
+    asked = OUTSIDE % first + f'  - {{expression: "{second}"}}\n'
+    (kyverno_folder / "asks.yaml").write_text(asked)
+    text = ASKING_TEST.replace("context: context.yaml\n", "")
+    for wanted, code in ((result, 0), ("pass", 1)):
+        changed = text.replace("result: pass", f"result: {wanted}")
+        (kyverno_folder / "kyverno-test.yaml").write_text(changed)
+        assert run("test", kyverno_folder).exit_code == code
+
+
+MUTATING_POLICY = """\
+apiVersion: policies.kyverno.io/v1
+kind: MutatingPolicy
+metadata: {name: labels}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("label", "result", "said"),
+    [
+        pytest.param("b", "pass", "1 case passed", id="as-it-should"),
+        pytest.param("c", "pass", "the object came out as none of patched.yaml", id="otherwise"),
+        pytest.param("c", "fail", "1 case passed", id="otherwise-as-expected"),
+        pytest.param("b", "fail", "it came to pass", id="not-otherwise"),
+    ],
+)
+def test_a_row_of_kyverno_s_says_how_an_object_comes_out(kyverno_folder, label, result, said):
+    (kyverno_folder / "policy.yaml").write_text(MUTATING_POLICY)
+    patched = PODS.split("---")[0].replace("name: bad,", f"name: bad, labels: {{a: {label}}},")
+    (kyverno_folder / "patched.yaml").write_text(patched)
+    (kyverno_folder / "kyverno-test.yaml").write_text(
+        "policies: [policy.yaml]\nresources: [pods.yaml]\nresults:\n- {policy: labels,"
+        f" resources: [bad], patchedResources: patched.yaml, result: {result}}}\n"
+    )
+
+    assert said in run("test", kyverno_folder).stdout
+
+
+def test_a_policy_that_is_not_read_keeps_the_rows_of_others_from_nothing(kyverno_folder):
+    refused = "apiVersion: policies.kyverno.io/v1\nkind: GeneratingPolicy\nmetadata: {name: g}\n"
+    (kyverno_folder / "refused.yaml").write_text(refused)
+    text = (KYVERNO_TEST % "fail").replace("[policy.yaml]", "[policy.yaml, refused.yaml]")
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert result.exit_code == 1
+    assert "`GeneratingPolicy` generates objects" in result.stderr
+    assert "3 cases passed" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        pytest.param(("pods.yaml", "gone.yaml"), "no such file or directory", id="gone"),
+        pytest.param(("pods.yaml", "broken.yaml"), "not YAML", id="broken"),
+        pytest.param(("values.yaml", "odd.yaml"), "`policies[0]` must be an object", id="odd"),
+        pytest.param(("values.yaml", "pods.yaml"), "unknown field `spec`", id="another"),
+        pytest.param(
+            (KYVERNO_TEST[KYVERNO_TEST.index("results") :] % "fail", ""),
+            *("field `results` is missing",),
+            id="without-results",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_kyverno_test_is_a_finding(kyverno_folder, changed, said):
+    (kyverno_folder / "broken.yaml").write_text("a: [b")
+    (kyverno_folder / "odd.yaml").write_text("policies: [no-latest]")
+    text = (KYVERNO_TEST % "fail").replace(*changed)
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_a_kyverno_test_may_have_any_name_if_it_is_named(kyverno_folder):
+    (kyverno_folder / "other.yaml").write_text(KYVERNO_TEST % "fail")
+
+    assert run("test", kyverno_folder / "other.yaml").stdout == "3 cases passed\n"
+
+
+def test_a_file_without_cases_is_told_by_its_kind(kyverno_folder):
+    result = run("test", kyverno_folder / "policy.yaml")
+
+    assert result.exit_code == 1
+    assert "this is a ValidatingPolicy, and no cases" in result.stderr
+
+
+def test_a_validation_that_no_row_violates_is_named(kyverno_folder):
+    text = "\n".join(line for line in (KYVERNO_TEST % "fail").splitlines() if "[bad]" not in line)
+    for given, code in ((KYVERNO_TEST % "fail", 0), (text, 1)):
+        (kyverno_folder / "kyverno-test.yaml").write_text(given)
+        assert run("test", "--coverage", kyverno_folder).exit_code == code
+
+
+def test_what_is_said_in_jmespath_is_not_answered(kyverno_folder):
+    (kyverno_folder / "asks.yaml").write_text(
+        OUTSIDE % "globalContext.Get('pods', 'names').size() == 3"
+    )
+    text = ASKING_TEST.replace("context: context.yaml\n", "")
+    (kyverno_folder / "kyverno-test.yaml").write_text(text)
+    result = run("test", kyverno_folder)
+
+    assert "projection `names` of entry `pods` is JMESPath, and not evaluated" in result.stdout
+
+
+def test_an_exception_from_a_policy_that_is_not_here_is_doubtful(kyverno_folder):
+    (kyverno_folder / "exception.yaml").write_text(
+        "apiVersion: policies.kyverno.io/v1\nkind: PolicyException\nmetadata: {name: e}\n"
+        "spec: {policyRefs: [{name: no-lates, kind: ValidatingPolicy}]}\n"
+    )
+    result = run("check", kyverno_folder / "policy.yaml", kyverno_folder / "exception.yaml")
+
+    assert result.exit_code == 0
+    assert "exception `e` is from `no-lates`, which is not here" in result.stderr
+    assert "did you mean `no-latest`?" in result.stderr
 
 
 @pytest.mark.parametrize("field", ["checks", "jsonPayloads"])

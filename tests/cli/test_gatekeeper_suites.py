@@ -211,6 +211,20 @@ def test_a_wrong_expression_is_shown_in_the_template(folder):
     assert "template.yaml:23:27: error: undeclared reference to 'sice'" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("most", "assertion", "code"),
+    [
+        pytest.param("1", "violations: yes", 0, id="violated"),
+        pytest.param("2", "violations: no", 1, id="never-violated"),
+    ],
+)
+def test_a_validation_that_no_case_violates_is_named(most, assertion, code, folder):
+    result = run(folder(most=most, assertion=assertion), "--coverage")
+
+    assert result.exit_code == code
+    assert ("no case violates" in result.stderr) is bool(code)
+
+
 def test_skipped_tests_are_not_run(folder):
     suite = SUITE.replace("- name: containers", "- name: containers\n  skip: true")
     result = run(folder(suite=suite, assertion="violations: no"))

@@ -104,7 +104,11 @@ class _Constrained:
     match: ConstraintMatch
 
 
-def run_suite(suite: Suite, read: Read) -> Iterator[Outcome | Finding]:
+Came = Outcome | Finding | CompiledPolicy
+"""What comes of a suite: how a case went, what keeps tests from being run, what they are about."""
+
+
+def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
     """Run the tests of a suite; findings are about what it names, and keep tests from being run.
 
     Args:
@@ -116,13 +120,14 @@ def run_suite(suite: Suite, read: Read) -> Iterator[Outcome | Finding]:
             yield from _run_test(test, read)
 
 
-def _run_test(test: SuiteTest, read: Read) -> Iterator[Outcome | Finding]:
+def _run_test(test: SuiteTest, read: Read) -> Iterator[Came]:
     constrained = _constrained(test, read)
     if isinstance(constrained, Outcome):
         yield constrained
     elif isinstance(constrained, list):
         yield from constrained
     else:
+        yield constrained.policy
         for case in test.cases:
             if not case.skip:
                 yield _run_case(test, case, constrained, read)

@@ -124,6 +124,11 @@ class _Entries:
     def __init__(self, entries: Mapping[str, Mapping[str, Json]]) -> None:
         self._entries = entries
 
-    def get(self, name: str, projection: str) -> Json:  # noqa: ARG002 - what is declared is whole
+    def get(self, name: str, projection: str) -> Json:
         entry = self._entries.get(name)
-        return None if entry is None else entry.get("resources", entry.get("data"))
+        if entry is None:
+            return None
+        if projection or entry.get("fieldPath"):
+            asked = f"projection `{projection}`" if projection else "`fieldPath`"
+            raise UndeclaredError(f"{asked} of entry `{name}` is JMESPath, and not evaluated")
+        return entry.get("resources", entry.get("data"))

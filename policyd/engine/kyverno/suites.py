@@ -6,103 +6,31 @@ whose resource is not there fails, and numbers keep their size.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, Final, Literal, get_args
+from typing import get_args
 
 import msgspec
 
 from policyd.api.admission import Operation, UserInfo
-from policyd.api.inject import Closed
 from policyd.api.meta import Json
 from policyd.engine.bindings import NEEDS_BINDING
 from policyd.engine.cases import Case, Expectation, Outcome
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.decision import Decision
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
 from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.kyverno.filters import like
+from policyd.engine.kyverno.suite_files import KyvernoTest, ResourceSpec, Row, Values, Word
 from policyd.engine.load import Loaded
 from policyd.engine.offline import (
     Circumstances,
+    ObjectError,
     as_it_was,
     namespace_lookup,
     offline_set,
     request_for,
 )
 from policyd.engine.ordering import without_empty
-from policyd.engine.schema import ForeignShape, schema_of
 from policyd.engine.workloads import value_at
 from policyd.patch.json_patch import apply_json_patch
-
-NAME: Final = "kyverno-test.yaml"
-"""What Kyverno calls a file of tests."""
-
-Word = Literal["pass", "fail", "skip", "warn", "error"]
-Texts = tuple[str, ...]
-
-
-class ResourceSpec(Closed, frozen=True):
-    """Names one object."""
-
-    name: str
-    namespace: str = ""
-    kind: str = ""
-    group: str = ""
-    version: str = ""
-    subresource: str = ""
-
-
-class Row(Closed, frozen=True):
-    """What must come of some resources."""
-
-    policy: str
-    result: Word
-    rule: str = ""
-    kind: str = ""
-    resources: Texts = ()
-    resource_specs: tuple[ResourceSpec, ...] = ()
-    operation: Operation | None = None
-    patched_resources: str = ""
-
-
-class KyvernoTest(Closed, frozen=True):
-    """A file of tests; the files it names are relative to it."""
-
-    policies: Texts
-    resources: Texts = ()
-    exceptions: Texts = ()
-    param_resources: Texts = ()
-    results: tuple[Row, ...] = ()
-    userinfo: str = ""
-    variables: str = ""
-    values: dict[str, Any] = {}
-    context: str = ""
-    cluster_resources: Texts = ()
-    api_call_responses: tuple[dict[str, Any], ...] = ()
-    global_context_entries: tuple[dict[str, Any], ...] = ()
-
-
-_NOT_REQUESTS: Final = ("checks", "jsonPayloads", "httpPayloads", "envoyPayloads")
-"""Fields of tests that are not about objects which are written to a cluster."""
-
-
-@cache
-def _shape() -> ForeignShape:
-    return ForeignShape(schema_of(KyvernoTest))
-
-
-def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
-    """Read a file of tests, and say what is wrong with it; what is not known of it is doubtful.
-
-    What would be tested by other means than requests keeps the file from being run: it would pass.
-    """
-    unread = [name for name in _NOT_REQUESTS if value_at(document.value, (name,))]
-    if unread:
-        message = f"`{unread[0]}` is not read: policyd tests what is said of requests"
-        return None, [document.finding(message, (unread[0],), of_key=True)]
-    value, findings = _shape().read(document)
-    return (None if value is None else msgspec.convert(value, KyvernoTest)), findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +40,7 @@ class Given:
     Attributes:
         loaded: Policies, bindings and exceptions.
         resources: The objects that rows name.
+        old: Objects as they were.
         params: Objects that may be params.
         patched: What mutated resources must look like, by the file that says so.
         values: Values, from a file or in the suite: labels of namespaces, and operations.
@@ -124,10 +53,11 @@ class Given:
     resources: Sequence[Json]
     params: Sequence[Json]
     patched: Mapping[str, Sequence[Json]]
-    values: Json
+    values: Values
     user: UserInfo
     outside: Mapping[str, object] = field(default_factory=declared_values)
     namespaces: Sequence[Json] = ()
+    old: Sequence[Json] = ()
 
 
 def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
@@ -168,19 +98,22 @@ def _run(row: Row, spec: ResourceSpec, given: Given) -> Outcome:
     policies = [p for p in given.loaded.policies if _named(p, row)]
     if not policies:
         return Outcome(case, (f"there is no policy `{row.policy}`",))
-    decision = _ask(policies, obj, row, given, spec.subresource)
-    problems = [*_problems(row, decision)]
-    problems += _patch_problems(row, obj, decision, given)
-    return Outcome(case, tuple(problems))
+    try:
+        decision = _ask(policies, obj, row, given, spec.subresource)
+    except ObjectError as error:
+        return Outcome(case, (str(error),))
+    problems = tuple(_problems(row, obj, decision, given))
+    violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
+    return Outcome(case, problems, violated=violated)
 
 
 def _is(obj: Json, spec: ResourceSpec, kind: str) -> bool:
-    metadata = value_at(obj, ("metadata",)) or {}
     wanted = spec.kind or kind
+    namespace = value_at(obj, ("metadata", "namespace")) or "default"
     group, _, version = str(value_at(obj, ("apiVersion",)) or "").rpartition("/")
     return (
-        like(spec.name, str(metadata.get("name", "")))
-        and (not spec.namespace or metadata.get("namespace", "default") == spec.namespace)
+        like(spec.name, str(value_at(obj, ("metadata", "name")) or ""))
+        and spec.namespace in ("", namespace)
         and (not wanted or value_at(obj, ("kind",)) == wanted)
         and spec.group in ("", group)
         and spec.version in ("", version)
@@ -197,7 +130,7 @@ def _named(policy: CompiledPolicy, row: Row) -> bool:
 def _ask(
     policies: Sequence[CompiledPolicy], obj: Json, row: Row, given: Given, subresource: str
 ) -> Decision:
-    """Send the request of a row; what is updated was as it is, as in Kyverno's own command."""
+    """Send the request of a row; what is updated was as it is, unless the suite says how."""
     loaded = replace(given.loaded, policies=tuple(policies))
     bound = {(binding.policy_kind, binding.policy) for binding in loaded.bindings}
     implied = tuple(
@@ -209,54 +142,66 @@ def _ask(
     namespaces = [*given.namespaces, *_namespaces(given.values), *given.resources]
     lookup = namespace_lookup(namespaces, {})
     asked = offline_set(loaded, lookup, objects=given.params, extra=given.outside)
-    operation = row.operation or _operation(given.values, row, obj)
+    old = next((each for each in given.old if _key(each) == _key(obj)), None)
+    operation = row.operation or row.resource_operation or _operation(given.values, row, obj)
+    operation = operation or ("CREATE" if old is None else "UPDATE")
+    old = None if operation == "CREATE" else as_it_was(obj, operation, old)
     circumstances = Circumstances(operation=operation, user=given.user)
-    request = request_for(obj, circumstances, old_object=as_it_was(obj, operation))
+    request = request_for(obj, circumstances, old_object=old)
     return asked.review(msgspec.structs.replace(request, sub_resource=subresource))
 
 
-def _operation(values: Json, row: Row, obj: Json) -> Operation:
+def _key(obj: Json) -> tuple[Json, ...]:
+    paths = (("kind",), ("metadata", "namespace"), ("metadata", "name"))
+    return tuple(value_at(obj, path) for path in paths)
+
+
+def _operation(values: Values, row: Row, obj: Json) -> Operation | None:
     """Return the operation that values name: of the resource, of its policy, or of all."""
-    name = value_at(obj, ("metadata", "name"))
-    found = value_at(values, ("globalValues",)) or {}
-    for policy in value_at(values, ("policies",)) or ():
-        for each in policy.get("resources") or () if policy.get("name") == row.policy else ():
-            if each.get("name") == name:
-                found = {**found, **(each.get("values") or {})}
-    said = found.get("request.operation", "CREATE")
-    return said if said in get_args(Operation) else "CREATE"
+    found = values.global_values
+    for policy in values.policies:
+        for each in policy.resources if policy.name == row.policy else ():
+            if each.name == value_at(obj, ("metadata", "name")):
+                found = {**found, **each.values}
+    said = found.get("request.operation")
+    return said if said in get_args(Operation) else None
 
 
-def _namespaces(values: Json) -> Iterator[Json]:
-    """Return the namespaces whose labels a file of values gives."""
-    for each in value_at(values, ("namespaceSelector",)) or ():
-        metadata = {"name": each.get("name"), "labels": each.get("labels") or {}}
-        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+def _namespaces(values: Values) -> Iterator[Json]:
+    """Return the namespaces that values give, as a whole or by their labels."""
+    named = ({"metadata": {"name": n.name, "labels": n.labels}} for n in values.namespace_selector)
+    for each in (*named, *values.namespaces):
+        yield {**each, "apiVersion": "v1", "kind": "Namespace"}
 
 
-def word_of(decision: Decision) -> Word:
-    """Say in Kyverno's word what came of a request, whatever the policies' actions are."""
-    if decision.failures:
-        return "error"
-    if decision.objections:
-        return "fail"
-    return "pass" if decision.matched else "skip"
+def words_of(decision: Decision) -> tuple[Word, ...]:
+    """Say in Kyverno's words what came of a request, whatever the policies' actions are.
+
+    Kyverno leaves off at the first validation that is not true or fails; here all are asked, and
+    either word is right.
+    """
+    words: list[Word] = ["fail"] if decision.objections else []
+    words += ["error"] if decision.failures else []
+    return tuple(words) or ("pass" if decision.matched else "skip",)
 
 
-def _problems(row: Row, decision: Decision) -> Iterator[str]:
-    word = word_of(decision)
+def _problems(row: Row, obj: Json, decision: Decision, given: Given) -> Iterator[str]:
+    unlike = list(_patch_problems(row, obj, decision, given))
+    words = words_of(decision)
+    if words == ("pass",) and unlike:
+        words = ("fail",)
+    said = dict.fromkeys(failure.message for failure in decision.failures)
+    said |= dict.fromkeys([*(objection.message for objection in decision.objections), *unlike])
     wanted = "fail" if row.result == "warn" else row.result
-    if word != wanted:
-        said = [failure.message for failure in decision.failures]
-        said += [objection.message for objection in decision.objections]
-        yield f"it came to {word}" + (f": {'; '.join(said)}" if said else "")
+    if wanted not in words:
+        yield f"it came to {' and '.join(words)}" + (f": {'; '.join(said)}" if said else "")
+    elif wanted != "fail":
+        yield from unlike
 
 
 def _patch_problems(row: Row, obj: Json, decision: Decision, given: Given) -> Iterable[str]:
-    if not row.patched_resources:
-        return ()
-    result = apply_json_patch(obj, decision.operations)
-    wanted = given.patched.get(row.patched_resources, ())
-    if any(without_empty(result) == without_empty(each) for each in wanted):
+    wanted = given.patched.get(row.patched_resources)
+    result = without_empty(apply_json_patch(obj, decision.operations))
+    if wanted is None or any(result == without_empty(each) for each in wanted):
         return ()
     return (f"the object came out as none of {row.patched_resources}",)

@@ -1,0 +1,167 @@
+"""What the files of Kyverno's tests hold: the suite, and values, users and clusters beside it."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from policyd.api.admission import Operation, UserInfo
+from policyd.api.inject import Closed
+from policyd.api.meta import Json
+from policyd.engine.documents import Document
+from policyd.engine.findings import Finding
+from policyd.engine.schema import ForeignShape, schema_of
+from policyd.engine.workloads import value_at
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+GROUP: Final = "cli.kyverno.io/"
+"""What such a file's `apiVersion` begins with."""
+
+Word = Literal["pass", "fail", "skip", "warn", "error"]
+Texts = tuple[str, ...]
+
+
+class ResourceSpec(Closed, frozen=True):
+    """Names one object."""
+
+    name: str
+    namespace: str = ""
+    kind: str = ""
+    group: str = ""
+    version: str = ""
+    subresource: str = ""
+
+
+class Row(Closed, frozen=True):
+    """What must come of some resources."""
+
+    policy: str
+    result: Word
+    rule: str = ""
+    kind: str = ""
+    resources: Texts = ()
+    resource_specs: tuple[ResourceSpec, ...] = ()
+    operation: Operation | None = None
+    resource_operation: Operation | None = None
+    patched_resources: str = ""
+
+
+class ResourceValues(Closed, frozen=True):
+    """Values for one object."""
+
+    name: str
+    values: dict[str, Any] = {}
+
+
+class PolicyValues(Closed, frozen=True):
+    """Values for the objects that one policy is asked about."""
+
+    name: str
+    resources: tuple[ResourceValues, ...] = ()
+    rules: Json = None
+
+
+class NamespaceLabels(Closed, frozen=True):
+    """The labels of a namespace."""
+
+    name: str
+    labels: dict[str, str] = {}
+
+
+class Values(Closed, frozen=True):
+    """What is known of requests: their operations, and the labels of their namespaces."""
+
+    global_values: dict[str, Any] = {}
+    policies: tuple[PolicyValues, ...] = ()
+    namespace_selector: tuple[NamespaceLabels, ...] = ()
+    namespaces: tuple[dict[str, Any], ...] = ()
+    subresources: Json = None
+
+
+class User(Closed, frozen=True):
+    """Who sends requests; what roles they have plays no part."""
+
+    user_info: UserInfo = UserInfo(username="someone")
+    roles: Texts = ()
+    cluster_roles: Texts = ()
+
+
+class ClusterSpec(Closed, frozen=True):
+    """Objects and images that policies may ask for."""
+
+    resources: tuple[dict[str, Any], ...] = ()
+    images: tuple[dict[str, Any], ...] = ()
+    crds: Json = None
+
+
+class Cluster(Closed, frozen=True):
+    """The world outside."""
+
+    spec: ClusterSpec = ClusterSpec()
+
+
+class KyvernoTest(Closed, frozen=True):
+    """A file of tests; the files it names are relative to it."""
+
+    policies: Texts
+    results: Annotated[tuple[Row, ...], msgspec.Meta(min_length=1)]
+    resources: Texts = ()
+    old_resources: Texts = ()
+    exceptions: Texts = ()
+    param_resources: Texts = ()
+    userinfo: str = ""
+    variables: str = ""
+    values: Values = Values()
+    context: str = ""
+    cluster_resources: Texts = ()
+    api_call_responses: tuple[dict[str, Any], ...] = ()
+    global_context_entries: tuple[dict[str, Any], ...] = ()
+
+
+_NOT_REQUESTS: Final = ("checks", "jsonPayload", "jsonPayloads", "httpPayloads", "envoyPayloads")
+"""Fields of tests that are not about objects which are written to a cluster."""
+
+_NEEDLESS: Final = frozenset(
+    f"unknown field `{name}`"
+    for names in (
+        "apiVersion kind metadata name attestations targetResources failOnMissingResources",
+        "generatedResource generatedResources cloneSourceResource isValidatingPolicy",
+        "isMutatingPolicy isImageValidatingPolicy isGeneratingPolicy isDeletingPolicy",
+        "isValidatingAdmissionPolicy isMutatingAdmissionPolicy",
+    )
+    for name in names.split()
+)
+"""What is not worth saying: such fields tell what is known, or are for policies of other kinds."""
+
+
+@cache
+def _shape(struct: type[msgspec.Struct]) -> ForeignShape:
+    return ForeignShape(schema_of(struct))
+
+
+def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
+    """Read a file of tests, and say what is wrong with it; what is not known of it is doubtful.
+
+    What would be tested by other means than requests keeps the file from being run, as does a field
+    of a row that is not known: what they expect would pass.
+    """
+    unread = [name for name in _NOT_REQUESTS if value_at(document.value, (name,))]
+    if unread:
+        message = f"`{unread[0]}` is not read: policyd tests what is said of requests"
+        return None, [document.finding(message, (unread[0],), of_key=True)]
+    suite, found = read_as(KyvernoTest, document)
+    findings = [
+        replace(finding, severity="error") if finding.field.startswith("results") else finding
+        for finding in found
+    ]
+    wrong = any(finding.severity == "error" for finding in findings)
+    return (None if wrong else suite), findings
+
+
+def read_as(struct: type[T], document: Document) -> tuple[T | None, list[Finding]]:
+    """Read what a document holds, and say what is wrong with it."""
+    value, found = _shape(struct).read(document)
+    findings = [finding for finding in found if finding.message not in _NEEDLESS]
+    return (None if value is None else msgspec.convert(value, struct)), findings
