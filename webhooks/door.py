@@ -43,7 +43,7 @@ from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
 from webhooks.queue_calls import rules_for
-from webhooks.queues import QUEUE_DEFAULTS, validate_queues
+from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 from webhooks.registration import NAME, Registration, exempt_groups
 from webhooks.rules import Rules
 from webhooks.secret import KeptCertificate
@@ -149,7 +149,7 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
         classed = door.default_class
         mutators = [job_defaults(queue, gives_queue=gives, classed=classed), QUEUE_DEFAULTS]
         checked = partial(validate_jobs, integrations=queue, gives_queue=gives)
-        validators = [checked, validate_queues]
+        validators = [checked, partial(validate_queues, gates=validation_gates(queue))]
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None

@@ -15,6 +15,7 @@ from policyd.api.kueue import (
     Topology,
     Workload,
 )
+from policyd.api.kueue.gates import DEFAULT_GATES, ValidationGates
 from policyd.api.kueue.names import GROUP, RESOURCE_IN_USE_FINALIZER, VERSION
 from policyd.api.kueue.queue_validation import (
     validate_cluster_queue,
@@ -29,26 +30,29 @@ from policyd.api.kueue.validation import (
 )
 from policyd.api.kueue.workload_validation import validate_workload
 from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.jobs.integrations import Integrations
 from policyd.patch.draft import Draft
 from webhooks.decisions import Mutator
 from webhooks.jobs import SPEAKER
 
 
 class _Kind(NamedTuple):
-    """A kind that is checked; `check` takes the object and, if it is changed, what it was."""
+    """A kind that is checked: given the object and, if it is changed, what it was."""
 
     type: type[Any]
-    check: Callable[[Any, Any], list[FieldError]]
+    check: Callable[[Any, Any, ValidationGates], list[FieldError]]
 
 
 _KINDS: Final = {
-    "AdmissionCheck": _Kind(AdmissionCheck, validate_admission_check),
-    "ClusterQueue": _Kind(ClusterQueue, validate_cluster_queue),
-    "Cohort": _Kind(Cohort, lambda new, _: validate_cohort(new)),
-    "LocalQueue": _Kind(LocalQueue, validate_local_queue),
-    "ResourceFlavor": _Kind(ResourceFlavor, validate_resource_flavor),
-    "Topology": _Kind(Topology, validate_topology),
-    "Workload": _Kind(Workload, validate_workload),
+    "AdmissionCheck": _Kind(AdmissionCheck, lambda new, old, _: validate_admission_check(new, old)),
+    "ClusterQueue": _Kind(
+        ClusterQueue, lambda new, old, gates: validate_cluster_queue(new, old, gates=gates)
+    ),
+    "Cohort": _Kind(Cohort, lambda new, _old, _: validate_cohort(new)),
+    "LocalQueue": _Kind(LocalQueue, lambda new, old, _: validate_local_queue(new, old)),
+    "ResourceFlavor": _Kind(ResourceFlavor, lambda new, old, _: validate_resource_flavor(new, old)),
+    "Topology": _Kind(Topology, lambda new, old, _: validate_topology(new, old)),
+    "Workload": _Kind(Workload, lambda new, old, gates: validate_workload(new, old, gates=gates)),
 }
 
 
@@ -72,7 +76,15 @@ QUEUE_DEFAULTS = Mutator(name=SPEAKER, concerns=_is_created, change=_hold)
 """Gives new queues, flavors and topologies the finalizer that Kueue gives them."""
 
 
-def validate_queues(request: AdmissionRequest, _policies: Decision) -> Decision:
+def validation_gates(integrations: Integrations) -> ValidationGates:
+    """Return the feature gates that change what is valid, as they are set or else by default."""
+    chosen = {**dict.fromkeys(integrations.on, True), **dict.fromkeys(integrations.off, False)}
+    return msgspec.convert(chosen, ValidationGates)
+
+
+def validate_queues(
+    request: AdmissionRequest, _policies: Decision, *, gates: ValidationGates = DEFAULT_GATES
+) -> Decision:
     """Say what speaks against an object of Kueue's that is created or changed."""
     known = _KINDS.get(request.kind.kind) if request.kind.group == GROUP else None
     if known is None or request.kind.version != VERSION or request.operation == "DELETE":
@@ -84,7 +96,7 @@ def validate_queues(request: AdmissionRequest, _policies: Decision) -> Decision:
         return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
     if new.metadata.deletion_timestamp is not None:
         return ALLOWED  # what is wrong with it must not keep it from going
-    errors = known.check(new, old)
+    errors = known.check(new, old, gates)
     return _refused(*(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors))
 
 

@@ -31,6 +31,7 @@ def integrations_of(configuration: Configuration, *, gates: str = "") -> Integra
         manages_all=configuration.manage_jobs_without_queue_name,
         namespaces=configuration.managed_jobs_namespace_selector,
         off=frozenset(name for name, on in chosen.items() if not on),
+        on=frozenset(name for name, on in chosen.items() if on),
         plain_pods="pod" in names,
     )
 

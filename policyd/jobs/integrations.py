@@ -20,7 +20,8 @@ class Integrations:
         external: Those that others queue: what belongs to them is left to them.
         manages_all: Whether jobs that name no queue are held, too.
         namespaces: Labels of the namespaces whose jobs queue; None for all.
-        off: Feature gates that are off.
+        off: Feature gates that are set to off.
+        on: Feature gates that are set to on.
         plain_pods: Whether pods queue that nothing made; if not, only those of Deployments do, and
             of what else pods are held for.
     """
@@ -30,6 +31,7 @@ class Integrations:
     manages_all: bool = False
     namespaces: LabelSelector | None = None
     off: frozenset[str] = frozenset()
+    on: frozenset[str] = frozenset()
     plain_pods: bool = True
 
     def has(self, group: str, kind: str) -> bool:

@@ -184,7 +184,8 @@ def run_default_classes(path):
 
 def sent_away(case):
     """Leave out what is sent to other clusters."""
-    sent = case.want.get("wantManagedBy") == MULTI_KUEUE
+    wanted = str(case.want.get("want") or case.want.get("wantManagedBy"))
+    sent = MULTI_KUEUE in wanted and MULTI_KUEUE not in str(given(case))
     return "MultiKueue" if sent or case.input.get("withMultiKueueAdmissionCheck") else ""
 
 

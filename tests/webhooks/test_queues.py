@@ -4,10 +4,11 @@ import pytest
 
 from policyd.api.admission import parse_review
 from policyd.engine.decision import ALLOWED
+from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
 from tests.webhooks.reviews import review
 from webhooks.decisions import mutate_in_turn
-from webhooks.queues import QUEUE_DEFAULTS, validate_queues
+from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 
 
 def item(kind, spec, version="v1beta2", **more):
@@ -21,10 +22,10 @@ def item(kind, spec, version="v1beta2", **more):
     }
 
 
-def decide(obj, old=None, *, operation=None):
+def decide(obj, old=None, *, operation=None, **gates):
     operation = operation or ("UPDATE" if old else "CREATE")
     body = review(obj, operation=operation, old=old, resource=f"{obj['kind'].lower()}s")
-    return validate_queues(parse_review(body), ALLOWED)
+    return validate_queues(parse_review(body), ALLOWED, **gates)
 
 
 NEGATIVE = {
@@ -152,3 +153,33 @@ def test_what_the_api_server_does_not_look_at_may_be_unreadable():
 
     assert "cannot be read" in denial.message
     assert "template.spec" in denial.message
+
+
+def asking(quantity, **annotations):
+    container = {"name": "c", "resources": {"requests": {"cpu": quantity}}}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    metadata = {"annotations": {f"kueue.x-k8s.io/{k}": v for k, v in annotations.items()}}
+    return item("Workload", {"podSets": [pod_set], "queueName": "l"}, metadata=metadata)
+
+
+BOOSTED = asking("1", **{"priority-boost": "high"})
+
+
+@pytest.mark.parametrize(
+    ("obj", "integrations", "allowed"),
+    [
+        pytest.param(asking("-1"), Integrations(), False, id="on-by-default"),
+        pytest.param(
+            asking("-1"),
+            Integrations(off=frozenset({"WorkloadValidateResourcesAreNonNegative"})),
+            True,
+            id="set-to-off",
+        ),
+        pytest.param(BOOSTED, Integrations(), True, id="off-by-default"),
+        pytest.param(
+            BOOSTED, Integrations(on=frozenset({"PriorityBoost", "Other"})), False, id="set-to-on"
+        ),
+    ],
+)
+def test_feature_gates_say_what_is_checked(obj, integrations, allowed):
+    assert decide(obj, gates=validation_gates(integrations)).allowed is allowed

@@ -24,7 +24,6 @@ _CACHES = LeftOut(
 _DEVICES = LeftOut(on=False, reason="resource claims are not counted: devices are plain resources")
 _CLUSTERS = LeftOut(on=False, reason="jobs are not sent to other clusters")
 _ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
-_DOOR = LeftOut(on=True, reason="what is stored is checked by the same rules whoever asks")
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "DeferRayServiceFinalizationForRedisCleanup": LeftOut(
@@ -46,7 +45,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "MultiKueueKubeConfigPathValidation": _CLUSTERS,
     "MultiKueueManagerQuotaAutomation": _CLUSTERS,
     "MultiKueueRemoteSpecSync": _CLUSTERS,
-    "RejectUpdatesToCQWithInvalidOnFlavors": LeftOut(on=False, reason=_DOOR.reason),
     "RemoveFinalizersWithStrictPatch": LeftOut(
         on=True, reason="a finalizer is only taken from the version that was read"
     ),
@@ -64,8 +62,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "VectorizedResourceRequests": _CACHES,
     "VisibilityOnDemand": LeftOut(on=True, reason="it is served where `--visibility-port` says"),
     "WorkloadRequestUseMergePatch": LeftOut(on=True, reason="every status is a merge patch"),
-    "WorkloadValidateResourcesAreNonNegative": _DOOR,
-    "WorkloadValidationForPodSetMetadata": _DOOR,
 }
 """By gate. All others do what Kueue's do, or are locked by Kueue."""
 
