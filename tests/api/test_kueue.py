@@ -188,6 +188,12 @@ QUOTA = "spec.resourceGroups[0].flavors[0].resources[0]"
             [("spec.preemption", "Invalid")],
             id="preempts-while-borrowing-but-never-reclaims",
         ),
+        pytest.param(cluster_queue(fairSharing={"weight": "0"}), [], id="weighs-nothing"),
+        pytest.param(
+            cluster_queue(fairSharing={"weight": "1n"}),
+            [("spec.fairSharing", "Invalid")],
+            id="weighs-as-good-as-nothing",
+        ),
         pytest.param(
             cluster_queue(
                 group(flavor("a", cpu=CPU)),

