@@ -36,6 +36,9 @@ from policyd.errors import PolicydError
 
 _MISSING: Final = "no such key"
 
+_ELSEWHERE: Final = "is not available here"
+"""How what Kyverno's policies ask of the world outside fails, of which nothing follows."""
+
 _ASK_FIRST: Final = "ask `has(...)` first, or write `.?` before what may be missing"
 
 _SINCE_1_37: Final = ("orValue", "or")
@@ -134,7 +137,11 @@ def _failure(policy: CompiledPolicy, of: Resource, operation: Operation) -> str:
     if policy.mutations:
         verdict = Verdict()
         mutate([policy], facts, verdict)
-        failures += (f"{failure.message}" for failure in verdict.decision().failures)
+        failures += (
+            failure.message
+            for failure in verdict.decision().failures
+            if _ELSEWHERE not in failure.message
+        )
     return next((failure for failure in failures if failure), "")
 
 

@@ -660,6 +660,14 @@ def test_a_policy_that_does_nothing_is_doubtful(policy, said):
     assert said in next(lint(loaded)).message
 
 
+def test_what_cannot_be_asked_here_is_no_reason_for_doubt():
+    expression = "Object{metadata: Object.metadata{labels: {'a': image.GetMetadata('b').c}}}"
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+    (policy,) = load(kyverno("MutatingPolicy", mutations=[mutation])).policies
+
+    assert list(lint(policy)) == []
+
+
 @pytest.mark.parametrize(
     ("kind", "used"), [("ValidatingPolicy", True), ("NamespacedValidatingPolicy", False)]
 )
