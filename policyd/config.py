@@ -47,9 +47,10 @@ class Settings:
     """Whether Policy objects of the API server apply too. Off, so that it works without one."""
 
     reads: tuple[str, ...] = ()
-    """What Kyverno's policies may read of the API server by `resource.Get` and `resource.List`:
-    `v1/configmaps`, `apps/v1/deployments`. Watched, so that a review waits for nothing. In the
-    variable: parted by `:`."""
+    """What Kyverno's policies may read of the API server by `resource.Get` and `resource.List`, and
+    by `globalContext.Get` if GlobalContextEntries are among the policies: `v1/configmaps`,
+    `apps/v1/deployments`. Watched, so that a review waits for nothing. In the variable: parted by
+    `:`."""
 
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: `KUBECONFIG`, `~/.kube/config`, or the pod's own account."""

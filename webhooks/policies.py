@@ -19,6 +19,7 @@ from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
 from policyd.engine.dialects import Dialect
 from policyd.engine.findings import Finding
+from policyd.engine.kyverno.entries import Entries
 from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.params import StoredParams
@@ -65,7 +66,7 @@ class Policies:
         self._metrics = metrics
         self._params = params or Params(None, pace=Pace())
         self._authorize = authorize
-        self._extra = kyverno_values(resources=reads)
+        self._reads = reads
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
@@ -89,7 +90,10 @@ class Policies:
                 params=self._params,
                 authorize=self._authorize,
                 now=_CLOCK.now,
-                extra=self._extra,
+                extra=kyverno_values(
+                    resources=self._reads,
+                    global_context=Entries(files.objects, self._reads) if self._reads else None,
+                ),
             )
             self._set = PolicySet(
                 chosen.values(),

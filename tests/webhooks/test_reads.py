@@ -98,6 +98,48 @@ async def test_declared_resources_are_read(tmp_path, expression, said):
         assert asking(tmp_path, objects, expression) == said
 
 
+ENTRIES = """\
+apiVersion: kyverno.io/v2alpha1
+kind: GlobalContextEntry
+metadata: {name: all}
+spec: {kubernetesResource: {version: v1, resource: configmaps}}
+---
+apiVersion: kyverno.io/v2alpha1
+kind: GlobalContextEntry
+metadata: {name: of-ml}
+spec: {kubernetesResource: {version: v1, resource: configmaps, namespace: ml}}
+---
+apiVersion: kyverno.io/v2alpha1
+kind: GlobalContextEntry
+metadata: {name: apps}
+spec: {kubernetesResource: {group: apps, version: v1, resource: deployments}}
+---
+apiVersion: kyverno.io/v2alpha1
+kind: GlobalContextEntry
+metadata: {name: called}
+spec: {apiCall: {urlPath: /apis}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        pytest.param("('all', '').size()", "3", id="all"),
+        pytest.param("('of-ml').size()", "2", id="of-a-namespace"),
+        pytest.param("('gone') == null", "true", id="none-of-the-name"),
+        pytest.param("('all', 'names').size()", "projection `names` of entry", id="projection"),
+        pytest.param("('called', '').size()", "entry `called` is a call", id="call"),
+        pytest.param("('apps').size()", "it takes `--reads apps/v1/deployments`", id="undeclared"),
+    ],
+)
+async def test_entries_among_the_policies_hold_what_is_declared(tmp_path, asked, said):
+    (tmp_path / "entries.yaml").write_text(ENTRIES)
+    async with watching("v1/configmaps") as (_, objects):
+        await objects.first_lists(PATIENCE)
+
+        assert said in asking(tmp_path, objects, f"globalContext.Get{asked}")
+
+
 async def test_a_change_counts_at_once(tmp_path):
     expression = "resource.Get('v1', 'configmaps', 'ml', 'b').data.word"
     async with watching("v1/configmaps") as (client, objects), asyncio.timeout(10):
