@@ -290,9 +290,12 @@ def test_changes_of_a_workload_are_checked(old, new, expected):
         pytest.param("a.com/b, c.com/d ", [], id="two"),
         pytest.param("gate", ["Invalid"], id="no-domain"),
         pytest.param("a b.com/c", ["Invalid"], id="a-space"),
-        pytest.param("a.com/b,,", ["Invalid"], id="nothing-between-commas"),
+        pytest.param("a.com/b c", ["Invalid"], id="a-space-in-the-path"),
+        pytest.param("a.com/b/c", [], id="a-longer-path"),
+        pytest.param("a.com/b,,", ["Invalid", "Invalid"], id="nothing-between-commas"),
         pytest.param("a.com/b,a.com/b", ["Invalid"], id="one-twice"),
-        pytest.param(f"a.com/{'b' * 64}", ["TooLong"], id="too-long"),
+        pytest.param(f"a.com/{'b' * 57}", [], id="as-long-as-may-be"),
+        pytest.param(f"a.com/{'b' * 58}", ["TooLong"], id="too-long"),
     ],
 )
 def test_a_gate_has_the_name_of_a_controller(text, mistakes):

@@ -1,30 +1,30 @@
 """Who is waited for before something may queue: the names in an annotation, `a.com/b, c.com/d`."""
 
-from collections import Counter
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.kueue.validation import FieldError
-from policyd.api.names import label_key_problems
+from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 
 LONGEST_GATE: Final = 63
+"""Letters of a whole name, as of who else manages jobs."""
 _PATH: Final = f"metadata.annotations[{ADMISSION_GATED_BY}]"
+_OF_URLS: Final = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 def gating_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
     """Yield what is wrong with the names; an annotation without any waits for nobody."""
     text = annotations.get(ADMISSION_GATED_BY, "")
-    if not text:
-        return
-    names = Counter(part.strip() for part in text.split(","))
-    if any(name and times > 1 for name, times in names.items()):
-        yield FieldError(_PATH, text, "must not name a gate twice")
-    for name in names:
-        problem = _gate_problem(name)
-        if problem is not None:
-            yield FieldError(_PATH, text, problem)
-        elif len(name.rpartition("/")[2]) > LONGEST_GATE:
+    names = [part.strip() for part in text.split(",")] if text else []
+    for index, name in enumerate(names):
+        if name and name in names[:index]:
+            yield FieldError(_PATH, text, f"must not name the gate `{name}` twice")
+            continue
+        for problem in _gate_problems(name):
+            yield FieldError(_PATH, text, f"gate `{name}`: {problem}")
+        if len(name) > LONGEST_GATE:
             detail = f"may not be more than {LONGEST_GATE} bytes"
             yield FieldError(_PATH, text, detail, "TooLong")
 
@@ -36,12 +36,15 @@ def gating_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Itera
         yield FieldError(_PATH, after.get(ADMISSION_GATED_BY, ""), detail, "Forbidden")
 
 
-def _gate_problem(name: str) -> str | None:
-    domain, slash, path = name.partition("/")
-    if not slash:
-        return f"gate `{name}` must be a path in a domain, such as `example.com/gate`"
-    problems = label_key_problems(f"{domain}/{path[:LONGEST_GATE]}")
-    return f"gate `{name}`: {problems[0]}" if problems else None
+def _gate_problems(name: str) -> Iterator[str]:
+    domain, _, path = name.partition("/")
+    if not (domain and path):
+        yield "must be a path in a domain, such as `example.com/gate`"
+        return
+    if not is_subdomain(domain):
+        yield SUBDOMAIN_RULE
+    if not re.fullmatch(_OF_URLS, path):
+        yield "must be a path as in a URL"
 
 
 def _gates(annotations: Mapping[str, str]) -> set[str]:
