@@ -99,7 +99,7 @@ def _unknown_params(document: Document) -> Iterator[Finding]:
         return
     group, _, version = str(given.get("apiVersion", "")).rpartition("/")
     kinds = {each.kind for each in resources() if (each.group, each.version) == (group, version)}
-    if kinds and given.get("kind") not in kinds:
+    if kinds and str(given.get("kind")) not in kinds:
         path = ("spec", "paramKind", "kind")
         message = f"there is no `{given.get('kind')}` in {given.get('apiVersion')}"
         finding = document.finding(message, path)

@@ -54,12 +54,12 @@ def shape_of(kind: str) -> ForeignShape:
 
 def is_native(value: Json) -> bool:
     """Tell whether a document is a policy of the API server's, of any version."""
-    return isinstance(value, dict) and _group(value) == GROUP and value.get("kind") in FORMS
+    return isinstance(value, dict) and _group(value) == GROUP and str(value.get("kind")) in FORMS
 
 
 def is_binding(value: Json) -> bool:
     """Tell whether a document is a binding, of the API server's kinds or policyd's own."""
-    if not isinstance(value, dict) or value.get("kind") not in BINDING_KINDS:
+    if not isinstance(value, dict) or str(value.get("kind")) not in BINDING_KINDS:
         return False
     own = value["kind"] == "PolicyBinding"
     return _group(value) == ("policyd.io" if own else GROUP)

@@ -96,7 +96,7 @@ def _validation(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _annotations(value: Any, policy: str) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
-    keys = [str(item.get("key", "")) for item in _items(value, "auditAnnotations")]
+    keys = [str(value_at(item, ("key",)) or "") for item in _items(value, "auditAnnotations")]
     for index, key in enumerate(keys):
         at = ("spec", "auditAnnotations", index, "key")
         if not is_label_key(f"{policy}/{key}"):
@@ -110,18 +110,19 @@ def _mutating(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
         yield "field `reinvocationPolicy` is missing", ("spec",), "say `Never` or `IfNeeded`"
     rules = value_at(value, ("spec", "matchConstraints", "resourceRules"))
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
-        if "DELETE" in (rule.get("operations") or ()):
+        operations = value_at(rule, ("operations",))
+        if isinstance(operations, list) and "DELETE" in operations:
             place = ("spec", "matchConstraints", "resourceRules", index, "operations")
             yield "nothing can be changed on `DELETE`", place, None
     for index, item in enumerate(_items(value, "mutations")):
-        if "applyConfiguration" in item and "jsonPatch" in item:
+        if isinstance(item, dict) and item.keys() >= {"applyConfiguration", "jsonPatch"}:
             at = ("spec", "mutations", index)
             yield "a mutation has one of `applyConfiguration` and `jsonPatch`", at, None
 
 
 def _binding(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any binding
     actions = value_at(value, ("spec", "validationActions"))
-    counted = Counter(actions if isinstance(actions, list) else ())
+    counted = Counter(map(str, actions if isinstance(actions, list) else ()))
     at = ("spec", "validationActions")
     if counted["Deny"] and counted["Warn"]:
         yield "`Deny` and `Warn` would say the same twice", at, "leave one of them out"

@@ -30,6 +30,14 @@ def test_a_version_that_it_has_not_is_said():
     assert said(obj) == ["the API server refuses it: there is no `admissionregistration.k8s.io/v9`"]
 
 
+@pytest.mark.parametrize("odd", [5, "a", True, [5], [None], [[]], {}, {"a": []}])
+@pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
+def test_what_is_misshapen_is_left_to_who_reads_it(obj, odd):
+    for field in obj["spec"]:
+        list(lint_document(Document({**obj, "spec": {**obj["spec"], field: odd}}, "p.yaml")))
+    list(lint_document(Document({**obj, "kind": odd}, "p.yaml")))
+
+
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
 def test_what_it_takes_is_fine(obj):
     assert said(obj) == []

@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
 
 def is_kyverno(value: Json) -> bool:
     """Tell whether a document is one of Kyverno's."""
-    return isinstance(value, dict) and value.get("kind") in KINDS.get(_group_of(value), ())
+    return isinstance(value, dict) and str(value.get("kind")) in KINDS.get(_group_of(value), ())
 
 
 def _group_of(value: Mapping[str, Json]) -> str:
