@@ -48,12 +48,17 @@ def emit_select(generator: Generator, node: ast.Select) -> Atom:
     generator.charge(cost.SELECT)
     if node.optional or generator.kind_of(node.operand).name == "optional_type":
         generator.charge(0, work=2)
-        code = _optional_field(atom, node.field)
+        code = _optional_field(generator, atom, node.field)
         return generator.assign(code, "optional_type", node.position)
     return select_field(generator, atom, node.field, node.position)
 
 
-def _optional_field(atom: Atom, name: str) -> str:
+def _optional_index(generator: Generator) -> str:
+    strict = generator.environment.strict_selection
+    return "R_strict_optional_index" if strict else "R_optional_index"
+
+
+def _optional_field(generator: Generator, atom: Atom, name: str) -> str:
     """Return the code for a field as an optional; what is there is found without a call."""
     holder, test = atom.code, ""
     if atom.kind == "optional_type":
@@ -61,7 +66,7 @@ def _optional_field(atom: Atom, name: str) -> str:
         holder, test = f"{atom.code}.value", f"type({atom.code}) is R_Optional and "
     found = f"R_Optional({holder}[{name!r}])"
     there = f"{test}type({holder}) is dict and {name!r} in {holder}"
-    return f"{found} if {there} else R_optional_index({atom.code}, {name!r})"
+    return f"{found} if {there} else {_optional_index(generator)}({atom.code}, {name!r})"
 
 
 def select_field(generator: Generator, atom: Atom, name: str, position: int) -> Atom:
@@ -69,7 +74,8 @@ def select_field(generator: Generator, atom: Atom, name: str, position: int) -> 
     atom = generator.named(atom)
     if atom.kind == "optional_type":
         generator.charge(0, work=2)
-        return generator.assign(_optional_field(atom, name), "optional_type", position)
+        code = _optional_field(generator, atom, name)
+        return generator.assign(code, "optional_type", position)
     if atom.kind in _CANNOT_SELECT:
         return generator.assign(f"R_index({atom.code}, {name!r})", position=position)
     result = Atom(generator.temporary())
@@ -97,7 +103,7 @@ def emit_index(generator: Generator, node: ast.Index) -> Atom:
     generator.charge(cost.SELECT)
     if node.optional or "optional_type" in (atom.kind, generator.kind_of(node.operand).name):
         generator.charge(0, work=2)
-        code = f"R_optional_index({atom.code}, {key.code})"
+        code = f"{_optional_index(generator)}({atom.code}, {key.code})"
         return generator.assign(code, "optional_type", node.position)
     if key.kind == "string" and atom.kind not in _CANNOT_SELECT:
         return _index_by_string(generator, atom, key, node.position)

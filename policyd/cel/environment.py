@@ -36,6 +36,8 @@ class Environment:
         same_type_literals: Whether lists and maps must have elements of one type.
         validates_literals: Whether literal durations, timestamps and patterns must be valid.
         free_constants: Whether literals made of constants cost nothing, as at admission.
+        strict_selection: Whether an optional selection from what has no fields is an error, as in
+            cel-spec; in the API server, nothing is selected.
     """
 
     variables: Mapping[str, Type] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Environment:
     same_type_literals: bool = False
     validates_literals: bool = False
     free_constants: bool = True
+    strict_selection: bool = False
 
     def extend(
         self,

@@ -97,6 +97,7 @@ GLOBALS: Final[dict[str, Any]] = {
     "R_present": _present,
     "R_present_pair": _present_pair,
     "R_size_of": cost.size_of,
+    "R_strict_optional_index": values.strict_optional_index,
     "R_sort_pairs": comparison.sort_pairs,
     "R_subtract": arithmetic.subtract,
     "R_tenths": ordinary.tenths,

@@ -63,4 +63,12 @@ class LazyVariables(dict[str, Any]):
             del seen["variables"]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._programs
+        """Tell whether there is a variable; in the API server, one that fails is none to ask for.
+
+        Raises:
+            CelError: If it cannot be evaluated.
+        """
+        if not isinstance(name, str) or name not in self._programs:
+            return False
+        _ = self[name]
+        return True

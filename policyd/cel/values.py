@@ -207,7 +207,7 @@ def shown_key(key: Value) -> str:
 
 
 def optional_index(container: Value, key: Value) -> Optional:
-    """Return the element as an optional: none if it is not there."""
+    """Return the element as an optional: none if it is not there, or nothing can be in there."""
     if type(container) is Optional:
         if not container.present:
             return NONE
@@ -220,7 +220,15 @@ def optional_index(container: Value, key: Value) -> Optional:
     if isinstance(container, dict):
         found = map_key(container, key)
         return Optional(container[found]) if found in container else NONE
-    raise no_such_overload("_[?_]", container, key)
+    return NONE
+
+
+def strict_optional_index(container: Value, key: Value) -> Optional:
+    """Return the element as an optional; fail if nothing can be in there."""
+    held = container.value if type(container) is Optional and container.present else container
+    if not isinstance(held, dict | list | Optional):
+        raise no_such_overload("_[?_]", container, key)
+    return optional_index(container, key)
 
 
 def unselectable(container: Value, field: Value) -> CelError:
@@ -229,6 +237,7 @@ def unselectable(container: Value, field: Value) -> CelError:
         return CelError(f"no such key: {shown_key(field)}")
     if type(container) is list:
         return CelError(f"unsupported index type '{type_name(field)}' in list")
-    if type(field) is str:
-        return CelError(f"no such overload: {type_name(container)} has no field '{field}'")
+    if type(field) in _KEYS:
+        kind, key = type_name(container), shown_key(field)
+        return CelError(f"no such overload: {kind} has no field '{key}'")
     return no_such_overload("_[_]", container, field)

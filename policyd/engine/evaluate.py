@@ -1,6 +1,5 @@
 """One policy on one request: do its conditions hold, and what do its expressions see."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -13,6 +12,7 @@ from policyd.engine.compiled import NATIVE, CompiledPolicy
 from policyd.engine.exceptions import NOTHING, Lifted, lift
 from policyd.engine.extracts import as_pod, named
 from policyd.engine.facts import Facts, View
+from policyd.engine.go_words import in_go_words
 from policyd.engine.invocations import Invocation
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError
@@ -185,6 +185,7 @@ def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bo
             own = f"match condition `{name}` failed: {error}"
             failed.append(own if policy.own else failed_expression(program.source, error))
     if failed:
+        failed = list(dict.fromkeys(failed))
         shown = failed[0] if policy.own or len(failed) == 1 else f"[{', '.join(failed)}]"
         raise EvaluationError(shown)
     return True
@@ -217,16 +218,4 @@ _KYVERNO: Final = frozenset(
 
 def failed_expression(source: str, error: CelError) -> str:
     """Say in the API server's words that an expression failed."""
-    message = error.message
-    for pattern, words in _GO_WORDS:
-        message = pattern.sub(words, message)
-    return f"expression '{source}' resulted in error: {message}"
-
-
-_GO_WORDS: Final = (
-    (re.compile(r"no such overload: optional applied to '\([^']*\)'"), "no such overload"),
-    (re.compile(r"no such overload: expected \w+, found \w+"), "no such overload"),
-    (re.compile(r"(no such overload: \S+) applied to '\([^']*\)'"), r"\1"),
-    (re.compile(r"no such overload: \S+ has no field '([^']*)'"), r"no such key: \1"),
-)
-"""What our errors say more than cel-go's: a refusal begins as the API server's own does."""
+    return f"expression '{source}' resulted in error: {in_go_words(error.message)}"

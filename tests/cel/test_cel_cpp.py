@@ -28,7 +28,7 @@ _APART = re.compile(
     r"quantity|Quantity|semver|Semver|isURL|isIP|format|Object|JSONPatch|sets\.|lists\.|has\(|split"
     r"|ofNonZero|\.(?:includes|min|max|sum|isSorted|find|findAll|first|last|slice|sort|sortBy)\("
     r"|\.(?:distinct|flatten|reverse|existsOne|transform\w+)\(|[iI]ndexOf|\(x, y,|unwrap|quote"
-    r"|type\(|\bu?int\b|duration\((?!')|bool\(|bit|greatest|least|\[\?|\{|substring"
+    r"|type\(|\bu?int\b|duration\((?!')|bool\(|bit|greatest|least|\[\?|\.\?|\{|substring"
 )
 
 

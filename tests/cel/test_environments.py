@@ -92,6 +92,14 @@ def test_the_older_dialect_gives_back_what_is_no_optional(source, value):
     assert run(source, "vap-1.36", object={"a": "y"}) == value
 
 
+@pytest.mark.parametrize(
+    "source", ["object.?a.?b", "object.a.?b.?c", "object.a[?'b']", "object.a[?0]"]
+)
+@pytest.mark.parametrize("value", [None, "y", 1, True, 1.5])
+def test_nothing_is_selected_optionally_from_what_has_no_fields(source, value):
+    assert run(f"{source}.orValue('x')", "vap-1.36", object={"a": value}) == "x"
+
+
 @pytest.mark.parametrize("name", ["vap-1.37", "vap-1.36/cel-go-0.29"])
 @pytest.mark.parametrize("source", ["object.a.orValue('x')", "object.a.or(object.?b)"])
 def test_the_newer_dialect_refuses_what_is_no_optional(name, source):

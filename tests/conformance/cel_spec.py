@@ -63,7 +63,8 @@ def _environment(case):
     declared = {d["name"]: parse_type(d["type"]) for d in case.get("declarations", ())}
     environment = environment.extend(variables=declared)
     macros = frozenset() if case.get("disableMacros") else environment.macros
-    return replace(environment, container=case.get("container", ""), macros=macros)
+    container = case.get("container", "")
+    return replace(environment, container=container, macros=macros, strict_selection=True)
 
 
 def _type_of(case, environment):

@@ -166,6 +166,11 @@ def _contains(text: str, part: str) -> bool:
     return part in text
 
 
+def _int_to_duration(_number: int) -> Duration:
+    """Fail, as cel-go does: it declares this conversion, and has none."""
+    raise CelError("type conversion error from 'int' to 'google.protobuf.Duration'")
+
+
 def _to(result: Type, *pairs: tuple[Type, Code]) -> tuple[Overload, ...]:
     name = {TIMESTAMP: "timestamp", DURATION: "duration"}.get(result, result.name)
     return tuple(
@@ -195,7 +200,7 @@ CONVERSIONS: tuple[Overload, ...] = (
     *_to(STRING, (UINT, _integer_text), (DOUBLE, double_text), (BYTES, _bytes_to_string)),
     *_to(STRING, (TIMESTAMP, timestamp_text), (DURATION, duration_text)),
     *_to(TIMESTAMP, (TIMESTAMP, _same), (STRING, parse_timestamp), (INT, _from_epoch_seconds)),
-    *_to(DURATION, (DURATION, _same), (STRING, parse_duration), (INT, Duration)),
+    *_to(DURATION, (DURATION, _same), (STRING, parse_duration), (INT, _int_to_duration)),
     function("dyn", A, returns=DYN, run=_same),
     function("type", A, returns=type_of(A), run=type_value),
 )
