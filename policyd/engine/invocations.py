@@ -76,6 +76,7 @@ def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
         raise ConfigurationError.of(policy, error) from error
     if matched is None or (policy.applies is not None and not policy.applies(facts)):
         return
+    _check_param_kind(policy, facts)
     seen = None if matched is facts.attributes else matched
     for given in policy.bindings:
         binding = given if given.actions_for is None else _acting(given, facts)
@@ -83,6 +84,17 @@ def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
             yield Invocation(policy, binding, None, seen)
         else:
             yield from _bound(policy, binding, facts, seen)
+
+
+def _check_param_kind(policy: CompiledPolicy, facts: Facts) -> None:
+    """Check that there is such a kind: else a policy refuses, whatever its bindings say."""
+    kind = policy.policy.spec.param_kind
+    if kind is None or policy.own:
+        return
+    try:
+        facts.surroundings.params.namespaced(kind)
+    except PolicydError as error:
+        raise ConfigurationError.of(policy, error) from error
 
 
 def _acting(binding: CompiledBinding, facts: Facts) -> CompiledBinding:

@@ -1,7 +1,6 @@
 """Mutations in order, each on the result of the one before, until nothing changes any more."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
 from policyd.cel import CelError
@@ -24,27 +23,30 @@ from policyd.engine.patches import POD, mutated
 from policyd.engine.reads import EVERYTHING, meet
 from policyd.engine.templates import ABSENT
 from policyd.engine.verdict import CATCHABLE, Verdict
+from policyd.engine.workloads import value_at
 from policyd.patch.builtin_views import type_of
 from policyd.patch.copying import same_json
 from policyd.patch.differences import difference
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Operation
 
-ROUNDS: Final = 2
-"""How often mutations run: once, and once more for those that others changed something after."""
 
-
-def mutate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -> list[Operation]:
+def mutate(
+    policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict, *, twice: bool = True
+) -> list[Operation]:
     """Let policies change the object, and return how; `facts.object` is the result.
 
-    A policy that cannot be applied changes nothing.
+    A policy that cannot be applied changes nothing. All run once, and if anything was changed
+    `twice`, those that want to.
     """
     mutation = _Mutation(facts, verdict)
     mutation.choose(policies)
     for policy in policies:
         mutation.apply(policy)
-    for _ in range(ROUNDS - 1):
-        for policy in policies if mutation.changed else ():
+    if twice and mutation.changed:
+        again = [p for p in policies if p.policy.spec.reinvocation_policy != "Never"]
+        mutation.choose_again(again)
+        for policy in again:
             mutation.apply_again(policy)
     return mutation.operations
 
@@ -85,10 +87,25 @@ class _Mutation:
         deleted = self._facts.request.operation == "DELETE"
         for policy in policies:
             if not (policy.own or deleted):
-                try:
-                    self._chosen[policy.id] = list(invocations(policy, self._facts))
-                except ConfigurationError as error:
-                    self._verdict.fail(policy, error, error.binding, configuration=True)
+                self._choose(policy)
+
+    def choose_again(self, policies: Sequence[CompiledPolicy]) -> None:
+        """Choose among what ran of the API server's own policies, by the object as it is now."""
+        for policy in policies:
+            if policy.kind == MUTATING:
+                chosen = self._chosen.pop(policy.id, ())
+                ran = {_key(i) for i in chosen if id(i) in self._invoked}
+                if ran:
+                    self._choose(policy, among=ran)
+
+    def _choose(
+        self, policy: CompiledPolicy, among: Collection[tuple[Json, ...]] | None = None
+    ) -> None:
+        try:
+            found = invocations(policy, self._facts)
+            self._chosen[policy.id] = [i for i in found if among is None or _key(i) in among]
+        except ConfigurationError as error:
+            self._verdict.fail(policy, error, error.binding, configuration=True)
 
     def _may_change(self, policy: CompiledPolicy) -> bool:
         """Tell whether another policy changed what this one looks at, after it ran."""
@@ -113,17 +130,16 @@ class _Mutation:
     def apply_again(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object once more, if others changed it after it ran.
 
-        One of the API server's kinds is asked by those bindings and params by which it did run,
-        whatever it is that was changed after each.
+        Others are asked by those bindings and params by which they did run, whatever it is that was
+        changed after each: one of the API server's own even if nothing was but by itself.
         """
-        if policy.policy.spec.reinvocation_policy == "Never":
-            return
         if policy.own:
             if self._may_change(policy):
                 self.apply(policy)
             return
         for invocation in self._chosen.get(policy.id, ()):
-            if self._invoked.get(id(invocation), len(self._changes)) < len(self._changes):
+            seen = self._invoked.get(id(invocation), len(self._changes))
+            if policy.kind == MUTATING or seen < len(self._changes):
                 self._invoke(invocation)
 
     def _apply(self, policy: CompiledPolicy) -> None:
@@ -281,3 +297,9 @@ class _Mutation:
         """Go on with an object that was not made by recorded changes."""
         self._draft, self._recorded = None, False
         self._facts.object = obj
+
+
+def _key(invocation: Invocation) -> tuple[Json, ...]:
+    """Return what tells an invocation of a policy from the others."""
+    metadata = value_at(invocation.param, ("metadata",)) or {}
+    return invocation.binding.name, metadata.get("namespace"), metadata.get("name")

@@ -22,13 +22,16 @@ from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import changed_view
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError, PatchTestError, Verb
-from policyd.patch.schema import DEDUCED, schema_of_type
+from policyd.patch.schema import schema_from_openapi, schema_of_type
 from policyd.patch.structured import AtomicError, merge_applied
 from policyd.patch.typed import SchemaError
 
 _VERBS: Final = get_args(Verb)
 POD: Final = "core/v1.Pod"
 """What a pod template is seen as by a policy for pods."""
+
+_CUSTOM: Final = schema_from_openapi({"x-kubernetes-preserve-unknown-fields": True})
+"""The schema of a custom kind of which no more is known than that it has metadata."""
 
 _SAFE: Final = 2**53 - 1
 """The greatest whole number that every reader of JSON keeps."""
@@ -84,10 +87,10 @@ def _read(obj: Json, before: Json, struct: str, *, strict: bool) -> Json:
 def _applied(obj: Json, value: object, struct: str | None) -> Json:
     if not isinstance(value, Struct):
         raise MutationError(f"unsupported return type from ApplyConfiguration: {type_name(value)}")
-    _check_types(value, value.type_name)
+    _check_types(value)
     applied = _without_empty_lists(to_json(value))
     applied["apiVersion"], applied["kind"] = obj.get("apiVersion"), obj.get("kind")
-    schema = DEDUCED if struct is None else schema_of_type(struct)
+    schema = _CUSTOM if struct is None else schema_of_type(struct)
     try:
         return merge_applied(obj, applied, schema, forbid_atomic=True, what="")
     except AtomicError as error:
@@ -131,25 +134,34 @@ def _operation(entry: object) -> Operation:
     if "value" in entry:
         value = entry["value"]
         if isinstance(value, Struct):
-            _check_types(value, value.type_name)
+            _check_types(value)
         value = to_json(value)
     source = entry.get("from") or msgspec.UNSET
     return Operation(op, entry.get("path", ""), source, value)
 
 
-def _check_types(value: object, expected: str) -> None:
+def _check_types(value: Struct) -> None:
     """Check that types are named after the path of the field they stand in."""
+    wrong = list(_wrong_types(value, value.type_name))
+    if wrong:
+        raise MutationError("type mismatch: " + "\n".join(wrong))
+
+
+def _wrong_types(value: object, expected: str) -> Iterator[str]:
     if isinstance(value, Struct):
         if value.type_name != expected:
-            raise MutationError(
-                f'type mismatch: unexpected type name "{value.type_name}", expected "{expected}", '
+            yield (
+                f'unexpected type name "{value.type_name}", expected "{expected}", '
                 "which matches field name path from root Object type"
             )
         for name, field in value.items():
-            _check_types(field, f"{expected}.{name}")
+            yield from _wrong_types(field, f"{expected}.{name}")
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _wrong_types(item, expected)
     elif isinstance(value, list):
         for item in value:
-            _check_types(item, expected)
+            yield from _wrong_types(item, expected)
 
 
 def to_json(value: object) -> Json:

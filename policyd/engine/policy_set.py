@@ -128,10 +128,13 @@ class PolicySet:
         """Tell whether a policy names what a request is about, selectors and conditions aside."""
         return bool((self._mutating if phase == "mutate" else self._validating).find(request))
 
-    def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
+    def mutate(
+        self, request: AdmissionRequest, out_of_time: OutOfTime = never, *, twice: bool = True
+    ) -> Decision:
         """Say how the object is to be changed; refuses only if a policy cannot be evaluated.
 
-        Policies that are not reached before `out_of_time` could not be evaluated either.
+        Policies that are not reached before `out_of_time` could not be evaluated either. Whoever
+        asks others in between asks `twice` himself.
         """
         concerned = self._mutating.find(request)
         if not concerned:
@@ -139,7 +142,7 @@ class PolicySet:
         facts, verdict = Facts(request, self.surroundings, out_of_time), Verdict()
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
-        operations = mutate(concerned, facts, verdict)
+        operations = mutate(concerned, facts, verdict, twice=twice)
         return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:

@@ -1,10 +1,14 @@
 """Validations: every one of every policy is asked, and each that is not true is a denial."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from policyd.cel import Budget, CelError, LazyVariables
+from policyd.cel.lib.authorizer import Attributes as Permission
+from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
+from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.cel.values import type_name
-from policyd.engine.compiled import CompiledPolicy, CompiledValidation
+from policyd.engine.compiled import VALIDATING, CompiledPolicy, CompiledValidation
 from policyd.engine.decision import Denial
 from policyd.engine.evaluate import (
     EvaluationError,
@@ -111,17 +115,19 @@ def _denial(
     return Denial(
         policy=invocation.policy.name,
         validation=validation.place,
-        message=_message(validation, match),
+        message=_message(invocation.policy, validation, match),
         remedy=_remedy(validation, match),
         reason=validation.reason,
         path=field_path(match.view.template or ()) if several else "",
     )
 
 
-def _message(validation: CompiledValidation, match: Match) -> str:
+def _message(policy: CompiledPolicy, validation: CompiledValidation, match: Match) -> str:
     """Return the computed message if it can be had, and is one short line; else the static one."""
     if validation.message_program is None:
         return validation.message
+    if policy.kind == VALIDATING:
+        match = _anew(policy, match, match.budget)
     try:
         message = validation.message_program.evaluate(match.variables, match.budget)
     except CelError:
@@ -132,6 +138,33 @@ def _message(validation: CompiledValidation, match: Match) -> str:
     if not message or "\n" in message or len(message.encode()) > MAXIMUM_MESSAGE:
         return validation.message
     return message
+
+
+def _anew(policy: CompiledPolicy, match: Match, budget: Budget) -> Match:
+    """Return what messages and annotations see: a policy's variables, evaluated for them again.
+
+    In the API server, neither these nor the variables that they use can ask for permissions.
+    """
+    variables = dict(match.variables)
+    if policy.kind == VALIDATING:
+        variables |= _NOBODY
+    if policy.variables:
+        variables["variables"] = LazyVariables(policy.variables, variables, budget)
+    return Match(match.view, variables, budget)
+
+
+def _unknown(name: str) -> Callable[[Permission], PermissionDecision]:
+    def decide(_permission: Permission) -> PermissionDecision:
+        raise CelError(f"no such attribute(s): {name}")
+
+    return decide
+
+
+_RESOURCE: Final = "authorizer.requestResource"
+_NOBODY: Final[Mapping[str, object]] = {
+    "authorizer": Authorizer(_unknown("authorizer")),
+    _RESOURCE: ResourceCheck(_unknown(_RESOURCE), Permission()),
+}
 
 
 def _remedy(validation: CompiledValidation, match: Match) -> str:
@@ -145,9 +178,7 @@ def _remedy(validation: CompiledValidation, match: Match) -> str:
 def _annotate(invocation: Invocation, match: Match, verdict: Verdict) -> None:
     """Tell the audit log what the policy says, out of a budget of its own."""
     policy, budget = invocation.policy, Budget()
-    variables = dict(match.variables)
-    if policy.variables:
-        variables["variables"] = LazyVariables(policy.variables, variables, budget)
+    variables = _anew(policy, match, budget).variables
     for key, program in policy.annotations:
         try:
             value = program.evaluate(variables, budget)

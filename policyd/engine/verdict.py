@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from policyd.api.meta import Json
+from policyd.api.policy import Reason
 from policyd.cel import CelError
 from policyd.engine.compiled import (
     MUTATING,
@@ -111,13 +112,12 @@ class Verdict:
         if ignored:
             self.annotate(policy.name, f"ignored, as it could not be evaluated: {text}")
             return
-        binding = binding or policy.bindings[0]
         if internal:
             self._fail_internally(policy, text)
         elif not policy.own:
             self._fail_foreign(policy, text, binding, configuration=configuration)
         else:
-            self._fail_own(policy, error, text, binding)
+            self._fail_own(policy, error, text, binding or policy.bindings[0])
 
     def _fail_internally(self, policy: CompiledPolicy, text: str) -> None:
         denial = Denial(policy=policy.name, message=text, kind=policy.kind, failed=True)
@@ -138,27 +138,24 @@ class Verdict:
         ignored = policy.ignores_failures
         self._failures.append(Failure(policy=policy.name, message=message, ignored=ignored))
         if not ignored:
-            lead_ = "" if policy.own else lead(policy, invocation.binding)
-            self._denials.append(
-                Denial(
-                    policy=policy.name, message=message, lead=lead_, kind=policy.kind, failed=True
-                )
-            )
+            denial = _failed(policy, message, invocation.binding)
+            self._denials.append(replace(denial, lead="") if policy.own else denial)
 
     def _fail_foreign(
-        self, policy: CompiledPolicy, text: str, binding: CompiledBinding, *, configuration: bool
+        self,
+        policy: CompiledPolicy,
+        text: str,
+        binding: CompiledBinding | None,
+        *,
+        configuration: bool,
     ) -> None:
-        mutating = bool(policy.mutations)
-        denial = Denial(
-            policy=policy.name,
-            message=text,
-            lead=lead(policy, binding),
-            kind=policy.kind,
-            status=_FORBIDDEN if mutating else 0,
-            failed=True,
-        )
-        if not configuration and not mutating:
-            self.object_to(policy, denial, binding)
+        known = binding or policy.bindings[0]
+        denial = _failed(policy, text, binding if configuration else known)
+        if policy.mutations:
+            reason: Reason = "Forbidden" if configuration else "Invalid"
+            denial = replace(denial, status=_FORBIDDEN, reason=reason)
+        if not configuration and not policy.mutations:
+            self.object_to(policy, denial, known)
         elif denial not in self._denials:
             self._denials.append(denial)
 
@@ -192,7 +189,7 @@ class Verdict:
             kept = msgspec.json.encode(self._audited[:MOST_FAILURES]).decode()
             self.annotate(VALIDATION_FAILURE, kept)
         return Decision(
-            denials=tuple(sorted(self._denials, key=lambda denial: denial.policy)),
+            denials=tuple(sorted(self._denials, key=_rank)),
             warnings=tuple(self._warnings),
             audit_annotations=self._audit,
             operations=tuple(operations),
@@ -203,9 +200,22 @@ class Verdict:
         )
 
 
-def lead(policy: CompiledPolicy, binding: CompiledBinding) -> str:
+def _rank(denial: Denial) -> tuple[bool, bool, str]:
+    """Order denials: the API server stops at an error of its own, and at what it cannot mutate."""
+    return denial.reason != "InternalError", denial.kind != MUTATING, denial.policy
+
+
+def _failed(policy: CompiledPolicy, text: str, binding: CompiledBinding | None) -> Denial:
+    """Return the denial of a foreign policy that could not be evaluated."""
+    said = lead(policy, binding)
+    return Denial(policy=policy.name, message=text, lead=said, kind=policy.kind, failed=True)
+
+
+def lead(policy: CompiledPolicy, binding: CompiledBinding | None) -> str:
     """Say in the API server's words which policy refuses."""
-    by = f" with binding '{binding.name}'" if binding.name else ""
+    if binding is None and policy.kind == MUTATING:
+        return f'policy "{policy.name}" denied request'
+    by = f" with binding '{binding.name}'" if binding and binding.name else ""
     kind = "policy" if policy.kind == MUTATING else policy.kind
     return f"{kind} '{policy.name}'{by} denied request"
 

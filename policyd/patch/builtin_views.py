@@ -32,7 +32,11 @@ def type_of(obj: Json) -> str | None:
 def _type_named(api_version: str, kind: str) -> str | None:
     group, _, version = api_version.rpartition("/")
     found = kinds.resource_for_kind(group, version, kind)
-    return found.type_name if found is not None else None
+    if found is not None:
+        return found.type_name
+    parts = (part for found in kinds.resources() for part in found.subresources.values())
+    named = (group, version, kind)
+    return next((p.type_name for p in parts if (p.group, p.version, p.kind) == named), None)
 
 
 def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:

@@ -9,7 +9,7 @@ from policyd.cel import CelError
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.load import load_policies
 from policyd.engine.offline import namespace_lookup
-from policyd.engine.params import StoredParams
+from policyd.engine.params import ParamError, StoredParams
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.review import refusal
 from policyd.engine.surroundings import Surroundings
@@ -61,14 +61,16 @@ def binding(policy, **spec):
     }
 
 
-def policy_set(*documents, params=(), labels=None, authorize=None, **more):
+def policy_set(*documents, params=(), labels=None, authorize=None, param_source=None, **more):
     loaded = load_policies(yaml.safe_dump_all(documents), "policies.yaml")
     wrong = [finding for finding in loaded.findings if finding.severity == "error"]
     assert not wrong, "\n".join(map(str, wrong))
     if authorize is not None:
         more["authorize"] = authorize
     surroundings = Surroundings(
-        namespaces=namespace_lookup((), labels or {}), params=StoredParams(params), **more
+        namespaces=namespace_lookup((), labels or {}),
+        params=param_source or StoredParams(params),
+        **more,
     )
     return PolicySet(loaded.policies, bindings=loaded.bindings, surroundings=surroundings)
 
@@ -137,6 +139,49 @@ def test_a_failing_expression_is_said_as_the_api_server_says_it():
         "expression 'object.spec.nothing == 1' resulted in error: no such key: nothing"
     ]
     assert decision.denials[0].failed
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        pytest.param("object.metadata.name + 1 == 2", "no such overload", id="on-the-right"),
+        pytest.param("object.spec + 1 == 2", "no such overload: _+_", id="on-the-left"),
+        pytest.param("object.metadata.name > 1", "no such overload", id="comparison"),
+        pytest.param("'a' in object.metadata.name", "no such overload", id="in"),
+        pytest.param("object.spec.contains('a')", "no such overload", id="contains"),
+        pytest.param("object.spec.trim() == ''", "no such overload: trim(map)", id="method"),
+        pytest.param(
+            "int(object.metadata.name) == 1",
+            "type conversion error from 'string' to 'int'",
+            id="conversion",
+        ),
+        pytest.param(
+            "duration(object.metadata.name) == duration('1s')",
+            "type conversion error from 'string' to 'google.protobuf.Duration'",
+            id="duration",
+        ),
+        pytest.param("object.metadata.name[0] == 'a'", "no such key: 0", id="index"),
+        pytest.param(
+            "has(variables.v)",
+            'composited variable "v" fails to evaluate: no such key: nothing',
+            id="variable",
+        ),
+    ],
+)
+def test_what_fails_on_another_type_is_said_in_the_api_server_s_words(expression, message):
+    variables = [{"name": "v", "expression": "object.spec.nothing"}]
+    decision = validated({"validations": [{"expression": expression}], "variables": variables})
+
+    assert messages(decision) == [f"expression '{expression}' resulted in error: {message}"]
+
+
+def test_match_conditions_that_fail_alike_are_said_once():
+    conditions = [{"name": name, "expression": "object.spec.no == 1"} for name in ("a", "b")]
+    spec = {"matchConditions": conditions, "validations": [{"expression": "true"}]}
+
+    assert messages(validated(spec)) == [
+        "expression 'object.spec.no == 1' resulted in error: no such key: no"
+    ]
 
 
 def test_a_failing_expression_is_left_out_if_failures_are_ignored():
@@ -437,6 +482,39 @@ def test_the_authorizer_is_asked(expression, allowed):
     assert validated(spec, authorize=allow_pods).allowed is allowed
 
 
+def test_messages_and_annotations_cannot_ask_for_permissions():
+    variables = [{"name": "may", "expression": "authorizer.path('/x').check('get').allowed()"}]
+    said = {"messageExpression": "'may: ' + string(variables.may)", "message": "static"}
+    spec = {"validations": [{"expression": "variables.may", **said}], "variables": variables}
+    annotation = {"key": "k", "valueExpression": "string(variables.may)"}
+
+    assert messages(validated(dict(spec), authorize=allow_pods)) == ["static"]
+    refused = validated(
+        {**spec, "validations": [{"expression": "true"}], "auditAnnotations": [annotation]},
+        authorize=allow_pods,
+    )
+    assert "no such attribute(s): authorizer" in messages(refused)[0]
+
+
+class NoKinds(StoredParams):
+    def namespaced(self, kind):
+        raise ParamError(f"failed to find resource referenced by paramKind: '{kind.kind}'")
+
+
+@pytest.mark.parametrize("make", [validating, lambda spec: mutating("Object{}", **spec)])
+def test_a_policy_whose_params_are_of_no_kind_refuses_by_itself(make):
+    policy = make({"paramKind": {"apiVersion": "v1", "kind": "Nope"}})
+    if policy["kind"] == "ValidatingAdmissionPolicy":
+        policy["spec"]["validations"] = [{"expression": "true"}]
+    decision = policy_set(policy, binding(policy), param_source=NoKinds()).review(request(pod()))
+
+    assert str(decision.denials[0]).endswith(
+        "denied request: failed to configure policy:"
+        " failed to find resource referenced by paramKind: 'Nope'"
+    )
+    assert "binding" not in str(decision.denials[0])
+
+
 def test_nobody_knows_permissions_that_nobody_declared():
     spec = {"validations": [{"expression": "authorizer.path('/x').check('get').allowed()"}]}
 
@@ -522,6 +600,17 @@ def test_what_is_no_object_of_its_kind_any_more_is_an_error_of_the_api_server(
     assert decision.denials[0].code == 500
 
 
+def test_an_error_of_the_api_server_s_own_outweighs_that_of_a_policy():
+    failing = mutating("Object{spec: object.nothing}", name="a")
+    unreadable = mutating("[JSONPatch{op: 'add', path: '/nothing', value: 1}]", name="b")
+    bindings = [
+        binding(policy, name=policy["metadata"]["name"]) for policy in (failing, unreadable)
+    ]
+    decision, _ = mutate(pod(), failing, unreadable, *bindings)
+
+    assert [denial.code for denial in decision.denials] == [500, 403]
+
+
 def test_a_test_that_fails_changes_nothing():
     policy = mutating(
         "[JSONPatch{op: 'test', path: '/metadata/name', value: 'b'},"
@@ -581,12 +670,12 @@ def test_mutations_see_what_is_written_as_the_api_server_would_send_it():
 @pytest.mark.parametrize(
     ("others", "seen"),
     [
-        pytest.param((), "0", id="its-own"),
-        pytest.param(("a",), "1", id="of-one-before"),
-        pytest.param(("a", "z"), "3", id="of-one-after"),
+        pytest.param((), "1", id="it-alone"),
+        pytest.param(("a",), "2", id="one-before"),
+        pytest.param(("a", "z"), "3", id="one-after"),
     ],
 )
-def test_a_policy_runs_again_for_no_change_that_it_has_seen(others, seen):
+def test_a_policy_runs_again_whoever_changed_the_object(others, seen):
     counting = mutating(f"{LABEL}.orValue({{}})))}}}}}}", name="m", reinvocationPolicy="IfNeeded")
     label = "Object{metadata: Object.metadata{labels: {'%s': 'x'}}}"
     policies = [counting, *(mutating(label % name, name=name) for name in others)]
@@ -594,6 +683,18 @@ def test_a_policy_runs_again_for_no_change_that_it_has_seen(others, seen):
     _, result = mutate(pod(), *policies, *bindings)
 
     assert result["metadata"]["labels"] == {"seen": seen, **dict.fromkeys(others, "x")}
+
+
+def test_a_policy_runs_again_only_if_it_still_concerns_the_object():
+    chosen = {"objectSelector": {"matchLabels": {"stage": "new"}}}
+    policy = mutating(
+        f"{LABEL}.orValue({{}}))), 'stage': 'old'}}}}}}",
+        reinvocationPolicy="IfNeeded",
+        matchConstraints=chosen,
+    )
+    _, result = mutate(pod(labels={"stage": "new"}), policy, binding(policy))
+
+    assert result["metadata"]["labels"] == {"seen": "1", "stage": "old"}
 
 
 def test_what_is_deleted_is_not_changed_nor_asked_about():

@@ -29,8 +29,7 @@ class Admission:
             return
         before = own_copy(attributes.object)
         plugins.mutate(attributes, self._store)
-        if found.changed or attributes.object != before:
-            self._policies.mutate(attributes, again=True)
+        self._policies.mutate(attributes, again=True)
         again = found.again if attributes.object == before else found.asked
         await self._webhooks.mutate_again(attributes, again)
 

@@ -60,7 +60,7 @@ class Policies:
     def mutate(self, attributes: Attributes, *, again: bool = False) -> bool:
         """Change `attributes.object`, and tell whether anything did.
 
-        With `again`, only those run that ask for it if others changed the object since.
+        With `again`, only those run that ask for it if anything changed the object.
 
         Raises:
             StatusError: If a policy cannot be evaluated, and refuses for that.
@@ -71,7 +71,7 @@ class Policies:
             return False
         shown = to_served(attributes.served, attributes.object)
         request = _request(attributes)
-        decision = policies.mutate(request)
+        decision = policies.mutate(request, twice=False)
         if not decision.allowed:
             raise _refused(request, decision)
         if decision.operations:
