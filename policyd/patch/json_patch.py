@@ -5,6 +5,7 @@ end when negative, `copy` of a missing field gives null, and null equals a missi
 What it refuses is refused here in its words, so that an answer offline is the answer on line.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,7 @@ MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
 """Bytes of JSON that the `copy` operations of one patch may add, as in the API server."""
 
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 _INDEX = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -61,7 +63,7 @@ class _Document:
     def open_parent(self, operation: Operation, path: str) -> tuple[Json, str]:
         """Return the container that `path` ends in, safe to write to, and the last step."""
         *parents, name = steps(path) or [""]
-        node = self.tree.open_root() if path else None
+        node = self.tree.open_root() if "/" in path else None
         for step in parents:
             key = _key(node, step)
             node = self.tree.open_child(node, key) if key is not None else None
@@ -72,7 +74,7 @@ class _Document:
     def find(self, operation: Operation, path: str) -> Json:
         """Return the value at `path`; null if its parent is an object without it."""
         *parents, name = steps(path) or [""]
-        node: Json = self.tree.root if path else None
+        node: Json = self.tree.root if "/" in path else None
         for step in parents:
             key = _key(node, step)
             node = node[key] if key is not None else None
@@ -95,22 +97,32 @@ def _key(node: Json, step: str) -> str | int | None:
 
 def _index(node: list[Json], name: str, operation: Operation, path: str, *, room: int = 0) -> int:
     """Read an index of a list. With `room` 1, the place after the last item counts too."""
+    lead = _lead(operation, path)
     if not _INDEX.fullmatch(name):
+        wrong = "value out of range" if _NUMBER.fullmatch(name) else "invalid syntax"
+        what = f"value was not a proper array index: '{name}': " if room else ""
         raise PatchError(
-            f"error in {operation.op} for path: '{path}': value was not a proper array index: "
-            f"'{name}'",
+            f"{lead}: {what}strconv.Atoi: parsing {json.dumps(name)}: {wrong}",
             path=path,
             hint="a list takes an index, or `-` for its end",
         )
     index, size = int(name), len(node) + room
     if not -size <= index < size:
         raise PatchError(
-            f"error in {operation.op} for path: '{path}': Unable to access invalid index: {index}: "
-            "invalid index referenced",
+            f"{lead}: Unable to access invalid index: {index}: invalid index referenced",
             path=path,
             hint=f"the list has {len(node)} items",
         )
     return index + size if index < 0 else index
+
+
+def _lead(operation: Operation, path: str) -> str:
+    """Begin an error in the API server's words, which differ by operation and end."""
+    copied, source = operation.op == "copy", path == operation.from_
+    if copied and not source:
+        return "error while adding value during copy"
+    shown = steps(path)[-1] if source and not copied else path
+    return f"error in {operation.op} for {'from' if copied else 'path'}: '{shown}'"
 
 
 def _add(document: _Document, operation: Operation) -> None:
@@ -137,8 +149,7 @@ def _take(document: _Document, operation: Operation, path: str) -> Json:
         return node.pop(_index(node, name, operation, path))
     if name not in node:
         raise PatchError(
-            f"error in {operation.op} for path: '{path}': Unable to remove nonexistent key: "
-            f"{name}: missing value",
+            f"{_lead(operation, path)}: Unable to remove nonexistent key: {name}: missing value",
             path=path,
             hint="remove only what is there: test for it in a condition first",
         )
@@ -167,7 +178,7 @@ def _replace(document: _Document, operation: Operation) -> None:
 def _replace_root(document: _Document, operation: Operation) -> None:
     value = _value(operation)
     if not isinstance(value, dict | list):
-        raise PatchError("replace operation value must be object or array")
+        raise PatchError("replace operation value must be object or array: %!w(<nil>)")
     document.tree.root = value
 
 
