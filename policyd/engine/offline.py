@@ -114,7 +114,7 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     `labels` are given to every namespace that is made up.
     """
     known = {
-        value_at(obj, ("metadata", "name")): obj
+        str(value_at(obj, ("metadata", "name"))): obj
         for obj in objects
         if isinstance(obj, dict)
         and obj.get("kind") == "Namespace"

@@ -19,8 +19,10 @@ def labels_of(obj: Json) -> Mapping[str, str]:
 
 
 def annotations_of(obj: Json) -> Mapping[str, str]:
-    """Return the annotations of an object."""
-    return (obj.get("metadata") or {}).get("annotations") or {}
+    """Return the annotations of an object, empty when it has none or is misshapen."""
+    metadata = obj.get("metadata") if isinstance(obj, Mapping) else None
+    found = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def named_by(obj: Json, key: str) -> tuple[str, str]:

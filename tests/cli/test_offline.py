@@ -255,6 +255,20 @@ def test_apply_updates_an_object_that_was_as_it_is(folder):
     assert (result.exit_code, "denied" in result.stderr) == (0, False)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(POD.replace("name: a", "name: a, annotations: 5"), id="annotations"),
+        pytest.param("apiVersion: v1\nkind: Namespace\nmetadata: {name: [a]}\n", id="name"),
+    ],
+)
+def test_apply_takes_what_is_misshapen_for_an_object_all_the_same(folder, text):
+    result = run("apply", "-p", folder / "policy.yaml", "-f", "-", text=f"{POD}---\n{text}")
+
+    assert result.exit_code == 0
+    assert "name: a" in result.stdout
+
+
 def test_apply_says_what_is_denied_and_prints_the_rest(folder):
     greedy = POD.replace("gpu: 1", "gpu: 2").replace("name: a", "name: greedy")
 

@@ -124,13 +124,24 @@ def test_a_file_may_hold_one_review_on_many_lines(folder):
     assert "0 of 1 review answered as before, 1 denied now" in result.stdout
 
 
-def test_what_is_no_review_is_a_finding_and_leaves_the_others_alone(folder):
-    (folder / "reviews.jsonl").write_text(f'{{"kind": "Pod"}}\n{json.dumps(review(0))}\n')
+NO_PATCH = {**review(0), "response": {"allowed": True, "patch": "…"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        pytest.param({"kind": "Pod"}, "not an AdmissionReview", id="another-kind"),
+        pytest.param(NO_PATCH, "string argument should contain only ASCII", id="no-patch"),
+    ],
+)
+def test_what_is_no_review_is_a_finding_and_leaves_the_others_alone(folder, first, said):
+    (folder / "reviews.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(review(0))}\n")
 
     result = run(folder, "-p", folder / "old.yaml")
 
     assert result.exit_code == 1
-    assert "reviews.jsonl: review 1: error: not an AdmissionReview" in result.stderr
+    assert f"reviews.jsonl: review 1: error: {said}" in result.stderr
+    assert "hint: a recording is JSON" in result.stderr
     assert "1 of 1 review answered as before" in result.stdout
 
 

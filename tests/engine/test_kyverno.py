@@ -379,6 +379,12 @@ def test_kinds_and_labels_are_named_in_kyverno_s_ways(resources, expected):
     assert picked({"any": [{"resources": resources}]}, obj=obj) is expected
 
 
+def test_annotations_that_are_none_are_not_picked():
+    match = {"any": [{"resources": {"kinds": ["Pod"], "annotations": {"a": "*"}}}]}
+
+    assert decide(pod(annotations=5), cluster_policy("false", match=match)).allowed
+
+
 @pytest.mark.parametrize("kind", ["Namespace", "Node"])
 def test_what_is_in_no_namespace_has_none_that_a_selector_picks(kind):
     wanted = {"kinds": [kind], "namespaceSelector": {"matchLabels": {"tier": "gold"}}}

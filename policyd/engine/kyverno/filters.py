@@ -8,6 +8,7 @@ from typing import Final
 from policyd.api.admission import Rule
 from policyd.api.kinds import resources
 from policyd.api.kyverno import ActionOverride, Filter, Filters, ResourceFilter, Subject
+from policyd.api.meta import Json
 from policyd.api.selectors import LabelSelector
 from policyd.engine.equivalents import plural_of
 from policyd.engine.facts import Facts
@@ -118,7 +119,7 @@ def _is_one(wanted: ResourceFilter, facts: Facts, *, templates: bool) -> bool:
         and (not names or any(like(name, called) for name in names))
         and (not wanted.namespaces or any(like(name, namespace) for name in wanted.namespaces))
         and (wanted.selector is None or _selects(wanted.selector, labels_of(subject)))
-        and _has(wanted.annotations, value_at(subject, ("metadata", "annotations")) or {})
+        and _has(wanted.annotations, value_at(subject, ("metadata", "annotations")))
         and _in_namespace(wanted, facts)
     )
 
@@ -142,10 +143,11 @@ def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     )
 
 
-def _has(wanted: Mapping[str, str], entries: Mapping[str, str]) -> bool:
+def _has(wanted: Mapping[str, str], entries: Json) -> bool:
     """Tell whether there is an entry for each that is wanted, whose parts may be patterns."""
+    given = entries.items() if isinstance(entries, Mapping) else ()
     return all(
-        any(like(key, name) and like(text, str(value)) for name, value in entries.items())
+        any(like(key, name) and like(text, str(value)) for name, value in given)
         for key, text in wanted.items()
     )
 
