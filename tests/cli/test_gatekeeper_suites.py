@@ -204,6 +204,13 @@ def test_a_template_in_rego_is_refused_with_a_sentence(folder):
     assert "template `k8smost` is written in Rego" in result.stderr
 
 
+def test_parameters_without_a_schema_are_shown_in_the_template(folder):
+    result = run(folder(template=TEMPLATE.replace("{type: integer}", "{type: number of them}")))
+
+    assert result.exit_code == 1
+    assert "template.yaml:12:37: error: not a schema: 'number of them'" in result.stderr
+
+
 def test_a_wrong_expression_is_shown_in_the_template(folder):
     result = run(folder(template=TEMPLATE.replace("size(", "sice(")))
 

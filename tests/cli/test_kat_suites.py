@@ -203,6 +203,19 @@ def test_a_test_passes_if_it_goes_as_its_files_say(files, folder):
             id="no-object",
         ),
         pytest.param(
+            {"owner.a.allow.request.yaml": "[CREATE]"},
+            "the request is no object",
+            id="list-for-a-request",
+        ),
+        pytest.param(
+            {
+                "owner.a.deny.object.yaml": LABELLED,
+                "owner.a.deny.params.yaml": f"{{metadata: 5, {PARAMS}}}",
+            },
+            "allowed, but should not be",
+            id="misshapen-params",
+        ),
+        pytest.param(
             {
                 "owner.a.audit.object.yaml": LABELLED,
                 "owner.a.audit.params.yaml": PARAMS,

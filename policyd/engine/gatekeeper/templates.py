@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Final
 
-import jsonschema
 import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.api.inject import Closed
@@ -30,6 +31,8 @@ from policyd.patch.operations import Path
 
 KIND: Final = "ConstraintTemplate"
 ENGINE: Final = "K8sNativeValidation"
+_SCHEMA: Final[Path] = ("spec", "validation", "openAPIV3Schema")
+_SCHEMAS: Final = Draft202012Validator(Draft202012Validator.META_SCHEMA)
 """What Gatekeeper calls a template's source in CEL."""
 
 _EVERYTHING: Final = Rule(
@@ -150,7 +153,11 @@ def read_template(document: Document) -> tuple[Template | None, list[Finding]]:
     except msgspec.ValidationError as error:
         return None, [document.finding(str(error), path)]
     kind = value_at(read.spec.crd, ("spec", "names", "kind")) or ""
-    schema = value_at(read.spec.crd, ("spec", "validation", "openAPIV3Schema")) or {}
+    schema = value_at(read.spec.crd, _SCHEMA) or {}
+    wrong = best_match(_SCHEMAS.iter_errors(schema))
+    if wrong is not None:
+        at = ("spec", "crd", *_SCHEMA, *wrong.absolute_path)
+        return None, [document.finding(f"not a schema: {wrong.message}", at)]
     conditions = "matchConditions" if source.match_conditions else "matchCondition"
     layout = _SourceLayout(path, {"matchConditions": (*path, conditions)})
     return Template(name, str(kind), source, layout, schema), []
@@ -167,8 +174,7 @@ def _source_of(spec: TemplateSpec) -> tuple[Path, dict[str, Any]] | None:
 def wrong_parameters(template: Template, constraint: Json) -> Iterator[str]:
     """Say why a constraint's parameters are not what its template asks for."""
     given = value_at(constraint, ("spec", "parameters"))
-    validator = jsonschema.Draft202012Validator(template.schema)
-    for error in validator.iter_errors({} if given is None else given):
+    for error in Draft202012Validator(template.schema).iter_errors({} if given is None else given):
         path = ".".join(("spec.parameters", *map(str, error.absolute_path)))
         yield f"{path}: {error.message}"
 

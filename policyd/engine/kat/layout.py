@@ -101,9 +101,13 @@ def merged(test: KatTest) -> Request:
     """Put the request together out of the files that hold a part of it.
 
     Raises:
-        KatError: If two files hold the same part, or the operation does not go with the objects.
+        KatError: If one holds no object, two hold the same part, or the operation does not go with
+            the objects.
     """
-    written = dict(test.files.get("request") or {})
+    given = test.files.get("request") or {}
+    if not isinstance(given, dict):
+        raise KatError("the request is no object")
+    written = dict(given)
     for name in _OBJECTS:
         if name not in test.files:
             continue

@@ -120,7 +120,8 @@ def _params(
         namespace = ref.namespace or given.namespace or _namespace(given)
         if namespace:
             place["namespace"] = namespace
-        metadata = {**place, **(given.params.get("metadata") or {})}
+        metadata = value_at(given.params, ("metadata",))
+        metadata = {**place, **(metadata if isinstance(metadata, dict) else {})}
         common = {"apiVersion": kind.api_version, "kind": kind.kind}
         yield {**common, **given.params, "metadata": metadata}
 
