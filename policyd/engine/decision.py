@@ -87,6 +87,7 @@ class Decision:
         matched: The policies that concerned the request, selectors and conditions included.
         failures: The policies that could not be evaluated.
         objections: The validations that are not true, whatever their enforcement makes of it.
+        lifted: What exceptions lifted from the request: the policy, and why.
         object: The object with the operations applied, for whoever looks at it next; UNSET if no
             policy needed it decoded. Not part of what is decided.
     """
@@ -98,6 +99,7 @@ class Decision:
     matched: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
     objections: tuple[Denial, ...] = field(default=(), compare=False, repr=False)
+    lifted: tuple[str, ...] = field(default=(), compare=False, repr=False)
     object: Json | msgspec.UnsetType = field(default=msgspec.UNSET, compare=False, repr=False)
 
     @property

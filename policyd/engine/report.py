@@ -122,6 +122,10 @@ def results_of(decision: Decision, shadows: Mapping[str, str]) -> Iterator[tuple
     for policy in decision.matched:
         if policy not in spoken:
             said[Key(policy, "", "pass", "", shadows.get(policy, ""))] = ""
+    for text in decision.lifted:
+        policy, _, why = text.partition(": ")
+        if policy not in spoken and policy not in decision.matched:
+            said[Key(policy, "", "skip", "", shadows.get(policy, ""))] = f"lifted: {why}"
     yield from said.items()
 
 

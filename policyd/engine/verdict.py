@@ -180,7 +180,8 @@ class Verdict:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
         for key, texts in self._published.items():
             self.annotate(key, ", ".join(texts))
-        for text in dict.fromkeys(lifted):
+        lifted = tuple(dict.fromkeys(lifted))
+        for text in lifted:
             self.annotate(LIFTED_BY, text)
         for name, staged in self._staged.items():
             if name in self._matched:
@@ -196,6 +197,7 @@ class Verdict:
             matched=tuple(self._matched),
             failures=tuple(self._failures),
             objections=tuple(self._objections),
+            lifted=lifted,
             object=obj,
         )
 

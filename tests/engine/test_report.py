@@ -122,6 +122,22 @@ def test_what_is_asked_depends_on_the_operations(operations, expected):
     assert sum(look(text).values()) == expected
 
 
+def test_what_an_exception_lifts_is_reported_as_skipped():
+    lifted = "exceptions: [{namespaces: [team-a], reason: agreed, owner: ada}]"
+    scan = Scan(policies(demand("false", lifted)))
+    scan.look_at(found(pod()))
+
+    ((key, row),) = scan.book.namespaces["team-a"].items()
+    assert (key, row.count) == (Key("p", "", "skip", ""), 1)
+    assert row.message == "lifted: agreed (ada)"
+
+
+def test_a_policy_that_is_lifted_in_part_is_reported_as_what_it_says():
+    lifted = "exceptions: [{namespaces: [team-a], reason: agreed, validations: [v]}]"
+
+    assert look(demand("false", lifted)) == {("team-a", "p", "", "pass", ""): 1}
+
+
 def test_a_shadow_is_reported_beside_the_policy():
     shadow = policy('shadowOf: p\nvalidations: [{expression: "false", name: v}]', name="p2")
     scan = Scan(policies(demand("true"), shadow))
