@@ -132,8 +132,9 @@ def _lines(one: PolicyExplanation) -> Iterator[str]:
         yield f"{title}: does not match: {one.why_not}"
         return
     yield f"{title}: {'matches' if one.matched else 'does not match'}"
-    for staged in one.staged:
-        yield f"  rolled out: {staged}"
+    staged = (f"rolled out: {staged}" for staged in one.staged)
+    for told in (*staged, *(f"lifted: {why}" for why in _lifted(one))):
+        yield f"  {told}"
     for seen in one.seen:
         for line in _seen_lines(seen):
             yield f"  {line}"
@@ -146,6 +147,11 @@ def _lines(one: PolicyExplanation) -> Iterator[str]:
         value = msgspec.to_builtins(operation)
         written = f" = {json.dumps(value['value'])}" if "value" in value else ""
         yield click.style(f"  changes: {operation.op} {operation.path}{written}", fg="green")
+
+
+def _lifted(one: PolicyExplanation) -> list[str]:
+    """Return why or by which exceptions the policy is lifted."""
+    return [text.partition(": ")[2] for text in one.decision.lifted]
 
 
 def _seen_lines(seen: Seen) -> Iterator[str]:
@@ -193,6 +199,7 @@ def _policy_as_json(one: PolicyExplanation) -> dict[str, Any]:
         "whyNot": one.why_not or None,
         "shadowOf": one.policy.shadow_of or None,
         "rollout": [str(staged) for staged in one.staged],
+        "lifted": _lifted(one),
         "seen": [_seen_as_json(seen) for seen in one.seen],
         "objections": [
             {"validation": o.validation, "message": o.message, "path": o.path}

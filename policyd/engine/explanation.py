@@ -171,12 +171,13 @@ def _explain(
             operations = mutate([enforced], facts, verdict)
         else:
             validate([enforced], facts, verdict)
+    lifted = [text for text in facts.lifted if text.startswith(f"{policy.name}: ")]
     return PolicyExplanation(
         policy=policy,
         phase=phase,
         why_not=reason,
         seen=seen,
-        decision=verdict.decision(operations),
+        decision=verdict.decision(operations, lifted=lifted),
         staged=staged,
     )
 

@@ -67,6 +67,15 @@ def test_it_says_what_each_expression_is_and_what_is_changed(folder):
         assert line in result.stdout
 
 
+def test_it_says_why_a_policy_is_lifted(folder):
+    lifted = f"{POLICY}  exceptions: [{{users: [someone], reason: agreed, owner: ada}}]\n"
+    (folder / "policy.yaml").write_text(lifted)
+
+    assert "few-gpus (validate): does not match\n    lifted: agreed (ada)" in run(folder).stdout
+    (explained, *_) = json.loads(run(folder, "-o", "json").stdout)
+    assert [policy["lifted"] for policy in explained["policies"]] == [["agreed (ada)"]] * 2
+
+
 def test_it_says_why_a_policy_does_not_match(folder):
     result = run(folder, "--operation", "UPDATE")
 
