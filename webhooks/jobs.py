@@ -6,11 +6,17 @@ from dataclasses import replace
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, decode_object
-from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.kueue.names import MANAGED, QUEUE_NAME
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.match import labels_of
-from policyd.jobs.defaults import default_on_create, default_parent, holds, is_prepared
-from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.jobs.defaults import (
+    default_on_create,
+    default_parent,
+    holds,
+    is_held_twice,
+    is_prepared,
+)
+from policyd.jobs.integrations import EVERYTHING, POD, Integrations
 from policyd.jobs.kinds import find_parent
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.shape import MisshapenError
@@ -27,6 +33,9 @@ it, so that looking for it spares most objects the decoding."""
 
 SPEAKER = "queue"
 """Who refuses, in the place of a policy's name."""
+
+HELD_TWICE = f"{SPEAKER}: `{MANAGED}` on a pod whose owner is queued: it may be held for both"
+"""What the user of such a pod is told, who is let in."""
 
 NO_CLASS = DefaultClass()
 """Where jobs that name no priority class get none."""
@@ -111,17 +120,18 @@ def validate_jobs(
         return ALLOWED
     gives = gives_queue(request.namespace)
     around = Surroundings(integrations=integrations, default_queue=gives)
-    mistakes = _mistakes(request, policies, around)
-    return Decision(denials=mistakes) if mistakes else ALLOWED
+    return _looked_at(request, policies, around)
 
 
-def _mistakes(
-    request: AdmissionRequest, policies: Decision, around: Surroundings
-) -> tuple[Denial, ...]:
+def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundings) -> Decision:
     obj, old = object_of(request, policies), decode_object(request.old_object)
     group, kind = request.kind.group, request.kind.kind
     try:
         errors = validate_job(obj, old, group=group, kind=kind, around=around)
     except MisshapenError as error:
-        return (Denial(policy=SPEAKER, message=str(error)),)
-    return tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)
+        return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
+    denials = tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)
+    held_twice = (group, kind) == POD and is_held_twice(obj, around.integrations)
+    if not (denials or held_twice):
+        return ALLOWED
+    return Decision(denials=denials, warnings=(HELD_TWICE,) if held_twice else ())

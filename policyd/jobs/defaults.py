@@ -211,6 +211,16 @@ def belongs_to_managed(obj: Json, integrations: Integrations = EVERYTHING) -> bo
     return any(_is_known(group_kind_of(owner), integrations) for owner in _controllers(obj))
 
 
+def is_held_twice(pod: Json, integrations: Integrations = EVERYTHING) -> bool:
+    """Tell whether a pod is marked as held by itself, though what it belongs to is held."""
+    draft = Draft(pod)
+    return (
+        bool(_text(draft, _LABELS, MANAGED))
+        and not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
+        and belongs_to_managed(pod, integrations)
+    )
+
+
 def _controllers(obj: Json) -> list[Json]:
     owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
     return [owner for owner in owners if owner.get("controller")]

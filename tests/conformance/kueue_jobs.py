@@ -8,7 +8,7 @@ from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import DEFAULT_PRIORITY_CLASS, MULTI_KUEUE, PRIORITY_CLASS, QUEUE_NAME
 from policyd.jobs.batch_job import BATCH_JOB, count_indexes
-from policyd.jobs.defaults import ELASTIC_GATE, default_on_create, gate_elastic
+from policyd.jobs.defaults import ELASTIC_GATE, default_on_create, gate_elastic, is_held_twice
 from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds import KINDS
 from policyd.jobs.surroundings import Surroundings
@@ -112,7 +112,10 @@ def refused(case, new, old=None):
     wanted = case.want.get("wantValidationErrs") or case.want.get("wantErr") or []
     if isinstance(wanted, dict):
         wanted = wanted.get("errors", [wanted])
-    return difference(got, sorted([e["type"], e["field"]] for e in wanted), "errors")
+    warned = (group, kind) == POD and is_held_twice(new)
+    return difference(got, sorted([e["type"], e["field"]] for e in wanted), "errors") or difference(
+        int(warned), len(case.want.get("wantWarns") or ()), "warnings"
+    )
 
 
 def group_kind(obj):

@@ -17,7 +17,7 @@ from webhooks.jobs import job_defaults, validate_jobs
 
 pytestmark = pytest.mark.anyio
 
-QUEUE = "kueue.x-k8s.io/queue-name"
+QUEUE, MANAGED = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed"
 CLASS = "kueue.x-k8s.io/priority-class"
 
 
@@ -145,6 +145,36 @@ def test_a_job_cannot_leave_its_queue_where_there_is_a_default():
 
     assert [denial.path for denial in refused.denials] == [f"metadata.labels[{QUEUE}]"]
     assert validate_jobs(request, ALLOWED, integrations=Integrations()) is ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("owner", "annotations", "warned"),
+    [
+        pytest.param({"apiVersion": "batch/v1", "kind": "Job"}, {}, True, id="of-a-job"),
+        pytest.param({"apiVersion": "apps/v1", "kind": "ReplicaSet"}, {}, False, id="of-others"),
+        pytest.param(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet"},
+            {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"},
+            False,
+            id="held-for-its-parent",
+        ),
+    ],
+)
+def test_who_marks_pods_of_a_queued_job_as_held_is_warned(owner, annotations, warned):
+    owners = [{"name": "a", "uid": "u", "controller": True, **owner}]
+    metadata = {
+        "name": "a-0",
+        "namespace": "team-a",
+        "labels": {MANAGED: "true"},
+        "annotations": annotations,
+        "ownerReferences": owners,
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}
+    request = parse_review(review(pod))
+
+    decision = validate_jobs(request, ALLOWED)
+
+    assert (decision.allowed, bool(decision.warnings)) == (True, warned)
 
 
 async def test_the_class_of_default_comes_and_goes():
