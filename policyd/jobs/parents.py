@@ -30,6 +30,7 @@ from policyd.jobs.gangs.gang import Coming
 from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.workload import (
+    LONGEST_LABEL,
     Priority,
     new_spec,
     uid_label,
@@ -221,8 +222,8 @@ class Seat(Generic[P]):
         parent: Its parent.
         group: Its group.
         workload: The name of the group's workload.
-        in_labels: Whether names are written where Kueue has them without the gate
-            WorkloadIdentifierAnnotations.
+        in_labels: Whether names that labels have room for are written where Kueue has them without
+            the gate WorkloadIdentifierAnnotations.
     """
 
     kind: ParentKind[P]
@@ -241,7 +242,8 @@ def take_seat(draft: Draft, pod: Pod, seat: Seat[P]) -> None:
     if group_name(pod.metadata):
         return
     draft.set(("metadata", "labels", MANAGED), "true")
-    section = "labels" if seat.in_labels else "annotations"
+    fits = len(seat.workload) <= LONGEST_LABEL
+    section = "labels" if seat.in_labels and fits else "annotations"
     for each in (POD_GROUP_NAME, PREBUILT_WORKLOAD):
         draft.set(("metadata", section, each), seat.workload)
     notes = {

@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.alloc.settings import Gates, Settings
 from policyd.controller.mirrors import job_resource
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 SETS, LEADERS = job_resource(STATEFUL_SET), job_resource(LEADER_WORKER_SET)
 P = "kueue.x-k8s.io/"
-PRIORITY = f"{P}priority-class"
+PRIORITY, GROUP = f"{P}priority-class", f"{P}pod-group-name"
 
 
 @pytest.fixture
@@ -91,6 +92,27 @@ async def test_pods_of_a_stateful_set_wait_for_quota_and_start_one_after_the_oth
     make_pod(world, parent, 1, parent["spec"]["template"])
     await world.pass_time(2)
     assert [gates(pod) for pod in world.all(r.PODS)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        pytest.param("serve", "labels", id="as-labels-may-be"),
+        pytest.param("s" * 52, "annotations", id="longer"),
+    ],
+)
+async def test_pods_are_told_their_group_by_labels_where_they_are_to_be(name, section):
+    world = World(queueing=Settings(gates=Gates(workload_identifier_annotations=False)))
+    world.furnish()
+    world.queue()
+    async with running(world):
+        parent = stateful_set(world, name=name)
+        make_pod(world, parent, 0, parent["spec"]["template"])
+        await world.pass_time(2)
+
+    (pod,) = world.all(r.PODS)
+    named = {each for each in ("labels", "annotations") if GROUP in pod["metadata"][each]}
+    assert (named, gates(pod)) == ({section}, [])
 
 
 async def test_a_stateful_set_that_is_preempted_starts_again_later(world):
