@@ -161,14 +161,18 @@ def selects_all(selector: LabelSelector) -> bool:
 
 
 def labels_of(obj: Json) -> Mapping[str, str]:
-    """Return the labels of an object, empty when it has none or is misshapen."""
+    """Return the labels of an object, empty when it has none or any of them is misshapen."""
     metadata = obj.get("metadata") if isinstance(obj, Mapping) else None
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return labels if isinstance(labels, Mapping) else {}
+    if not isinstance(labels, Mapping) or not all(type(v) is str for v in labels.values()):
+        return {}
+    return labels
 
 
 def _has_metadata(obj: Json) -> bool:
-    return isinstance(obj, Mapping) and "metadata" in obj
+    if not isinstance(obj, Mapping):
+        return False
+    return "metadata" in obj or not str(obj.get("kind", "")).endswith("Options")
 
 
 def _named(patterns: tuple[str, ...], word: str) -> bool:

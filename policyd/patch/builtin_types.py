@@ -4,13 +4,16 @@ What no type knows is left out and named; null is as good as absent; an empty li
 quantities are written in their one canonical form.
 """
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.patch.gotypes import LAYOUTS, canonical_time, check_base64, completed
+from policyd.patch.gotypes import LAYOUTS, PRESENT, canonical_time, check_base64, completed
+from policyd.patch.omitted import NULLS, OMITTED, WRITTEN
 
 Object = dict[str, Json]
 
@@ -31,12 +34,25 @@ PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
 }
 """What JSON has for each scalar; what is not here is read in its own way."""
 
+_BITS = {"int32": 32, "int64": 64}
+
 GO_TYPES = {
     "double": "float64",
     "bytes": "[]byte",
     "time": "time.Time",
     "intstr": "intstr.IntOrString",
 }
+
+ZEROS: Mapping[str, Json] = {
+    "string": "",
+    "int32": 0,
+    "int64": 0,
+    "bool": False,
+    "double": 0,
+    "quantity": "0",
+    "intstr": 0,
+}
+"""What Go writes for a scalar that nobody set; null for others."""
 
 DROPPED: Any = object()
 """Stands for a value that the type has no place for."""
@@ -58,6 +74,18 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
     decoder = Decoder()
     decoded = decoder.struct(given, type_name, Place(type_name, "", ""))
     return decoded, decoder.unknown
+
+
+@cache
+def always_written(type_name: str) -> frozenset[str]:
+    """Return the fields of a struct that are written even if nobody set them."""
+    required = {
+        name
+        for name, field in kinds.fields(type_name).items()
+        if field.required or (field.struct is not None and field.default == {})
+    }
+    more = (*NULLS.get(type_name, ()), *WRITTEN.get(type_name, ()), *PRESENT.get(type_name, ()))
+    return frozenset(required.union(more).difference(OMITTED.get(type_name, ())))
 
 
 class Place:
@@ -106,6 +134,8 @@ class Decoder:
                 read = self.value(value, field, inner)
                 if read is not DROPPED:
                     decoded[name] = read
+                elif field.shape in {"list", "map"} and name in always_written(type_name):
+                    decoded[name] = value
         completed(decoded, type_name)
         return decoded
 
@@ -131,12 +161,20 @@ class Decoder:
             raise _mistyped(given, go_type(field), place)
         assert field.element is not None
         element = field.element
-        read = [
-            self.value(item, element, place.item(index))
-            for index, item in enumerate(given)
-            if item is not None or element.scalar == "any"
-        ]
+        read = [self.item(item, element, place.item(index)) for index, item in enumerate(given)]
         return read or DROPPED
+
+    def item(self, given: Json, field: FieldType, place: Place) -> Json:
+        """Read an item of a list, in which null is what nobody set.
+
+        Raises:
+            MistypedError: If it is of another type.
+        """
+        if given is None and field.shape == "scalar":
+            return ZEROS.get(str(field.scalar))
+        if given is None and field.struct is None:
+            return None
+        return self.value({} if given is None else given, field, place)
 
     def _map(self, given: Json, field: FieldType, place: Place) -> Json:
         if not isinstance(given, dict):
@@ -163,6 +201,9 @@ def _scalar(given: Json, field: FieldType, place: Place) -> Json:
     fits = isinstance(given, PYTHON_TYPES[field.scalar])
     if isinstance(given, bool) and field.scalar != "bool":
         fits = False
+    bits = _BITS.get(field.scalar)
+    if fits and bits is not None:
+        fits = -(2 ** (bits - 1)) <= given < 2 ** (bits - 1)
     if not fits:
         raise _mistyped(given, go_type(field), place)
     return _canonical(given, field.scalar)
@@ -200,6 +241,8 @@ def go_type(field: FieldType) -> str:
 def _mistyped(given: Json, wanted: str, place: Place) -> MistypedError:
     names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = names.get(type(given), "object")
+    if found == "number" and wanted in _BITS:
+        found = f"number {given}"  # not a whole one, or too large
     struct = place.struct.rpartition(".")[2]
     return MistypedError(
         f"json: cannot unmarshal {found} into Go struct field {struct}.{place.plain}"

@@ -4,15 +4,22 @@ That is how policies see them, and what webhooks are sent: what a type has no pl
 what it always writes is there.
 """
 
-from collections.abc import Mapping
 from functools import lru_cache
 
 from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
-from policyd.patch.builtin_types import DROPPED, Decoder, Object, Place, decode_typed
+from policyd.patch.builtin_types import (
+    DROPPED,
+    ZEROS,
+    Decoder,
+    Object,
+    Place,
+    always_written,
+    decode_typed,
+)
 from policyd.patch.gotypes import completed
-from policyd.patch.omitted import OMITTED
+from policyd.patch.omitted import NULLS, OMITTED
 
 LONGEST_NAMES = 512
 """Characters of a version and a kind: longer ones name nothing, and are not to be remembered."""
@@ -71,10 +78,11 @@ def changed_view(given: Object, before: Object, type_name: str) -> tuple[Object,
 
 
 def _add_zeros(decoded: Object, type_name: str) -> None:
+    written = always_written(type_name)
     for name, field in kinds.fields(type_name).items():
         if name not in decoded:
-            if _always_there(field):
-                decoded[name] = _zero(field)
+            if name in written:
+                decoded[name] = _zero(name, field, type_name)
         elif field.shape != "scalar":
             _add_zeros_within(decoded[name], field)
 
@@ -88,34 +96,20 @@ def _add_zeros_within(value: Json, field: FieldType) -> None:
             _add_zeros_within(item, field.element)
 
 
-def _always_there(field: FieldType) -> bool:
-    return field.required or (field.struct is not None and field.default == {})
-
-
 def _is_none(value: Json, name: str, type_name: str) -> bool:
     """Tell whether a value of a field is as good as none."""
     return value is None or (value in ("", 0) and name in OMITTED.get(type_name, ()))
 
 
-def _zero(field: FieldType) -> Json:
+def _zero(name: str, field: FieldType, type_name: str) -> Json:
     """Return what Go writes for a value that nobody set."""
     if field.struct is not None and field.default == {}:
         zero: Object = {}
         completed(zero, field.struct)
         _add_zeros(zero, field.struct)
         return zero
-    return _ZEROS.get(field.scalar) if field.scalar is not None else None
-
-
-_ZEROS: Mapping[str, Json] = {
-    "string": "",
-    "int32": 0,
-    "int64": 0,
-    "bool": False,
-    "double": 0,
-    "quantity": "0",
-    "intstr": 0,
-}
+    null = field.scalar is None or name in NULLS.get(type_name, ())
+    return None if null else ZEROS.get(str(field.scalar))
 
 
 class _Changes(Decoder):
@@ -131,9 +125,8 @@ class _Changes(Decoder):
             for name, value in given.items()
             if (anew := self._field_again(name, value, before, type_name, place)) is not DROPPED
         }
-        for name in before:
-            if name not in read and name in known and _always_there(known[name]):
-                read[name] = _zero(known[name])
+        for name in always_written(type_name).intersection(before).difference(read):
+            read[name] = _zero(name, known[name], type_name)
         return read
 
     def _field_again(
@@ -148,7 +141,9 @@ class _Changes(Decoder):
             return DROPPED
         if _is_none(value, name, type_name):
             return DROPPED
-        return self._value_again(value, before.get(name), field, inner)
+        anew = self._value_again(value, before.get(name), field, inner)
+        empty = anew is DROPPED and field.shape in {"list", "map"}
+        return value if empty and name in always_written(type_name) else anew
 
     def _value_again(self, given: Json, before: Json, field: FieldType, place: Place) -> Json:
         if field.struct is not None and isinstance(before, dict):
@@ -167,9 +162,13 @@ class _Changes(Decoder):
         shared = set(map(id, before))
         read = []
         for index, item in enumerate(given):
+            old = before[index] if index < len(before) else None
+            at = place.item(index)
             if id(item) in shared:
                 read.append(item)
-            elif item is not None or field.element.scalar == "any":
-                old = before[index] if index < len(before) else None
-                read.append(self._value_again(item, old, field.element, place.item(index)))
+            elif item is None:
+                read.append(self.item(None, field.element, at))
+                _add_zeros_within(read[-1], field.element)
+            else:
+                read.append(self._value_again(item, old, field.element, at))
         return read

@@ -153,8 +153,15 @@ def test_absence_selectors_hold_for_misshapen_objects():
     absent = LabelSelector(match_expressions=(Requirement(key="gpu", operator="DoesNotExist"),))
 
     assert selects_object(absent, {"metadata": 3}, None)
+    assert selects_object(absent, {"kind": "Pod"}, None)
     assert not selects_object(absent, {"kind": "PodExecOptions", "command": ["sh"]}, None)
     assert labels_of("text") == {}
+
+
+def test_labels_that_are_no_texts_are_none():
+    obj = {"metadata": {"labels": {"a": "b", "c": 1}}}
+
+    assert not selects_object(LabelSelector(match_labels={"a": "b"}), obj, None)
 
 
 def test_exact_matching_sees_the_resource_the_client_named():

@@ -10,7 +10,7 @@ from policyd.api import kinds
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import changed_view, type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
-from policyd.patch.omitted import OMITTED
+from policyd.patch.omitted import NULLS, OMITTED, WRITTEN
 from policyd.patch.operations import Operation, PatchError
 
 POD = "core/v1.Pod"
@@ -44,10 +44,59 @@ def pod(**spec):
             pod(containers=[{"name": "a", "resources": {"limits": {"cpu": "1"}}}]) | {"status": {}},
             id="quantities-are-canonical",
         ),
+        pytest.param(
+            pod(containers=[], tolerations=[]),
+            pod(containers=[]) | {"status": {}},
+            id="empty-lists-stay-where-they-are-never-left-out",
+        ),
+        pytest.param(
+            pod(containers=[None], tolerations=[None], imagePullSecrets=[{"name": ""}])
+            | {"metadata": {"name": "a", "finalizers": [None]}},
+            pod(containers=[{"name": "", "resources": {}}], tolerations=[{}], imagePullSecrets=[{}])
+            | {"metadata": {"name": "a", "finalizers": [""]}, "status": {}},
+            id="null-in-a-list-is-what-nobody-set",
+        ),
     ],
 )
 def test_a_type_writes_what_it_has(given, expected):
     assert typed_view(given, POD) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_name", "spec", "expected"),
+    [
+        pytest.param(
+            "PersistentVolumeClaim",
+            "core/v1.PersistentVolumeClaim",
+            {"dataSource": {"kind": "VolumeSnapshot", "name": "a"}},
+            {
+                "resources": {},
+                "dataSource": {"apiGroup": None, "kind": "VolumeSnapshot", "name": "a"},
+            },
+            id="null-pointers-that-are-not-left-out",
+        ),
+        pytest.param(
+            "Service",
+            "core/v1.Service",
+            {"ports": [{"port": 80}]},
+            {"ports": [{"port": 80, "targetPort": 0}]},
+            id="zeros-that-are-not-left-out",
+        ),
+    ],
+)
+def test_what_is_never_left_out_is_there(kind, type_name, spec, expected):
+    given = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+
+    assert typed_view(given, type_name)[0]["spec"] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.5, "number 1.5"), (2**31, "number 2147483648"), (True, "bool")]
+)
+def test_a_number_that_does_not_fit_is_quoted(value, shown):
+    wrong = f"cannot unmarshal {shown} into Go struct field PodSpec.spec.priority of type int32"
+    with pytest.raises(MistypedError, match=wrong):
+        typed_view(pod(priority=value), POD)
 
 
 def test_a_field_that_nobody_knows_is_named():
@@ -57,11 +106,11 @@ def test_a_field_that_nobody_knows_is_named():
     assert read["spec"]["containers"] == [{"name": "a", "resources": {}}]
 
 
-@pytest.mark.parametrize(("struct", "names"), OMITTED.items())
-def test_what_is_left_out_is_an_optional_scalar_of_the_table(struct, names):
-    known = kinds.fields(struct)
+@pytest.mark.parametrize("table", [OMITTED, NULLS, WRITTEN])
+def test_what_is_left_out_and_what_never_is_are_fields_of_the_table(table):
+    fields = ((struct, name) for struct, names in table.items() for name in names)
 
-    assert [n for n in names if known[n].shape != "scalar" or known[n].required] == []
+    assert [(struct, name) for struct, name in fields if name not in kinds.fields(struct)] == []
 
 
 def test_a_custom_kind_has_no_type_here():
