@@ -22,7 +22,7 @@ from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
-from policyd.engine.offline import ObjectError, namespace_lookup, offline_set
+from policyd.engine.offline import ObjectError, custom_kinds, namespace_lookup, offline_set
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.rollout import ROLLED_OUT
 from policyd.engine.shadows import ShadowDifference, shadow_differences
@@ -83,7 +83,8 @@ def command(**given: Unpack[_Given]) -> None:
 
     Each object goes through all policies, as if it were sent to the API server, and jobs are held
     for their queue. The objects that are allowed go to standard output, as they would be stored;
-    denials and warnings go to standard error. Namespaces among the objects count with their labels.
+    denials and warnings go to standard error. Namespaces among the objects count with their labels,
+    and CustomResourceDefinitions say what belongs to the cluster.
 
     Exits with 0 if everything is allowed, 1 if anything is denied or a policy is wrong.
 
@@ -131,9 +132,10 @@ def _apply(
     decide = _door(policies) if given["queue"] else policies.review
     applied: list[_Applied] = []
     findings: list[Finding] = []
+    kinds = custom_kinds(document.value for document in documents)
     for document in documents:
         try:
-            request = request_of(document.value, given)
+            request = request_of(document.value, given, kinds)
         except ObjectError as error:
             findings.append(document.finding(str(error)))
             continue

@@ -8,7 +8,7 @@ import click
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
-from policyd.engine.offline import Circumstances, as_it_was, request_for
+from policyd.engine.offline import Circumstances, CustomKinds, as_it_was, request_for
 
 
 class Sent(TypedDict):
@@ -21,8 +21,13 @@ class Sent(TypedDict):
     groups: tuple[str, ...]
 
 
-def request_of(obj: Json, given: Sent) -> AdmissionRequest:
+def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
     """Return the request that sends an object; one that is updated was as it is.
+
+    Args:
+        obj: The object.
+        given: What the command line says.
+        kinds: The kinds that are not built in.
 
     Raises:
         ObjectError: If it is no object of Kubernetes.
@@ -31,6 +36,7 @@ def request_of(obj: Json, given: Sent) -> AdmissionRequest:
         operation=given["operation"],
         user=UserInfo(username=given["user"], groups=given["groups"]),
         namespace=given["namespace"],
+        kinds=kinds,
     )
     old = as_it_was(obj, given["operation"])
     return request_for(obj, circumstances, old_object=old)

@@ -20,6 +20,7 @@ from policyd.engine.kyverno.suite_files import (
 )
 from policyd.engine.kyverno.suites import Given, run_suite
 from policyd.engine.load import Loaded
+from policyd.engine.offline import custom_kinds
 from policyd.engine.workloads import value_at
 from policyd.policy_files import KYVERNO_TEST
 
@@ -74,6 +75,7 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
     declared = [c.spec for each in found if _declares(each) for c in read(Cluster, each)]
     cluster = [each.value for each in found if not _declares(each)]
     cluster += (obj for each in declared for obj in each.resources)
+    defined = objects(*(name for each in declared for name in each.crds))
     return Given(
         loaded=load([str(folder / name) for name in (*suite.policies, *suite.exceptions)]),
         resources=objects(*suite.resources),
@@ -96,6 +98,7 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
             ],
         ),
         namespaces=cluster,
+        kinds=custom_kinds([*cluster, *defined]),
     )
 
 

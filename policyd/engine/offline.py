@@ -1,7 +1,7 @@
 """Requests made up from objects, for policies that are tried without a cluster."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -50,6 +50,10 @@ class ObjectError(PolicydError):
     """Something is no Kubernetes object."""
 
 
+CustomKinds = Mapping[tuple[Json, Json], tuple[str, bool]]
+"""By group and kind: the plural, and whether objects live in namespaces."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
     """What a request depends on besides its objects."""
@@ -58,6 +62,22 @@ class Circumstances:
     user: UserInfo = SOMEONE
     namespace: str = DEFAULT_NAMESPACE
     """Where an object goes that names no namespace."""
+    kinds: CustomKinds = field(default_factory=dict)
+    """The kinds that are not built in, as far as they are known."""
+
+
+def custom_kinds(objects: Iterable[Json]) -> CustomKinds:
+    """Return the kinds that the CustomResourceDefinitions among objects define."""
+    found: dict[tuple[Json, Json], tuple[str, bool]] = {}
+    for obj in objects:
+        if value_at(obj, ("kind",)) != "CustomResourceDefinition":
+            continue
+        spec = value_at(obj, ("spec",))
+        plural, kind = value_at(spec, ("names", "plural")), value_at(spec, ("names", "kind"))
+        group = value_at(spec, ("group",))
+        if all(isinstance(name, str) for name in (plural, kind, group)):
+            found[group, kind] = plural, value_at(spec, ("scope",)) != "Cluster"
+    return found
 
 
 def request_for(
@@ -71,7 +91,7 @@ def request_for(
         ObjectError: If `obj` has no apiVersion, kind and metadata.
     """
     kind = _kind(obj)
-    resource, namespaced = _resource(obj, kind)
+    resource, namespaced = _resource(obj, kind, circumstances.kinds)
     deleted = circumstances.operation == "DELETE"
     name = value_at(obj, ("metadata", "name")) or ""
     namespace = value_at(obj, ("metadata", "namespace")) or circumstances.namespace
@@ -187,11 +207,15 @@ def _kind(obj: Json) -> GroupVersionKind:
     return GroupVersionKind(group=group, version=version, kind=kind)
 
 
-def _resource(obj: Json, kind: GroupVersionKind) -> tuple[GroupVersionResource, bool]:
+def _resource(
+    obj: Json, kind: GroupVersionKind, custom: CustomKinds
+) -> tuple[GroupVersionResource, bool]:
     """Return the resource of a kind, and whether it lives in namespaces; guessed if unknown."""
     built_in = resource_for_kind(kind.group, kind.version, kind.kind)
     if built_in is not None:
         plural, namespaced = built_in.plural, built_in.namespaced
+    elif (kind.group, kind.kind) in custom:
+        plural, namespaced = custom[kind.group, kind.kind]
     else:
         workload = find_kind(obj)
         plural = workload.plural if workload else plural_of(kind.kind)

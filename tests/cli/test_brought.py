@@ -584,6 +584,51 @@ def test_a_row_of_kyverno_s_may_name_all_of_a_resource(kyverno_folder, named, sa
     assert said in result.stdout
 
 
+GADGET = "apiVersion: x.io/v1\nkind: Gadget\nmetadata: {name: g}\n"
+CRD = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgetry.x.io}
+spec: {group: x.io, scope: %s, names: {plural: gadgetry, kind: Gadget}}
+"""
+OF_CLUSTER = OUTSIDE.replace(
+    '{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}',
+    '{apiGroups: [x.io], apiVersions: [v1], operations: ["*"], resources: [gadgetry], scope: %s}',
+)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "result"),
+    [
+        pytest.param(CRD % "Cluster", "fail", id="so"),
+        pytest.param("kind: ClusterResource\nspec: {crds: [crd.yaml]}\n", "fail", id="by-a-file"),
+        pytest.param("kind: ClusterResource\nspec: {resources: []}\n", "skip", id="not"),
+    ],
+)
+def test_a_kyverno_test_defines_kinds(kyverno_folder, cluster, result):
+    (kyverno_folder / "asks.yaml").write_text(OF_CLUSTER % ("Cluster", "false"))
+    (kyverno_folder / "g.yaml").write_text(GADGET)
+    (kyverno_folder / "crd.yaml").write_text(CRD % "Cluster")
+    (kyverno_folder / "cluster.yaml").write_text(cluster)
+    (kyverno_folder / "kyverno-test.yaml").write_text(
+        "policies: [asks.yaml]\nresources: [g.yaml]\nclusterResources: [cluster.yaml]\n"
+        f"results: [{{policy: asks, resources: [g], result: {result}}}]\n"
+    )
+
+    assert run("test", kyverno_folder).stdout == "1 case passed\n"
+
+
+@pytest.mark.parametrize(
+    ("scope", "denied"),
+    [pytest.param("Cluster", 1, id="so"), pytest.param("Namespaced", 0, id="not")],
+)
+def test_kinds_are_defined_by_what_is_among_the_objects(tmp_path, scope, denied):
+    (tmp_path / "policy.yaml").write_text(OF_CLUSTER % ("Cluster", "false"))
+    result = run("apply", "-p", tmp_path, "-f", "-", text=f"{CRD % scope}---\n{GADGET}")
+
+    assert result.exit_code == denied
+
+
 def test_a_row_of_kyverno_s_without_resources_tests_nothing_and_fails(kyverno_folder):
     text = (KYVERNO_TEST % "fail").replace("resources: [bad], ", "")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)

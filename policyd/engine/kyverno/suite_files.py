@@ -93,7 +93,7 @@ class ClusterSpec(Closed, frozen=True):
 
     resources: tuple[dict[str, Any], ...] = ()
     images: tuple[dict[str, Any], ...] = ()
-    crds: Json = None
+    crds: Texts = ()
 
 
 class Cluster(Closed, frozen=True):

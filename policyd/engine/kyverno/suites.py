@@ -22,6 +22,7 @@ from policyd.engine.kyverno.suite_files import KyvernoTest, ResourceSpec, Row, V
 from policyd.engine.load import Loaded
 from policyd.engine.offline import (
     Circumstances,
+    CustomKinds,
     ObjectError,
     as_it_was,
     namespace_lookup,
@@ -41,6 +42,7 @@ class Given:
         loaded: Policies, bindings and exceptions.
         resources: The objects that rows name.
         old: Objects as they were.
+        kinds: The kinds that are not built in.
         params: Objects that may be params.
         patched: What mutated resources must look like, by the file that says so.
         values: Values, from a file or in the suite: labels of namespaces, and operations.
@@ -58,6 +60,7 @@ class Given:
     outside: Mapping[str, object] = field(default_factory=declared_values)
     namespaces: Sequence[Json] = ()
     old: Sequence[Json] = ()
+    kinds: CustomKinds = field(default_factory=dict)
 
 
 def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
@@ -146,7 +149,7 @@ def _ask(
     operation = row.operation or row.resource_operation or _operation(given.values, row, obj)
     operation = operation or ("CREATE" if old is None else "UPDATE")
     old = None if operation == "CREATE" else as_it_was(obj, operation, old)
-    circumstances = Circumstances(operation=operation, user=given.user)
+    circumstances = Circumstances(operation=operation, user=given.user, kinds=given.kinds)
     request = request_for(obj, circumstances, old_object=old)
     return asked.review(msgspec.structs.replace(request, sub_resource=subresource))
 
