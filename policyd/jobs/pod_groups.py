@@ -219,16 +219,13 @@ class PodGroup:
             return None
         count = sum(each.count for each in succeeded)
         message = f"Pods succeeded: {count}/{self.total}."
-        running = any(not is_gated(pod) and not has_ended(pod) for pod in self.pods)
-        if count >= self.total or (self._given_up() and not running):
+        if count >= self.total or self._given_up():
             return Outcome(succeeded=True, message=message)
         return None
 
     def _given_up(self) -> bool:
-        return any(
-            pod.metadata.annotations.get(RETRIABLE_IN_GROUP) == "false" and has_ended(pod)
-            for pod in self.pods
-        )
+        last = any(p.metadata.annotations.get(RETRIABLE_IN_GROUP) == "false" for p in self.pods)
+        return last and all(has_ended(pod) for pod in self.pods)
 
     def _role(self, pod: Pod) -> str:
         return role_of(pod) if self.name else DEFAULT_POD_SET
