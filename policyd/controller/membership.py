@@ -71,9 +71,7 @@ class Membership:
         over = is_finished(workload) or group.outcome(tuple(succeeded)) is not None
         if over or not workload.spec.active:
             return False
-        able = sum(not has_ended(pod) for pod in group.running_or_able_to())
-        there = able + sum(each.count for each in succeeded)
-        missing = there < sum(each.count for each in workload.spec.pod_sets)
+        missing = group.lacks_pods(workload, succeeded)
         noted = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
         if missing == noted or group.serving or not group.name:
             return False

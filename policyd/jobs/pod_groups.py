@@ -1,6 +1,7 @@
 """Pods that start together as a job: they share a name and say how many they are."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -198,6 +199,17 @@ class PodGroup:
         for pod in self.running_or_able_to()[: 1 if self.fast else None]:
             named.setdefault(role_of(pod), pod.metadata.name)
         return tuple(name for _, name in sorted(named.items()))
+
+    def lacks_pods(self, workload: Workload, succeeded: Iterable[ReclaimablePod]) -> bool:
+        """Tell whether pods of a group are to be replaced, or made, before it may queue.
+
+        One that queues as soon as one of its pods is there need not have more of a pod set.
+        """
+        there = Counter({each.name: each.count for each in succeeded})
+        able = (pod for pod in self.running_or_able_to() if not has_ended(pod))
+        there.update(pod_set_of(pod, workload) for pod in able)
+        sets = workload.spec.pod_sets
+        return any(there[p.name] < (min(p.count, 1) if self.fast else p.count) for p in sets)
 
     def succeeded(self) -> dict[str, set[str]]:
         """Return the uids of the pods that have succeeded, by pod set."""

@@ -4,6 +4,7 @@ import pytest
 
 from policyd.alloc.settings import Gates, Settings
 from policyd.api.kueue.names import TOPOLOGY_GATE
+from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.kube import resources as r
 from tests.controller.world import GATE, GPU, World, condition, gates, plain, running
 
@@ -363,6 +364,19 @@ async def test_a_group_that_stays_incomplete_says_how_many_pods_are_missing(worl
     await world.pass_time(10)
     (event,) = world.events("ErrWorkloadCompose")
     assert event["message"] == "'ring' group has fewer runnable pods than expected: 3 of 4"
+
+
+async def test_a_group_that_need_not_be_whole_waits_for_quota_only(world):
+    world.job("first")
+    await world.pass_time(2)
+    world.pod("driver", group="ring", total=4, **{FAST_ADMISSION: "true"})
+    await world.pass_time(2)
+    assert gates(world.get(r.PODS, "driver"))
+
+    world.end_job("first")
+    await world.pass_time(2)
+
+    assert not gates(world.get(r.PODS, "driver"))
 
 
 async def test_a_group_starts_whole_or_not_at_all(world):

@@ -163,11 +163,11 @@ class World:
         }
         return self.create(r.JOBS, body)
 
-    def pod(self, name, gpus=2, group="", total=0, priority=""):
-        metadata = {"name": name, "labels": {QUEUE: "lq-cq"}}
+    def pod(self, name, gpus=2, group="", total=0, priority="", **annotations):
+        metadata = {"name": name, "labels": {QUEUE: "lq-cq"}, "annotations": annotations}
         if group:
             metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = group
-            metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
+            annotations["kueue.x-k8s.io/pod-group-total-count"] = str(total)
         spec = {**pod_spec(gpus), "priorityClassName": priority}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         draft = Draft(body)
