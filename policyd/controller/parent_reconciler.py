@@ -11,8 +11,8 @@ import msgspec
 import structlog
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
-from policyd.api.meta import Json, find_condition
+from policyd.api.kueue.names import ADMISSION_GATED_BY, EVICTED, QUOTA_RESERVED
+from policyd.api.meta import Json, condition_true, find_condition
 from policyd.controller.cache import Cache
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -160,7 +160,19 @@ class ParentReconciler:
         if is_on_hold(workload):
             await self._steps.release(workload, on_hold=False)
             return
+        if self._has_stopped(workload):
+            await self._steps.release(workload)
+            return
         await self._submit(parent, workload, priority)
+
+    def _has_stopped(self, workload: Workload) -> bool:
+        """Tell whether a group was evicted, and has no pods that would give its quota back."""
+        metadata = workload.metadata
+        return (
+            has_quota(workload)
+            and condition_true(workload.status.conditions, EVICTED)
+            and not self._cache.pods_of(Key("PodGroup", metadata.namespace, metadata.name))
+        )
 
     async def _submit(self, parent: Parent, workload: Workload, priority: Priority) -> None:
         """Have a workload queue where, as urgently, and when its parent says."""

@@ -14,7 +14,7 @@ from policyd.controller.cache import Cache
 from policyd.controller.gangs import GANG_SECONDS, coming_of
 from policyd.controller.job_reconciler import FLAVOR_SECONDS, PREBUILT_SECONDS, flavors_by_name
 from policyd.controller.job_steps import WorkloadSteps
-from policyd.controller.keys import Key
+from policyd.controller.keys import Key, owner_keys
 from policyd.controller.membership import Membership
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import draft_of, versioned
@@ -75,6 +75,8 @@ class PodReconciler:
             ApiError: If a write did not succeed.
         """
         pods = by_age(self._cache.pods_of(key))
+        if not pods:
+            self._tell_parent(key)
         if not pods or not self._concerns(pods[0]):
             return None  # its workload finds out by itself
         group = PodGroup(name=key.name if key.subject == "PodGroup" else "", pods=tuple(pods))
@@ -85,6 +87,13 @@ class PodReconciler:
         if group.name and self._name_is_taken(group):
             return None
         return await self._reconcile_group(group)
+
+    def _tell_parent(self, key: Key) -> None:
+        """Have what a group was made for look at it, now that none of its pods is left."""
+        workload = self._workloads.get(key.path)
+        if key.subject == "PodGroup" and workload is not None:
+            for owner in owner_keys(workload) - {key}:
+                self._cache.ears.reconcile(owner)
 
     def _concerns(self, pod: Pod) -> bool:
         made = SUSPENDING_PARENT in pod.metadata.annotations

@@ -115,6 +115,23 @@ async def test_pods_are_told_their_group_by_labels_where_they_are_to_be(name, se
     assert (named, gates(pod)) == ({section}, [])
 
 
+@pytest.mark.parametrize("made", [0, 2])
+async def test_a_stateful_set_that_is_preempted_holds_no_quota_without_pods(world, made):
+    parent = stateful_set(world, gpus=4)
+    await world.pass_time(2)
+    for index in range(made):
+        make_pod(world, parent, index, parent["spec"]["template"])
+        await world.pass_time(2)
+        world.run_pods("Running")
+
+    world.job("urgent", **{PRIORITY: "high"})
+    await world.pass_time(4)
+
+    assert world.all(r.PODS) == []
+    assert not world.is_true("serve", "QuotaReserved")
+    assert not world.suspended("urgent")
+
+
 async def test_a_stateful_set_that_is_preempted_starts_again_later(world):
     parent = stateful_set(world)
     make_pod(world, parent, 0, parent["spec"]["template"])
