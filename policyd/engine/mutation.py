@@ -240,10 +240,11 @@ class _Mutation:
         typed = facts.surroundings.typed
         if typed is None:
             typed = invocation.policy.own or invocation.policy.kind == MUTATING
-        sent = facts.as_sent(seen) if invocation.policy.kind == MUTATING else seen
+        foreign = invocation.policy.kind == MUTATING
+        sent = facts.as_sent(seen) if foreign else seen
         if sent is not seen:  # what was written may take a change that what is sent does not
-            mutated(sent, mutation, value, struct, typed=typed)
-        after = mutated(seen, mutation, value, struct, typed=typed)
+            mutated(sent, mutation, value, struct, typed=typed, checked=foreign)
+        after = mutated(seen, mutation, value, struct, typed=typed, checked=foreign)
         if after is seen:
             return False
         if template:

@@ -7,12 +7,14 @@ the API server's own type, which drops what it has no place for.
 
 import base64
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, get_args
 
 import msgspec
 
+from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
 from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.values import BoolKey, Duration, Optional, Struct, Timestamp, UInt, type_name
@@ -24,7 +26,7 @@ from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError, PatchTestError, Verb
 from policyd.patch.schema import schema_from_openapi, schema_of_type
 from policyd.patch.structured import AtomicError, merge_applied
-from policyd.patch.typed import SchemaError
+from policyd.patch.typed import Opaque, SchemaError, check
 
 _VERBS: Final = get_args(Verb)
 POD: Final = "core/v1.Pod"
@@ -48,8 +50,14 @@ class UndecodableError(MutationError):
         super().__init__(f"Internal error occurred: {message}")
 
 
-def mutated(
-    obj: Json, mutation: CompiledMutation, value: object, struct: str | None, *, typed: bool
+def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
+    obj: Json,
+    mutation: CompiledMutation,
+    value: object,
+    struct: str | None,
+    *,
+    typed: bool,
+    checked: bool,
 ) -> Json:
     """Return an object with what a mutation evaluated to applied; `obj` itself if nothing changes.
 
@@ -59,6 +67,7 @@ def mutated(
         value: What its expression evaluated to.
         struct: The built-in type of the object, None for a custom kind.
         typed: Whether an object of a built-in kind is read by its type afterwards.
+        checked: Whether an object that something is applied to must be what its schema says.
 
     Raises:
         UndecodableError: If what comes out of a JSON patch is not of the object's kind.
@@ -67,7 +76,7 @@ def mutated(
     if not isinstance(obj, dict):
         raise MutationError("what is to be changed is not an object")
     strict = mutation.patch_type == "JSONPatch"
-    result = _patched(obj, value) if strict else _applied(obj, value, struct)
+    result = _patched(obj, value) if strict else _applied(obj, value, struct, checked=checked)
     if result is obj or struct is None or not typed:
         return result
     return _read(result, obj, struct, strict=strict)
@@ -77,37 +86,50 @@ def _read(obj: Json, before: Json, struct: str, *, strict: bool) -> Json:
     try:
         read, unknown = changed_view(obj, before, struct)
     except MistypedError as error:
-        raise (UndecodableError if strict else MutationError)(str(error)) from error
+        if strict:
+            raise UndecodableError(str(error)) from error
+        text = _FRACTION.sub(r"cannot convert float64 to \1", str(error))
+        wrong = f"unable to convert unstructured object to {_shown(_kind(obj))}: {text}"
+        raise MutationError(wrong) from error
     if unknown and strict:
-        shown = ", ".join(f'unknown field "{path}"' for path in unknown)
+        shown = ", ".join(f'unknown field "{path}"' for path in sorted(unknown))
         raise UndecodableError(f"strict decoding error: {shown}")
     return read
 
 
-def _applied(obj: Json, value: object, struct: str | None) -> Json:
+def _applied(obj: Json, value: object, struct: str | None, *, checked: bool) -> Json:
     if not isinstance(value, Struct):
         raise MutationError(f"unsupported return type from ApplyConfiguration: {type_name(value)}")
     _check_types(value)
-    applied = _without_empty_lists(to_json(value))
+    named = _kind(obj)
+    if checked and struct is not None and resource_for_kind(*named) is None:
+        raise MutationError(f"{_WRONG % 'patch'}: no corresponding type for {_shown(named)}")
+    applied = _applicable(value)
     applied["apiVersion"], applied["kind"] = obj.get("apiVersion"), obj.get("kind")
     schema = _CUSTOM if struct is None else schema_of_type(struct)
     try:
-        return merge_applied(obj, applied, schema, forbid_atomic=True, what="")
+        merged = merge_applied(obj, applied, schema, forbid_atomic=True, what=_WRONG % "patch")
+        if checked:
+            check(obj, schema, what=_WRONG % "original", duplicates=True)
     except AtomicError as error:
         wrong = f"error applying patch: invalid ApplyConfiguration: {error}"
         raise MutationError(wrong, hint=error.hint) from error
     except SchemaError as error:
-        wrong = "error applying patch: failed to convert patch object to typed object"
-        raise MutationError(f"{wrong}: {error}") from error
+        raise MutationError(str(error)) from error
+    return merged
 
 
-def _without_empty_lists(value: Json) -> Json:
-    """Put null in the place of empty lists: that is what becomes of them in Go on their way."""
-    if isinstance(value, dict):
-        return {key: _without_empty_lists(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_without_empty_lists(item) for item in value] or None
-    return value
+def _kind(obj: dict[str, Json]) -> tuple[str, str, str]:
+    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+    return group, version, str(obj.get("kind", ""))
+
+
+def _shown(kind: tuple[str, str, str]) -> str:
+    group, version, name = kind
+    return f"{group}/{version}, Kind={name}"
+
+
+_WRONG: Final = "error applying patch: failed to convert %s object to typed object"
 
 
 def _patched(obj: Json, value: object) -> Json:
@@ -132,12 +154,35 @@ def _operation(entry: object) -> Operation:
         raise MutationError(f"JSON Patch: Unexpected kind: {op}")
     value: Json = msgspec.UNSET
     if "value" in entry:
-        value = entry["value"]
-        if isinstance(value, Struct):
-            _check_types(value)
-        value = to_json(value)
+        value = _to_write(entry["value"])
+        if op == "test" and value is None:
+            value = _NOTHING
     source = entry.get("from") or msgspec.UNSET
     return Operation(op, entry.get("path", ""), source, value)
+
+
+_NOTHING: Any = object()
+"""What a null to test for is equal to."""
+
+
+def _to_write(value: object) -> Json:
+    if type(value) is Optional and value.present:
+        value = value.value
+    if isinstance(value, Struct):
+        _check_types(value)
+        if _has_null(value):
+            raise MutationError(f"{_NO_JSON}: proto: invalid type: structpb.NullValue")
+    return to_json(value)
+
+
+def _has_null(value: object) -> bool:
+    """Tell whether a field of an `Object` is null, which cannot be written."""
+    if not isinstance(value, Struct):
+        return isinstance(value, list) and any(map(_has_null, value))
+    return any(field is None or _has_null(field) for field in value.values())
+
+
+_NO_JSON: Final = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
 
 
 def _check_types(value: Struct) -> None:
@@ -184,10 +229,7 @@ def to_json(value: object) -> Json:
         return value
     if isinstance(value, Mapping):
         return dict(_fields(value))
-    raise MutationError(
-        f"JSONPath valueExpression evaluated to a type that could not marshal to JSON: "
-        f"{type_name(value)}"
-    )
+    raise MutationError(f"{_NO_JSON}: {type_name(value)}")
 
 
 def _all_plain(values: Sequence[Any]) -> bool:
@@ -215,6 +257,45 @@ def _fields(value: Mapping[Any, Any]) -> Iterator[tuple[str, Json]]:
 
 def _whole(value: int) -> Json:
     return int(value) if -_SAFE <= value <= _SAFE else str(int(value))
+
+
+def _applicable(fields: Struct) -> dict[str, Json]:
+    """Turn an `Object` into what is applied: a null is none there, and only JSON's own values are.
+
+    Raises:
+        MutationError: If there are values that can be no part of it at all.
+    """
+    given = {name: v.value if type(v) is Optional else v for name, v in fields.items()}
+    return {name: _NULL if value is None else _field(value) for name, value in given.items()}
+
+
+def _field(value: object) -> Json:
+    if isinstance(value, Struct):
+        return _applicable(value)
+    if isinstance(value, UInt | bytes | Duration):
+        return _opaque(value)
+    if isinstance(value, list) and not _all_plain(value):
+        return [_field(item) for item in value]
+    if isinstance(value, Mapping) and not _all_plain((value,)):
+        return {name: _field(item) for name, item in value.items()}
+    return value if isinstance(value, int) else to_json(value)
+
+
+def _opaque(value: UInt | bytes | Duration) -> Opaque:
+    """Write what JSON has not as Go does."""
+    if isinstance(value, UInt):
+        return Opaque(str(int(value)), hex(value), "uint64")
+    if isinstance(value, Duration):
+        return Opaque(duration_text(value), str(value.nanoseconds), "time.Duration")
+    shown, syntax = " ".join(map(str, value)), ", ".join(map(hex, value))
+    return Opaque(f"[{shown}]", f"[]uint8{{{syntax}}}", "[]uint8")
+
+
+_NULL: Final = Opaque("NULL_VALUE", "0", "structpb.NullValue")
+
+_FRACTION: Final = re.compile(
+    r"json: cannot unmarshal number \S*\.\S* into Go struct field \S+ of type (int\d+)"
+)
 
 
 def _real(value: float) -> Json:

@@ -241,8 +241,10 @@ def go_type(field: FieldType) -> str:
 def _mistyped(given: Json, wanted: str, place: Place) -> MistypedError:
     names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = names.get(type(given), "object")
-    if found == "number" and wanted in _BITS:
+    if found == "number" and (wanted in _BITS or wanted == GO_TYPES["intstr"]):
         found = f"number {given}"  # not a whole one, or too large
+    if wanted == GO_TYPES["intstr"]:
+        return MistypedError(f"json: cannot unmarshal {found} into Go value of type int32")
     struct = place.struct.rpartition(".")[2]
     return MistypedError(
         f"json: cannot unmarshal {found} into Go struct field {struct}.{place.plain}"

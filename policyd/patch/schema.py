@@ -204,7 +204,14 @@ def _defaults(element: kinds.FieldType, keys: tuple[str, ...]) -> Mapping[str, J
     if element.struct is None:
         return {}
     fields = kinds.fields(element.struct)
-    return {key: fields[key].default for key in keys if fields[key].default is not None}
+    return {key: _default(fields[key]) for key in keys}
+
+
+def _default(key: kinds.FieldType) -> Json:
+    """Return the default of a key: what is required has one too, though no table says so."""
+    if key.default is not None:
+        return key.default
+    return 0 if key.scalar in {"int32", "int64"} else ""
 
 
 def schema_from_openapi(schema: Mapping[str, Json]) -> Schema:

@@ -165,8 +165,18 @@ def merge_applied(
                 path=atomic[0],
                 hint="use a JSONPatch for what is replaced as a whole",
             )
+        applied = _without_empty_lists(applied)
     merged: dict[str, Json] = merge(obj, applied, schema)
     return merged
+
+
+def _without_empty_lists(value: Json) -> Json:
+    """Put null in the place of empty lists: that is what becomes of them in Go on their way."""
+    if isinstance(value, dict):
+        return {key: _without_empty_lists(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_without_empty_lists(item) for item in value] or None
+    return value
 
 
 def _title(obj: dict[str, Json]) -> str:

@@ -1,7 +1,9 @@
 """Values seen through their schema: which shape they have, what they hold, and what is wrong."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from policyd.api.meta import Json
@@ -35,18 +37,29 @@ class SchemaError(PatchError):
         self.faults = faults
 
 
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A value that no JSON has, in the ways that Go writes it: it is nothing a schema wants."""
+
+    shown: str
+    syntax: str
+    kind: str
+
+
 class ItemError(ValueError):
     """An item of a list cannot be told from the others."""
 
 
 def part_for(schema: Schema, value: Json) -> Part | None:
     """Return the part of `schema` for the shape of `value`; the first it has if none fits."""
+    fitting: Part | None
     if isinstance(value, dict):
-        fitting: Part | None = schema.map
+        fitting = schema.map
     elif isinstance(value, list):
         fitting = schema.list
     else:
-        fitting = schema.scalar if value is not None and value is not ABSENT else None
+        none = value is None or value is ABSENT or isinstance(value, Opaque)
+        fitting = None if none else schema.scalar
     return fitting or schema.map or schema.scalar or schema.list
 
 
@@ -215,8 +228,8 @@ def _field_faults(
         field = part.field(name)
         if field is None:
             yield below, "field not declared in schema"
-        else:
-            yield from _faults(child, field, below, duplicates=duplicates)
+            return  # the API server leaves it at that
+        yield from _faults(child, field, below, duplicates=duplicates)
 
 
 def _item_faults(
@@ -240,18 +253,37 @@ def _item_faults(
 def _scalar_faults(value: Json, scalar: Scalar | None) -> Iterator[str]:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if scalar == "numeric" and not number:
-        kind = {str: "string", bool: "bool", list: "[]interface {}"}.get(type(value))
-        yield f"expected numeric (int or float), got {kind or 'map[string]interface {}'}"
+        kind = value.kind if isinstance(value, Opaque) else _KINDS.get(type(value), _MAP)
+        yield f"expected numeric (int or float), got {kind}"
     elif scalar == "string" and not isinstance(value, str):
-        yield f"expected string, got &value.valueUnstructured{{Value:{_go(value)}}}"
+        yield f"expected string, got &value.valueUnstructured{{Value:{_syntax(value)}}}"
     elif scalar == "boolean" and not isinstance(value, bool):
         yield f"expected boolean, got &{{{_go(value)}}}"
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list | Opaque):
         yield f"expected any scalar, got &{{{_go(value)}}}"
+
+
+_MAP = "map[string]interface {}"
+_LIST = "[]interface {}"
+_KINDS = {str: "string", bool: "bool", list: _LIST}
+
+
+def _syntax(value: Json) -> str:
+    """Write a value as Go's own syntax has it."""
+    if isinstance(value, Opaque):
+        return value.syntax
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{json.dumps(n)}:{_syntax(value[n])}" for n in sorted(value))
+        return f"{_MAP}{{{pairs}}}"
+    if isinstance(value, list):
+        return f"{_LIST}{{{', '.join(map(_syntax, value))}}}"
+    return "interface {}(nil)" if value is None else json.dumps(value)
 
 
 def _go(value: Json) -> str:
     """Write a value about as the API server does in its errors."""
+    if isinstance(value, Opaque):
+        return value.shown
     if isinstance(value, dict):
         pairs = " ".join(f"{name}:{_go(value[name])}" for name in sorted(value))
         return f"map[{pairs}]"

@@ -569,6 +569,96 @@ def test_a_mutation_that_fails_refuses_in_the_api_server_s_words(mutation, messa
     assert result == DEPLOYMENT
 
 
+SPEC = "Object{spec: Object.spec{%s}}"
+PATCH = "error applying patch: failed to convert patch object to typed object: "
+READ = "unable to convert unstructured object to apps/v1, Kind=Deployment: "
+
+
+@pytest.mark.parametrize(
+    ("mutation", "message"),
+    [
+        pytest.param(
+            SPEC % "paused: null", f"{PATCH}.spec.paused: expected boolean", id="null-of-a-scalar"
+        ),
+        pytest.param(
+            SPEC % "replicas: null",
+            f"{PATCH}.spec.replicas: expected numeric (int or float), got structpb.NullValue",
+            id="null-of-a-number",
+        ),
+        pytest.param(
+            SPEC % "strategy: null",
+            f"{PATCH}.spec.strategy: expected map, got &{{NULL_VALUE}}",
+            id="null-of-a-struct",
+        ),
+        pytest.param(
+            SPEC
+            % "template: Object.spec.template{spec: Object.spec.template.spec{dnsPolicy: b'a'}}",
+            f"{PATCH}.spec.template.spec.dnsPolicy: expected string, got"
+            " &value.valueUnstructured{Value:[]uint8{0x61}}",
+            id="bytes",
+        ),
+        pytest.param(
+            SPEC % "replicas: 3u",
+            f"{PATCH}.spec.replicas: expected numeric (int or float), got uint64",
+            id="uint",
+        ),
+        pytest.param(
+            SPEC
+            % "template: Object.spec.template{spec: Object.spec.template.spec{tolerations: []}}",
+            "may not mutate atomic arrays, maps or structs: .spec.template.spec.tolerations",
+            id="empty-atomic-list",
+        ),
+        pytest.param(
+            SPEC % "replicas: 1.5", f"{READ}cannot convert float64 to int32", id="fraction"
+        ),
+        pytest.param(
+            "[JSONPatch{op: 'add', path: '/spec/a', value: Object.spec.a{type: null}}]",
+            "could not marshal to JSON: proto: invalid type: structpb.NullValue",
+            id="null-in-a-value",
+        ),
+    ],
+)
+def test_what_can_be_no_part_of_the_object_refuses_in_the_api_server_s_words(mutation, message):
+    policy = mutating(mutation, rules=[rule("apps", "v1", "deployments")])
+    decision, _ = mutate(DEPLOYMENT, policy, binding(policy))
+
+    assert message in messages(decision)[0]
+
+
+def test_nothing_is_applied_to_what_is_of_a_subresource_s_kind():
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}}
+    everything = rule("*", "*", "*")
+    policy = mutating(SPEC % "replicas: 2", rules=[everything])
+    decision, _ = mutate(scale | {"spec": {"replicas": 1}}, policy, binding(policy))
+
+    assert messages(decision) == [f"{PATCH}no corresponding type for autoscaling/v1, Kind=Scale"]
+
+
+def test_an_object_must_be_what_its_schema_says_if_something_is_applied():
+    policy = mutating("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")
+    decision, _ = mutate(pod() | {"nothing": 1}, policy, binding(policy))
+
+    assert messages(decision) == [
+        "error applying patch: failed to convert original object to typed object:"
+        " .nothing: field not declared in schema"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "changed"),
+    [(", value: null", False), ("", True), (", value: 'x'", False)],
+    ids=["null", "none", "another"],
+)
+def test_a_null_to_test_for_is_never_there(value, changed):
+    policy = mutating(
+        f"[JSONPatch{{op: 'test', path: '/metadata/nothing'{value}}},"
+        " JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': 'b'}}]"
+    )
+    _, result = mutate(pod(), policy, binding(policy))
+
+    assert ("labels" in result["metadata"]) is changed
+
+
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
 @pytest.mark.parametrize(
     ("operation", "message"),

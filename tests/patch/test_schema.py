@@ -7,6 +7,18 @@ from policyd.patch.schema import ATOMIC, DEDUCED, schema_from_openapi, schema_of
 from policyd.patch.typed import SchemaError, check, fields_of
 
 POD = schema_of_type("core/v1.Pod")
+KEYED = schema_from_openapi(
+    {
+        "properties": {
+            "parts": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": {"type": "object", "properties": {"name": {}, "image": {}}},
+            }
+        }
+    }
+)
 WIDGET = schema_from_openapi(
     {
         "properties": {
@@ -53,7 +65,7 @@ def test_a_list_of_a_built_in_kind_knows_its_keys_and_their_defaults():
     ports = below(POD, "spec", "containers").list.element.map.field("ports").list
 
     assert (ports.associative, ports.keys) == (True, ("containerPort", "protocol"))
-    assert ports.defaults == {"protocol": "TCP"}
+    assert ports.defaults == {"containerPort": 0, "protocol": "TCP"}
 
 
 def test_what_a_type_always_has_is_told_from_pointers_and_options():
@@ -124,9 +136,9 @@ def test_values_without_schema(schema, expected):
             id="two-items-of-one-key",
         ),
         pytest.param(
-            POD,
-            {"spec": {"containers": [{"image": "a"}]}},
-            ".spec.containers: element 0: associative list with keys has an element that omits all "
+            KEYED,
+            {"parts": [{"image": "a"}]},
+            ".parts: element 0: associative list with keys has an element that omits all "
             'key fields ["name"] (and doesn\'t have default values for any key fields)',
             id="an-item-without-key",
         ),
