@@ -21,8 +21,8 @@ from policyd.jobs.integrations import EVERYTHING, Integrations
 PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
 
-_LISTS = frozenset({"policies", "reads"})
-"""Settings that take several values."""
+_LISTS = {"policies": os.pathsep, "reads": os.pathsep, "http": ",", "registries": ","}
+"""Settings that take several values, and what parts these in a variable."""
 
 SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
 """What Kubernetes calls the variables it makes of each Service; a Service may be named policyd."""
@@ -51,6 +51,15 @@ class Settings:
     by `globalContext.Get` if GlobalContextEntries are among the policies: `v1/configmaps`,
     `apps/v1/deployments`. Watched, so that a review waits for nothing. In the variable: parted by
     `:`."""
+
+    http: tuple[str, ...] = ()
+    """Which addresses, with all below them, Kyverno's policies may ask by `http.Get` and its like:
+    `https://inventory.example/api`. Answers count for 5 s. In the variable: parted by `,`."""
+
+    registries: tuple[str, ...] = ()
+    """Whose images Kyverno's policies may ask for by `image.GetMetadata`: `ghcr.io`, `docker.io`,
+    `http://registry.example:5000`. What takes a password is not read. Answers count for 60 s. In
+    the variable: parted by `,`."""
 
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: `KUBECONFIG`, `~/.kube/config`, or the pod's own account."""
@@ -199,7 +208,7 @@ def _service_link(variable: str, text: str) -> bool:
 
 
 def _split(name: str, text: str) -> object:
-    return tuple(filter(None, text.split(os.pathsep))) if name in _LISTS else text
+    return tuple(filter(None, text.split(_LISTS[name]))) if name in _LISTS else text
 
 
 def _in_words(error: str) -> str:

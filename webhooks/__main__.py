@@ -26,6 +26,8 @@ from webhooks.door import Door, run_door
 @click.option(
     "--reads", multiple=True, metavar="VERSION/PLURAL", help="What Kyverno's policies may read."
 )
+@click.option("--http", multiple=True, metavar="URL", help="Where they may ask by HTTP.")
+@click.option("--registries", multiple=True, metavar="HOST", help="Whose images they may ask for.")
 @click.option("--kubeconfig", metavar="FILE", help="How to reach the API server.")
 @click.option("--host", help="Address to listen on.  [0.0.0.0]")
 @click.option("--port", type=int, help="Port to listen on; 0 chooses one.  [9443]")
@@ -66,7 +68,8 @@ async def _serve(
 ) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(listener)
-        door = Door(settings=settings, integrations=configured_kinds(settings.config))
+        kinds = configured_kinds(settings.config)
+        door = Door(settings=settings, integrations=kinds, variables=variables)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))

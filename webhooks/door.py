@@ -153,7 +153,7 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
-    inquire = door.permissions.decide if door.permissions else None
+    inquire = door.inquiries.decide if door.inquiries else None
     answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
     exempt = exempt_groups(door.settings.namespace)
     observe = observers(door, policies, inquire, start)

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from policyd.api.admission import AdmissionRequest
-from policyd.cel.kyverno import Chance, Resources, kyverno_values
+from policyd.cel.kyverno import Chance, Http, ImageData, Resources, kyverno_values
 from policyd.clock import SystemClock
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
@@ -50,6 +50,8 @@ class Policies:
         params: Params | None = None,
         authorize: Authorize = authorize_nobody,
         reads: Resources | None = None,
+        http: Http | None = None,
+        images: ImageData | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -60,6 +62,8 @@ class Policies:
             params: What policies are evaluated with; those of files alone if left out.
             authorize: Says what users may do.
             reads: What Kyverno's policies may read of the cluster.
+            http: What they may ask by HTTP.
+            images: What they may ask of registries.
             changed: Called after each change of what is in force.
         """
         self._namespaces = namespaces
@@ -67,6 +71,8 @@ class Policies:
         self._params = params or Params(None, pace=Pace())
         self._authorize = authorize
         self._reads = reads
+        self._http = http
+        self._images = images
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
@@ -92,6 +98,8 @@ class Policies:
                 now=_CLOCK.now,
                 extra=kyverno_values(
                     resources=self._reads,
+                    http=self._http,
+                    images=self._images,
                     global_context=Entries(files.objects, self._reads) if self._reads else None,
                 ),
             )

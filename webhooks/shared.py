@@ -1,7 +1,7 @@
 """What the parts of one admission server share."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -16,9 +16,9 @@ from policyd.kube.client import Client
 from policyd.kube.pace import Pace
 from webhooks.defaults import DefaultClass, DefaultQueues
 from webhooks.health import Readiness
+from webhooks.inquiries import Inquiries
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespaces
-from webhooks.permissions import Permissions
 from webhooks.tls import LiveContext
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
@@ -34,6 +34,8 @@ class Door:
     settings: Settings
     client: Client | None = None
     """The API server; None where nothing needs one."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The environment's, which may name a proxy."""
     pace: Pace = field(default_factory=Pace)
     metrics: DoorMetrics = field(default_factory=lambda: DoorMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
@@ -49,8 +51,8 @@ class Door:
     """Whether the API server was told to call, at least once."""
     integrations: Integrations = EVERYTHING
     """Which kinds of jobs queue, and where."""
-    permissions: Permissions | None = None
-    """What users may do; None where there is no API server to ask."""
+    inquiries: Inquiries | None = None
+    """What reviews ask of others; None where there is nobody to ask."""
 
     def __post_init__(self) -> None:
         """Have what is sent follow where jobs have a default queue."""

@@ -11,29 +11,38 @@ from policyd.kube.client import PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
 from policyd.kube.resources import NAMESPACES, POLICIES, POLICY_BINDINGS
+from webhooks.fetching import Fetcher
 from webhooks.files import fingerprint, follow
+from webhooks.inquiries import Inquiries
 from webhooks.namespaces import Namespace, without_cluster
 from webhooks.params import FIRST_LIST_SECONDS, Params
 from webhooks.permissions import Permissions
 from webhooks.policies import Policies
 from webhooks.reads import ClusterObjects
+from webhooks.registries import Registries
 from webhooks.shared import Door, Start
+from webhooks.web import Web
 
 log = structlog.get_logger(__name__)
 
 
 async def read_policies(door: Door, start: Start) -> Policies:
     """Read the policies and what they look at, and keep both current."""
-    if door.client is not None:
-        door.permissions = Permissions(door.client, clock=door.pace.clock)
+    inquiries = Inquiries(clock=door.pace.clock)
+    http, images = _outside(door, inquiries, start)
+    if door.client or http or images:
+        door.inquiries = inquiries
+    authorize = Permissions(door.client, inquiries).authorize if door.client else authorize_nobody
     params = Params(door.client, pace=door.pace)
     reads = _declared(door)
     policies = Policies(
         namespaces=door.namespaces.find if door.client else without_cluster,
         metrics=door.metrics,
         params=params,
-        authorize=door.permissions.authorize if door.permissions else authorize_nobody,
+        authorize=authorize,
         reads=reads,
+        http=http,
+        images=images,
         changed=door.policies_changed.set,
     )
     _files(door, policies, start)
@@ -54,6 +63,20 @@ def _declared(door: Door) -> ClusterObjects | None:
     """Return what Kyverno's policies may read; None if that is nothing."""
     declared = door.settings.reads
     return ClusterObjects(door.api_server, declared, pace=door.pace) if declared else None
+
+
+def _outside(
+    door: Door, inquiries: Inquiries, start: Start
+) -> tuple[Web | None, Registries | None]:
+    """Return what Kyverno's policies may ask by HTTP, and of registries, if anything."""
+    settings = door.settings
+    if not settings.http and not settings.registries:
+        return None, None
+    fetcher = Fetcher(door.variables)
+    start(fetcher.run())
+    http = Web(fetcher, inquiries, settings.http) if settings.http else None
+    hosts = settings.registries
+    return http, Registries(fetcher, inquiries, hosts) if hosts else None
 
 
 def _files(door: Door, policies: Policies, start: Start) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import ssl
 import time
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from policyd.kube.resources import (
 from policyd.serving import listen
 from policyd.testing import FakeClient
 from tests.webhooks.conftest import AUTHORITY, Connection
+from tests.webhooks.outside import saying, serving
 from tests.webhooks.reviews import policy, response, review
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.door import NOT_REGISTERED, Door, run_door
@@ -108,6 +110,25 @@ async def test_policies_and_namespaces_of_the_cluster_decide_over_published_trus
         denied = await ask(client, port, "/validate", review())
 
     assert denied["status"]["message"] == "vision: not here"
+
+
+async def test_policies_may_ask_where_the_settings_allow_it(tmp_path):
+    client = FakeClient()
+    await create_namespace(client, "team-a")
+    async with serving() as server:
+        asking = f'http.Get("{server.url}/api/teams").name + " " + image.GetMetadata("ghcr.io/a/b")'
+        (tmp_path / "a.yaml").write_text(json.dumps(saying(f"{asking}.tag")))
+        allowed = {"http": (f"{server.url}/api",), "registries": ("docker.io",)}
+        async with running(client, policies=(str(tmp_path),), **allowed) as (_, port):
+
+            async def registered():
+                return bool(await webhooks(client, MUTATING_WEBHOOK_CONFIGURATIONS))
+
+            await until(registered)
+            denied = await ask(client, port, "/validate", review())
+
+    assert [path for _, path, *_ in server.asked] == ["/api/teams"]
+    assert "policies may not ask `ghcr.io` here" in denied["status"]["message"]
 
 
 async def test_a_namespace_that_the_informer_has_not_seen_decides_all_the_same():

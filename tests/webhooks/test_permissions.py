@@ -13,9 +13,10 @@ from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import policy, response, review
 from webhooks.decisions import answer_with
+from webhooks.inquiries import MOST_QUESTIONS, Inquiries
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.permissions import FRESH_SECONDS, MOST_QUESTIONS, Permissions
+from webhooks.permissions import FRESH_SECONDS, Permissions
 from webhooks.policies import Policies
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +55,8 @@ class Case:
         ]
         (folder / "a.yaml").write_text(json.dumps(policy("asks", validations=validations, **more)))
         self.clock = FakeClock()
-        permissions = Permissions(client, clock=self.clock)
+        inquiries = Inquiries(clock=self.clock)
+        permissions = Permissions(client, inquiries)
         metrics = DoorMetrics(CollectorRegistry())
         policies = Policies(
             namespaces=without_cluster, metrics=metrics, authorize=permissions.authorize
@@ -62,7 +64,7 @@ class Case:
         policies.read_files([folder])
         self.out_of_time = False
         self._answer = answer_with(
-            policies.validate, metrics, "/validate", inquire=permissions.decide
+            policies.validate, metrics, "/validate", inquire=inquiries.decide
         )
 
     async def refusal(self, body=None):

@@ -1,0 +1,138 @@
+"""What policies ask by HTTP is sent to the addresses that are declared, and counts for a moment."""
+
+import asyncio
+import ssl
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+from policyd.certificates import Authority
+from policyd.errors import ConfigurationError
+from tests.webhooks.outside import AskingDoor, serving
+from webhooks.fetching import MOST_BYTES, Fetcher
+from webhooks.web import FRESH_SECONDS, Web
+
+pytestmark = pytest.mark.anyio
+NOW = time.time()
+
+
+@asynccontextmanager
+async def asking(folder, *paths, context=None):
+    async with serving(context) as server:
+        door, fetcher = AskingDoor(folder), Fetcher({})
+        allowed = Web(fetcher, door.inquiries, [server.url + path for path in paths or ("/api",)])
+
+        async def says(expression):
+            return await door.says(expression.replace("URL", server.url), http=allowed)
+
+        door.ask, door.fetcher = says, fetcher
+        running = asyncio.create_task(fetcher.run())
+        try:
+            yield door, server
+        finally:
+            await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        pytest.param('http.Get("URL/api/teams").name', "ml", id="an-object"),
+        pytest.param('http.Get("URL/api/teams").statusCode', "200", id="its-status"),
+        pytest.param('http.Get("URL/api/list").body[1]', "b", id="another-value"),
+        pytest.param('http.Get("URL/api/missing").statusCode', "404", id="not-there"),
+        pytest.param('http.Get("URL/api/text").body == null', "true", id="no-json"),
+        pytest.param('http.Get("URL/api/elsewhere").statusCode', "302", id="led-elsewhere"),
+        pytest.param('http.get("URL/api/teams").name', "ml", id="the-newer-name"),
+        pytest.param(
+            'http.Get("URL/api/teams").name + http.Get("URL/api/list").body[0]', "mla", id="two"
+        ),
+    ],
+)
+async def test_an_answer_is_what_kyverno_makes_of_it(tmp_path, expression, said):
+    async with asking(tmp_path) as (door, _):
+        assert await door.ask(expression) == said
+
+
+async def test_what_is_sent_arrives(tmp_path):
+    async with asking(tmp_path) as (door, server):
+        call = 'http.Post("URL/api/teams?a=b", {"image": "x"}, {"Team": "ml"}).name'
+        assert await door.ask(call) == "ml"
+    assert server.asked == [("POST", "/api/teams?a=b", '{"image":"x"}', "ml")]
+
+
+async def test_the_same_is_asked_again_after_a_moment(tmp_path):
+    async with asking(tmp_path) as (door, server):
+        for _ in range(3):
+            await door.ask('http.Get("URL/api/teams").name')
+        assert len(server.asked) == 1
+        await door.clock.advance(FRESH_SECONDS)
+        await door.ask('http.Get("URL/api/teams").name')
+        assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/secret",
+        "/apis",
+        "/",
+        "/api/../secret",
+        "/api/%2e%2e/secret",
+        "/api/..%2fsecret",
+        "/api\\x",
+    ],
+)
+async def test_no_other_address_is_asked(tmp_path, path):
+    async with asking(tmp_path) as (door, server):
+        said = await door.ask(f'http.Get(r"URL{path}").name')
+    assert "policies may not ask" in said
+    assert not server.asked
+
+
+async def test_no_other_server_is_asked(tmp_path):
+    async with asking(tmp_path, "") as (door, server):
+        for other in ("http://localhost:1/", "https://127.0.0.1/", "file:///etc/passwd", "x"):
+            assert "policies may not ask" in await door.ask(f'http.Get("{other}").name')
+        port = server.url.rpartition(":")[2]
+        said = await door.ask(f'http.Get("http://user@127.0.0.1:{port}/api/teams").name')
+    assert "policies may not ask" in said
+    assert not server.asked
+
+
+async def test_an_answer_that_is_too_long_is_none(tmp_path):
+    async with asking(tmp_path) as (door, _):
+        said = await door.ask('http.Get("URL/api/long").statusCode')
+    assert f"the answer has more than {MOST_BYTES} bytes" in said
+
+
+async def test_a_server_that_is_not_there_is_said(tmp_path):
+    async with asking(tmp_path) as (door, _):
+        gone = Web(door.fetcher, door.inquiries, ["http://127.0.0.1:1"])
+        said = await door.says('http.Get("http://127.0.0.1:1/a").name', http=gone)
+    assert "failed to send http: GET http://127.0.0.1:1/a" in said
+
+
+async def test_authorities_are_those_of_the_policy(tmp_path):
+    authority = Authority.create(now=NOW)
+    pair = authority.issue(["127.0.0.1"], now=NOW)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    pem = authority.certificate_pem.decode().replace("\n", "\\n")
+    async with asking(folder, context=context) as (door, _):
+        assert "certificate verify failed" in await door.ask('http.Get("URL/api/teams").name')
+        said = await door.ask(f'http.Client("{pem}").Get("URL/api/teams").name')
+        assert "no PEM certificates" in await door.ask('http.Client("x").Get("URL/api/a").name')
+    assert said == "ml"
+
+
+@pytest.mark.parametrize("text", ["inventory", "ftp://a/b", "https://a/b?c=d", "https://u:p@a/"])
+def test_an_address_that_is_none_is_said_at_once(tmp_path, text):
+    with pytest.raises(ConfigurationError, match="is no address that policies can ask"):
+        Web(Fetcher({}), AskingDoor(tmp_path).inquiries, [text])

@@ -1,0 +1,136 @@
+"""What Kyverno's policies ask by HTTP, `http.Get` and its like, of addresses that are declared.
+
+An expression could be led to any address by the object that it looks at. So it reaches those alone
+that the operator names, and whatever these lead to is not followed.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+from yarl import URL
+
+from policyd.api.meta import Json
+from policyd.engine.patches import to_json
+from policyd.errors import ConfigurationError, PolicydError
+from webhooks.fetching import Fetched, Fetcher, Message
+from webhooks.inquiries import Answer, Inquiries
+
+FRESH_SECONDS: Final = 5.0
+"""How long an answer counts: the pods of one job ask once."""
+
+_SCHEMES = ("https", "http")
+
+
+class WebError(PolicydError):
+    """A request is not sent."""
+
+
+class Web:
+    """Sends what policies ask to the addresses that are declared.
+
+    Args of the constructor:
+        fetcher: Sends it.
+        inquiries: What reviews ask.
+        addresses: Where to, with all below: `https://inventory.example/api`.
+        certificates: PEM of the authorities to trust; those of the machine if it is empty.
+
+    Raises:
+        ConfigurationError: If one of the addresses is none.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        inquiries: Inquiries,
+        addresses: Iterable[str],
+        *,
+        certificates: str = "",
+    ) -> None:
+        self._fetcher = fetcher
+        self._inquiries = inquiries
+        self._addresses = tuple(addresses)
+        self._declared = tuple(map(_declared, self._addresses))
+        self._certificates = certificates
+
+    def trusting(self, certificates: str) -> "Web":
+        """Return one that trusts the authorities of a PEM bundle alone."""
+        return Web(self._fetcher, self._inquiries, self._addresses, certificates=certificates)
+
+    def send(self, method: str, url: str, body: Json | None, headers: Mapping[str, str]) -> Json:
+        """Return the answer: an object with its `statusCode`, or that and a `body`.
+
+        Raises:
+            WebError: If the address is not declared, or the body is no JSON.
+            PendingError: If it is to be asked first.
+            UnansweredError: If there is no answer.
+        """
+        address = _address(url)
+        if address is None or not any(_covers(each, address) for each in self._declared):
+            raise WebError(f"policies may not ask `{url}` here: it takes `--http {_origin(url)}`")
+        sent = None if body is None else _encoded(body)
+        given = {str(name): str(value) for name, value in headers.items()}
+        message = Message(
+            method=method,
+            url=address,
+            headers={"Content-Type": "application/json", **given} if sent else given,
+            body=sent,
+            certificates=self._certificates,
+        )
+        parts = (method, str(address), sent, sorted(given.items()), self._certificates)
+        key = b"http" + msgspec.json.encode(parts)
+        return self._inquiries.answer(key, partial(self._ask, message))
+
+    async def _ask(self, message: Message) -> Answer:
+        fetched = await self._fetcher.fetch(message)
+        return Answer(_said(fetched), FRESH_SECONDS, len(fetched.body))
+
+
+def _declared(text: str) -> URL:
+    address = _address(text)
+    if address is None or address.query_string or address.fragment:
+        raise ConfigurationError(
+            f"`{text}` is no address that policies can ask", hint="write `https://host/path`"
+        )
+    return address
+
+
+def _address(text: str) -> URL | None:
+    """Read an address; None if it is none, or one that servers read differently."""
+    try:
+        address = URL(text)
+        plain = address.scheme in _SCHEMES and address.host and not address.user
+    except ValueError:
+        return None
+    odd = {".", ".."} & set(address.path.split("/")) or "\\" in address.path
+    return address if plain and not odd else None
+
+
+def _covers(declared: URL, address: URL) -> bool:
+    below = declared.path.rstrip("/")
+    return address.origin() == declared.origin() and (
+        address.path == below or address.path.startswith(f"{below}/")
+    )
+
+
+def _origin(text: str) -> str:
+    address = _address(text)
+    return str(address.origin()) if address is not None else "https://host/path"
+
+
+def _encoded(body: Json) -> bytes:
+    try:
+        return msgspec.json.encode(to_json(body))
+    except (PolicydError, TypeError, ValueError) as error:
+        raise WebError(f"what is sent is no JSON: {error}") from error
+
+
+def _said(fetched: Fetched) -> Json:
+    """Put an answer as Kyverno does: what is no JSON is null."""
+    try:
+        body = msgspec.json.decode(fetched.body)
+    except (ValueError, RecursionError):
+        body = None
+    inside = body if isinstance(body, dict) else {"body": body}
+    return {**inside, "statusCode": fetched.status}
