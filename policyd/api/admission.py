@@ -117,12 +117,12 @@ class Status(Wire, frozen=True):
 
 
 class AdmissionResponse(Wire, frozen=True):
-    """The answer to one request; `patch` is base64 of an RFC 6902 document."""
+    """The answer to one request; `patch` is an RFC 6902 document, which is sent as base64."""
 
     uid: str
     allowed: bool = msgspec.field(default_factory=lambda: False)  # written out even when false
     status: Status | None = None
-    patch: str | None = None
+    patch: bytes | None = None
     patch_type: Literal["JSONPatch"] | None = None
     audit_annotations: dict[str, str] = {}
     warnings: tuple[str, ...] = ()

@@ -225,14 +225,13 @@ class _Mutation:
         facts = self._facts
         facts.check_time()
         if not fresh:
-            variables = variables_of(invocation, facts, match.view)
-            if "exceptions" in match.variables:
-                variables["exceptions"] = match.variables["exceptions"]
-            match = make_match(invocation.policy, match.view, variables)
+            match = self._seen_anew(invocation, match)
         try:
             value = mutation.program.evaluate(match.variables, match.budget)
         except CelError as error:
             raise EvaluationError(failed_expression(mutation.program.source, error)) from error
+        if value == [] and mutation.patch_type == "JSONPatch":
+            return False
         before = facts.object
         seen = object_of(invocation, facts, match.view)
         template = match.view.template if invocation.policy.templates else None
@@ -251,9 +250,16 @@ class _Mutation:
             after = in_template(before, template, after)
         return self._replace(before, restore(after, before))
 
+    def _seen_anew(self, invocation: Invocation, match: Match) -> Match:
+        """Return what a match sees of the object as it is now, and may cost."""
+        variables = variables_of(invocation, self._facts, match.view)
+        if "exceptions" in match.variables:
+            variables["exceptions"] = match.variables["exceptions"]
+        return make_match(invocation.policy, match.view, variables)
+
     def _replace(self, before: Json, after: Json) -> bool:
         """Put another object in the place of the one there was; tell whether it differs."""
-        if same_json(before, after):
+        if before == after and same_json(before, after):  # 1 and 1.0 are equal, and not the same
             return False
         self._original = before if self._original is None else self._original
         self._put(after)

@@ -1,13 +1,12 @@
 """The patch between two objects, as small as the change."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import islice, takewhile
+from operator import is_
 
 from policyd.api.meta import Json
 from policyd.patch.copying import same_json
-from policyd.patch.operations import Operation, Path, pointer, steps
-
-_SETTING: Final = frozenset({"add", "remove", "replace"})
+from policyd.patch.operations import Operation, Path, pointer
 
 
 def difference(old: Json, new: Json) -> list[Operation]:
@@ -26,25 +25,6 @@ def difference(old: Json, new: Json) -> list[Operation]:
     except RecursionError:  # nested as no real object is
         return whole
     return found
-
-
-def by_whole_fields(operations: Sequence[Operation], result: Json) -> Sequence[Operation]:
-    """Return what sets whole fields of an object in the place of operations within these.
-
-    Args:
-        operations: What turns an object into `result`.
-        result: What they made of it.
-    """
-    paths = [steps(operation.path) for operation in operations]
-    known = isinstance(result, dict) and all(paths)
-    if not known or not _SETTING.issuperset(operation.op for operation in operations):
-        return operations
-    return [
-        Operation("add", pointer((name,)), value=result[name])
-        if name in result
-        else Operation("remove", pointer((name,)))
-        for name in dict.fromkeys(path[0] for path in paths)
-    ]
 
 
 def _differ(old: Json, new: Json, path: Path, found: list[Operation]) -> None:
@@ -70,37 +50,46 @@ def _differ_in_fields(
     found.extend(Operation("add", pointer((*path, name)), value=new[name]) for name in gained)
 
 
-def _alike(pairs: Iterable[tuple[Json, Json]]) -> int:
-    """Count the pairs of one value until the first that is not."""
-    number = 0
-    for one, other in pairs:
-        if one is not other and not same_json(one, other):
-            break
+def _shared(one: Iterable[Json], other: Iterable[Json]) -> int:
+    """Count the pairs until the first that is not one value (`is`)."""
+    return sum(takewhile(bool, map(is_, one, other)))
+
+
+def _alike(one: list[Json], other: list[Json]) -> int:
+    """Count the pairs of the same JSON until the first that is not."""
+    number, both = _shared(one, other), min(len(one), len(other))
+    while number < both and same_json(one[number], other[number]):
         number += 1
     return number
 
 
 def _differ_in_items(old: list[Json], new: list[Json], path: Path, found: list[Operation]) -> None:
-    start = _alike(zip(old, new, strict=False))
-    end = _alike(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
+    start = _alike(old, new)
+    end = _alike(old[start:][::-1], new[start:][::-1])
     before, after = old[start : len(old) - end], new[start : len(new) - end]
-    at = was = 0
-    for kept, place in _kept(before, after):
+    was = at = 0
+    for kept, place, length in _kept(before, after):
         if was < kept or at < place:
             _differ_between(before[was:kept], after[at:place], path, start + at, found)
-        was, at = kept + 1, place + 1
+        was, at = kept + length, place + length
 
 
-def _kept(old: list[Json], new: list[Json]) -> Iterator[tuple[int, int]]:
-    """Yield where the items are that both share (`is`), in one order; the ends come last."""
+def _kept(old: list[Json], new: list[Json]) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs of items that both share (`is`), in one order, by their beginnings and length.
+
+    The ends come last.
+    """
     places = {id(item): place for place, item in enumerate(old)}
-    least = 0
-    for place, item in enumerate(new):
-        before = places.get(id(item), -1)
-        if before >= least:
-            yield before, place
-            least = before + 1
-    yield len(old), len(new)
+    least = at = 0
+    while at < len(new):
+        place = places.get(id(new[at]), -1)
+        if place < least:
+            at += 1
+            continue
+        length = _shared(islice(old, place, None), islice(new, at, None))
+        yield place, at, length
+        least, at = place + length, at + length
+    yield len(old), len(new), 0
 
 
 def _differ_between(

@@ -1,15 +1,13 @@
 """From the body of a webhook call to the body of its answer."""
 
 import base64
-import copy
 import json
 
 import pytest
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError, parse_review
 from policyd.engine.decision import ALLOWED, Decision, Denial
-from policyd.engine.review import WHOLE_BYTES, answer_review
-from policyd.patch.differences import difference
+from policyd.engine.review import answer_review
 from policyd.patch.operations import Operation
 from tests.engine.reviews import pod, policies, policy
 
@@ -57,44 +55,6 @@ def test_changes_are_a_patch_in_base64():
     assert json.loads(base64.b64decode(response["patch"])) == [
         {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
     ]
-
-
-ENV = {"name": "A", "value": "b"}
-
-
-def decision_on(containers, note=""):
-    """Each container gets a variable, and the pod a label."""
-    old = {
-        "metadata": {"name": "a", "annotations": {"note": note}},
-        "spec": {"containers": [{"name": str(i), "env": []} for i in range(containers)]},
-        "status": {},
-    }
-    new = copy.deepcopy(old)
-    new["metadata"]["labels"] = {"a": "b"}
-    for container in new["spec"]["containers"]:
-        container["env"].append(ENV)
-    return Decision(operations=tuple(difference(old, new)), object=new)
-
-
-@pytest.mark.parametrize(
-    ("containers", "note", "paths"),
-    [
-        pytest.param(1, "", ["/metadata/labels", "/spec/containers/0/env/0"], id="little"),
-        pytest.param(3, "", ["/metadata", "/spec"], id="much-by-whole-fields"),
-        pytest.param(
-            2,
-            "x" * WHOLE_BYTES,
-            ["/metadata/labels", "/spec/containers/0/env/0", "/spec/containers/1/env/0"],
-            id="much-of-what-is-large",
-        ),
-    ],
-)
-def test_much_that_is_deep_inside_is_changed_by_whole_fields(containers, note, paths):
-    decision = decision_on(containers, note)
-
-    patch = json.loads(base64.b64decode(answer(decision)["response"]["patch"]))
-
-    assert [operation["path"] for operation in patch] == paths
 
 
 OF_THE_OBJECT = Denial(policy="a", message="no", remedy="ask", reason="Forbidden")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.patch.differences import by_whole_fields, difference
+from policyd.patch.differences import difference
 from policyd.patch.json_patch import MAX_OPERATIONS, apply_json_patch
 from policyd.patch.operations import (
     Operation,
@@ -297,19 +297,6 @@ def test_the_difference_leads_from_one_to_the_other(old, new):
 
     assert repr(sort(apply_json_patch(old, difference(old, new)))) == repr(sort(new))
     assert difference(old, old) == []
-
-
-@given(OBJECTS, OBJECTS)
-def test_whole_fields_make_the_same_of_an_object(old, new):
-    operations = by_whole_fields(difference(old, new), new)
-
-    assert repr(sort(apply_json_patch(old, operations))) == repr(sort(new))
-    assert all(operation.path.count("/") == 1 for operation in operations)
-
-
-@pytest.mark.parametrize("patch", [[Operation("test", "/a", value=1)], [Operation("replace", "")]])
-def test_what_does_more_than_set_fields_stays_as_it_is(patch):
-    assert by_whole_fields(patch, {"a": 1}) == patch
 
 
 def test_what_both_lists_share_is_kept_wherever_it_stands():
