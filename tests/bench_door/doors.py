@@ -1,8 +1,9 @@
-"""The ways in which a pod is admitted: each is opened for a round, and closed after it."""
+"""The ways in which a pod is admitted: webhooks side by side, each for a namespace of its own."""
 
 import base64
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,20 +15,30 @@ from pathlib import Path
 from typing import Any
 
 from policyd.certificates import Authority
+from policyd.engine.documents import Document
+from policyd.engine.load import gather, load_document
 from tests.bench_door.given import Published, pod
 from tests.controlplane.programs import free_ports
 from tests.live.processes import cpu_seconds, memory_mb
 from tests.live.server import Live, path_of
+from webhooks.queue_calls import rules_for
+from webhooks.registration import (
+    Registration,
+    UrlEndpoint,
+    mutating_configuration,
+    validating_configuration,
+)
 
 WAIT_SECONDS = 60
 POLL_SECONDS = 0.1
+TIMEOUT_SECONDS = 5
 ADMISSION = "admissionregistration.k8s.io/v1"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 CHANGES = (
     {"op": "add", "path": "/metadata/labels/bench-a", "value": "a"},
     {"op": "add", "path": "/metadata/labels/bench-b", "value": "changed-by-the-bench"},
 )
-"""What empty webhooks change, unless told otherwise."""
+"""What empty webhooks change."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,6 @@ class Door:
     """An open door; `pid` is the process of its webhooks, None if it has none."""
 
     pid: int | None = None
-    mark: str = ""
 
     def cpu_seconds(self) -> float:
         """CPU time that the webhooks have had."""
@@ -45,90 +55,80 @@ class Door:
         """What the webhooks keep in memory."""
         return 0.0 if self.pid is None else memory_mb(self.pid)
 
-    def acts(self, obj: Any) -> bool:
-        """Tell whether an answer shows that the door is in force."""
-        return not self.mark or self.mark in json.dumps(obj)
-
 
 @contextmanager
-def bare() -> Iterator[Door]:
-    """Nothing."""
-    yield Door()
-
-
-@contextmanager
-def native(running: Live, published: list[Published]) -> Iterator[Door]:
-    """The API server's own policies."""
+def native(running: Live, published: list[Published]) -> Iterator[None]:
+    """The API server's own policies, for all namespaces."""
     objects = [document for policy in published for document in policy.native]
     objects = [{**document, "apiVersion": ADMISSION} for document in objects]
     running.create(objects)
+    running.settle()
     try:
-        yield Door()
+        yield
     finally:
         running.delete(objects)
+        running.settle()
 
 
 @contextmanager
-def empty(running: Live, changes: Sequence[Any] = CHANGES) -> Iterator[Door]:
+def empty(running: Live, namespace: str, changes: Sequence[Any]) -> Iterator[Door]:
     """One mutating and one validating webhook that decide nothing, and answer these changes."""
-    mark = json.dumps(changes[-1]["value"])
     with _credentials() as (folder, authority), _port() as port:
         (folder / "patch.json").write_text(json.dumps(changes))
         files = [str(folder / name) for name in ("tls.crt", "tls.key", "patch.json")]
         arguments = ["-m", "tests.bench_door.empty", *files, str(port)]
         with _process(arguments, folder / "log") as pid:
-            objects = list(_configurations(port, authority))
-            running.create(objects)
-            try:
-                _await(running, mark)
-                yield Door(pid, mark)
-            finally:
-                running.delete(objects)
+            configurations = list(_configurations(port, authority))
+            yield from _registered(running, namespace, configurations, changes, pid)
 
 
 @contextmanager
-def policyd(running: Live, published: list[Published]) -> Iterator[Door]:
-    """The door of policyd with the policies as they were published."""
-    with _credentials() as (folder, _), _port() as port:
-        text = "\n---\n".join(json.dumps(policy.policy) for policy in published)
-        (folder / "policies.yaml").write_text(text)
+def policyd(
+    running: Live, namespace: str, published: list[Published], changes: Sequence[Any]
+) -> Iterator[Door]:
+    """The door of policyd with the policies as they were published, and all its webhooks."""
+    with _credentials() as (folder, authority), _port() as port:
+        documents = [policy.policy for policy in published]
+        (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, documents)))
         options = {
             "policies": folder / "policies.yaml",
             "certificate": folder / "tls.crt",
             "key": folder / "tls.key",
-            "authority": folder / "ca.crt",
             "kubeconfig": running.control_plane.kubeconfig,
             "host": "127.0.0.1",
             "port": port,
-            "url": f"https://127.0.0.1:{port}",
         }
         flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-        log = folder / "log"
-        with _process(["-m", "webhooks", *flags, "--register", "--no-queue"], log) as pid:
-            _until_registered(running, log)
-            try:
-                yield Door(pid)
-            finally:
-                running.delete(_registered())
+        with _process(["-m", "webhooks", *flags, "--no-queue"], folder / "log") as pid:
+            loaded = gather(load_document(Document(document, "bench")) for document in documents)
+            wanted = Registration(
+                endpoint=UrlEndpoint(url=f"https://127.0.0.1:{port}"),
+                rules=rules_for(loaded.policies, queue=None),
+                own_namespace="policyd",
+                timeout_seconds=TIMEOUT_SECONDS,
+                ca_bundle_pem=base64.b64decode(authority),
+            )
+            configurations = [mutating_configuration(wanted), validating_configuration(wanted)]
+            _await_listening(port)
+            yield from _registered(running, namespace, configurations, changes, pid)
 
 
-def _until_registered(running: Live, log: Path) -> None:
-    """Wait until policyd's webhooks are called."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        found = [running.ask("GET", path_of(obj, obj["metadata"]["name"])) for obj in _registered()]
-        if all(answer.allowed and answer.body.get("webhooks") for answer in found):
-            time.sleep(1)  # the API server reads configurations from a watch
-            return
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(POLL_SECONDS)
-
-
-def _registered() -> list[Any]:
-    return [
-        {"apiVersion": ADMISSION, "kind": kind, "metadata": {"name": "door.policyd.io"}}
-        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-    ]
+def _registered(
+    running: Live, namespace: str, configurations: list[Any], changes: Sequence[Any], pid: int
+) -> Iterator[Door]:
+    """Have webhooks called for one namespace, and wait until its pods are changed."""
+    within = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+    for configuration in configurations:
+        configuration["metadata"]["name"] = f"{namespace}.example.com"
+        for webhook in configuration["webhooks"]:
+            expressions = webhook.get("namespaceSelector", {}).get("matchExpressions", [])
+            webhook["namespaceSelector"] = {"matchExpressions": [*expressions, within]}
+    running.create(configurations)
+    try:
+        _await(running, namespace, json.dumps(changes[-1]["value"]))
+        yield Door(pid)
+    finally:
+        running.delete(configurations)
 
 
 def _configurations(port: int, authority: str) -> Iterator[Any]:
@@ -141,23 +141,37 @@ def _configurations(port: int, authority: str) -> Iterator[Any]:
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
             "failurePolicy": "Ignore",
-            "timeoutSeconds": 5,
+            "timeoutSeconds": TIMEOUT_SECONDS,
         }
         yield {
             "apiVersion": ADMISSION,
             "kind": f"{kind}WebhookConfiguration",
-            "metadata": {"name": "empty.example.com"},
+            "metadata": {},
             "webhooks": [webhook],
         }
 
 
-def _await(running: Live, mark: str) -> None:
-    """Wait until an answer has a mark in it."""
-    given = pod()
+def _await_listening(port: int) -> None:
+    """Wait until webhooks answer: they may refuse all until they do."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while mark not in json.dumps(
-        running.ask("POST", path_of(given), given, query={"dryRun": "All"}).body
-    ):
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", port)):
+            assert time.monotonic() < deadline, f"nothing listens at {port}"
+            time.sleep(POLL_SECONDS)
+
+
+def send(running: Live, given: Any) -> Any:
+    """Create a pod that is not kept, and return it."""
+    answer = running.ask("POST", path_of(given), given, query={"dryRun": "All"})
+    assert answer.allowed, answer.message
+    return answer.object
+
+
+def _await(running: Live, namespace: str, mark: str) -> None:
+    """Wait until a pod has a mark in it."""
+    given = pod(namespace)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while mark not in json.dumps(send(running, given)):
         assert time.monotonic() < deadline, f"no answer has `{mark}` in it"
         time.sleep(POLL_SECONDS)
 

@@ -26,7 +26,7 @@ class Published:
     native: tuple[Any, ...]
 
 
-def pod(size: int = POD_BYTES) -> Any:
+def pod(namespace: str = "bench", size: int = POD_BYTES) -> Any:
     """Make a pod that is as secure as policies ask for, padded to about `size` bytes."""
     amounts = {"cpu": "1", "memory": "1Gi"}
     probe = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 10}
@@ -57,7 +57,7 @@ def pod(size: int = POD_BYTES) -> Any:
         "hostNetwork": False,
     }
     labels = {"app.kubernetes.io/name": "bench", "app": "bench"}
-    metadata = {"name": "bench", "namespace": "bench", "labels": labels, "annotations": {}}
+    metadata = {"name": "bench", "namespace": namespace, "labels": labels, "annotations": {}}
     made: Any = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     while len(json.dumps(made)) < size:
         number = len(container["env"])
