@@ -53,8 +53,9 @@ class Settings:
     `:`."""
 
     http: tuple[str, ...] = ()
-    """Which addresses, with all below them, Kyverno's policies may ask by `http.Get` and its like:
-    `https://inventory.example/api`. Answers count for 5 s. In the variable: parted by `,`."""
+    """Which addresses, with all below them, Kyverno's policies may ask by `http.Get` and its like,
+    and GlobalContextEntries by `apiCall`: `https://inventory.example/api`. Answers count for 5 s,
+    or as long as the entry says. In the variable: parted by `,`."""
 
     registries: tuple[str, ...] = ()
     """Whose images Kyverno's policies may ask for by `image.GetMetadata`: `ghcr.io`, `docker.io`,

@@ -1,7 +1,10 @@
-"""What users may do, for policies that ask the `authorizer`: the API server is asked."""
+"""What users may do, for policies that ask the `authorizer`, or by Kyverno's `resource.Post`.
+
+The API server is asked.
+"""
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -9,6 +12,8 @@ from policyd.api.admission import UserInfo
 from policyd.api.meta import Json, Wire
 from policyd.cel import CelError
 from policyd.cel.lib.authorizer import Attributes, Decision
+from policyd.engine.patches import to_json
+from policyd.errors import PolicydError
 from policyd.kube.client import Writer
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
 from webhooks.inquiries import Answer, Inquiries, PendingError, UnansweredError
@@ -18,6 +23,10 @@ FRESH_SECONDS: Final = 5.0
 whoever took it still looks."""
 
 _PENDING: Final = Decision(error="not answered yet")
+
+
+class ReviewError(PolicydError):
+    """A review is not sent."""
 
 
 class _Status(Wire, frozen=True):
@@ -59,11 +68,37 @@ class Permissions:
         assert isinstance(answer, Decision), "questions of this kind are asked here only"
         return answer
 
+    def review(self, body: Json) -> Json:
+        """Return a SubjectAccessReview with what the API server answers to it.
+
+        Raises:
+            ReviewError: If it asks nothing.
+            PendingError: If it is to be asked first.
+            UnansweredError: If it was asked, and there is no answer.
+        """
+        try:
+            spec = to_json(body).get("spec")
+            key = b"review" + msgspec.json.encode(spec)
+        except (AttributeError, PolicydError, TypeError, ValueError) as error:
+            raise ReviewError(f"what is asked is no JSON: {error}") from error
+        if not isinstance(spec, dict):
+            raise ReviewError("a SubjectAccessReview without a `spec` asks nothing")
+        return self._inquiries.answer(key, partial(self._review, spec, len(key)))
+
     async def _ask(self, asked: Json) -> Answer:
         found = await self._writer.create(SUBJECT_ACCESS_REVIEWS, {"spec": asked}, into=_Answered)
         status = found.status
         answer = Decision(status.allowed, status.reason, status.evaluation_error)
         return Answer(answer, FRESH_SECONDS)
+
+    async def _review(self, spec: Json, size: int) -> Answer:
+        found = await self._writer.create(
+            SUBJECT_ACCESS_REVIEWS, {"spec": spec}, into=dict[str, Any]
+        )
+        kind = SUBJECT_ACCESS_REVIEWS
+        named = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
+        answer = {**named, "spec": spec, "status": found.get("status") or {}}
+        return Answer(answer, FRESH_SECONDS, size)
 
 
 def question(user: UserInfo, permission: Attributes) -> Json:

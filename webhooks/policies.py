@@ -11,7 +11,8 @@ from pathlib import Path
 import structlog
 
 from policyd.api.admission import AdmissionRequest
-from policyd.cel.kyverno import Chance, Http, ImageData, Resources, kyverno_values
+from policyd.api.meta import Json
+from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
 from policyd.clock import SystemClock
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
@@ -31,6 +32,7 @@ from policyd.policy_files import policy_files
 from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 from webhooks.params import Params
+from webhooks.web import Web
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +52,7 @@ class Policies:
         params: Params | None = None,
         authorize: Authorize = authorize_nobody,
         reads: Resources | None = None,
-        http: Http | None = None,
+        http: Web | None = None,
         images: ImageData | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -62,7 +64,7 @@ class Policies:
             params: What policies are evaluated with; those of files alone if left out.
             authorize: Says what users may do.
             reads: What Kyverno's policies may read of the cluster.
-            http: What they may ask by HTTP.
+            http: What they, and GlobalContextEntries, may ask by HTTP.
             images: What they may ask of registries.
             changed: Called after each change of what is in force.
         """
@@ -100,7 +102,7 @@ class Policies:
                     resources=self._reads,
                     http=self._http,
                     images=self._images,
-                    global_context=Entries(files.objects, self._reads) if self._reads else None,
+                    global_context=self._entries(files.objects),
                 ),
             )
             self._set = PolicySet(
@@ -112,6 +114,9 @@ class Policies:
             self._metrics.policies.set(len(chosen))
             self.shadowed = bool(self._set.shadows)
         return self._set
+
+    def _entries(self, objects: Iterable[Json]) -> Entries | None:
+        return Entries(objects, self._reads, self._http) if self._reads and self._http else None
 
     @property
     def loaded(self) -> tuple[CompiledPolicy, ...]:

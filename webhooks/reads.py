@@ -6,7 +6,7 @@ policies may read are declared, and their objects watched.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import structlog
 
@@ -15,9 +15,12 @@ from policyd.engine.match import labels_of
 from policyd.errors import ConfigurationError, PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
+from webhooks.permissions import Permissions
 from webhooks.watched import Watch
 
 log = structlog.get_logger(__name__)
+
+_REVIEWS: Final = "authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class ReadError(PolicydError):
@@ -27,18 +30,27 @@ class ReadError(PolicydError):
 class ClusterObjects:
     """The objects of the resources that policies may read."""
 
-    def __init__(self, reader: Reader, resources: Iterable[str], *, pace: Pace) -> None:
+    def __init__(
+        self,
+        reader: Reader | None,
+        resources: Iterable[str],
+        permissions: Permissions | None = None,
+        *,
+        pace: Pace,
+    ) -> None:
         """Begin with none.
 
         Args:
-            reader: The API server.
+            reader: The API server; None where there is none, and nothing to read.
             resources: Version and plural name: `v1/configmaps`, `apps/v1/deployments`.
+            permissions: Answers reviews of what users may do; nobody does if left out.
             pace: Time.
 
         Raises:
             ConfigurationError: If one of them names no version.
         """
         self._pace = pace
+        self._permissions = permissions
         self._watches = {text: _watch(reader, text, pace) for text in resources}
 
     async def run(self) -> NoReturn:
@@ -86,13 +98,21 @@ class ClusterObjects:
         return {"apiVersion": api_version, "kind": kind, "metadata": {}, "items": items}
 
     def post(self, api_version: str, resource: str, namespace: str, body: Json) -> Json:
-        """Refuse to ask by creating something.
+        """Answer a question that is put by creating an object: a SubjectAccessReview.
 
         Raises:
-            ReadError: Always.
+            ReadError: If it is another object, or there is nobody to ask.
+            PendingError: If it is to be asked first.
+            UnansweredError: If there is no answer.
         """
-        del namespace, body
-        raise ReadError(f"nothing of `{api_version}/{resource}` is created by a review")
+        text = f"{api_version}/{resource}"
+        if namespace or text != _REVIEWS:
+            raise ReadError(
+                f"nothing of `{text}` is created by a review: it asks by `{_REVIEWS}` alone"
+            )
+        if self._permissions is None:
+            raise ReadError(f"there is no API server to answer `{text}`")
+        return self._permissions.review(body)
 
     def _known(self, api_version: str, resource: str) -> Watch:
         text = f"{api_version}/{resource}"
@@ -104,9 +124,10 @@ class ClusterObjects:
         return watch
 
 
-def _watch(reader: Reader, text: str, pace: Pace) -> Watch:
+def _watch(reader: Reader | None, text: str, pace: Pace) -> Watch:
     api_version, _, plural = text.rpartition("/")
     if not api_version:
         hint = f"write `v1/{text}`, or `group/version/plural`"
         raise ConfigurationError(f"`{text}` names no version", hint=hint)
+    assert reader is not None, "what is read takes an API server"
     return Watch(reader, api_version, lambda found: found.plural == plural, pace=pace)

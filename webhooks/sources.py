@@ -30,16 +30,16 @@ async def read_policies(door: Door, start: Start) -> Policies:
     """Read the policies and what they look at, and keep both current."""
     inquiries = Inquiries(clock=door.pace.clock)
     http, images = _outside(door, inquiries, start)
-    if door.client or http or images:
+    if door.client or door.settings.http or images:
         door.inquiries = inquiries
-    authorize = Permissions(door.client, inquiries).authorize if door.client else authorize_nobody
+    permissions = Permissions(door.client, inquiries) if door.client else None
     params = Params(door.client, pace=door.pace)
-    reads = _declared(door)
+    reads = ClusterObjects(door.client, door.settings.reads, permissions, pace=door.pace)
     policies = Policies(
         namespaces=door.namespaces.find if door.client else without_cluster,
         metrics=door.metrics,
         params=params,
-        authorize=authorize,
+        authorize=permissions.authorize if permissions else authorize_nobody,
         reads=reads,
         http=http,
         images=images,
@@ -53,30 +53,20 @@ async def read_policies(door: Door, start: Start) -> Policies:
     if door.client is not None:
         start(params.run(lambda: policies.loaded))
         await params.first_lists()
-    if reads is not None:
+    if door.settings.reads:
         start(reads.run())
         await reads.first_lists(FIRST_LIST_SECONDS)
     return policies
 
 
-def _declared(door: Door) -> ClusterObjects | None:
-    """Return what Kyverno's policies may read; None if that is nothing."""
-    declared = door.settings.reads
-    return ClusterObjects(door.api_server, declared, pace=door.pace) if declared else None
-
-
-def _outside(
-    door: Door, inquiries: Inquiries, start: Start
-) -> tuple[Web | None, Registries | None]:
+def _outside(door: Door, inquiries: Inquiries, start: Start) -> tuple[Web, Registries | None]:
     """Return what Kyverno's policies may ask by HTTP, and of registries, if anything."""
     settings = door.settings
-    if not settings.http and not settings.registries:
-        return None, None
     fetcher = Fetcher(door.variables)
     start(fetcher.run())
-    http = Web(fetcher, inquiries, settings.http) if settings.http else None
     hosts = settings.registries
-    return http, Registries(fetcher, inquiries, hosts) if hosts else None
+    images = Registries(fetcher, inquiries, hosts) if hosts else None
+    return Web(fetcher, inquiries, settings.http), images
 
 
 def _files(door: Door, policies: Policies, start: Start) -> None:

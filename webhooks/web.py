@@ -1,4 +1,4 @@
-"""What Kyverno's policies ask by HTTP, `http.Get` and its like, of addresses that are declared.
+"""What Kyverno's policies and GlobalContextEntries ask by HTTP, of addresses that are declared.
 
 An expression could be led to any address by the object that it looks at. So it reaches those alone
 that the operator names, and whatever these lead to is not followed.
@@ -12,6 +12,7 @@ import msgspec
 from yarl import URL
 
 from policyd.api.meta import Json
+from policyd.engine.kyverno.entries import Call
 from policyd.engine.patches import to_json
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.fetching import Fetched, Fetcher, Message
@@ -66,25 +67,60 @@ class Web:
             PendingError: If it is to be asked first.
             UnansweredError: If there is no answer.
         """
+        given = {str(name): str(value) for name, value in headers.items()}
+        message = self._message(method, url, body, given)
+        return self._inquiries.answer(_key(message, "http"), partial(self._ask, message))
+
+    def call(self, call: Call) -> Json:
+        """Return what an entry's call is answered.
+
+        Raises:
+            WebError: If the address is not declared, or the body is no JSON.
+            PendingError: If it is to be asked first.
+            UnansweredError: If there is no answer, or none of use.
+        """
+        if call.certificates:
+            return self.trusting(call.certificates).call(call._replace(certificates=""))
+        message = self._message(call.method, call.url, call.body, call.headers)
+        key = _key(message, "entry", call.seconds)
+        return self._inquiries.answer(key, partial(self._call, message, call.seconds))
+
+    def _message(
+        self, method: str, url: str, body: Json | None, headers: dict[str, str]
+    ) -> Message:
         address = _address(url)
         if address is None or not any(_covers(each, address) for each in self._declared):
             raise WebError(f"policies may not ask `{url}` here: it takes `--http {_origin(url)}`")
         sent = None if body is None else _encoded(body)
-        given = {str(name): str(value) for name, value in headers.items()}
-        message = Message(
+        return Message(
             method=method,
             url=address,
-            headers={"Content-Type": "application/json", **given} if sent else given,
+            headers={"Content-Type": "application/json", **headers} if sent else headers,
             body=sent,
             certificates=self._certificates,
         )
-        parts = (method, str(address), sent, sorted(given.items()), self._certificates)
-        key = b"http" + msgspec.json.encode(parts)
-        return self._inquiries.answer(key, partial(self._ask, message))
 
     async def _ask(self, message: Message) -> Answer:
         fetched = await self._fetcher.fetch(message)
         return Answer(_said(fetched), FRESH_SECONDS, len(fetched.body))
+
+    async def _call(self, message: Message, seconds: float) -> Answer:
+        fetched = await self._fetcher.fetch(message)
+        if not 200 <= fetched.status < 300:
+            raise WebError(f"{message.method} {message.url} is answered {fetched.status}")
+        try:
+            found = msgspec.json.decode(fetched.body)
+        except (ValueError, RecursionError) as error:
+            raise WebError(
+                f"{message.method} {message.url} is answered no JSON: {error}"
+            ) from error
+        return Answer(found, seconds, len(fetched.body))
+
+
+def _key(message: Message, *asked: object) -> bytes:
+    headers = sorted(message.headers.items())
+    parts = (message.method, str(message.url), message.body, headers, message.certificates)
+    return msgspec.json.encode((*asked, *parts))
 
 
 def _declared(text: str) -> URL:

@@ -92,6 +92,9 @@ async def ask(client, port, path, body):
     return response(answer)
 
 
+REVIEWS = "authorization.k8s.io/v1"
+
+
 async def create_namespace(client, name, **labels):
     await client.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}}, into=dict)
 
@@ -112,12 +115,35 @@ async def test_policies_and_namespaces_of_the_cluster_decide_over_published_trus
     assert denied["status"]["message"] == "vision: not here"
 
 
-async def test_policies_may_ask_where_the_settings_allow_it(tmp_path):
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        pytest.param(
+            'image.GetMetadata("ghcr.io/a/b").tag', "not ask `ghcr.io` here", id="registry"
+        ),
+        pytest.param(
+            f'resource.Post("{REVIEWS}", "subjectaccessreviews", {{"spec": {{"user": "a"}}}}).kind',
+            "post resource: a SubjectAccessReview needs a name",  # so says the fake
+            id="review",
+        ),
+        pytest.param(
+            'resource.Get("v1", "secrets", "a", "b").kind', "it takes `--reads v1/s", id="read"
+        ),
+    ],
+)
+async def test_policies_may_ask_where_the_settings_allow_it(tmp_path, last, why):
     client = FakeClient()
     await create_namespace(client, "team-a")
     async with serving() as server:
-        asking = f'http.Get("{server.url}/api/teams").name + " " + image.GetMetadata("ghcr.io/a/b")'
-        (tmp_path / "a.yaml").write_text(json.dumps(saying(f"{asking}.tag")))
+        entry = {"spec": {"apiCall": {"service": {"url": f"{server.url}/api/list"}}}}
+        entry |= {"apiVersion": "kyverno.io/v2alpha1", "kind": "GlobalContextEntry"}
+        (tmp_path / "b.yaml").write_text(json.dumps({**entry, "metadata": {"name": "list"}}))
+        asking = [
+            f'http.Get("{server.url}/api/teams").name',
+            'globalContext.Get("list")[0]',
+            last,
+        ]
+        (tmp_path / "a.yaml").write_text(json.dumps(saying(" + ".join(asking))))
         allowed = {"http": (f"{server.url}/api",), "registries": ("docker.io",)}
         async with running(client, policies=(str(tmp_path),), **allowed) as (_, port):
 
@@ -127,8 +153,8 @@ async def test_policies_may_ask_where_the_settings_allow_it(tmp_path):
             await until(registered)
             denied = await ask(client, port, "/validate", review())
 
-    assert [path for _, path, *_ in server.asked] == ["/api/teams"]
-    assert "policies may not ask `ghcr.io` here" in denied["status"]["message"]
+    assert [path for _, path, *_ in server.asked] == ["/api/teams", "/api/list"]
+    assert why in denied["status"]["message"]
 
 
 async def test_a_namespace_that_the_informer_has_not_seen_decides_all_the_same():

@@ -9,8 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.kube.errors import ForbiddenError
+from policyd.kube.pace import Pace
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
+from tests.webhooks.outside import AskingDoor
 from tests.webhooks.reviews import policy, response, review
 from webhooks.decisions import answer_with
 from webhooks.inquiries import MOST_QUESTIONS, Inquiries
@@ -18,6 +20,7 @@ from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.permissions import FRESH_SECONDS, Permissions
 from webhooks.policies import Policies
+from webhooks.reads import ClusterObjects
 
 pytestmark = pytest.mark.anyio
 
@@ -229,3 +232,71 @@ async def test_what_nobody_asks_costs_no_call(tmp_path):
     assert await Case(tmp_path, client, "true").refusal() == ""
     assert client.specs == []
     assert parse_review(review()).user_info.username == "alice"
+
+
+POST = "resource.Post('authorization.k8s.io/v1', 'subjectaccessreviews', {})"
+SPEC = {"user": "bob", "resourceAttributes": {"verb": "get", "resource": "secrets"}}
+ABOUT = f"dyn({json.dumps(SPEC['resourceAttributes'])})"
+REVIEW = f'{{"spec": {{"user": dyn("bob"), "resourceAttributes": {ABOUT}}}}}'
+
+
+def posting(folder, client):
+    door = AskingDoor(folder)
+    permissions = Permissions(client, door.inquiries)
+    reads = ClusterObjects(client, [], permissions, pace=Pace())
+
+    async def says(body, field):
+        return await door.says(f"{POST.replace('{}', body)}{field}", reads=reads)
+
+    door.ask = says
+    return door
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        pytest.param(".status.allowed", "true", id="allowed"),
+        pytest.param(".status.reason", "get is True", id="reason"),
+        pytest.param(".kind", "SubjectAccessReview", id="kind"),
+        pytest.param(".spec.user", "bob", id="question"),
+    ],
+)
+async def test_a_review_that_a_policy_posts_is_answered(tmp_path, field, said):
+    client = Asked("get")
+
+    assert await posting(tmp_path, client).ask(REVIEW, field) == said
+    assert client.specs == [SPEC]
+
+
+async def test_a_posted_review_is_asked_again_after_a_moment(tmp_path):
+    client = Asked("get")
+    door = posting(tmp_path, client)
+
+    assert await door.ask(REVIEW, ".status.allowed") == "true"
+    client.verbs = ()
+    assert await door.ask(REVIEW, ".status.allowed") == "true"
+    await door.clock.advance(FRESH_SECONDS)
+    assert await door.ask(REVIEW, ".status.allowed") == "false"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        pytest.param('{"kind": "a"}', "without a `spec` asks nothing", id="nothing"),
+        pytest.param('{"spec": "a"}', "without a `spec` asks nothing", id="no-spec"),
+        pytest.param('{"spec": {"a": type(1)}}', "what is asked is no JSON", id="no-json"),
+    ],
+)
+async def test_a_review_that_asks_nothing_is_not_sent(tmp_path, body, why):
+    client = Asked("get")
+
+    assert why in await posting(tmp_path, client).ask(body, ".kind")
+    assert client.specs == []
+
+
+async def test_a_posted_review_that_is_refused_says_so(tmp_path):
+    client = Asked("get")
+    client.fail(ForbiddenError("subjectaccessreviews is forbidden"))
+
+    said = await posting(tmp_path, client).ask(REVIEW, ".kind")
+    assert "failed to post resource: subjectaccessreviews is forbidden" in said

@@ -12,12 +12,15 @@ from policyd.errors import ConfigurationError
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS, NODES, PODS
-from policyd.testing import FakeClient
+from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import review
+from webhooks.fetching import Fetcher
+from webhooks.inquiries import Inquiries
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies import Policies
 from webhooks.reads import ClusterObjects
+from webhooks.web import Web
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +74,8 @@ def asking(folder, objects, expression):
     validation["messageExpression"] = f"string({expression})"
     (folder / "a.yaml").write_text(json.dumps(policy))
     metrics = DoorMetrics(CollectorRegistry())
-    policies = Policies(namespaces=without_cluster, metrics=metrics, reads=objects)
+    http = Web(Fetcher({}), Inquiries(clock=FakeClock()), [])
+    policies = Policies(namespaces=without_cluster, metrics=metrics, reads=objects, http=http)
     policies.read_files([folder])
     assert metrics.registry.get_sample_value("policyd_policy_mistakes_count") == 0
     decision = policies.validate(parse_review(review()))
@@ -98,27 +102,37 @@ async def test_declared_resources_are_read(tmp_path, expression, said):
         assert asking(tmp_path, objects, expression) == said
 
 
-ENTRIES = """\
-apiVersion: kyverno.io/v2alpha1
-kind: GlobalContextEntry
-metadata: {name: all}
-spec: {kubernetesResource: {version: v1, resource: configmaps}}
----
-apiVersion: kyverno.io/v2alpha1
-kind: GlobalContextEntry
-metadata: {name: of-ml}
-spec: {kubernetesResource: {version: v1, resource: configmaps, namespace: ml}}
----
-apiVersion: kyverno.io/v2alpha1
-kind: GlobalContextEntry
-metadata: {name: apps}
-spec: {kubernetesResource: {group: apps, version: v1, resource: deployments}}
----
-apiVersion: kyverno.io/v2alpha1
-kind: GlobalContextEntry
-metadata: {name: called}
-spec: {apiCall: {urlPath: /apis}}
-"""
+def entry(name, spec):
+    meta = {"apiVersion": "kyverno.io/v2alpha1", "kind": "GlobalContextEntry"}
+    return json.dumps({**meta, "metadata": {"name": name}, "spec": spec})
+
+
+def resource(**more):
+    return {"kubernetesResource": {"version": "v1", "resource": "configmaps", **more}}
+
+
+def call(path, **more):
+    return {"apiCall": {"urlPath": path, **more}}
+
+
+ENTRIES = {
+    "all": resource(),
+    "of-ml": resource(namespace="ml"),
+    "apps": resource(group="apps", resource="deployments"),
+    "odd": {"kubernetesResource": {"version": 1}},
+    "empty": {},
+    "list": call("/api/v1/configmaps"),
+    "list-of-ml": call("/api/v1/namespaces/ml/configmaps"),
+    "one": call("/api/v1/namespaces/ml/configmaps/b"),
+    "node": call("/api/v1/nodes/n"),
+    "gone": call("/api/v1/nodes/other"),
+    "namespace": call("/api/v1/namespaces/ml"),
+    "grouped": call("/apis/apps/v1/namespaces/ml/deployments"),
+    "query": call("/api/v1/configmaps?limit=1"),
+    "dots": call("/api/v1/nodes/n/proxy/x"),
+    "kinds": call("/apis"),
+    "post": call("/api/v1/configmaps", method="POST"),
+}
 
 
 @pytest.mark.parametrize(
@@ -126,18 +140,45 @@ spec: {apiCall: {urlPath: /apis}}
     [
         pytest.param("('all', '').size()", "3", id="all"),
         pytest.param("('of-ml').size()", "2", id="of-a-namespace"),
-        pytest.param("('gone') == null", "true", id="none-of-the-name"),
-        pytest.param("('all', 'names').size()", "projection `names` of entry", id="projection"),
-        pytest.param("('called', '').size()", "entry `called` is a call", id="call"),
-        pytest.param("('apps').size()", "it takes `--reads apps/v1/deployments`", id="undeclared"),
+        pytest.param("('none') == null", "true", id="none-of-the-name"),
+        pytest.param("('list').items.size()", "3", id="a-list"),
+        pytest.param("('list-of-ml').items.size()", "2", id="a-list-of-a-namespace"),
+        pytest.param("('one').data.word", "first", id="an-object"),
+        pytest.param("('node').kind", "Node", id="of-no-namespace"),
     ],
 )
 async def test_entries_among_the_policies_hold_what_is_declared(tmp_path, asked, said):
-    (tmp_path / "entries.yaml").write_text(ENTRIES)
-    async with watching("v1/configmaps") as (_, objects):
-        await objects.first_lists(PATIENCE)
+    assert await held(tmp_path, asked) == said
 
-        assert said in asking(tmp_path, objects, f"globalContext.Get{asked}")
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        pytest.param("('all', 'a').size()", "`a` of entry `all` is JMESPath", id="projection"),
+        pytest.param("('apps').size()", "it takes `--reads apps/v1/deployments`", id="undeclared"),
+        pytest.param("('odd').size()", "entry `odd` cannot be read: Expected `str`", id="odd"),
+        pytest.param("('empty').kind", "`` of entry `empty` is no path of objects", id="nothing"),
+        pytest.param("('grouped').kind", "`--reads apps/v1/deployments`", id="path-undeclared"),
+        pytest.param("('namespace').kind", "it takes `--reads v1/namespaces`", id="namespace"),
+        pytest.param(
+            "('gone').kind", "entry `gone` names `/api/v1/nodes/other`, which is", id="gone"
+        ),
+        pytest.param("('query').kind", "without a query", id="query"),
+        pytest.param("('dots').kind", "entry `dots` is no path of objects", id="subresource"),
+        pytest.param("('kinds').kind", "`/apis` of entry `kinds` is no path", id="discovery"),
+        pytest.param("('post').kind", "entry `post` posts to the API server, of which", id="post"),
+    ],
+)
+async def test_entries_that_cannot_be_answered_say_why(tmp_path, asked, why):
+    assert why in await held(tmp_path, asked)
+
+
+async def held(folder, asked):
+    text = "\n---\n".join(entry(name, spec) for name, spec in ENTRIES.items())
+    (folder / "entries.yaml").write_text(text)
+    async with watching("v1/configmaps", "v1/nodes") as (_, objects):
+        await objects.first_lists(PATIENCE)
+        return asking(folder, objects, f"globalContext.Get{asked}")
 
 
 async def test_a_change_counts_at_once(tmp_path):
@@ -165,8 +206,13 @@ async def test_a_change_counts_at_once(tmp_path):
         ),
         pytest.param(
             "resource.Post('v1', 'configmaps', 'ml', {'a': 'b'}).kind",
-            "nothing of `v1/configmaps` is created by a review",
+            "nothing of `v1/configmaps` is created by a review: it asks by `authorization",
             id="no-question",
+        ),
+        pytest.param(
+            "resource.Post('authorization.k8s.io/v1', 'subjectaccessreviews', {'a': 'b'}).kind",
+            "there is no API server to answer `authorization.k8s.io/v1/subjectaccessreviews`",
+            id="nobody-to-ask",
         ),
     ],
 )

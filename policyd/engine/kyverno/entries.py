@@ -1,26 +1,99 @@
-"""GlobalContextEntries beside policies: what `globalContext.Get` gives, from a watched cache."""
+"""GlobalContextEntries beside policies: what `globalContext.Get` gives.
 
+An entry names a resource, whose objects are in a watched cache, or a call, whose answer is kept.
+Projections are JMESPath, another language than the one of policies: they are not evaluated.
+"""
+
+import re
 from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, Protocol
 
-from policyd.api.meta import Json
+import msgspec
+
+from policyd.api.configuration.duration import DurationError, duration_seconds
+from policyd.api.meta import Json, Wire
 from policyd.cel.kyverno import Resources
 from policyd.engine.kyverno.cluster_policies import GROUP
 from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError
 
 _KIND = "GlobalContextEntry"
+_PATH: Final = re.compile(
+    r"/(?:api/(v[^/?%]+)|apis/([^/?%]+/[^/?%]+))"
+    r"(?:/namespaces/([^/?%]+)(?=/))?/([^/?%]+)(?:/([^/?%]+))?"
+)
 
 
 class EntryError(PolicydError):
     """An entry cannot be answered."""
 
 
-class Entries:
-    """The entries among objects; each names a resource, whose objects it holds."""
+class Call(NamedTuple):
+    """What an entry asks by HTTP.
 
-    def __init__(self, objects: Iterable[Json], resources: Resources) -> None:
-        """Take what is read from the cluster from `resources`."""
+    Attributes:
+        method: `GET` or `POST`.
+        url: Where to.
+        body: What is sent; None for nothing.
+        headers: Besides those of every request.
+        certificates: PEM of the authorities to trust; those of the machine if it is empty.
+        seconds: How long an answer counts.
+    """
+
+    method: str
+    url: str
+    body: Json | None
+    headers: dict[str, str]
+    certificates: str
+    seconds: float
+
+
+class Caller(Protocol):
+    """Sends what entries ask."""
+
+    def call(self, call: Call) -> Json:
+        """Return the decoded answer."""
+        ...
+
+
+class _Pair(Wire, frozen=True):
+    key: str = ""
+    value: Json = None
+
+
+class _Service(Wire, frozen=True):
+    url: str = ""
+    ca_bundle: str = ""
+    headers: tuple[_Pair, ...] = ()
+
+
+class _ApiCall(Wire, frozen=True):
+    url_path: str = ""
+    method: Literal["GET", "POST"] = "GET"
+    data: tuple[_Pair, ...] = ()
+    service: _Service | None = None
+    refresh_interval: str = "10m"
+
+
+class _Resource(Wire, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    namespace: str = ""
+
+
+class _Spec(Wire, frozen=True):
+    kubernetes_resource: _Resource | None = None
+    api_call: _ApiCall | None = None
+
+
+class Entries:
+    """The entries among objects; each names a resource, whose objects it holds, or a call."""
+
+    def __init__(self, objects: Iterable[Json], resources: Resources, caller: Caller) -> None:
+        """Take what is read from the cluster from `resources`, and have `caller` ask the rest."""
         self._resources = resources
+        self._caller = caller
         self._specs = {
             value_at(obj, ("metadata", "name")): value_at(obj, ("spec",))
             for obj in objects
@@ -29,21 +102,75 @@ class Entries:
         }
 
     def get(self, name: str, projection: str) -> Json:
-        """Return the objects of an entry; None if there is none of the name.
+        """Return what an entry holds; None if there is none of the name.
 
         Raises:
-            PolicydError: If it is no list of objects, or they cannot be read.
+            PolicydError: If it is none that can be answered, or nobody answers.
         """
         if name not in self._specs:
             return None
         if projection:
-            message = f"projection `{projection}` of entry `{name}` is JMESPath, and not evaluated"
-            raise EntryError(message)
-        wanted = value_at(self._specs[name], ("kubernetesResource",))
-        if not isinstance(wanted, dict):
-            raise EntryError(f"entry `{name}` is a call, and a review sends none")
-        given = {key: str(wanted.get(key) or "") for key in ("version", "resource", "namespace")}
-        group = wanted.get("group")
-        api_version = f"{group}/{given['version']}" if group else given["version"]
-        found = self._resources.list(api_version, given["resource"], given["namespace"], {})
+            raise EntryError(
+                f"projection `{projection}` of entry `{name}` is JMESPath, and not evaluated:"
+                f" write it in CEL, on `globalContext.Get('{name}', '')`"
+            )
+        spec = _read(name, self._specs[name])
+        if spec.kubernetes_resource is not None:
+            return self._objects(spec.kubernetes_resource)
+        call = spec.api_call or _ApiCall()
+        if call.service is not None:
+            return self._caller.call(_call(name, call, call.service))
+        return self._at(name, call)
+
+    def _objects(self, wanted: _Resource) -> Json:
+        api_version = f"{wanted.group}/{wanted.version}" if wanted.group else wanted.version
+        found = self._resources.list(api_version, wanted.resource, wanted.namespace, {})
         return found["items"]
+
+    def _at(self, name: str, call: _ApiCall) -> Json:
+        """Return what the API server has at a path: a list, or an object."""
+        if call.method != "GET":
+            raise EntryError(f"entry `{name}` posts to the API server, of which it can only read")
+        parts = _PATH.fullmatch(call.url_path)
+        if parts is None:
+            raise EntryError(
+                f"`{call.url_path}` of entry `{name}` is no path of objects:"
+                " write `/apis/group/version/namespaces/name/plural`, without a query"
+            )
+        core, grouped, namespace, plural, named = parts.groups("")
+        if not named:
+            return self._resources.list(core or grouped, plural, namespace, {})
+        found = self._resources.get(core or grouped, plural, namespace, named)
+        if found is None:
+            raise EntryError(f"entry `{name}` names `{call.url_path}`, which is not there")
+        return found
+
+
+def _read(name: str, spec: Json) -> _Spec:
+    try:
+        return msgspec.convert(spec, _Spec)
+    except msgspec.ValidationError as error:
+        raise EntryError(f"entry `{name}` cannot be read: {error}") from error
+
+
+def _call(name: str, call: _ApiCall, service: _Service) -> Call:
+    seconds = _seconds(call.refresh_interval)
+    if seconds <= 0:
+        raise EntryError(
+            f"`{call.refresh_interval}` of entry `{name}` is no refreshInterval: write `10m`"
+        )
+    return Call(
+        method=call.method,
+        url=service.url,
+        body={each.key: each.value for each in call.data} if call.method == "POST" else None,
+        headers={each.key: str(each.value) for each in service.headers},
+        certificates=service.ca_bundle,
+        seconds=seconds,
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        return duration_seconds(text)
+    except DurationError:
+        return 0.0

@@ -1,0 +1,113 @@
+"""What GlobalContextEntries call is asked where it is declared, and kept as long as they say."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.webhooks.outside import AskingDoor, serving
+from webhooks.fetching import Fetcher
+from webhooks.reads import ClusterObjects
+from webhooks.web import Web
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def holding(folder, **call):
+    """A door beside an entry that calls, and the server that is called."""
+    async with serving() as server:
+        door, fetcher = AskingDoor(folder), Fetcher({})
+        http = Web(fetcher, door.inquiries, [f"{server.url}/api"])
+        reads = ClusterObjects(None, [], pace=None)
+        service = {"url": server.url + call.pop("path", "/api/teams"), **call.pop("service", {})}
+        entry = {
+            "apiVersion": "kyverno.io/v2alpha1",
+            "kind": "GlobalContextEntry",
+            "metadata": {"name": "teams"},
+            "spec": {"apiCall": {"service": service, **call}},
+        }
+        (folder / "entries.json").write_text(json.dumps(entry))
+
+        async def says(expression):
+            return await door.says(f"globalContext.Get{expression}", reads=reads, http=http)
+
+        door.ask = says
+        running = asyncio.create_task(fetcher.run())
+        try:
+            yield door, server
+        finally:
+            await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "expression", "said"),
+    [
+        pytest.param("/api/teams", "('teams', '').name", "ml", id="an-object"),
+        pytest.param("/api/list", "('teams')[1]", "b", id="another-value"),
+    ],
+)
+async def test_an_entry_holds_what_is_answered(tmp_path, path, expression, said):
+    async with holding(tmp_path, path=path) as (door, _):
+        assert await door.ask(expression) == said
+
+
+async def test_what_the_entry_says_is_sent(tmp_path):
+    headers = [{"key": "Team", "value": "ml"}]
+    data = [{"key": "image", "value": "x"}, {"key": "gpus", "value": 8}]
+    call = {"method": "POST", "data": data, "service": {"headers": headers}}
+    async with holding(tmp_path, **call) as (door, server):
+        assert await door.ask("('teams').name") == "ml"
+    assert server.asked == [("POST", "/api/teams", '{"image":"x","gpus":8}', "ml")]
+
+
+@pytest.mark.parametrize(
+    ("call", "seconds"),
+    [
+        pytest.param({"refreshInterval": "1h30m"}, 5400, id="as-it-says"),
+        pytest.param({}, 600, id="by-default"),
+    ],
+)
+async def test_an_answer_is_kept_until_it_is_to_be_refreshed(tmp_path, call, seconds):
+    async with holding(tmp_path, **call) as (door, server):
+        await door.ask("('teams').name")
+        await door.clock.advance(seconds - 1)
+        await door.ask("('teams').name")
+        assert len(server.asked) == 1
+        await door.clock.advance(1)
+        await door.ask("('teams').name")
+        assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        pytest.param({"path": "/secret"}, "policies may not ask `http", id="undeclared"),
+        pytest.param({"path": "/api/missing"}, "is answered 404", id="status"),
+        pytest.param({"path": "/api/elsewhere"}, "is answered 302", id="redirect"),
+        pytest.param({"path": "/api/text"}, "is answered no JSON", id="no-json"),
+        pytest.param({"method": "PUT"}, "entry `teams` cannot be read: Invalid", id="method"),
+        pytest.param(
+            {"refreshInterval": "soon"},
+            "`soon` of entry `teams` is no refreshInterval: write `10m`",
+            id="no-time",
+        ),
+        pytest.param({"refreshInterval": "0s"}, "is no refreshInterval", id="no-moment"),
+        pytest.param(
+            {"service": {"caBundle": "x"}}, "no PEM certificates", id="authorities-of-the-entry"
+        ),
+    ],
+)
+async def test_a_call_without_an_answer_says_why(tmp_path, call, why):
+    async with holding(tmp_path, **call) as (door, _):
+        assert why in await door.ask("('teams').name")
+
+
+async def test_what_is_no_answer_is_not_kept(tmp_path):
+    async with holding(tmp_path, path="/api/missing") as (door, server):
+        await door.ask("('teams').name")
+        await door.ask("('teams').name")
+    assert len(server.asked) == 2
