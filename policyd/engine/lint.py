@@ -65,9 +65,11 @@ def _idle(policy: CompiledPolicy) -> Iterator[Doubt]:
 def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
     """Yield the audit annotations whose values are no texts, which the API server refuses."""
     for key, program in () if policy.own else policy.annotations:
-        if program.result_type not in (STRING, NULL, DYN):
+        if program.result_type not in (STRING, NULL):
             message = f"the API server refuses it: annotation `{key}` is {program.result_type}"
             hint = "an annotation is a text, or null if there is nothing to say"
+            if program.result_type == DYN:
+                hint = "nothing is known of its type; make a text of it, as in `string(x)`"
             yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
 
 

@@ -92,6 +92,7 @@ REFUSED = {
     "annotation-with-a-space": _annotations("a b"),
     "annotation-that-is-there-twice": _annotations("a", "a"),
     "annotation-that-is-no-text": _annotations("a", value="1"),
+    "annotation-that-may-be-no-text": _annotations("a", value="object.metadata.name"),
     "nothing-to-validate": validating(validations=[]),
     "no-reinvocation-policy": _mutating(reinvocationPolicy=None),
     "change-of-what-is-deleted": _mutating(
@@ -108,6 +109,7 @@ TAKEN = {
     "message-that-ends-with-a-line": _validation(message="a\n"),
     "expression-of-two-lines": validating(validations=[{"expression": "true &&\ntrue"}]),
     "annotation-that-may-be-null": _annotations("a", value="null"),
+    "annotation-that-is-made-a-text": _annotations("a", value="string(object.metadata.name)"),
     "nothing-but-annotations": {**_annotations("a"), "metadata": {"name": "p"}},
     "change-of-anything": _mutating(
         matchConstraints={"resourceRules": [{**_RULE, "operations": ["*"]}]}
