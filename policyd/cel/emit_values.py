@@ -4,6 +4,7 @@ from policyd.cel import ast, cost
 from policyd.cel.checked import TypeReference, VariableReference
 from policyd.cel.generator import Atom, Generator
 from policyd.cel.lines import Probe
+from policyd.cel.types import Type
 from policyd.cel.values import TypeValue
 
 _CANNOT_SELECT = frozenset(
@@ -224,10 +225,22 @@ def emit_struct(generator: Generator, node: ast.StructLiteral) -> Atom:
         return generator.assign(f"R_fail({message!r})", position=node.position)
     parts = []
     for entry in node.fields:
-        atom = generator.emit(entry.value)
+        code = generator.emit(entry.value).code
+        if reference.name.startswith("Object") and _is_nested(generator.kind_of(entry.value)):
+            code = f"R_with_made({code})"
         if entry.optional:
-            parts.append(f"**dict(R_present_pair({entry.name!r}, {atom.code}))")
+            parts.append(f"**dict(R_present_pair({entry.name!r}, {code}))")
         else:
-            parts.append(f"{entry.name!r}: {atom.code}")
+            parts.append(f"{entry.name!r}: {code}")
     code = f"R_Struct({reference.name!r}, {{{', '.join(parts)}}})"
     return generator.assign(code, reference.name, node.position)
+
+
+def _is_nested(kind: Type) -> bool:
+    """Tell whether a list or map holds such: an expression made it, as others' types are dyn."""
+    if kind.name == "optional_type":
+        return _is_nested(kind.parameters[0])
+    return kind.name in _CONTAINERS and kind.parameters[-1].name in _CONTAINERS
+
+
+_CONTAINERS = frozenset(("list", "map"))

@@ -6,7 +6,7 @@ from policyd.cel import arithmetic, comparison, containers, cost, ordinary, valu
 from policyd.cel.cost import EXPRESSION_LIMIT, Budget
 from policyd.cel.errors import CelError
 from policyd.cel.failures import absorb
-from policyd.cel.values import NONE, CelMap, Optional, Struct, no_such_overload
+from policyd.cel.values import NONE, CelMap, Optional, Struct, no_such_overload, with_made
 
 
 def _fail(message: str) -> None:
@@ -61,6 +61,7 @@ GLOBALS: Final[dict[str, Any]] = {
     "R_NONE": NONE,
     "R_Optional": Optional,
     "R_Struct": Struct,
+    "R_with_made": with_made,
     "R_absorb": absorb,
     "R_add": arithmetic.add,
     "R_contains": comparison.contains,

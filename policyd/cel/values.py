@@ -68,6 +68,36 @@ class Struct(dict[str, Any]):
             raise CelError(f"no such key: {field}")
 
 
+class MadeList(list[Any]):
+    """A list that an expression made, and put into a list or map that is a field of an `Object`."""
+
+    __slots__ = ()
+
+
+class MadeMap(dict[Any, Any]):
+    """A map that an expression made, and put into a list or map that is a field of an `Object`."""
+
+    __slots__ = ()
+
+
+def with_made(container: "Value") -> "Value":
+    """Mark the lists and maps in a list or map, which were made by the expression it is of."""
+    if type(container) is Optional:
+        return Optional(with_made(container.value)) if container.present else container
+    if isinstance(container, list):
+        return [_made(item) for item in container]
+    if isinstance(container, dict):
+        return type(container)({key: _made(item) for key, item in container.items()})
+    return container
+
+
+def _made(value: "Value") -> "Value":
+    if isinstance(value, list):
+        return MadeList(value)
+    plain = isinstance(value, dict) and not isinstance(value, Struct)
+    return MadeMap(value) if plain else value
+
+
 class TypeValue:
     """A type as a value, as `type(1)` gives."""
 

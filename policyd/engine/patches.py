@@ -5,28 +5,26 @@ patch whose `test` fails changes nothing. What comes out of an object of a built
 the API server's own type, which drops what it has no place for.
 """
 
-import base64
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
 import msgspec
 
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
-from policyd.cel.lib.time import duration_text, timestamp_text
-from policyd.cel.values import BoolKey, Duration, Optional, Struct, Timestamp, UInt, type_name
+from policyd.cel.values import Optional, Struct, type_name
 from policyd.engine.compiled import CompiledMutation
-from policyd.errors import PolicydError
+from policyd.engine.patch_values import NO_JSON, MutationError, applicable, to_json, written
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import changed_view
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError, PatchTestError, Verb
 from policyd.patch.schema import schema_from_openapi, schema_of_type
 from policyd.patch.structured import AtomicError, merge_applied
-from policyd.patch.typed import Opaque, SchemaError, check
+from policyd.patch.typed import SchemaError, check
+
+__all__ = ["MutationError", "UndecodableError", "mutated", "to_json"]
 
 _VERBS: Final = get_args(Verb)
 POD: Final = "core/v1.Pod"
@@ -34,13 +32,6 @@ POD: Final = "core/v1.Pod"
 
 _CUSTOM: Final = schema_from_openapi({"x-kubernetes-preserve-unknown-fields": True})
 """The schema of a custom kind of which no more is known than that it has metadata."""
-
-_SAFE: Final = 2**53 - 1
-"""The greatest whole number that every reader of JSON keeps."""
-
-
-class MutationError(PolicydError):
-    """A mutation cannot be applied to this object."""
 
 
 class UndecodableError(MutationError):
@@ -104,7 +95,7 @@ def _applied(obj: Json, value: object, struct: str | None, *, checked: bool) -> 
     named = _kind(obj)
     if checked and struct is not None and resource_for_kind(*named) is None:
         raise MutationError(f"{_WRONG % 'patch'}: no corresponding type for {_shown(named)}")
-    applied = _applicable(value)
+    applied = applicable(value)
     applied["apiVersion"], applied["kind"] = obj.get("apiVersion"), obj.get("kind")
     schema = _CUSTOM if struct is None else schema_of_type(struct)
     try:
@@ -168,21 +159,12 @@ _NOTHING: Any = object()
 def _to_write(value: object) -> Json:
     if type(value) is Optional and value.present:
         value = value.value
-    if isinstance(value, Struct):
-        _check_types(value)
-        if _has_null(value):
-            raise MutationError(f"{_NO_JSON}: proto: invalid type: structpb.NullValue")
-    return to_json(value)
-
-
-def _has_null(value: object) -> bool:
-    """Tell whether a field of an `Object` is null, which cannot be written."""
     if not isinstance(value, Struct):
-        return isinstance(value, list) and any(map(_has_null, value))
-    return any(field is None or _has_null(field) for field in value.values())
-
-
-_NO_JSON: Final = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
+        return to_json(value)
+    if value.type_name == "JSONPatch":
+        raise MutationError(f"{NO_JSON}: cannot convert to native type: *structpb.Value")
+    _check_types(value)
+    return written(value)
 
 
 def _check_types(value: Struct) -> None:
@@ -209,114 +191,6 @@ def _wrong_types(value: object, expected: str) -> Iterator[str]:
             yield from _wrong_types(item, expected)
 
 
-def to_json(value: object) -> Json:
-    """Turn a value of CEL into JSON, as the API server does for patches.
-
-    What is JSON already is shared, so that a comparison later sees by identity that it is the same.
-
-    Raises:
-        MutationError: If JSON has no such values.
-    """
-    kind = type(value)
-    if kind in _CONVERSIONS:
-        return _CONVERSIONS[kind](value)
-    if isinstance(value, list):
-        if _all_plain(value):
-            return value
-        items = [to_json(item) for item in value]
-        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
-    if _all_plain((value,)):
-        return value
-    if isinstance(value, Mapping):
-        return dict(_fields(value))
-    raise MutationError(f"{_NO_JSON}: {type_name(value)}")
-
-
-def _all_plain(values: Sequence[Any]) -> bool:
-    """Tell whether values are objects that are JSON already, with nothing but texts and switches.
-
-    Most that policies handle are. Nothing here runs for each field in Python.
-    """
-    return (
-        {*map(type, values)} == _OBJECTS
-        and _NAMES.issuperset(map(type, chain.from_iterable(values)))
-        and _SAME.issuperset(map(type, chain.from_iterable(map(dict.values, values))))
-    )
-
-
-def _fields(value: Mapping[Any, Any]) -> Iterator[tuple[str, Json]]:
-    for key, field in value.items():
-        plain = key.value if isinstance(key, BoolKey) else key
-        name = str(plain).lower() if isinstance(plain, bool) else str(plain)
-        if type(field) is Optional:
-            if not field.present:
-                continue
-            field = field.value  # noqa: PLW2901 - an optional field is its value
-        yield name, to_json(field)
-
-
-def _whole(value: int) -> Json:
-    return int(value) if -_SAFE <= value <= _SAFE else str(int(value))
-
-
-def _applicable(fields: Struct) -> dict[str, Json]:
-    """Turn an `Object` into what is applied: a null is none there, and only JSON's own values are.
-
-    Raises:
-        MutationError: If there are values that can be no part of it at all.
-    """
-    given = {name: v.value if type(v) is Optional else v for name, v in fields.items()}
-    return {name: _NULL if value is None else _field(value) for name, value in given.items()}
-
-
-def _field(value: object) -> Json:
-    if isinstance(value, Struct):
-        return _applicable(value)
-    if isinstance(value, UInt | bytes | Duration):
-        return _opaque(value)
-    if isinstance(value, list) and not _all_plain(value):
-        return [_field(item) for item in value]
-    if isinstance(value, Mapping) and not _all_plain((value,)):
-        return {name: _field(item) for name, item in value.items()}
-    return value if isinstance(value, int) else to_json(value)
-
-
-def _opaque(value: UInt | bytes | Duration) -> Opaque:
-    """Write what JSON has not as Go does."""
-    if isinstance(value, UInt):
-        return Opaque(str(int(value)), hex(value), "uint64")
-    if isinstance(value, Duration):
-        return Opaque(duration_text(value), str(value.nanoseconds), "time.Duration")
-    shown, syntax = " ".join(map(str, value)), ", ".join(map(hex, value))
-    return Opaque(f"[{shown}]", f"[]uint8{{{syntax}}}", "[]uint8")
-
-
-_NULL: Final = Opaque("NULL_VALUE", "0", "structpb.NullValue")
-
 _FRACTION: Final = re.compile(
     r"json: cannot unmarshal number \S*\.\S* into Go struct field \S+ of type (int\d+)"
 )
-
-
-def _real(value: float) -> Json:
-    if not math.isfinite(value):
-        raise MutationError(f"JSON has no number {value}")
-    return int(value) if value.is_integer() and abs(value) <= _SAFE else value
-
-
-_OBJECTS: Final = frozenset((dict,))
-_NAMES: Final = frozenset((str,))
-_SAME: Final = frozenset((str, bool, type(None)))
-"""Values of CEL that are the same in JSON, whatever they are."""
-
-_CONVERSIONS: Final[dict[type, Any]] = {
-    str: lambda value: value,
-    bool: lambda value: value,
-    type(None): lambda value: value,
-    int: _whole,
-    UInt: _whole,
-    float: _real,
-    bytes: lambda value: base64.b64encode(value).decode(),
-    Duration: duration_text,
-    Timestamp: timestamp_text,
-}

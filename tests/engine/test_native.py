@@ -616,6 +616,38 @@ READ = "unable to convert unstructured object to apps/v1, Kind=Deployment: "
             "could not marshal to JSON: proto: invalid type: structpb.NullValue",
             id="null-in-a-value",
         ),
+        pytest.param(
+            "Object{metadata: {'labels': {'a': 'b'}}}",
+            f"{PATCH}.metadata.labels: expected map, got &{{map[a:b]}}",
+            id="map-in-a-map",
+        ),
+        pytest.param(
+            SPEC % "template: Object.spec.template{spec: Object.spec.template.spec{"
+            "containers: ['c'].map(c, {'name': c})}}",
+            f"{PATCH}.spec.template.spec.containers: element 0: associative list with keys may"
+            " not have non-map elements",
+            id="maps-in-a-list",
+        ),
+        pytest.param(
+            "Object{metadata: Object.metadata{labels: {1: 'a'}}}",
+            "map key 1 is of type int, not string",
+            id="key-that-is-no-text",
+        ),
+        pytest.param(
+            "[JSONPatch{op: 'add', path: '/spec/a', value: Object.a{b: [{'c': 'd'}]}}]",
+            "could not marshal to JSON: proto: invalid type: map[ref.Val]ref.Val",
+            id="map-in-a-list-of-a-value",
+        ),
+        pytest.param(
+            "[JSONPatch{op: 'add', path: '/spec/a', value: Object.a{b: duration('5s')}}]",
+            "could not marshal to JSON: proto: invalid type: time.Duration",
+            id="duration-in-a-value",
+        ),
+        pytest.param(
+            "[JSONPatch{op: 'add', path: '/spec/a', value: {'b': optional.none()}}]",
+            "could not marshal to JSON: optional.none() dereference",
+            id="nothing-in-a-value",
+        ),
     ],
 )
 def test_what_can_be_no_part_of_the_object_refuses_in_the_api_server_s_words(mutation, message):
@@ -623,6 +655,33 @@ def test_what_can_be_no_part_of_the_object_refuses_in_the_api_server_s_words(mut
     decision, _ = mutate(DEPLOYMENT, policy, binding(policy))
 
     assert message in messages(decision)[0]
+
+
+LABELS = "Object{metadata: Object.metadata{%s}}"
+
+
+@pytest.mark.parametrize(
+    ("mutation", "labels"),
+    [
+        (LABELS % "labels: {'a': optional.of('b')}", {"a": "b"}),
+        (LABELS % "labels: optional.none()", None),
+        (LABELS % "labels: {?'a': optional.none(), 'b': 'c'}", {"b": "c"}),
+        ("Object{metadata: {'labels': Object.metadata{a: 'b'}}}", {"a": "b"}),
+        ("Object{metadata: {'labels': dyn(object.metadata.annotations)}}", {"x": "y"}),
+        (LABELS % "labels: object.metadata.annotations", {"x": "y"}),
+        ("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': type(1)}}]", None),
+        (
+            "[JSONPatch{op: 'add', path: '/metadata/labels', value: Object.a{a: type(1)}}]",
+            {"a": "int"},
+        ),
+    ],
+)
+def test_what_the_api_server_takes_in_an_object_is_applied(mutation, labels):
+    policy = mutating(mutation)
+    given = pod() | {"metadata": {"name": "a", "namespace": "ns", "annotations": {"x": "y"}}}
+    _, result = mutate(given, policy, binding(policy))
+
+    assert result["metadata"].get("labels") == labels
 
 
 def test_nothing_is_applied_to_what_is_of_a_subresource_s_kind():
