@@ -59,8 +59,11 @@ class Settings:
 
     registries: tuple[str, ...] = ()
     """Whose images Kyverno's policies may ask for by `image.GetMetadata`: `ghcr.io`, `docker.io`,
-    `http://registry.example:5000`. What takes a password is not read. Answers count for 60 s. In
-    the variable: parted by `,`."""
+    `http://registry.example:5000`. Answers count for 60 s. In the variable: parted by `,`."""
+
+    registry_credentials: str = ""
+    """Path of a file with the passwords of these registries, as `docker login` makes it and a
+    Secret keeps it in `.dockerconfigjson`; reloaded when it changes. Sent by HTTPS alone."""
 
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: `KUBECONFIG`, `~/.kube/config`, or the pod's own account."""

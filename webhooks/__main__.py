@@ -28,6 +28,7 @@ from webhooks.door import Door, run_door
 )
 @click.option("--http", multiple=True, metavar="URL", help="Where they may ask by HTTP.")
 @click.option("--registries", multiple=True, metavar="HOST", help="Whose images they may ask for.")
+@click.option("--registry-credentials", metavar="FILE", help="Their passwords, as Docker's.")
 @click.option("--kubeconfig", metavar="FILE", help="How to reach the API server.")
 @click.option("--host", help="Address to listen on.  [0.0.0.0]")
 @click.option("--port", type=int, help="Port to listen on; 0 chooses one.  [9443]")

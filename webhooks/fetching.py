@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 import aiohttp
@@ -29,11 +29,19 @@ class FetchError(PolicydError):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer, whatever its status."""
+    """An answer, whatever its status.
+
+    Attributes:
+        status: HTTP's.
+        headers: Those of the answer.
+        body: What it carries.
+        led: Whether it is from where a redirect led.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    led: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +51,7 @@ class Message:
     Attributes:
         method: `GET`, `POST` or `PUT`.
         url: Where to.
-        headers: Besides those of every request.
+        headers: Besides those of every request; not shown, as they may hold a password.
         body: What it carries; None for nothing.
         certificates: PEM of the authorities to trust; those of the machine if it is empty.
         redirects: To how many other addresses it may be led; its authorization stays here.
@@ -51,7 +59,7 @@ class Message:
 
     method: str
     url: URL
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     body: bytes | None = None
     certificates: str = ""
     redirects: int = 0
@@ -109,7 +117,7 @@ class Fetcher:
             max_redirects=message.redirects + 1,
         ) as response:
             body = await _read(response)
-            return Fetched(response.status, response.headers, body)
+            return Fetched(response.status, response.headers, body, led=bool(response.history))
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

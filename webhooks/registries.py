@@ -1,6 +1,7 @@
 """What Kyverno's policies ask of registries, `image.GetMetadata`: manifest and configuration.
 
 The protocol is that of the OCI's distribution specification; tokens are fetched as Docker does.
+A password goes to a registry, or to where it says that its tokens are, by HTTPS and no redirect.
 Of an image for several platforms, the one for Linux on amd64 is looked at, as Kyverno does.
 """
 
@@ -19,6 +20,7 @@ from policyd.cel.lib.kyverno.images import Image, parse_image
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.fetching import Fetched, Fetcher, Message
 from webhooks.inquiries import Answer, Inquiries
+from webhooks.passwords import Passwords
 
 FRESH_SECONDS: Final = 60.0
 """How long an answer counts: a tag may move."""
@@ -69,12 +71,20 @@ class Registries:
         inquiries: What reviews ask.
         hosts: The registries: `ghcr.io`, `registry.example:5000`, `http://registry:5000`;
             `docker.io` for Docker's.
+        passwords: Those of registries that want one.
     """
 
-    def __init__(self, fetcher: Fetcher, inquiries: Inquiries, hosts: Iterable[str]) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        inquiries: Inquiries,
+        hosts: Iterable[str],
+        passwords: Passwords | None = None,
+    ) -> None:
         self._fetcher = fetcher
         self._inquiries = inquiries
         self._servers = dict(map(_server, hosts))
+        self._passwords = passwords or Passwords()
 
     def metadata(self, image: str) -> Json:
         """Return what a registry says of an image.
@@ -88,6 +98,8 @@ class Registries:
             named = parse_image(image)
         except CelError as error:
             raise RegistryError(str(error)) from error
+        if {".", ".."} & set(named.repository.split("/")):
+            raise RegistryError(f"`{image}` names no repository")
         server = self._servers.get(named.registry)
         if server is None:
             message = f"policies may not ask `{named.registry}` here: it takes `--registries"
@@ -96,7 +108,8 @@ class Registries:
         return self._inquiries.answer(key, partial(self._ask, image, named, server))
 
     async def _ask(self, image: str, named: Image, server: URL) -> Answer:
-        repository = _Repository(self._fetcher, server, named.repository)
+        password = self._passwords.of(f"{named.registry}/{named.repository}")
+        repository = _Repository(self._fetcher, server, named.repository, password)
         first = await repository.manifest(named.digest or named.tag)
         several = "manifests" in _read(first, dict[str, Any])
         used = await repository.manifest(_of_platform(_read(first, _Index))) if several else first
@@ -120,10 +133,11 @@ class Registries:
 
 
 class _Repository:
-    """One repository of a registry, with the token that it wants."""
+    """One repository of a registry, with the password or token that it wants."""
 
-    def __init__(self, fetcher: Fetcher, server: URL, name: str) -> None:
+    def __init__(self, fetcher: Fetcher, server: URL, name: str, password: str) -> None:
         self._fetcher = fetcher
+        self._password = password if server.scheme == "https" else ""
         self._base = server / "v2" / name
         self._token: dict[str, str] = {}
 
@@ -138,7 +152,7 @@ class _Repository:
     async def _get(self, kind: str, reference: str, headers: Mapping[str, str]) -> bytes:
         url = self._base / kind / reference
         fetched = await self._fetch(url, {**headers, **self._token})
-        if fetched.status == 401 and not self._token:
+        if fetched.status == 401 and not self._token and not fetched.led:
             self._token = await self._authorization(fetched.headers.get("WWW-Authenticate", ""))
             fetched = await self._fetch(url, {**headers, **self._token})
         if fetched.status != 200:
@@ -148,22 +162,43 @@ class _Repository:
         return fetched.body
 
     async def _authorization(self, challenge: str) -> dict[str, str]:
-        """Fetch the token that a registry gives everybody."""
+        """Return what a registry wants: the password itself, or a token."""
         scheme, _, rest = challenge.partition(" ")
+        if scheme.lower() == "basic" and self._password:
+            return {"Authorization": self._password}
         asked = dict(_CHALLENGE.findall(rest))
-        realm = asked.get("realm", "")
-        if scheme.lower() != "bearer" or not realm.startswith("https://"):
-            raise RegistryError("the registry wants a password, and policyd has none")
+        realm = _realm(asked.get("realm", ""))
+        if scheme.lower() != "bearer" or realm is None:
+            raise RegistryError(
+                f"`{self._base.origin()}` wants a password, and policyd has none for it by HTTPS:"
+                " it takes `--registry-credentials`"
+            )
         query = {name: asked[name] for name in ("service", "scope") if name in asked}
-        fetched = await self._fetch(URL(realm).update_query(query), {})
+        password = {"Authorization": self._password} if self._password else {}
+        redirects = 0 if password else _MOVED
+        fetched = await self._fetch(realm.update_query(query), password, redirects=redirects)
         if fetched.status != 200:
-            raise RegistryError(f"the registry gives no token without a password: {fetched.status}")
+            known = "for the password in" if password else "without a password: it takes"
+            raise RegistryError(
+                f"the registry gives no token {known} `--registry-credentials`: {fetched.status}"
+            )
         said = _read(fetched.body, _Token)
         return {"Authorization": f"Bearer {said.token or said.access_token}"}
 
-    async def _fetch(self, url: URL, headers: Mapping[str, str]) -> Fetched:
-        message = Message(method="GET", url=url, headers=headers, redirects=_MOVED)
+    async def _fetch(
+        self, url: URL, headers: Mapping[str, str], *, redirects: int = _MOVED
+    ) -> Fetched:
+        message = Message(method="GET", url=url, headers=headers, redirects=redirects)
         return await self._fetcher.fetch(message)
+
+
+def _realm(text: str) -> URL | None:
+    """Read where tokens are; None if nothing secret can be sent there."""
+    try:
+        realm = URL(text)
+    except ValueError:
+        return None
+    return realm if realm.scheme == "https" and realm.host and not realm.user else None
 
 
 def _server(text: str) -> tuple[str, URL]:

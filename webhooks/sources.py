@@ -16,6 +16,7 @@ from webhooks.files import fingerprint, follow
 from webhooks.inquiries import Inquiries
 from webhooks.namespaces import Namespace, without_cluster
 from webhooks.params import FIRST_LIST_SECONDS, Params
+from webhooks.passwords import Passwords
 from webhooks.permissions import Permissions
 from webhooks.policies import Policies
 from webhooks.reads import ClusterObjects
@@ -64,9 +65,22 @@ def _outside(door: Door, inquiries: Inquiries, start: Start) -> tuple[Web, Regis
     settings = door.settings
     fetcher = Fetcher(door.variables)
     start(fetcher.run())
-    hosts = settings.registries
-    images = Registries(fetcher, inquiries, hosts) if hosts else None
+    hosts, passwords = settings.registries, _passwords(door, start)
+    images = Registries(fetcher, inquiries, hosts, passwords) if hosts else None
     return Web(fetcher, inquiries, settings.http), images
+
+
+def _passwords(door: Door, start: Start) -> Passwords:
+    """Read the passwords of registries, and follow them."""
+    named = door.settings.registry_credentials
+    if not named:
+        return Passwords()
+    path, every = Path(named), door.settings.reload_seconds
+    since = fingerprint([path])
+    passwords = Passwords(path)
+    passwords.read()
+    start(follow([path], since=since, changed=passwords.read, every=every))
+    return passwords
 
 
 def _files(door: Door, policies: Policies, start: Start) -> None:

@@ -74,6 +74,7 @@ EVERYTHING = {
     "webhooks.nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
     "webhooks.podDisruptionBudget.maxUnavailable": "50%",
     "webhooks.podLabels": {"a": "b"},
+    "webhooks.registryCredentials.existingSecret": "registries",
     "webhooks.resources": {},
     "webhooks.serveV1beta1": True,
     "webhooks.service.annotations": {"a": "b"},
@@ -201,6 +202,17 @@ def test_a_given_certificate_needs_no_right_to_secrets(tmp_path):
     assert "--authority=/certificate/ca.crt" in arguments(objects, "webhooks")
     assert not [1 for kind, name in objects if kind == "Secret"]
     assert ("Role", f"{RELEASE}-webhooks") not in objects
+
+
+def test_passwords_of_registries_are_mounted_where_they_are_read(tmp_path):
+    objects = rendered(tmp_path, {"webhooks.registryCredentials.existingSecret": "given"})
+    pod = objects["Deployment", f"{RELEASE}-webhooks"]["spec"]["template"]["spec"]
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] != "tmp")
+    (volume,) = (each for each in pod["volumes"] if each["name"] == mount["name"])
+
+    assert volume["secret"]["secretName"] == "given"
+    file = f"{mount['mountPath']}/.dockerconfigjson"
+    assert f"--registry-credentials={file}" in arguments(objects, "webhooks")
 
 
 @pytest.mark.parametrize(

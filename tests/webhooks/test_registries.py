@@ -1,6 +1,7 @@
 """What policies ask of registries: manifest and configuration, by the OCI's protocol."""
 
 import json
+from base64 import b64encode
 from hashlib import sha256
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from policyd.errors import ConfigurationError
 from tests.webhooks.outside import AskingDoor
 from webhooks.fetching import Fetched
+from webhooks.passwords import Passwords
 from webhooks.registries import Registries
 
 pytestmark = pytest.mark.anyio
@@ -154,3 +156,118 @@ async def test_other_registries_are_not_asked(tmp_path):
 def test_a_registry_that_is_none_is_said_at_once(tmp_path, text):
     with pytest.raises(ConfigurationError, match="is no registry"):
         Registries(Registry(), AskingDoor(tmp_path).inquiries, [text])
+
+
+PASSWORD = "s3cret"
+BASIC = "Basic " + b64encode(f"me:{PASSWORD}".encode()).decode()
+BEARER = 'Bearer realm="https://tokens.example/t",service="s",scope="repository:x:pull"'
+TAG = 'image.GetMetadata("ghcr.io/team/app:1.2").tag'
+
+
+class Closed(Registry):
+    """A registry that wants a password, and notes who is told it."""
+
+    def __init__(self, challenge=BEARER, *, token="let-me", led=False):
+        super().__init__(token=token)
+        self.challenge = challenge
+        self.led = led
+        self.told = []
+
+    async def fetch(self, message):
+        said = message.headers.get("Authorization", "")
+        if said.startswith("Basic"):
+            self.told.append((message.url.host, message.redirects))
+        if str(message.url).startswith("https://tokens.example/"):
+            body = json.dumps({"token": self.token}).encode()
+            return Fetched(200, {}, body) if said == BASIC else Fetched(401, {}, b"")
+        wanted = BASIC if self.challenge.startswith("Basic") else f"Bearer {self.token}"
+        if said != wanted:
+            return Fetched(401, {"WWW-Authenticate": self.challenge}, b"", led=self.led)
+        return await Registry.fetch(Registry(), message)
+
+
+async def told(folder, registry, auths=None, expression=TAG):
+    file = folder / "passwords"
+    file.write_text(json.dumps({"auths": auths or {"ghcr.io": {"auth": BASIC[6:]}}}))
+    passwords = Passwords(file)
+    passwords.read()
+    door = AskingDoor(folder)
+    images = Registries(registry, door.inquiries, HOSTS, passwords)
+    return await door.says(expression, images=images)
+
+
+@pytest.mark.parametrize(
+    ("challenge", "host"),
+    [
+        pytest.param(BEARER, "tokens.example", id="a-token-for-it"),
+        pytest.param('Basic realm="r"', "ghcr.io", id="itself"),
+    ],
+)
+async def test_a_registry_that_wants_a_password_gets_it(tmp_path, challenge, host):
+    registry = Closed(challenge)
+    assert await told(tmp_path, registry) == "1.2"
+    assert {each for each, _ in registry.told} == {host}
+
+
+async def test_where_tokens_are_leads_nowhere_else(tmp_path):
+    registry = Closed()
+    await told(tmp_path, registry)
+    assert registry.told == [("tokens.example", 0)]
+
+
+@pytest.mark.parametrize(
+    ("challenge", "why"),
+    [
+        pytest.param('Bearer realm="http://tokens.example/t"', "for it by HTTPS", id="no-tls"),
+        pytest.param('Bearer realm="https://["', "for it by HTTPS", id="no-address"),
+        pytest.param('Bearer realm="https://u@tokens.example/t"', "for it by HTTPS", id="user"),
+        pytest.param('Negotiate realm="r"', "`https://ghcr.io` wants a password", id="another-way"),
+        pytest.param("", "`https://ghcr.io` wants a password", id="no-way"),
+    ],
+)
+async def test_a_password_is_told_nobody_else(tmp_path, challenge, why):
+    registry = Closed(challenge)
+    assert why in await told(tmp_path, registry)
+    assert registry.told == []
+
+
+async def test_where_tokens_are_says_the_registry_itself(tmp_path):
+    registry = Closed(led=True)
+    assert "answers 401 to GET" in await told(tmp_path, registry)
+    assert registry.told == []
+
+
+async def test_a_password_is_not_sent_in_the_clear(tmp_path):
+    registry = Closed('Basic realm="r"')
+    auths = {"local.example:5000": {"username": "me", "password": PASSWORD}}
+    said = await told(
+        tmp_path, registry, auths, 'image.GetMetadata("local.example:5000/app:b").tag'
+    )
+    assert (
+        "`http://local.example:5000` wants a password, and policyd has none for it by HTTPS" in said
+    )
+    assert registry.told == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        pytest.param({"ghcr.io": "other"}, "no token for the password in", id="wrong"),
+        pytest.param(
+            {"quay.io": PASSWORD}, "no token without a password: it takes `--registry-", id="none"
+        ),
+    ],
+)
+async def test_a_refused_password_is_said_and_not_shown(tmp_path, given, said):
+    auths = {name: {"username": "me", "password": word} for name, word in given.items()}
+    answer = await told(tmp_path, Closed(), auths)
+    assert said in answer
+    assert "other" not in answer
+    assert PASSWORD not in answer
+
+
+async def test_a_repository_does_not_lead_into_another(tmp_path):
+    registry = Closed()
+    asked = 'image.GetMetadata("ghcr.io/team/../app:1.2").tag'
+    assert "names no repository" in await told(tmp_path, registry, expression=asked)
+    assert registry.asked == []
