@@ -1,5 +1,6 @@
 """Kyverno's policies, as far as they are CEL: what is read of them, in all their versions."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -244,6 +245,8 @@ class PolicyExceptionSpec(Closed, frozen=True):
     images: Texts = ()
     allowed_values: Texts = ()
     report_result: str = ""
+    expires_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    properties: dict[str, str] = {}
 
 
 class ExceptedRules(Closed, frozen=True):

@@ -4,6 +4,7 @@ Policies of all kinds come to the same: policyd's own, the API server's, and Kyv
 is said here: how a denial is worded, and what a binding adds.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -93,6 +94,7 @@ class CompiledException:
         values: Values that it is to allow.
         terms: For whom, where, until when and why, if the policy itself says.
         picks: Tells whether it is for a request that a policy concerns, if conditions do not.
+        until: When it ends, in seconds since the epoch.
         place: Where it was read.
     """
 
@@ -103,6 +105,7 @@ class CompiledException:
     values: tuple[str, ...] = ()
     terms: PolicyException | None = None
     picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
+    until: float = math.inf
     place: str = ""
 
     @property

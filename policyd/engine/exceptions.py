@@ -1,5 +1,6 @@
 """What is lifted from policies for some requests, and what that leaves to be asked."""
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -106,7 +107,9 @@ def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
 
 
 def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str, object]) -> bool:
-    terms = exception.terms
+    terms, now = exception.terms, facts.surroundings.now
+    if exception.until < math.inf and (now is None or now() > exception.until):
+        return False
     if terms is not None and not (_concerns(terms, facts) and _holds(terms, facts)):
         return False
     budget = Budget(MATCH_CONDITIONS_LIMIT)

@@ -50,11 +50,11 @@ def load(*documents, **dialect):
     return load_policies(yaml.safe_dump_all(documents), "p.yaml", Dialect(**dialect))
 
 
-def decide(obj, *documents, extra=None, user="someone", **dialect):
+def decide(obj, *documents, extra=None, user="someone", now=None, **dialect):
     loaded = load(*documents, **dialect)
     assert not loaded.findings, "\n".join(map(str, loaded.findings))
     more = {} if extra is None else {"extra": extra}
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}), typed=False, **more)
+    surroundings = Surroundings(namespaces=namespace_lookup((), {}), typed=False, now=now, **more)
     asked = PolicySet(loaded.policies, exceptions=loaded.exceptions, surroundings=surroundings)
     return asked.review(request(obj, user=user))
 
@@ -94,6 +94,44 @@ def test_it_does_not_where_kyverno_would_not(changes):
     policy = kyverno(validations=[{"expression": "false"}], **changes)
 
     assert decide(job(), policy).allowed
+
+
+def job_set(*names):
+    templates = ({"spec": {"containers": [{"name": name, "image": "a"}]}} for name in names)
+    jobs = [{"template": {"spec": {"template": each}}} for each in templates]
+    version = "jobset.x-k8s.io/v1alpha2"
+    metadata = {"name": "j", "namespace": "team-a"}
+    return {
+        "apiVersion": version,
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": {"replicatedJobs": jobs},
+    }
+
+
+@pytest.mark.parametrize("name", ["jobsets.v1alpha2.jobset.x-k8s.io", "jobsets"])
+def test_it_stands_for_the_templates_of_a_custom_controller_that_it_names(name):
+    policy = kyverno(
+        validations=[{"expression": "object.spec.containers.all(c, c.name != 'b')"}],
+        autogen={"podControllers": {"controllers": [name]}},
+    )
+
+    assert decide(job_set("a", "b"), policy).denials
+    assert decide(job_set("a", "a"), policy).allowed
+    assert decide(job_set("b"), kyverno(validations=[{"expression": "false"}])).allowed
+
+
+@pytest.mark.parametrize("name", ["deployment", "things.v1.example.com", "jobsets.v1.example.com"])
+def test_a_controller_whose_pods_are_not_known_is_named(name):
+    controllers = ["jobs", name]
+    policy = kyverno(
+        validations=[{"expression": "false"}],
+        autogen={"podControllers": {"controllers": controllers}},
+    )
+    (finding,) = load(policy).findings
+
+    assert finding.severity == "warning"
+    assert f"where `{name}` has pods" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -202,6 +240,21 @@ def exception(kind="ValidatingPolicy", **spec):
         "metadata": {"name": "e"},
         "spec": {"policyRefs": [{"name": "p", "kind": kind}], **spec},
     }
+
+
+@pytest.mark.parametrize(
+    ("now", "allowed"),
+    [
+        pytest.param(lambda: 1_801_440_000.0, True, id="at-its-end"),
+        pytest.param(lambda: 1_801_440_000.5, False, id="after"),
+        pytest.param(None, False, id="without-a-clock"),
+    ],
+)
+def test_an_exception_expires(now, allowed):
+    given = exception(expiresAt="2027-02-01T00:00:00Z", properties={"ticket": "INC-1"})
+    policy = kyverno(validations=[{"expression": "false"}])
+
+    assert decide(pod(), policy, given, now=now).allowed is allowed
 
 
 @pytest.mark.parametrize(

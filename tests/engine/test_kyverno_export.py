@@ -172,6 +172,11 @@ mutations:
             id="mutation-of-templates",
         ),
         pytest.param(
+            policy(LABELLED + "autogen: {podControllers: {controllers: [jobsets]}}"),
+            "it is extended to `jobsets`, which have pod templates in places of their own",
+            id="custom-controller",
+        ),
+        pytest.param(
             policy(EMPTY_FIRST, kind="MutatingPolicy"),
             "a mutation adds what is empty, and the API server drops that before the next one",
             id="empty-objects-between-mutations",

@@ -10,6 +10,7 @@ from typing import Final
 from policyd.api.admission import Rule
 from policyd.api.policy import MatchResources
 from policyd.engine.match import selects_all
+from policyd.engine.workloads import KINDS
 
 _APPS: Final = ("daemonsets", "deployments", "replicasets", "statefulsets")
 _BATCH: Final = ("cronjobs", "jobs")
@@ -22,6 +23,9 @@ CONTROLLERS: Final[Mapping[str, str]] = {
 
 CLUSTER_POLICY_CONTROLLERS: Final[Mapping[str, str]] = {**CONTROLLERS, "replicationcontrollers": ""}
 """Those that a ClusterPolicy is extended to, unless it says which."""
+
+_KNOWN: Final = frozenset((kind.plural, kind.group) for kind in KINDS if kind.kind != "Pod")
+"""Plurals and groups of all kinds whose pod templates are known."""
 
 ANNOTATION: Final = "pod-policies.kyverno.io/autogen-controllers"
 """Names the controllers for a ClusterPolicy: `none`, `all`, or kinds."""
@@ -43,16 +47,32 @@ def is_for_pods(constraints: MatchResources) -> bool:
 
 def controller_rules(controllers: Iterable[str], operations: tuple[str, ...]) -> tuple[Rule, ...]:
     """Return the rules for the pod templates of controllers; names that are none are left out."""
+    found = filter(None, map(_group_version_plural, controllers))
     return tuple(
         Rule(
-            api_groups=(CLUSTER_POLICY_CONTROLLERS[name],),
-            api_versions=("v1",),
+            api_groups=(group,),
+            api_versions=(version,),
             operations=operations,
-            resources=(name,),
+            resources=(plural,),
         )
-        for name in controllers
-        if name in CLUSTER_POLICY_CONTROLLERS
+        for group, version, plural in found
     )
+
+
+def is_controller(name: str) -> bool:
+    """Tell whether a name is one of a controller whose pod templates are known."""
+    return _group_version_plural(name) is not None
+
+
+def _group_version_plural(name: str) -> tuple[str, str, str] | None:
+    """Return what a name stands for: a plural, or `jobsets.v1alpha2.jobset.x-k8s.io`."""
+    plural, dot, rest = name.partition(".")
+    version, _, group = rest.partition(".")
+    if dot:
+        return (group, version, plural) if (plural, group) in _KNOWN else None
+    if plural in CLUSTER_POLICY_CONTROLLERS:
+        return CLUSTER_POLICY_CONTROLLERS[plural], "v1", plural
+    return next(((group, "*", plural) for known, group in _KNOWN if known == plural), None)
 
 
 def annotated_controllers(annotations: Mapping[str, str]) -> tuple[str, ...]:
@@ -62,4 +82,5 @@ def annotated_controllers(annotations: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     if given in ("", "all"):
         return tuple(CLUSTER_POLICY_CONTROLLERS)
-    return tuple(f"{kind.strip().lower()}s" for kind in given.split(","))
+    named = (f"{kind.strip().lower()}s" for kind in given.split(","))
+    return tuple(name for name in named if name in CLUSTER_POLICY_CONTROLLERS)

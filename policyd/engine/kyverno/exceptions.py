@@ -1,5 +1,6 @@
 """Kyverno's PolicyExceptions: those of its CEL policies, and the older ones of ClusterPolicies."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -48,6 +49,7 @@ def load_exception(
         conditions=tuple(conditions),
         images=spec.images,
         values=spec.allowed_values,
+        until=math.inf if spec.expires_at is None else spec.expires_at.timestamp(),
         place=document.finding("").place,
     )
     return exception, findings

@@ -28,6 +28,7 @@ from policyd.engine.documents import Document
 from policyd.engine.export import POLICY_LABEL, Exported, binding_spec, unreadable
 from policyd.engine.export_expressions import NotExportableError
 from policyd.engine.export_patch import as_json
+from policyd.engine.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
 from policyd.engine.native import GROUP
 from policyd.patch.operations import Path
 
@@ -93,14 +94,22 @@ def _without_counterpart(
         yield "what a violation leads to depends on the namespace"
     if any("namespaceObject" in program.variables_used for _, program in policy.conditions):
         yield "a match condition looks at the namespace, which the API server shows to none"
-    if policy.templates and policy.mutations:
-        yield "a mutation of pods is extended to the templates of controllers"
+    if policy.templates:
+        yield from _of_templates(policy)
     if any(map(_adds_nothing, policy.mutations[:-1])):
         yield "a mutation adds what is empty, and the API server drops that before the next one"
     names = {(policy.kind, policy.name), ("", policy.name)}
     for exception in exceptions:
         if not names.isdisjoint(exception.policies):
             yield f"exception `{exception.name}` lifts it, and the API server knows none"
+
+
+def _of_templates(policy: CompiledPolicy) -> Iterator[str]:
+    if policy.mutations:
+        yield "a mutation of pods is extended to the templates of controllers"
+    named = {rule.resources[0] for rule in policy.constraints.resource_rules}
+    for plural in sorted(named - CLUSTER_POLICY_CONTROLLERS.keys() - {"pods"}):
+        yield f"it is extended to `{plural}`, which have pod templates in places of their own"
 
 
 def _adds_nothing(mutation: CompiledMutation) -> bool:

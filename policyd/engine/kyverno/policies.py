@@ -1,6 +1,6 @@
 """Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -15,9 +15,15 @@ from policyd.engine.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.dialects import Dialect, kyverno_places
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
-from policyd.engine.kyverno.autogen import CONTROLLERS, controller_rules, is_for_pods
+from policyd.engine.kyverno.autogen import (
+    CONTROLLERS,
+    controller_rules,
+    is_controller,
+    is_for_pods,
+)
 from policyd.engine.native import constraints_of, in_own_words, validation_of
 from policyd.engine.schema import ForeignShape, schema_of
+from policyd.errors import did_you_mean
 from policyd.patch.operations import Path
 
 GROUP: Final = "policies.kyverno.io"
@@ -72,7 +78,20 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
         background=_scanned(read.spec.evaluation),
         bindings=(CompiledBinding(actions=getattr(read.spec, "validation_actions", ("Deny",))),),
     )
-    return [made], findings
+    return [made], [*findings, *_unknown_controllers(read.spec, document)]
+
+
+def _unknown_controllers(
+    spec: Any,  # noqa: ANN401 - of either kind
+    document: Document,
+) -> Iterator[Finding]:
+    """Name the controllers that a policy for pods is to stand for, and does not."""
+    for index, name in enumerate(_controllers(spec) if is_for_pods(spec.match_constraints) else ()):
+        if not is_controller(name):
+            path = ("spec", "autogen", "podControllers", "controllers", index)
+            message = f"policyd does not know where `{name}` has pods: the policy sees none of them"
+            hint = did_you_mean(name, CONTROLLERS) or "write a policy for it by itself"
+            yield replace(document.finding(message, path, hint=hint), severity="warning")
 
 
 def _scanned(evaluation: Evaluation) -> bool:
