@@ -46,6 +46,11 @@ class Settings:
     from_cluster: bool = False
     """Whether Policy objects of the API server apply too. Off, so that it works without one."""
 
+    kyverno: bool = False
+    """Whether Kyverno's policies of the API server apply too, for a cluster that Kyverno has left:
+    ValidatingPolicies and MutatingPolicies, also those of namespaces, and ClusterPolicies by CEL.
+    Exceptions and GlobalContextEntries are read from files alone."""
+
     reads: tuple[str, ...] = ()
     """What Kyverno's policies may read of the API server by `resource.Get` and `resource.List`, and
     by `globalContext.Get` if GlobalContextEntries are among the policies: `v1/configmaps`,

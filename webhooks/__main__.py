@@ -23,6 +23,7 @@ from webhooks.door import Door, run_door
 @click.command()
 @click.option("--policies", multiple=True, metavar="PATH", help="File or folder; may be repeated.")
 @click.option("--from-cluster", is_flag=True, default=None, help="Policy objects apply too.")
+@click.option("--kyverno", is_flag=True, default=None, help="Kyverno's of the cluster apply too.")
 @click.option(
     "--reads", multiple=True, metavar="VERSION/PLURAL", help="What Kyverno's policies may read."
 )

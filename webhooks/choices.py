@@ -16,7 +16,7 @@ SERVICE_NAME = "policyd-webhooks"
 def needs_cluster(settings: Settings) -> bool:
     """Tell whether anything that is asked for needs an API server."""
     asked = settings.from_cluster or settings.register or settings.reports
-    return asked or bool(settings.secret or settings.reads)
+    return asked or settings.kyverno or bool(settings.secret or settings.reads)
 
 
 def serves_old_versions(settings: Settings) -> bool:

@@ -19,6 +19,7 @@ from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
 from policyd.engine.dialects import Dialect
+from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.entries import Entries
 from policyd.engine.load import Loaded, gather, load_document, load_policies
@@ -32,9 +33,13 @@ from policyd.policy_files import policy_files
 from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 from webhooks.params import Params
+from webhooks.watched import WholeObject
 from webhooks.web import Web
 
 log = structlog.get_logger(__name__)
+
+_Key = tuple[str, str, str]
+"""Kind, namespace and name."""
 
 _CLOCK = SystemClock()
 _DIALECT = Dialect(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
@@ -79,9 +84,11 @@ class Policies:
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
         self._bindings: dict[str, CompiledBinding] = {}
+        self._kyverno: dict[_Key, Loaded] = {}
         self._broken_files: dict[str, int] = {}
         self._broken_objects: dict[str, int] = {}
         self._broken_bindings: dict[str, int] = {}
+        self._broken_kyverno: dict[_Key, int] = {}
         self._set: PolicySet | None = None
         self.shadowed = False
         """Whether there are shadows, as of the last decision."""
@@ -90,7 +97,7 @@ class Policies:
     def in_force(self) -> PolicySet:
         """All policies together, put together anew after any number of changes."""
         if self._set is None:
-            files = gather(self._files.values())
+            files = gather((*self._files.values(), *self._kyverno.values()))
             chosen = _by_name(chain(files.policies, self._objects.values()))
             self._params.files = StoredParams(files.objects)
             surroundings = Surroundings(
@@ -172,6 +179,23 @@ class Policies:
             self._bindings |= {binding.name: binding for binding in loaded.bindings}
         self._swap()
 
+    def take_kyverno(self, old: WholeObject | None, new: WholeObject | None) -> None:
+        """Take over one of Kyverno's policies of the API server that is new, changed, or gone."""
+        given = new or old
+        assert given is not None, "a change has an object before or after it"
+        key = given.value["kind"], given.metadata.namespace, given.metadata.name
+        if new is None:
+            self._kyverno.pop(key, None)
+            self._broken_kyverno.pop(key, None)
+        elif old is not None and _meant(old) == _meant(new):
+            return
+        else:
+            loaded = load_document(Document(new.value, given.metadata.name), _DIALECT)
+            broken = self._broken_kyverno[key] = self._note(loaded.findings)
+            if not (broken and key in self._kyverno):
+                self._kyverno[key] = loaded
+        self._swap()
+
     def _bindings_of_objects(self, files: Iterable[CompiledBinding]) -> list[CompiledBinding]:
         """Return the bindings of the API server, less those that a file has under their name."""
         taken = {binding.name for binding in files if binding.policy_kind == OWN}
@@ -205,10 +229,21 @@ class Policies:
     def _swap(self) -> None:
         self._set = None
         self._metrics.policy_loads.inc()
-        broken = (self._broken_files, self._broken_objects, self._broken_bindings)
-        self._metrics.policy_mistakes.set(sum(sum(mistakes.values()) for mistakes in broken))
+        broken = chain(
+            self._broken_files.values(),
+            self._broken_objects.values(),
+            self._broken_bindings.values(),
+            self._broken_kyverno.values(),
+        )
+        self._metrics.policy_mistakes.set(sum(broken))
         self._params.changed.set()
         self._changed()
+
+
+def _meant(policy: WholeObject) -> tuple[Json, ...]:
+    """Return what a policy says: its status is not part of it."""
+    metadata = policy.value["metadata"]
+    return policy.value.get("spec"), metadata.get("labels"), metadata.get("annotations")
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:

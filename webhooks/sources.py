@@ -14,6 +14,7 @@ from policyd.kube.resources import NAMESPACES, POLICIES, POLICY_BINDINGS
 from webhooks.fetching import Fetcher
 from webhooks.files import fingerprint, follow
 from webhooks.inquiries import Inquiries
+from webhooks.kyverno import KyvernoPolicies
 from webhooks.namespaces import Namespace, without_cluster
 from webhooks.params import FIRST_LIST_SECONDS, Params
 from webhooks.passwords import Passwords
@@ -51,6 +52,10 @@ async def read_policies(door: Door, start: Start) -> Policies:
         await _namespaces(door, start)
     if door.settings.from_cluster:
         await _objects(door, policies, start)
+    if door.settings.kyverno:
+        kyverno = KyvernoPolicies(door.api_server, policies.take_kyverno, start, pace=door.pace)
+        await kyverno.first_lists()
+        start(kyverno.run())
     if door.client is not None:
         start(params.run(lambda: policies.loaded))
         await params.first_lists()

@@ -13,7 +13,7 @@ import click
 
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.scanning import scan_what_exists
-from policyd.config import environment
+from policyd.config import Settings, environment
 from policyd.controller.health import Health, serve, serve_health
 from policyd.controller.metrics import Metrics
 from policyd.controller.run import Controller
@@ -43,6 +43,7 @@ class Options:
     visibility_port: int | None
     reports: bool
     policies: tuple[str, ...]
+    kyverno: bool
     scan_seconds: float
     scan_rate: float
 
@@ -80,6 +81,9 @@ class Options:
     multiple=True,
     metavar="PATH",
     help="Policies to scan with, beside those of the API server; may be repeated.",
+)
+@click.option(
+    "--kyverno", is_flag=True, help="Scan with Kyverno's policies of the API server as well."
 )
 @click.option(
     "--scan-seconds",
@@ -134,7 +138,9 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
             if options.reports:
                 scans = scan_what_exists(
                     client,
-                    policies=options.policies,
+                    sources=Settings(
+                        policies=options.policies, from_cluster=True, kyverno=options.kyverno
+                    ),
                     settings=ScanSettings(
                         every_seconds=options.scan_seconds,
                         objects_per_second=options.scan_rate,

@@ -17,7 +17,7 @@ from webhooks.sources import read_policies
 async def scan_what_exists(
     client: Client,
     *,
-    policies: tuple[str, ...],
+    sources: Settings,
     settings: ScanSettings,
     leading: Callable[[], bool],
     registry: CollectorRegistry,
@@ -26,12 +26,12 @@ async def scan_what_exists(
 
     Args:
         client: The API server.
-        policies: Files and folders of policies, beside those of the API server.
+        sources: Where the policies are.
         settings: How scans go.
         leading: Tells whether this process may write.
         registry: Where scans are counted.
     """
-    door = Door(settings=Settings(policies=policies, from_cluster=True), client=client)
+    door = Door(settings=sources, client=client)
     async with asyncio.TaskGroup() as group:
 
         def start(work: Coroutine[Any, Any, NoReturn]) -> None:

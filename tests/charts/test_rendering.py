@@ -317,6 +317,14 @@ def test_policies_may_ask_the_authorizer_if_that_is_switched_on(tmp_path):
     }
 
 
+def test_kyvernos_policies_are_read_if_that_is_switched_on(tmp_path):
+    without = rights_of(rendered(tmp_path).values())
+    given = rights_of(rendered(tmp_path, {"webhooks.kyverno": True}).values())
+
+    assert {right[1] for right in given - without} == {"policies.kyverno.io", "kyverno.io"}
+    assert {right[3] for right in given - without} == {"list", "watch"}
+
+
 def test_the_older_version_takes_the_right_to_change_kueues_kinds_and_no_others(tmp_path):
     values = {"webhooks.serveV1beta1": True}
     without, given = rendered(tmp_path), rendered(tmp_path, values)

@@ -27,21 +27,50 @@ META = {"apiVersion": "policyd.io/v1alpha1"}
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
 
+KYVERNO = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "validatingpolicies.policies.kyverno.io"},
+    "spec": {
+        "group": "policies.kyverno.io",
+        "names": {"kind": "ValidatingPolicy", "plural": "validatingpolicies"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+"""A kind of Kyverno's, whose policies stay when it goes."""
+
+
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
     """A real control plane with policyd's processes, and the Working Group's kinds of reports."""
     folder = tmp_path_factory.mktemp("rollout")
+    PATHS["ValidatingPolicy"] = "apis/policies.kyverno.io/v1/validatingpolicies"
     PATHS["PolicyReport"] = "apis/wgpolicyk8s.io/v1alpha2/namespaces/{namespace}/policyreports"
     with ControlPlane() as control_plane, ExitStack() as stack:
         found = Api(control_plane.kubeconfig)
         for definition in definitions(WORKING_GROUP):
             found.create(definition)
+        found.create(KYVERNO)
         install(found)
+        options = ("--reports", "--kyverno")
         door = Process(
-            [*webhooks_command(control_plane.kubeconfig), "--reports"], folder / "webhooks.log"
+            [*webhooks_command(control_plane.kubeconfig), *options], folder / "webhooks.log"
         )
         controller = Process(
-            [*controller_command(control_plane.kubeconfig), "--reports"], folder / "controller.log"
+            [*controller_command(control_plane.kubeconfig), *options], folder / "controller.log"
         )
         for process in (door, controller):
             process.start()
@@ -160,6 +189,31 @@ def test_a_shadow_is_asked_and_has_no_say(api):
     assert found["shadowOf"] == "kept"
     for name in ("kept", "kept-2"):
         api.delete("Policy", name, "")
+
+
+def test_a_policy_of_kyvernos_in_the_cluster_refuses_and_is_scanned_with(api):
+    api.create(plain("theirs-early"))
+    spec = {
+        "validationActions": ["Deny"],
+        "matchConstraints": {"resourceRules": [PODS]},
+        "validations": [
+            {
+                "expression": "!object.metadata.name.startsWith('theirs')",
+                "message": "names says no",
+            }
+        ],
+    }
+    made = {"apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy", "spec": spec}
+    api.create({**made, "metadata": {"name": "theirs"}})
+
+    eventually(lambda: refused(api, "theirs-late"), what="it refuses")
+    found = eventually(
+        lambda: results(api, "theirs").get("fail"), within=SOON, what="what exists is reported"
+    )
+
+    assert found["count"] == "1"
+    api.delete("ValidatingPolicy", "theirs", "")
+    eventually(lambda: not refused(api, "theirs-late"), what="it is gone")
 
 
 def test_a_policy_that_must_be_bound_waits_for_its_binding(api):

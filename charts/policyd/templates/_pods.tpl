@@ -176,3 +176,13 @@ subjects: [{kind: ServiceAccount, name: {{ $name }}, namespace: {{ $context.Rele
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* What reading Kyverno's policies takes. */}}
+{{- define "policyd.kyvernoRules" -}}
+{{- if .Values.webhooks.kyverno }}
+- apiGroups: [policies.kyverno.io]
+  resources: [validatingpolicies, namespacedvalidatingpolicies, mutatingpolicies, namespacedmutatingpolicies]
+  verbs: [list, watch]
+- {apiGroups: [kyverno.io], resources: [clusterpolicies, policies], verbs: [list, watch]}
+{{- end }}
+{{- end }}
