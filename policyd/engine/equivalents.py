@@ -12,8 +12,11 @@ from typing import Final
 from policyd.api import kinds
 from policyd.api.admission import GroupVersionKind, Rule
 from policyd.api.meta import Json
+from policyd.engine.autoscalers import to_v1, to_v2
 from policyd.engine.match import Attributes, rule_matches
 from policyd.errors import PolicydError
+from policyd.patch.builtin_types import MistypedError
+from policyd.patch.builtin_views import typed_view
 
 ServedVersions = Callable[[str, str], frozenset[str] | None]
 """Returns the versions of a resource, by group and plural, that are served; None if not known."""
@@ -34,6 +37,10 @@ _OWN_SCALES: Final = frozenset(
 """Groups and versions that had a Scale of their own, before there was one for all resources."""
 
 _GROUPS: Final = {(group, plural): groups for plural, groups in _FAMILIES for group in groups}
+
+
+_AUTOSCALER: Final = ("autoscaling", "HorizontalPodAutoscaler")
+_AUTOSCALERS: Final = (("v1", "v2"), ("v2", "v1"))
 
 
 class ConversionError(PolicydError):
@@ -109,6 +116,8 @@ def convert(obj: Json, kind: GroupVersionKind) -> Json:
         return obj
     version = f"{kind.group}/{kind.version}" if kind.group else kind.version
     group, _, old = str(obj.get("apiVersion", "")).rpartition("/")
+    if (kind.group, kind.kind) == _AUTOSCALER and (old, kind.version) in _AUTOSCALERS:
+        return _autoscaler(obj, kind.version)
     if served_versions(kind.group, "") is not None and not _same_fields(group, old, kind):
         raise ConversionError(
             f"failed to convert object version: {group}/{old} {kind.kind} to {version}",
@@ -122,7 +131,23 @@ def restore(obj: Json, original: Json) -> Json:
     version = original.get("apiVersion") if isinstance(original, dict) else None
     if not isinstance(obj, dict) or obj.get("apiVersion") == version:
         return obj
+    group, _, name = str(version).rpartition("/")
+    if (group, obj.get("kind")) == _AUTOSCALER:
+        return _autoscaler(obj, name)
     return {**obj, "apiVersion": version}
+
+
+def _autoscaler(obj: dict[str, Json], version: str) -> Json:
+    """Put a HorizontalPodAutoscaler in its other version, as the API server's type writes it.
+
+    Raises:
+        ConversionError: If it is none, whatever it says.
+    """
+    try:
+        made = to_v1(obj) if version == "v1" else to_v2(obj)
+        return typed_view(made, f"autoscaling/{version}.HorizontalPodAutoscaler")[0]
+    except (MistypedError, AttributeError, TypeError) as error:
+        raise ConversionError(f"not a HorizontalPodAutoscaler: {error}") from error
 
 
 def _same_fields(group: str, version: str, kind: GroupVersionKind) -> bool:

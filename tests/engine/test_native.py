@@ -391,15 +391,15 @@ def test_another_version_of_a_custom_kind_is_seen_as_the_rule_names_it(policy, s
 
 
 def test_a_built_in_version_whose_fields_differ_cannot_be_converted():
-    scaler = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
+    claim = {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "kind": "ResourceClaim",
         "metadata": {"name": "a", "namespace": "team-a"},
-        "spec": {"maxReplicas": 3},
+        "spec": {},
     }
-    spec = {"validations": [{"expression": "object.spec.maxReplicas < 2"}]}
-    written = validating(spec, rules=[rule("autoscaling", "v1", "horizontalpodautoscalers")])
-    decision = policy_set(written, binding(written)).validate(request(scaler))
+    spec = {"validations": [{"expression": "has(object.spec)"}]}
+    written = validating(spec, rules=[rule("resource.k8s.io", "v1", "resourceclaims")])
+    decision = policy_set(written, binding(written)).validate(request(claim))
 
     assert "failed to convert object version" in messages(decision)[0]
 
