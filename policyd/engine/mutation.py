@@ -241,9 +241,10 @@ class _Mutation:
             typed = invocation.policy.own or invocation.policy.kind == MUTATING
         foreign = invocation.policy.kind == MUTATING
         sent = facts.as_sent(seen) if foreign else seen
+        custom = facts.surroundings.schemas
         if sent is not seen:  # what was written may take a change that what is sent does not
-            mutated(sent, mutation, value, struct, typed=typed, checked=foreign)
-        after = mutated(seen, mutation, value, struct, typed=typed, checked=foreign)
+            mutated(sent, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
+        after = mutated(seen, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
         if after is seen:
             return False
         if template:

@@ -26,6 +26,7 @@ from policyd.engine.policy_set import PolicySet
 from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.engine.workloads import find_kind, value_at
 from policyd.errors import PolicydError
+from policyd.patch.schema import Schema, schema_from_openapi
 
 DEFAULT_NAMESPACE = "default"
 
@@ -77,6 +78,23 @@ def custom_kinds(objects: Iterable[Json]) -> CustomKinds:
         group = value_at(spec, ("group",))
         if all(isinstance(name, str) for name in (plural, kind, group)):
             found[group, kind] = plural, value_at(spec, ("scope",)) != "Cluster"
+    return found
+
+
+def custom_schemas(objects: Iterable[Json]) -> dict[tuple[str, str, str], Schema]:
+    """Return the schemas of the kinds that the CustomResourceDefinitions among objects define."""
+    found: dict[tuple[str, str, str], Schema] = {}
+    for obj in objects:
+        if value_at(obj, ("kind",)) != "CustomResourceDefinition":
+            continue
+        spec = value_at(obj, ("spec",))
+        group, kind = value_at(spec, ("group",)), value_at(spec, ("names", "kind"))
+        versions = value_at(spec, ("versions",))
+        for version in versions if isinstance(versions, list) else ():
+            schema = value_at(version, ("schema", "openAPIV3Schema"))
+            if isinstance(schema, dict):
+                name = str(value_at(version, ("name",)))
+                found[str(group), name, str(kind)] = schema_from_openapi(schema)
     return found
 
 
@@ -164,18 +182,20 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
     Args:
         loaded: Policies with their bindings and exceptions; other objects count as params.
         namespaces: Finds namespaces.
-        objects: Further objects that may be params.
+        objects: Further objects that may be params, or define kinds.
         authorize: Says what users may do.
         now: Returns seconds since the epoch, for exceptions that end.
         extra: The values of Kyverno's variables that stand for the world outside; none of it is
             there if left out.
     """
+    known = (*loaded.objects, *objects)
     surroundings = Surroundings(
         namespaces=namespaces,
-        params=StoredParams((*loaded.objects, *objects)),
+        params=StoredParams(known),
         authorize=authorize,
         now=now,
         written=True,
+        schemas=custom_schemas(known),
         extra=kyverno_values() if extra is None else extra,
     )
     return PolicySet(

@@ -20,7 +20,7 @@ from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import changed_view
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError, PatchTestError, Verb
-from policyd.patch.schema import schema_from_openapi, schema_of_type
+from policyd.patch.schema import Schema, schema_from_openapi, schema_of_type
 from policyd.patch.structured import AtomicError, merge_applied
 from policyd.patch.typed import SchemaError, check
 
@@ -32,6 +32,8 @@ POD: Final = "core/v1.Pod"
 
 _CUSTOM: Final = schema_from_openapi({"x-kubernetes-preserve-unknown-fields": True})
 """The schema of a custom kind of which no more is known than that it has metadata."""
+
+_NONE: Final[Mapping[tuple[str, str, str], Schema]] = {}
 
 
 class UndecodableError(MutationError):
@@ -49,6 +51,7 @@ def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
     *,
     typed: bool,
     checked: bool,
+    custom: Mapping[tuple[str, str, str], Schema] = _NONE,
 ) -> Json:
     """Return an object with what a mutation evaluated to applied; `obj` itself if nothing changes.
 
@@ -59,6 +62,7 @@ def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
         struct: The built-in type of the object, None for a custom kind.
         typed: Whether an object of a built-in kind is read by its type afterwards.
         checked: Whether an object that something is applied to must be what its schema says.
+        custom: The schemas of custom kinds that are known, by group, version and kind.
 
     Raises:
         UndecodableError: If what comes out of a JSON patch is not of the object's kind.
@@ -67,7 +71,12 @@ def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
     if not isinstance(obj, dict):
         raise MutationError("what is to be changed is not an object")
     strict = mutation.patch_type == "JSONPatch"
-    result = _patched(obj, value) if strict else _applied(obj, value, struct, checked=checked)
+    if strict:
+        result = _patched(obj, value)
+    else:
+        known = custom.get(_kind(obj), _CUSTOM)
+        schema = known if struct is None else schema_of_type(struct)
+        result = _applied(obj, value, struct, schema, checked=checked)
     if result is obj or struct is None or not typed:
         return result
     return _read(result, obj, struct, strict=strict)
@@ -88,7 +97,9 @@ def _read(obj: Json, before: Json, struct: str, *, strict: bool) -> Json:
     return read
 
 
-def _applied(obj: Json, value: object, struct: str | None, *, checked: bool) -> Json:
+def _applied(
+    obj: dict[str, Json], value: object, struct: str | None, schema: Schema, *, checked: bool
+) -> Json:
     if not isinstance(value, Struct):
         raise MutationError(f"unsupported return type from ApplyConfiguration: {type_name(value)}")
     _check_types(value)
@@ -97,7 +108,6 @@ def _applied(obj: Json, value: object, struct: str | None, *, checked: bool) -> 
         raise MutationError(f"{_WRONG % 'patch'}: no corresponding type for {_shown(named)}")
     applied = applicable(value)
     applied["apiVersion"], applied["kind"] = obj.get("apiVersion"), obj.get("kind")
-    schema = _CUSTOM if struct is None else schema_of_type(struct)
     try:
         merged = merge_applied(obj, applied, schema, forbid_atomic=True, what=_WRONG % "patch")
         if checked:

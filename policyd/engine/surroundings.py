@@ -11,6 +11,7 @@ from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.equivalents import ServedVersions, served_versions
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.params import NO_PARAMS, ParamSource
+from policyd.patch.schema import Schema
 
 Authorize = Callable[[UserInfo, Permission], PermissionDecision]
 """Says whether a user may do something: on line by a SubjectAccessReview, off line by a table."""
@@ -40,6 +41,7 @@ class Surroundings:
         written: Whether objects come as people write them, and not as the API server sends them:
             its own policies then see what it would make of them.
         now: Returns seconds since the epoch; without it, what has an end has ended.
+        schemas: The schemas of custom kinds, by group, version and kind, as far as they are known.
         extra: The values of variables that stand for the world outside, by name: Kyverno's.
     """
 
@@ -50,4 +52,5 @@ class Surroundings:
     typed: bool | None = None
     written: bool = False
     now: Callable[[], float] | None = None
+    schemas: Mapping[tuple[str, str, str], Schema] = field(default_factory=dict)
     extra: Mapping[str, object] = field(default_factory=kyverno_values)
