@@ -1,6 +1,7 @@
 """Requests made up from objects, for policies that are tried without a cluster."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,7 +26,7 @@ from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.engine.workloads import find_kind, value_at
-from policyd.errors import PolicydError
+from policyd.errors import ConfigurationError, PolicydError
 from policyd.patch.schema import Schema, schema_from_openapi
 
 DEFAULT_NAMESPACE = "default"
@@ -82,7 +83,10 @@ def custom_kinds(objects: Iterable[Json]) -> CustomKinds:
 
 
 def custom_schemas(objects: Iterable[Json]) -> dict[tuple[str, str, str], Schema]:
-    """Return the schemas of the kinds that the CustomResourceDefinitions among objects define."""
+    """Return the schemas of the kinds that the CustomResourceDefinitions among objects define.
+
+    Of a kind whose schema is none, no more is known than of one that nobody defines.
+    """
     found: dict[tuple[str, str, str], Schema] = {}
     for obj in objects:
         if value_at(obj, ("kind",)) != "CustomResourceDefinition":
@@ -94,7 +98,8 @@ def custom_schemas(objects: Iterable[Json]) -> dict[tuple[str, str, str], Schema
             schema = value_at(version, ("schema", "openAPIV3Schema"))
             if isinstance(schema, dict):
                 name = str(value_at(version, ("name",)))
-                found[str(group), name, str(kind)] = schema_from_openapi(schema)
+                with suppress(ConfigurationError):  # nor does the API server take such a definition
+                    found[str(group), name, str(kind)] = schema_from_openapi(schema)
     return found
 
 

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Literal, Protocol
 
+import msgspec
+
 from policyd.api import kinds
 from policyd.api.meta import Json
+from policyd.errors import ConfigurationError
 
 Scalar = Literal["string", "numeric", "boolean", "untyped"]
 
@@ -219,8 +222,30 @@ def schema_from_openapi(schema: Mapping[str, Json]) -> Schema:
 
     `x-kubernetes-list-type`, `-list-map-keys`, `-map-type`, `-preserve-unknown-fields`,
     `-int-or-string` and `-embedded-resource` mean what they mean to the API server.
+
+    Raises:
+        ConfigurationError: If it is no schema.
     """
+    try:
+        msgspec.convert(schema, _Written)
+    except (msgspec.ValidationError, RecursionError) as error:
+        text = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise ConfigurationError(f"not an openAPIV3Schema: {text}") from error
     return _OpenAPI({"type": "object", **schema}, resource=True, open_=False)
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """What is looked at of an OpenAPI schema, and how it is written."""
+
+    type: str | None = None
+    format: str | None = None
+    properties: "dict[str, _Written] | None" = None
+    items: "_Written | None" = None
+    additional_properties: "_Written | bool | None" = msgspec.field(
+        name="additionalProperties", default=None
+    )
+    keys: list[str] | None = msgspec.field(name="x-kubernetes-list-map-keys", default=None)
+    list_type: str | None = msgspec.field(name="x-kubernetes-list-type", default=None)
 
 
 class _OpenAPI:

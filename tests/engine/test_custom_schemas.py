@@ -103,7 +103,17 @@ def test_what_does_not_fit_the_definition_is_refused(fields, wrong):
     assert wrong in message
 
 
-@pytest.mark.parametrize("definition", ["", DEFINITION.replace("name: v1", "name: v2")])
+MISSHAPEN = ("properties: 7", "items: [1]", "additionalProperties: a", "type: [object]")
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "",
+        DEFINITION.replace("name: v1", "name: v2"),
+        *(DEFINITION.replace("number: {type: integer}", f"number: {{{m}}}") for m in MISSHAPEN),
+    ],
+)
 def test_without_a_definition_lists_are_replaced(definition):
     assert applied("set: ['b']", definition) == (
         [],
