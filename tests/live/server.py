@@ -31,6 +31,9 @@ DEFINED: dict[tuple[str, str], tuple[str, bool]] = {}
 """Plural and scope of the custom kinds that are defined on the server, by group and kind."""
 
 CONNECTIONS = 8
+KEPT_SECONDS = 60
+"""How long a connection may be idle: the API server hangs up after 90 s."""
+
 WAIT_SECONDS = 60
 POLL_SECONDS = 0.1
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -246,6 +249,9 @@ class Live:
             )
             self._local.connection = found
             self._opened.append(found)
+        elif time.monotonic() - self._local.used > KEPT_SECONDS:
+            found.close()  # it is opened anew when something is sent
+        self._local.used = time.monotonic()
         return found
 
 
