@@ -12,7 +12,7 @@ from policyd.api.admission import UserInfo
 from policyd.api.meta import Json, Wire
 from policyd.cel import CelError
 from policyd.cel.lib.authorizer import Attributes, Decision
-from policyd.engine.patches import to_json
+from policyd.engine.patch_values import to_json
 from policyd.errors import PolicydError
 from policyd.kube.client import Writer
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS

@@ -13,7 +13,7 @@ from yarl import URL
 
 from policyd.api.meta import Json
 from policyd.engine.kyverno.entries import Call
-from policyd.engine.patches import to_json
+from policyd.engine.patch_values import to_json
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.fetching import Fetched, Fetcher, Message
 from webhooks.inquiries import Answer, Inquiries

@@ -1,6 +1,6 @@
 """Requests made up from objects, for policies that are tried without a cluster."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -70,14 +70,10 @@ class Circumstances:
 
 def custom_kinds(objects: Iterable[Json]) -> CustomKinds:
     """Return the kinds that the CustomResourceDefinitions among objects define."""
-    found: dict[tuple[Json, Json], tuple[str, bool]] = {}
-    for obj in objects:
-        if value_at(obj, ("kind",)) != "CustomResourceDefinition":
-            continue
-        spec = value_at(obj, ("spec",))
-        plural, kind = value_at(spec, ("names", "plural")), value_at(spec, ("names", "kind"))
-        group = value_at(spec, ("group",))
-        if all(isinstance(name, str) for name in (plural, kind, group)):
+    found: dict[tuple[str, str], tuple[str, bool]] = {}
+    for group, kind, spec in _defined(objects):
+        plural = value_at(spec, ("names", "plural"))
+        if isinstance(plural, str):
             found[group, kind] = plural, value_at(spec, ("scope",)) != "Cluster"
     return found
 
@@ -88,19 +84,27 @@ def custom_schemas(objects: Iterable[Json]) -> dict[tuple[str, str, str], Schema
     Of a kind whose schema is none, no more is known than of one that nobody defines.
     """
     found: dict[tuple[str, str, str], Schema] = {}
-    for obj in objects:
-        if value_at(obj, ("kind",)) != "CustomResourceDefinition":
-            continue
-        spec = value_at(obj, ("spec",))
-        group, kind = value_at(spec, ("group",)), value_at(spec, ("names", "kind"))
+    for group, kind, spec in _defined(objects):
         versions = value_at(spec, ("versions",))
         for version in versions if isinstance(versions, list) else ():
-            schema = value_at(version, ("schema", "openAPIV3Schema"))
-            if isinstance(schema, dict):
-                name = str(value_at(version, ("name",)))
+            name, schema = value_at(version, ("name",)), value_at(version, ("schema", _SCHEMA))
+            if isinstance(name, str) and isinstance(schema, dict):
                 with suppress(ConfigurationError):  # nor does the API server take such a definition
-                    found[str(group), name, str(kind)] = schema_from_openapi(schema)
+                    found[group, name, kind] = schema_from_openapi(schema)
     return found
+
+
+_SCHEMA: Final = "openAPIV3Schema"
+
+
+def _defined(objects: Iterable[Json]) -> Iterator[tuple[str, str, Json]]:
+    """Yield group, kind and spec of each CustomResourceDefinition that names both."""
+    for obj in objects:
+        if value_at(obj, ("kind",)) == "CustomResourceDefinition":
+            spec = value_at(obj, ("spec",))
+            group, kind = value_at(spec, ("group",)), value_at(spec, ("names", "kind"))
+            if isinstance(group, str) and isinstance(kind, str):
+                yield group, kind, spec
 
 
 def request_for(

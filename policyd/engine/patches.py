@@ -24,8 +24,6 @@ from policyd.patch.schema import Schema, schema_from_openapi, schema_of_type
 from policyd.patch.structured import AtomicError, merge_applied
 from policyd.patch.typed import SchemaError, check
 
-__all__ = ["MutationError", "UndecodableError", "mutated", "to_json"]
-
 _VERBS: Final = get_args(Verb)
 POD: Final = "core/v1.Pod"
 """What a pod template is seen as by a policy for pods."""

@@ -13,38 +13,12 @@ from policyd.policy_files import KUSTOMIZATION, policy_files
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
 from tests.docs.pages import blocks
+from tests.live.server import definition
 
 pytestmark = pytest.mark.e2e
 
 LIBRARY = CHART.parents[1] / "policies"
-SERVICE_MONITORS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {
-        "group": "monitoring.coreos.com",
-        "names": {
-            "kind": "ServiceMonitor",
-            "listKind": "ServiceMonitorList",
-            "plural": "servicemonitors",
-            "singular": "servicemonitor",
-        },
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
+SERVICE_MONITORS = definition("monitoring.coreos.com", ["v1"], "ServiceMonitor", "servicemonitors")
 """A stand-in for the Prometheus operator's kind."""
 
 EVERYTHING = {

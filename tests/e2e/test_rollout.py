@@ -6,6 +6,7 @@ import pytest
 
 from policyd.engine.report import APIS
 from tests.controlplane.server import ControlPlane
+from tests.live.server import definition
 from tests.report_kinds import definitions
 from tests.scenarios.api import PATHS, Api, Refused, condition, eventually
 from tests.scenarios.clusters import (
@@ -27,29 +28,9 @@ META = {"apiVersion": "policyd.io/v1alpha1"}
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
 
-KYVERNO = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "validatingpolicies.policies.kyverno.io"},
-    "spec": {
-        "group": "policies.kyverno.io",
-        "names": {"kind": "ValidatingPolicy", "plural": "validatingpolicies"},
-        "scope": "Cluster",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
+KYVERNO = definition(
+    "policies.kyverno.io", ["v1"], "ValidatingPolicy", "validatingpolicies", namespaced=False
+)
 """A kind of Kyverno's, whose policies stay when it goes."""
 
 
@@ -61,9 +42,8 @@ def api(tmp_path_factory):
     PATHS["PolicyReport"] = "apis/wgpolicyk8s.io/v1alpha2/namespaces/{namespace}/policyreports"
     with ControlPlane() as control_plane, ExitStack() as stack:
         found = Api(control_plane.kubeconfig)
-        for definition in definitions(WORKING_GROUP):
-            found.create(definition)
-        found.create(KYVERNO)
+        for kind in (*definitions(WORKING_GROUP), KYVERNO):
+            found.create(kind)
         install(found)
         options = ("--reports", "--kyverno")
         door = Process(

@@ -1,5 +1,6 @@
 """A door whose policies may ask others, and a server to be asked."""
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -62,6 +63,17 @@ async def serving(context=None):
         yield server
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def sending(fetcher):
+    running = asyncio.create_task(fetcher.run())
+    try:
+        yield
+    finally:
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 class AskingDoor:

@@ -1,12 +1,11 @@
 """What GlobalContextEntries call is asked where it is declared, and kept as long as they say."""
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.webhooks.outside import AskingDoor, serving
+from tests.webhooks.outside import AskingDoor, sending, serving
 from webhooks.fetching import Fetcher
 from webhooks.reads import ClusterObjects
 from webhooks.web import Web
@@ -34,13 +33,8 @@ async def holding(folder, **call):
             return await door.says(f"globalContext.Get{expression}", reads=reads, http=http)
 
         door.ask = says
-        running = asyncio.create_task(fetcher.run())
-        try:
+        async with sending(fetcher):
             yield door, server
-        finally:
-            await asyncio.sleep(0)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What policies ask by HTTP is sent to the addresses that are declared, and counts for a moment."""
 
-import asyncio
 import ssl
 import time
 from contextlib import asynccontextmanager
@@ -9,7 +8,7 @@ import pytest
 
 from policyd.certificates import Authority
 from policyd.errors import ConfigurationError
-from tests.webhooks.outside import AskingDoor, serving
+from tests.webhooks.outside import AskingDoor, sending, serving
 from webhooks.fetching import MOST_BYTES, Fetcher
 from webhooks.web import FRESH_SECONDS, Web
 
@@ -27,13 +26,8 @@ async def asking(folder, *paths, context=None):
             return await door.says(expression.replace("URL", server.url), http=allowed)
 
         door.ask, door.fetcher = says, fetcher
-        running = asyncio.create_task(fetcher.run())
-        try:
+        async with sending(fetcher):
             yield door, server
-        finally:
-            await asyncio.sleep(0)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
