@@ -59,6 +59,8 @@ def mutate_in_turn(policies: Decide, mutators: Sequence[Mutator]) -> Decide:
 
     def decide(request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         decision = policies(request, out_of_time)
+        if mutators and decision.operations and decision.object is msgspec.UNSET:
+            decision = replace(decision, object=object_of(request, decision))
         concerned = [mutator for mutator in mutators if mutator.concerns(request, decision)]
         if not concerned or not decision.allowed:
             return decision

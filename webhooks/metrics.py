@@ -32,6 +32,12 @@ class DoorMetrics:
             ["path"],
             registry=registry,
         )
+        self.recalled_decisions = Counter(
+            "policyd_recalled_decisions_total",
+            "Decisions on new pods that were made before, on pods alike.",
+            ["phase"],
+            registry=registry,
+        )
         self.policy_failures = Counter(
             "policyd_policy_failures_total",
             "Times that a policy could not be evaluated, by what its failurePolicy made of it.",

@@ -3,7 +3,8 @@
 from policyd.api.admission import AdmissionRequest
 from policyd.controller.reports import Reports
 from policyd.engine.decision import Decision
-from policyd.engine.shadows import Phase, ShadowDifference
+from policyd.engine.policy_set import Phase
+from policyd.engine.shadows import ShadowDifference
 from webhooks.decisions import Inquire, Observe
 from webhooks.policies import Policies
 from webhooks.registration import exempt_groups

@@ -25,7 +25,8 @@ from policyd.engine.kyverno.entries import Entries
 from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.policy_set import PHASES, Phase, PolicySet
+from policyd.engine.remembering import Remembering
 from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
@@ -90,6 +91,7 @@ class Policies:
         self._broken_bindings: dict[str, int] = {}
         self._broken_kyverno: dict[_Key, int] = {}
         self._set: PolicySet | None = None
+        self._remembering: dict[Phase, Remembering] = {}
         self.shadowed = False
         """Whether there are shadows, as of the last decision."""
 
@@ -97,30 +99,38 @@ class Policies:
     def in_force(self) -> PolicySet:
         """All policies together, put together anew after any number of changes."""
         if self._set is None:
-            files = gather((*self._files.values(), *self._kyverno.values()))
-            chosen = _by_name(chain(files.policies, self._objects.values()))
-            self._params.files = StoredParams(files.objects)
-            surroundings = Surroundings(
-                namespaces=self._namespaces,
-                params=self._params,
-                authorize=self._authorize,
-                now=_CLOCK.now,
-                extra=kyverno_values(
-                    resources=self._reads,
-                    http=self._http,
-                    images=self._images,
-                    global_context=self._entries(files.objects),
-                ),
-            )
-            self._set = PolicySet(
-                chosen.values(),
-                bindings=(*files.bindings, *self._bindings_of_objects(files.bindings)),
-                exceptions=files.exceptions,
-                surroundings=surroundings,
-            )
-            self._metrics.policies.set(len(chosen))
-            self.shadowed = bool(self._set.shadows)
+            self._set = self._put_together()
         return self._set
+
+    def _put_together(self) -> PolicySet:
+        files = gather((*self._files.values(), *self._kyverno.values()))
+        chosen = _by_name(chain(files.policies, self._objects.values()))
+        self._metrics.policies.set(len(chosen))
+        self._params.files = StoredParams(files.objects)
+        surroundings = Surroundings(
+            namespaces=self._namespaces,
+            params=self._params,
+            authorize=self._authorize,
+            now=_CLOCK.now,
+            extra=kyverno_values(
+                resources=self._reads,
+                http=self._http,
+                images=self._images,
+                global_context=self._entries(files.objects),
+            ),
+        )
+        policies = PolicySet(
+            chosen.values(),
+            bindings=(*files.bindings, *self._bindings_of_objects(files.bindings)),
+            exceptions=files.exceptions,
+            surroundings=surroundings,
+        )
+        recalled = self._metrics.recalled_decisions.labels
+        self._remembering = {
+            phase: Remembering(policies, phase, recalled=recalled(phase).inc) for phase in PHASES
+        }
+        self.shadowed = bool(policies.shadows)
+        return policies
 
     def _entries(self, objects: Iterable[Json]) -> Entries | None:
         return Entries(objects, self._reads, self._http) if self._reads and self._http else None
@@ -132,11 +142,16 @@ class Policies:
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed."""
-        return self.in_force.mutate(request, out_of_time)
+        return self._deciding("mutate").decide(request, out_of_time)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say everything that speaks against the request."""
-        return self.in_force.validate(request, out_of_time)
+        return self._deciding("validate").decide(request, out_of_time)
+
+    def _deciding(self, phase: Phase) -> Remembering:
+        if self._set is None:
+            self._set = self._put_together()
+        return self._remembering[phase]
 
     def read_files(self, paths: Iterable[Path]) -> None:
         """Read all policy files under `paths` anew.

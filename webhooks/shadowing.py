@@ -15,9 +15,9 @@ from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.policy_set import Phase, PolicySet
 from policyd.engine.shadows import Decide as Ask
-from policyd.engine.shadows import Phase, Shadow, ShadowDifference, compared, deciders
+from policyd.engine.shadows import Shadow, ShadowDifference, compared, deciders
 from webhooks.decisions import Inquire
 from webhooks.metrics import DoorMetrics
 

@@ -103,7 +103,7 @@ def compile_policy(
     conditions = compiler.conditions(spec.match_conditions)
     steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
     mutations = compiler.mutations(spec.mutations)
-    shaping = tuple(compiler.sources)  # what validations look at does not change the object
+    shaping = tuple(compiler.programs)  # what validations look at does not change the object
     validations = compiler.validations(spec.validations)
     annotations = compiler.annotations(spec.audit_annotations)
     exceptions = compile_exceptions(spec.exceptions, layout.at("exceptions"), compiler.compile)
@@ -121,6 +121,11 @@ def compile_policy(
         mutations=mutations,
         validations=validations,
         annotations=annotations,
+        programs=(
+            *(program for program in shaping if program not in variables.values()),
+            *(validation.program for validation in validations),
+            *(program for _, program in annotations),
+        ),
         uses=frozenset(compiler.uses),
         reads=_reads(policy, steps, shaping),
         writes=EVERYTHING if mutations else frozenset().union(*(step.writes for step in steps)),
@@ -134,6 +139,10 @@ def compile_policy(
     )
 
 
+_OBJECTS: Final = frozenset({"object", "pod", "workload"})
+"""The variables that mutations change."""
+
+
 def _is_named_only(constraints: MatchConstraints) -> bool:
     return (
         constraints.match_policy == "Equivalent"
@@ -142,11 +151,11 @@ def _is_named_only(constraints: MatchConstraints) -> bool:
     )
 
 
-def _reads(policy: Policy, steps: tuple[Step, ...], sources: Iterable[str]) -> frozenset[str]:
+def _reads(policy: Policy, steps: tuple[Step, ...], programs: Iterable[Program]) -> frozenset[str]:
     """Return what decides how a policy changes the object: expressions, its selector, merging."""
     if policy.spec.mutations:
         return EVERYTHING
-    reads = reads_of(sources)
+    reads = reads_of(p.source for p in programs if p.variables_used & _OBJECTS)
     if reads is EVERYTHING:
         return reads
     selects = not selects_all(policy.spec.match_constraints.object_selector)
@@ -163,7 +172,7 @@ class _Compiler:
     layout: Layout
     findings: list[Finding] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
-    sources: list[str] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
     broken: bool = False
 
@@ -274,8 +283,7 @@ class _Compiler:
             self.findings += [self._finding(issue, path) for issue in error.issues]
             return None
         self.uses |= program.variables_used
-        if program.variables_used & {"object", "pod", "workload"}:
-            self.sources.append(source)
+        self.programs.append(program)
         return program
 
     def _finding(self, issue: Issue, path: Path) -> Finding:

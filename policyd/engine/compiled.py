@@ -144,6 +144,8 @@ class CompiledPolicy:
         mutations: What it changes by CEL.
         validations: What it demands.
         annotations: What the audit log is told, by key.
+        programs: All expressions that each request is asked by, but for the variables: the values
+            that are injected are among them, messages and remedies are not.
         uses: The variables that its expressions name, `pod` and `request` among them.
         reads: The names of the object's fields that decide what it changes.
         writes: The names of the object's fields that it changes.
@@ -171,6 +173,7 @@ class CompiledPolicy:
     mutations: tuple[CompiledMutation, ...]
     validations: tuple[CompiledValidation, ...]
     annotations: tuple[tuple[str, Program], ...]
+    programs: tuple[Program, ...]
     uses: frozenset[str]
     reads: frozenset[str]
     writes: frozenset[str]

@@ -6,7 +6,6 @@ what came of all of them. Each expression is evaluated again with all its parts.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import msgspec
 
@@ -31,14 +30,12 @@ from policyd.engine.findings import field_path
 from policyd.engine.invocations import Invocation, invocations
 from policyd.engine.mutation import mutate
 from policyd.engine.places import places_for
-from policyd.engine.policy_set import PolicySet, is_exempt
+from policyd.engine.policy_set import Phase, PolicySet, is_exempt
 from policyd.engine.rollout import Staged, stage
 from policyd.engine.validation import match_for, validate
 from policyd.engine.verdict import CATCHABLE, Verdict
 from policyd.engine.why_not import why_not
 from policyd.patch.operations import Operation
-
-Phase = Literal["mutate", "validate"]
 
 
 @dataclass(frozen=True, slots=True)

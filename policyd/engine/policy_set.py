@@ -47,6 +47,10 @@ _EXEMPT: Final = frozenset(
 """What the API server's own policies never concern: policies, so that they can be repaired, and
 questions about users, so that they are answered."""
 
+Phase = Literal["mutate", "validate"]
+PHASES: Final[tuple[Phase, Phase]] = ("mutate", "validate")
+"""Objects are changed first, and then checked."""
+
 _Key = tuple[str, str, str, str, str]
 
 
@@ -124,9 +128,9 @@ class PolicySet:
         """The policies that demand something."""
         return self._validating.policies
 
-    def may_concern(self, request: AdmissionRequest, phase: Literal["mutate", "validate"]) -> bool:
-        """Tell whether a policy names what a request is about, selectors and conditions aside."""
-        return bool((self._mutating if phase == "mutate" else self._validating).find(request))
+    def concerned(self, request: AdmissionRequest, phase: Phase) -> tuple[CompiledPolicy, ...]:
+        """Return the policies that name what a request is about, selectors and conditions aside."""
+        return (self._mutating if phase == "mutate" else self._validating).find(request)
 
     def mutate(
         self, request: AdmissionRequest, out_of_time: OutOfTime = never, *, twice: bool = True

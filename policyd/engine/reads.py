@@ -54,9 +54,9 @@ def _gather(node: ast.Node, names: set[str], *, whole: bool) -> bool:
 
     `whole` tells that the value itself is used, and not only something in it.
     """
-    selected = _selected(node)
-    if selected is not None:
-        return _gather_field(*selected, names, whole=whole)
+    found = selected(node)
+    if found is not None:
+        return _gather_field(*found, names, whole=whole)
     match node:
         case ast.Identifier(name=name):
             return not whole or name in _ELSEWHERE
@@ -71,7 +71,7 @@ def _gather(node: ast.Node, names: set[str], *, whole: bool) -> bool:
             return _gather_parts(node, None, names)
 
 
-def _selected(node: ast.Node) -> tuple[ast.Node, str] | None:
+def selected(node: ast.Node) -> tuple[ast.Node, str] | None:
     """Return the operand and the field of a selection by name."""
     match node:
         case ast.Select(operand=operand, field=field) | ast.Has(operand=operand, field=field):

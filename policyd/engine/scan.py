@@ -115,7 +115,7 @@ class Scan:
         for operation, sets in self._sets.items():
             request = _request(found, operation)
             for policies in sets:
-                if policies.may_concern(request, "validate"):
+                if policies.concerned(request, "validate"):
                     decision = policies.validate(request)
                     self.book.take(found.subject, decision, shadows=self.shadows)
                     decisions.append(decision)

@@ -8,20 +8,17 @@ compared on the object as it is to be stored, on which the shadow first does wha
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.decision import Decision
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.policy_set import PHASES, Phase, PolicySet
 from policyd.patch.differences import difference
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation
-
-Phase = Literal["mutate", "validate"]
-PHASES: Final[tuple[Phase, Phase]] = ("mutate", "validate")
 
 Outcome = Literal["same", "denied", "allowed", "changed"]
 """How an answer would differ: not, refused, no longer refused, other words or another object."""
@@ -91,7 +88,7 @@ class Shadow:
 
     def concerns(self, request: AdmissionRequest, phase: Phase) -> bool:
         """Tell whether either of both names the request's resource and operation."""
-        return self.new.may_concern(request, phase) or self.old.may_concern(request, phase)
+        return bool(self.new.concerned(request, phase) or self.old.concerned(request, phase))
 
 
 Decide = Callable[[AdmissionRequest], Decision]

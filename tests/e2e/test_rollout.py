@@ -196,6 +196,29 @@ def test_a_policy_of_kyvernos_in_the_cluster_refuses_and_is_scanned_with(api):
     eventually(lambda: not refused(api, "theirs-late"), what="it is gone")
 
 
+def test_pods_that_are_alike_are_changed_alike_until_the_policy_changes(api):
+    made = policy("marks", "true", inject={"labels": {"mark": "one"}})
+    api.create(made)
+    eventually(lambda: marks(api, ["alike"]) == {"one"}, what="it is in force")
+
+    assert marks(api, [f"alike-{number}" for number in range(5)]) == {"one"}
+    assert marks(api, ["another"], labels={"mark": "mine"}) == {"mine"}
+
+    api.patch("Policy", "marks", {"spec": {"inject": {"labels": {"mark": "two"}}}})
+    eventually(lambda: marks(api, ["alike"]) == {"two"}, what="it is in force anew")
+    api.delete("Policy", "marks", "")
+
+
+def marks(api, names, **metadata):
+    """The values of the label that the policy gives to pods that are tried."""
+    found = set()
+    for name in names:
+        given = plain(name)
+        given["metadata"].update(metadata)
+        found.add(api.create(given, dry_run=True)["metadata"].get("labels", {}).get("mark"))
+    return found
+
+
 def test_a_policy_that_must_be_bound_waits_for_its_binding(api):
     api.create(policy("bound", "object.metadata.name != 'loose'", requiresBinding=True))
     waits = eventually(lambda: condition(api.get("Policy", "bound", ""), "Ready"))

@@ -85,6 +85,18 @@ def test_a_queue_name_that_a_policy_gives_holds_the_pod(tmp_path):
     assert held["spec"]["schedulingGates"]
 
 
+def test_so_does_one_that_is_remembered(tmp_path):
+    client = client_with(tmp_path, policy("queue", inject={"queueName": "gpus"}))
+    pods = [{**POD, "metadata": {**POD["metadata"], "name": f"train-{n}"}} for n in range(3)]
+
+    patches = [patch(ask(client, "/mutate", review(pod))) for pod in pods]
+
+    assert {"/spec/schedulingGates"} < {operation["path"] for operation in patches[0]}
+    assert patches == [patches[0]] * len(pods)
+    metrics = client.get("/metrics").text
+    assert 'policyd_recalled_decisions_total{phase="mutate"} 2.0' in metrics
+
+
 def test_a_policy_that_has_nothing_to_do_with_queues_holds_nothing(tmp_path):
     client = client_with(tmp_path, policy("class", inject={"priorityClassName": "low"}))
 

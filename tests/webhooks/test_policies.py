@@ -93,6 +93,19 @@ def test_policies_of_the_api_servers_kinds_apply_where_a_file_binds_them(tmp_pat
     assert not case.policies.validate(parse_review(review())).allowed
 
 
+def test_what_was_decided_by_other_policies_is_forgotten(tmp_path, case):
+    request = parse_review(review())
+    for expression in ("object.metadata.name != ''", "object.metadata.name == ''"):
+        write(tmp_path / "policy.yaml", policy("p", validations=[{"expression": expression}]))
+        case.policies.read_files([tmp_path])
+        allowed = [case.policies.validate(request).allowed for _ in range(2)]
+        assert allowed == [expression.count("!=") == 1] * 2
+
+    recalled = {"phase": "validate"}
+    found = case.metrics.registry.get_sample_value("policyd_recalled_decisions_total", recalled)
+    assert found == 1
+
+
 def test_one_bad_policy_leaves_the_others_in_force(tmp_path, case, capsys):
     write(tmp_path / "a.yaml", policy("good", validations=NEVER))
     write(tmp_path / "b.yaml", policy("bad", validations=[{"expression": "1 +"}]))

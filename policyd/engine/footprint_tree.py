@@ -1,0 +1,38 @@
+"""The tree of the fields that are looked at."""
+
+from typing import Final
+
+LABELS: Final = ("metadata", "labels")
+ANNOTATIONS: Final = ("metadata", "annotations")
+
+
+class UnboundedError(Exception):
+    """What a policy says of a pod depends on more than can be told."""
+
+
+class Footprint:
+    """A field that is looked at: some fields in it, or its items, or all of it."""
+
+    __slots__ = ("fields", "whole")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Footprint] = {}
+        """By name; EACH stands for the items of a list. None is as good as all."""
+        self.whole = False
+
+    def at(self, *path: str) -> "Footprint":
+        """Return the footprint of something in it, which is looked at from now on."""
+        node = self
+        for step in path:
+            node = node.fields.setdefault(step, Footprint())
+        return node
+
+    def join(self, other: "Footprint") -> None:
+        """Look at all that another looks at, too."""
+        self.whole = self.whole or other.whole
+        for step, node in other.fields.items():
+            self.at(step).join(node)
+
+    def take(self) -> None:
+        """Look at all of it."""
+        self.whole = True
