@@ -1,5 +1,6 @@
 """What the doors are measured with: a pod, and published policies that it passes."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,8 +27,15 @@ class Published:
     native: tuple[Any, ...]
 
 
-def pod(namespace: str = "bench", size: int = POD_BYTES) -> Any:
-    """Make a pod that is as secure as policies ask for, padded to about `size` bytes."""
+_NUMBERS = itertools.count()
+
+
+def pod(namespace: str = "bench", size: int = POD_BYTES, *, unlike: bool = False) -> Any:
+    """Make a pod that is as secure as policies ask for, padded to about `size` bytes.
+
+    Each has another name, and if they are to be `unlike`, a setting of its own.
+    """
+    number = f"{next(_NUMBERS):06}"
     amounts = {"cpu": "1", "memory": "1Gi"}
     probe = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 10}
     secure = {
@@ -45,7 +53,7 @@ def pod(namespace: str = "bench", size: int = POD_BYTES) -> Any:
         "image": "registry.example/main:1.0",
         "imagePullPolicy": "Always",
         "ports": [{"containerPort": 8080}],
-        "env": [],
+        "env": [{"name": "NUMBER", "value": number if unlike else "000000"}],
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": secure,
         "livenessProbe": probe,
@@ -57,12 +65,17 @@ def pod(namespace: str = "bench", size: int = POD_BYTES) -> Any:
         "hostNetwork": False,
     }
     labels = {"app.kubernetes.io/name": "bench", "app": "bench"}
-    metadata = {"name": "bench", "namespace": namespace, "labels": labels, "annotations": {}}
+    metadata = {
+        "name": f"bench-{number}",
+        "namespace": namespace,
+        "labels": labels,
+        "annotations": {},
+    }
     made: Any = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     while len(json.dumps(made)) < size:
-        number = len(container["env"])
-        container["env"].append({"name": f"SETTING_{number:03}", "value": "x" * 60})
-        metadata["annotations"][f"example.com/note-{number}"] = "y" * 60
+        place = len(container["env"])
+        container["env"].append({"name": f"SETTING_{place:03}", "value": "x" * 60})
+        metadata["annotations"][f"example.com/note-{place}"] = "y" * 60
     return made
 
 
