@@ -6,6 +6,7 @@ are asked last. Nothing here evaluates CEL.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from policyd.api.admission import AdmissionRequest, Operation, Rule
 from policyd.api.meta import Json
@@ -152,7 +153,9 @@ def selects_object(selector: LabelSelector, obj: Json, old_obj: Json) -> bool:
     """
     if selects_all(selector):
         return True
-    return any(_has_metadata(o) and selector.matches(labels_of(o)) for o in (obj, old_obj))
+    if _has_metadata(obj) and selector.matches(labels_of(obj)):
+        return True
+    return _has_metadata(old_obj) and selector.matches(labels_of(old_obj))
 
 
 def selects_all(selector: LabelSelector) -> bool:
@@ -160,17 +163,18 @@ def selects_all(selector: LabelSelector) -> bool:
     return not selector.match_labels and not selector.match_expressions
 
 
+_TEXTS: Final = frozenset({str})
+
+
 def labels_of(obj: Json) -> Mapping[str, str]:
     """Return the labels of an object, empty when it has none or any of them is misshapen."""
-    metadata = obj.get("metadata") if isinstance(obj, Mapping) else None
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    if not isinstance(labels, Mapping) or not all(type(v) is str for v in labels.values()):
-        return {}
-    return labels
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) and set(map(type, labels.values())) <= _TEXTS else {}
 
 
 def _has_metadata(obj: Json) -> bool:
-    if not isinstance(obj, Mapping):
+    if not isinstance(obj, dict):
         return False
     return "metadata" in obj or not str(obj.get("kind", "")).endswith("Options")
 

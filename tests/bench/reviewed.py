@@ -59,9 +59,13 @@ def injecting_policies(resource, count=POLICIES):
         yield policy
 
 
-def pod(size=10_000):
+MEMORY = "1000000Mi"
+"""What stands for an amount of memory that no other pod asks for: policies look at it."""
+
+
+def pod(size=10_000, memory="64Gi"):
     """Make a pod of two containers that pads itself to about `size` bytes of JSON."""
-    limits = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}
+    limits = {"cpu": "8", "memory": memory, "nvidia.com/gpu": "8"}
     obj = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -94,7 +98,8 @@ def pod(size=10_000):
     return obj
 
 
-def request(path):
+def request(path, *, alike=False):
+    """The call of a webhook, with a pod that is to be made unlike all others, unless `alike`."""
     body = json.dumps(
         {
             "apiVersion": "admission.k8s.io/v1",
@@ -107,7 +112,7 @@ def request(path):
                 "namespace": "team-a",
                 "operation": "CREATE",
                 "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
-                "object": pod(),
+                "object": pod() if alike else pod(memory=MEMORY),
                 "oldObject": None,
                 "dryRun": False,
             },

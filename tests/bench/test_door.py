@@ -5,6 +5,7 @@ the machine do not count. Wall-clock figures are for information.
 """
 
 import asyncio
+import itertools
 import json
 import os
 import ssl
@@ -19,7 +20,7 @@ import pytest
 
 from policyd.certificates import Authority
 from tests.bench.report import report
-from tests.bench.reviewed import injecting_policies, policies, request
+from tests.bench.reviewed import MEMORY, injecting_policies, policies, request
 
 pytestmark = pytest.mark.bench
 
@@ -75,8 +76,11 @@ def server(folder, given):
         running.stderr.close()
 
 
+_MARK, _NUMBERS = MEMORY.encode(), itertools.count()
+
+
 async def ask(reader, writer, text):
-    writer.write(text)
+    writer.write(text.replace(_MARK, b"1%06dMi" % (next(_NUMBERS) % 1_000_000)))
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -171,7 +175,9 @@ def test_a_review_that_20_policies_match(tmp_path, path):
     with server(tmp_path, policies("pods")) as running:
         cost, rate = asyncio.run(kept_alive(running, request(path)))
         memory = running.memory_mb()
+        alike, _ = asyncio.run(kept_alive(running, request(path, alike=True)))
 
+    report(f"door {path}, 20 policies match, pods alike, CPU a review", alike * 1e6, "µs")
     report(f"door {path}, 20 policies match, CPU a review", cost * 1e6, "µs", 400)
     report(f"door {path}, 20 policies match, one client", rate, "reviews/s")
     report(f"door {path}, memory (PSS)", memory, "MB", 60)
