@@ -129,6 +129,11 @@ class Settings:
     reload_seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     """How often files are looked at for changes, in seconds. A kubelet takes a minute anyway."""
 
+    remember: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 256
+    """How many decisions on new pods are remembered, for pods that are the same to the policies.
+    One takes as much memory as what policies look at in a pod, some kilobytes. 0: each pod is
+    decided on anew."""
+
     reports: bool = False
     """Whether to count what is let through with a warning or a note into the PolicyReports of its
     namespace, which `policyd controller --reports` keeps. It takes the right to write them."""

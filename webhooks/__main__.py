@@ -44,6 +44,7 @@ from webhooks.door import Door, run_door
 @click.option("--config", metavar="FILE", help="Kueue's Configuration: which jobs queue.")
 @click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
 @click.option("--serve-v1beta1", is_flag=True, default=None, help="Kueue's v1beta1 is served too.")
+@click.option("--remember", type=int, metavar="NUMBER", help="Decisions on pods.  [256]")
 @click.option("--reports", is_flag=True, default=None, help="Count objections into reports.")
 @click.option("--timeout-seconds", type=int, help="How long the API server waits.  [5]")
 @click.option("--drain-seconds", type=float, help="From failing readiness to closing.  [5]")

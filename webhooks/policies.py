@@ -26,7 +26,7 @@ from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PHASES, Phase, PolicySet
-from policyd.engine.remembering import Remembering
+from policyd.engine.remembering import MOST_DECISIONS, Remembering
 from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
@@ -60,6 +60,7 @@ class Policies:
         reads: Resources | None = None,
         http: Web | None = None,
         images: ImageData | None = None,
+        remember: int = MOST_DECISIONS,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -72,6 +73,7 @@ class Policies:
             reads: What Kyverno's policies may read of the cluster.
             http: What they, and GlobalContextEntries, may ask by HTTP.
             images: What they may ask of registries.
+            remember: How many decisions on pods are remembered in each phase.
             changed: Called after each change of what is in force.
         """
         self._namespaces = namespaces
@@ -81,6 +83,7 @@ class Policies:
         self._reads = reads
         self._http = http
         self._images = images
+        self._remember = remember
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
@@ -125,9 +128,10 @@ class Policies:
             exceptions=files.exceptions,
             surroundings=surroundings,
         )
-        recalled = self._metrics.recalled_decisions.labels
+        count = self._metrics.recalled_decisions.labels
         self._remembering = {
-            phase: Remembering(policies, phase, recalled=recalled(phase).inc) for phase in PHASES
+            phase: Remembering(policies, phase, most=self._remember, recalled=count(phase).inc)
+            for phase in PHASES
         }
         self.shadowed = bool(policies.shadows)
         return policies

@@ -45,6 +45,7 @@ async def read_policies(door: Door, start: Start) -> Policies:
         reads=reads,
         http=http,
         images=images,
+        remember=door.settings.remember,
         changed=door.policies_changed.set,
     )
     _files(door, policies, start)

@@ -26,7 +26,7 @@ from policyd.errors import PolicydError
 from policyd.patch.copying import same_json
 
 MOST_DECISIONS: Final = 256
-"""Decisions that are remembered; the one that was not asked for the longest time is forgotten."""
+"""Decisions that are remembered, unless said otherwise."""
 
 LONGEST_FOOTPRINT: Final = 64 * 1024
 """Bytes of a footprint that is remembered."""
@@ -53,22 +53,30 @@ class Remembering:
     """Policies that remember what they decided on pods."""
 
     def __init__(
-        self, policies: PolicySet, phase: Phase, *, recalled: Callable[[], None] = lambda: None
+        self,
+        policies: PolicySet,
+        phase: Phase,
+        *,
+        most: int = MOST_DECISIONS,
+        recalled: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with nothing to remember.
 
         Args:
             policies: Those in force.
             phase: What they are asked for.
+            most: How many decisions are remembered; the one that was not asked for the longest time
+                is forgotten.
             recalled: Called for each request that is answered from memory.
         """
+        self._most = most
         self._recalled = recalled
         self._decide = policies.mutate if phase == "mutate" else policies.validate
         self._surroundings = policies.surroundings
         self._known: dict[bytes, tuple[list[Json], Decision]] = {}
         self._pod: msgspec.json.Decoder[msgspec.Struct] | None = None
         concerned = policies.concerned(_NEW_POD, phase)
-        if not concerned:
+        if not concerned or not most:
             return
         try:
             pod, asked = footprint(concerned)
@@ -100,7 +108,7 @@ class Remembering:
             # The object is that of one pod; whoever wants that of another has it decoded.
             known = around, replace(decision, object=msgspec.UNSET)
         self._known[seen] = known
-        if len(self._known) > MOST_DECISIONS:
+        if len(self._known) > self._most:
             del self._known[next(iter(self._known))]
         return decision
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policyd.engine.load import load_policies
 from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PHASES, PolicySet
-from policyd.engine.remembering import LONGEST_FOOTPRINT, MOST_DECISIONS, Remembering
+from policyd.engine.remembering import LONGEST_FOOTPRINT, Remembering
 from policyd.engine.surroundings import Surroundings
 from tests.engine.reviews import job, pod, policies, policy, raw_request, request
 
@@ -24,11 +24,11 @@ LABEL = "inject: {labels: {a: b}}"
 class Asked:
     """Policies that remember, and what is decided on each request without that."""
 
-    def __init__(self, *specs, phase="validate", **more):
+    def __init__(self, *specs, phase="validate", most=3, **more):
         texts = [policy(spec, f"p{number}") for number, spec in enumerate(specs)]
         self.policies = policies(*texts, **more)
         self.recalled = 0
-        self._remembering = Remembering(self.policies, phase, recalled=self._count)
+        self._remembering = Remembering(self.policies, phase, most=most, recalled=self._count)
         self._decide = getattr(self.policies, phase)
 
     def _count(self):
@@ -242,13 +242,20 @@ def test_null_is_not_absence():
 
 def test_the_oldest_decisions_are_forgotten():
     asked = Asked(IMAGES)
-    for number in range(MOST_DECISIONS):
-        asked(request(with_image(str(number))))
-    asked(request(with_image("0")))  # it is the latest again
-    asked(request(with_image("one more")))
+    for image in "abc":
+        asked(request(with_image(image)))
+    asked(request(with_image("a")))  # it is the latest again
+    asked(request(with_image("d")))
 
-    assert asked(request(with_image("0")))
-    assert not asked(request(with_image("1")))
+    assert asked(request(with_image("a")))
+    assert not asked(request(with_image("b")))
+
+
+def test_none_is_remembered_if_none_may_be():
+    asked = Asked(IMAGES, most=0)
+    asked(request(pod()))
+
+    assert not asked(request(pod()))
 
 
 def test_what_takes_too_much_room_is_not_remembered():
