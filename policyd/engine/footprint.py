@@ -13,7 +13,6 @@ import msgspec
 from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.selectors import LabelSelector
-from policyd.cel import Program
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.footprint_changes import changed
 from policyd.engine.footprint_expressions import Looking
@@ -23,6 +22,10 @@ from policyd.engine.workloads import EACH
 _POD: Final = FieldType(shape="struct", struct="core/v1.Pod")
 
 _MOST_POLICIES: Final = 4096
+"""Policies whose footprints are kept while others change."""
+
+_MOST_FIELDS: Final = 200
+"""Fields of one object that are told apart: each field of a pod is compared with all of them."""
 
 _KNOWN: Final = frozenset(
     ["object", "pod", "workload", "oldObject", "request", "namespaceObject", "params", "variables"]
@@ -47,19 +50,22 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
         _check_bounded(policy)
         for key in _labels(policy):
             pod.at(*LABELS, key).take()
-        of_pod, of_request = _looked_at(policy.programs, tuple(policy.variables.items()))
+        of_pod, of_request = _looked_at(
+            tuple(program.source for program in policy.programs),
+            tuple((name, program.source) for name, program in policy.variables.items()),
+        )
         pod.join(of_pod)
         request.join(of_request)
         for path in changed(policy):
             pod.at(*path).take()
-    if request.whole:
+    if request.whole or EACH in request.fields:
         raise UnboundedError
     return _type(pod, _POD), frozenset(request.fields)
 
 
 @lru_cache(maxsize=_MOST_POLICIES)
 def _looked_at(
-    programs: tuple[Program, ...], variables: tuple[tuple[str, Program], ...]
+    expressions: tuple[str, ...], variables: tuple[tuple[str, str], ...]
 ) -> tuple[Footprint, Footprint]:
     """Return what expressions look at in the pod and in the request: once for each policy.
 
@@ -68,8 +74,8 @@ def _looked_at(
     """
     pod, request = Footprint(), Footprint()
     looking = Looking(dict(variables), pod=pod, request=request)
-    for program in programs:
-        looking.take(program)
+    for expression in expressions:
+        looking.take(expression)
     return pod, request
 
 
@@ -113,7 +119,7 @@ def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - ms
         return msgspec.Raw
     if field.shape == "list" and field.element and looked_at.keys() == {EACH}:
         return list[_type(looked_at[EACH], field.element)]  # type: ignore[misc]
-    if EACH in looked_at:
+    if EACH in looked_at or len(looked_at) > _MOST_FIELDS or any(map(_is_odd, looked_at)):
         return msgspec.Raw
     if field.shape == "struct" and field.struct:
         known = kinds.fields(field.struct)
@@ -121,6 +127,11 @@ def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - ms
     if field.shape == "map":
         return _struct({name: _type(node, field.element) for name, node in looked_at.items()})
     return msgspec.Raw
+
+
+def _is_odd(name: str) -> bool:
+    """Tell whether msgspec may not take a name for a field: it writes them without escapes."""
+    return '"' in name or "\\" in name or not name.isprintable()
 
 
 def _struct(types: Mapping[str, Any]) -> type[msgspec.Struct]:

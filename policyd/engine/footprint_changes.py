@@ -20,13 +20,14 @@ from policyd.engine.merging import TOPOLOGY
 from policyd.engine.templates import set_fields
 
 Path = tuple[str, ...]
-Variables = Mapping[str, Program]
 
 Text = tuple[str, bool]
 """What a text begins with, and whether that is all of it."""
 
 _UNKNOWN: Final = frozenset({("", False)})
+_VERBS: Final = frozenset((verb, True) for verb in ("add", "replace", "remove"))
 _MOST_TEXTS: Final = 64
+_LONGEST_TEXT: Final = 1024
 
 _MERGED: Final[Mapping[str, tuple[Path, ...]]] = {
     "queueName": ((*LABELS, QUEUE_NAME),),
@@ -78,19 +79,60 @@ def _mutated(policy: CompiledPolicy, mutation: CompiledMutation) -> Iterator[Pat
     if policy.kind == MUTATING:  # the API server checks the whole pod before it applies anything
         yield ("spec",)
     with deep_recursion():
-        yield from _made(parse(mutation.program.source), policy.variables)
+        yield from _made(parse(mutation.program.source), _Texts(policy.variables))
 
 
-def _made(node: ast.Node, variables: Variables) -> Iterator[Path]:
+class _Texts:
+    """What texts may be, as far as that is written out in an expression or in variables."""
+
+    def __init__(self, variables: Mapping[str, Program]) -> None:
+        self._programs = variables
+        self._variables: dict[str, frozenset[Text]] = {}
+
+    def of(self, node: ast.Node) -> frozenset[Text]:
+        """Return what a text may be, or begin with.
+
+        Raises:
+            UnboundedError: If that is too much to follow.
+        """
+        found = _UNKNOWN
+        match node:
+            case ast.Literal(value=str() as text):
+                found = frozenset({(text, True)})
+            case ast.Conditional(then=then, otherwise=otherwise):
+                found = self.of(then) | self.of(otherwise)
+            case ast.Call(function="_+_", arguments=(left, right)):
+                found = _sums(self.of(left), self.of(right))
+            case ast.Select(operand=ast.Identifier(name="variables"), field=name):
+                found = self._variable(name)
+            case _:
+                pass
+        if len(found) > _MOST_TEXTS or any(len(text) > _LONGEST_TEXT for text, _ in found):
+            raise UnboundedError
+        return found
+
+    def _variable(self, name: str) -> frozenset[Text]:
+        if name not in self._variables and name in self._programs:
+            self._variables[name] = self.of(parse(self._programs[name].source))
+        return self._variables.get(name, _UNKNOWN)
+
+
+def _sums(left: frozenset[Text], right: frozenset[Text]) -> frozenset[Text]:
+    whole = [text for text, complete in left if complete]
+    sums = {(text + more, complete) for text in whole for more, complete in right}
+    return frozenset(sums.union((text, False) for text, complete in left if not complete))
+
+
+def _made(node: ast.Node, texts: _Texts) -> Iterator[Path]:
     """Yield where the objects go that an expression makes."""
     if isinstance(node, ast.StructLiteral):
         fields = {field.name: field.value for field in node.fields}
         if node.name == "JSONPatch":
-            yield from _patched(fields, variables)
+            yield from _patched(fields, texts)
         else:
             yield from _applied(node.name, fields)
     for part in ast.children(node):
-        yield from _made(part, variables)
+        yield from _made(part, texts)
 
 
 def _applied(name: str, fields: Mapping[str, ast.Node]) -> Iterator[Path]:
@@ -102,13 +144,12 @@ def _applied(name: str, fields: Mapping[str, ast.Node]) -> Iterator[Path]:
         yield from (_two_levels((name.partition(".")[2], field)) for field in fields)
 
 
-def _patched(fields: Mapping[str, ast.Node], variables: Variables) -> Iterator[Path]:
+def _patched(fields: Mapping[str, ast.Node], texts: _Texts) -> Iterator[Path]:
     """Yield what is at the paths of an operation that asks nothing of what is there."""
     nothing = ast.Literal(0, None)
-    verbs = _texts(fields.get("op", nothing), variables)
-    if not verbs <= {(verb, True) for verb in ("add", "replace", "remove")}:
+    if not texts.of(fields.get("op", nothing)) <= _VERBS:
         raise UnboundedError
-    for path, complete in _texts(fields.get("path", nothing), variables):
+    for path, complete in texts.of(fields.get("path", nothing)):
         steps = path.split("/")[1:]
         yield _two_levels(tuple(steps if complete else steps[:-1]))
 
@@ -121,28 +162,3 @@ def _two_levels(path: Path) -> Path:
     if not path or path == ("metadata",) or path[:2] == ("metadata", "managedFields"):
         raise UnboundedError
     return path[:2]
-
-
-def _texts(node: ast.Node, variables: Variables) -> frozenset[Text]:
-    """Return what a text may be, or begin with."""
-    found = _UNKNOWN
-    match node:
-        case ast.Literal(value=str() as text):
-            found = frozenset({(text, True)})
-        case ast.Conditional(then=then, otherwise=otherwise):
-            found = _texts(then, variables) | _texts(otherwise, variables)
-        case ast.Call(function="_+_", arguments=(left, right)):
-            found = _sums(_texts(left, variables), _texts(right, variables))
-        case ast.Select(operand=ast.Identifier(name="variables"), field=name) if name in variables:
-            found = _texts(parse(variables[name].source), variables)
-        case _:
-            pass
-    if len(found) > _MOST_TEXTS:
-        raise UnboundedError
-    return found
-
-
-def _sums(left: frozenset[Text], right: frozenset[Text]) -> frozenset[Text]:
-    whole = [text for text, complete in left if complete]
-    sums = {(text + more, complete) for text in whole for more, complete in right}
-    return frozenset(sums.union((text, False) for text, complete in left if not complete))

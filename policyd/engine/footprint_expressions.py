@@ -7,7 +7,7 @@ given. Whatever else is done with a value takes it in whole.
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-from policyd.cel import Program, ast
+from policyd.cel import ast
 from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
 from policyd.engine.footprint_tree import Footprint, UnboundedError
@@ -26,10 +26,11 @@ _METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "gpus": ASKED_FOR,
     "requests": ASKED_FOR,
     "limits": ASKED_FOR,
-    "pods": (("kind",),),
+    "pods": (),
     "controller": (("metadata", "ownerReferences"),),
 }
-"""What the engine's own methods look at in a pod."""
+"""What the engine's own methods look at in a pod, besides its kind. They take in whatever else they
+are asked of."""
 
 _HANDED_ON: Final = frozenset({"_+_", "orValue", "or", "value", "dyn"})
 """Functions that look at nothing in what they are given, and hand it on: a sum of lists."""
@@ -50,10 +51,16 @@ Scope = Mapping[str, Places]
 class Looking:
     """The expressions of one policy, looking at a pod and at its request."""
 
-    def __init__(
-        self, variables: Mapping[str, Program], *, pod: Footprint, request: Footprint
-    ) -> None:
-        self._programs = variables
+    def __init__(self, variables: Mapping[str, str], *, pod: Footprint, request: Footprint) -> None:
+        """Begin with nothing that is looked at.
+
+        Args:
+            variables: The expressions of the policy's variables, by name.
+            pod: Where to add what is looked at in the pod.
+            request: And in the request.
+        """
+        self._sources = variables
+        self._pod = pod
         self._variables: dict[str, Places] = {}
         self._roots = {
             "object": (pod,),
@@ -62,14 +69,14 @@ class Looking:
             "request": (request,),
         }
 
-    def take(self, program: Program) -> None:
+    def take(self, source: str) -> None:
         """Add what an expression looks at.
 
         Raises:
             UnboundedError: If that cannot be told.
         """
         with deep_recursion():
-            self._take(parse(program.source), {})
+            self._take(parse(source), {})
 
     def _take(self, node: ast.Node, scope: Scope) -> None:
         """Add a value that is used whole."""
@@ -93,9 +100,9 @@ class Looking:
     def _variable(self, name: str) -> Places:
         found = self._variables.get(name)
         if found is None:
-            if name not in self._programs:
+            if name not in self._sources:
                 raise UnboundedError
-            tree = parse(self._programs[name].source)
+            tree = parse(self._sources[name])
             found = self._variables[name] = self._look(tree, {})
         return found
 
@@ -103,7 +110,8 @@ class Looking:
         name = node.name
         if name == "variables":
             raise UnboundedError
-        return scope[name] if name in scope else self._roots.get(name, ())
+        hidden = name in scope and not node.absolute
+        return scope[name] if hidden else self._roots.get(name, ())
 
     def _index(self, node: ast.Index, scope: Scope) -> Places:
         if isinstance(node.index, ast.Literal) and type(node.index.value) is int:
@@ -116,21 +124,24 @@ class Looking:
 
     def _comprehension(self, node: ast.Comprehension, scope: Scope) -> Places:
         looped = self._look(node.range, scope)
-        inner = {**scope, **dict.fromkeys(node.variables, ()), node.variables[-1]: _items(looped)}
+        bound = dict.fromkeys(node.variables, ()) | {node.variables[-1]: _items(looped)}
+        inner = _within(scope, bound)
         if node.condition is not None:
             self._take(node.condition, inner)
         self._take(node.result, inner)
         return looped if node.kind == "filter" else ()
 
     def _bind(self, node: ast.Bind, scope: Scope) -> Places:
-        return self._look(node.body, {**scope, node.name: self._look(node.value, scope)})
+        value = self._look(node.value, scope)
+        return self._look(node.body, _within(scope, {node.name: value}))
 
     def _optional_map(self, node: ast.OptionalMap, scope: Scope) -> Places:
-        return self._look(node.body, {**scope, node.name: self._look(node.operand, scope)})
+        value = self._look(node.operand, scope)
+        return self._look(node.body, _within(scope, {node.name: value}))
 
     def _sort_by(self, node: ast.SortBy, scope: Scope) -> Places:
         given = self._look(node.operand, scope)
-        self._take(node.key, {**scope, node.name: _items(given)})
+        self._take(node.key, _within(scope, {node.name: _items(given)}))
         return given
 
     def _call(self, node: ast.Call, scope: Scope) -> Places:
@@ -142,6 +153,8 @@ class Looking:
         if receiver is None:
             return self._take_parts(node, scope)
         for place in self._look(receiver, scope):
+            if place is not self._pod:
+                place.take()
             for path in _METHODS[node.function]:
                 place.at(*path).take()
         for argument in node.arguments:
@@ -163,6 +176,17 @@ class Looking:
         ast.SortBy: _sort_by,
         ast.Call: _call,
     }
+
+
+def _within(scope: Scope, bound: Scope) -> Scope:
+    """Return the local variables where some more are bound.
+
+    Raises:
+        UnboundedError: If one hides the policy's own variables, which nobody does in good faith.
+    """
+    if "variables" in bound:
+        raise UnboundedError
+    return {**scope, **bound}
 
 
 def _items(places: Places) -> Places:

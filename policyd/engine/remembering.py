@@ -19,7 +19,6 @@ from policyd.api.meta import Json
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
 from policyd.engine.footprint import footprint
-from policyd.engine.footprint_tree import UnboundedError
 from policyd.engine.params import find_params
 from policyd.engine.policy_set import Phase, PolicySet
 from policyd.errors import PolicydError
@@ -44,6 +43,15 @@ _DIFFERENT: Final[Mapping[str, Callable[[AdmissionRequest], object]]] = {
     "dryRun": attrgetter("dry_run"),
 }
 """What requests for new pods differ in besides the namespace, as expressions name it."""
+
+_THE_SAME: Final = frozenset(
+    (
+        *("kind", "resource", "subResource"),
+        *("requestKind", "requestResource", "requestSubResource"),
+        *("namespace", "operation"),
+    )
+)
+"""What requests for new pods have in common, or are told apart by anyway."""
 
 _NOTHING: Final = b"null"
 _encode = msgspec.json.Encoder().encode
@@ -80,9 +88,12 @@ class Remembering:
             return
         try:
             pod, asked = footprint(concerned)
-        except UnboundedError:
+            decoder = msgspec.json.Decoder(pod)
+        except Exception:  # noqa: BLE001 - whatever policies hold, they apply without memory, too
             return
-        self._pod = msgspec.json.Decoder(pod)
+        if not asked <= _DIFFERENT.keys() | _THE_SAME:
+            return
+        self._pod = decoder
         self._asked = [get for name, get in _DIFFERENT.items() if name in asked]
         self._params = [
             (policy.policy.spec.param_kind, binding.param_ref)
@@ -120,6 +131,9 @@ class Remembering:
         around: list[Json] = [found]
         try:
             for kind, ref in self._params:
+                params.namespaced(
+                    kind
+                )  # that there is no such kind matters without a reference, too
                 around += (None, *find_params(kind, ref, params, namespace=namespace))
         except PolicydError:
             return None

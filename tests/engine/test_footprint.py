@@ -116,6 +116,19 @@ def asked(expression, variables=""):
             },
             id="own-method",
         ),
+        pytest.param(
+            "object.metadata.ownerReferences.all(r, r.pods() == 0)",
+            {"metadata.ownerReferences[]"},
+            id="own-method-of-no-pod",
+        ),
+        pytest.param(
+            "[true].all(object, .object.spec.hostIPC != true)",
+            {"spec.hostIPC"},
+            id="a-dot-looks-past-local-names",
+        ),
+        pytest.param(
+            "object.metadata.annotations[?'a\"b'] == 1", {"metadata.annotations"}, id="odd-key"
+        ),
         pytest.param("workload.controller() == 'Job'", {"metadata.ownerReferences"}, id="owner"),
         pytest.param("object.spec.volumes[0].foo.bar == 1", {"spec.volumes[].foo"}, id="no-field"),
         pytest.param("oldObject == null", set(), id="old-object"),
@@ -221,6 +234,16 @@ def test_the_path_of_a_patch_may_begin_with_a_variable():
     assert looked_at(spec) == {"spec.os", "x"}
 
 
+def test_what_a_path_may_be_is_found_once_for_each_variable():
+    lines = ["variables:", "- {name: v0, expression: \"'/spec/os'\"}"]
+    for number in range(60):
+        choice = f"request.name == '' ? variables.v{number} : variables.v{number}"
+        lines.append(f'- {{name: v{number + 1}, expression: "{choice}"}}')
+    patch = PATCH % 'op: "add", path: variables.v60, value: {}'
+
+    assert looked_at("\n".join([*lines, patch])) == {"spec.os"}
+
+
 SELECTOR = """
 validations: [{expression: 'true'}]
 """
@@ -242,6 +265,18 @@ def test_selectors_look_at_the_labels_they_name():
     "spec",
     [
         pytest.param("validations: [{expression: 'request != null'}]", id="whole-request"),
+        pytest.param(
+            "validations: [{expression: \"!dyn(request).exists(k, k == 'name')\"}]",
+            id="fields-of-the-request",
+        ),
+        pytest.param(
+            """
+            variables: [{name: image, expression: "'x'"}]
+            validations:
+            - expression: object.spec.containers.all(variables, variables.image != 'evil')
+            """,
+            id="a-local-name-hides-the-variables",
+        ),
         pytest.param(
             "validations: [{expression: authorizer.path('/x').check('get').allowed()}]",
             id="permissions",

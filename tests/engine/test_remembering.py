@@ -213,6 +213,17 @@ def test_a_policy_of_which_nothing_can_be_told_has_nothing_remembered():
     assert not asked(request(pod()))
 
 
+def test_policies_apply_whatever_comes_of_looking_at_them(monkeypatch):
+    def fails(_policies):
+        raise RecursionError
+
+    monkeypatch.setattr("policyd.engine.remembering.footprint", fails)
+    asked = Asked(IMAGES)
+    asked(request(pod()))
+
+    assert not asked(request(pod()))
+
+
 @pytest.mark.parametrize(
     "misshapen",
     [
