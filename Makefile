@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance properties fuzz bench controlplane generate constraints clean
+.PHONY: help run test check fix e2e conformance properties fuzz attacks bench controlplane generate constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -56,6 +56,9 @@ conformance-live: $(STAMP) controlplane ## run the cases of the API server's own
 
 faults: $(STAMP) controlplane ## break what can break on a real control plane, and judge the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))
+
+attacks: $(STAMP) controlplane ## try to get round the policies and to stall them, and print a table: ONLY=words, JSON=FILE
+	@$(BIN)/python -m tests.attacks $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))
 
 bench: $(STAMP) ## measure, and print the figures as a table
 	@$(BIN)/pytest -m bench tests/bench -q -s $(if $(K),-k "$(K)")

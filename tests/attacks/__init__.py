@@ -1,0 +1,1 @@
+"""What a tenant, a policy author, or a neighbour on the network may try, and what came of it."""
