@@ -6,8 +6,10 @@ Starlette's. A server may ask the doors themselves, without the messages of ASGI
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 
 import msgspec
 import structlog
@@ -19,8 +21,10 @@ from policyd.clock import Clock, SystemClock
 from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
 from webhooks.conversion import PATH as CONVERT
+from webhooks.conversion import unconverted
 from webhooks.health import Readiness, health_routes
 from webhooks.metrics import DoorMetrics
+from webhooks.unjudged import Unjudged, refuse
 
 Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
@@ -49,6 +53,9 @@ REASONS = {
 }
 """The API server's words for what can go wrong here."""
 
+UNJUDGED = defaultdict[str, Unjudged](lambda: refuse, {CONVERT: unconverted})
+"""What answers a review that cannot be judged, unless told."""
+
 LATE = 0.8
 """How much of the caller's patience is spent on deciding: an answer that took longer may have come
 too late."""
@@ -76,6 +83,7 @@ def create_app(
     readiness: Readiness,
     metrics: DoorMetrics,
     clock: Clock | None = None,
+    unjudged: Mapping[str, Unjudged] = MappingProxyType({}),
 ) -> "Application":
     """Build the application around functions that answer the API server.
 
@@ -84,9 +92,14 @@ def create_app(
         readiness: What `/readyz` reports.
         metrics: What `/metrics` reports, and where reviews are counted.
         clock: Measures how long reviews take; the machine's by default.
+        unjudged: What answers reviews that cannot be judged, by path. Where none is given, they
+            are refused.
     """
     clock = clock or SystemClock()
-    doors = {path.encode(): Door(path, a, metrics, clock) for path, a in answers.items()}
+    doors = {
+        path.encode(): Door(path, (answer, unjudged.get(path, UNJUDGED[path])), metrics, clock)
+        for path, answer in answers.items()
+    }
     return Application(doors, Starlette(routes=health_routes(readiness, metrics.registry)))
 
 
@@ -106,10 +119,12 @@ class Application:
 class Door:
     """One path that answers reviews."""
 
-    def __init__(self, path: str, answer: Answer, metrics: DoorMetrics, clock: Clock) -> None:
+    def __init__(
+        self, path: str, answers: tuple[Answer, Unjudged], metrics: DoorMetrics, clock: Clock
+    ) -> None:
         self._path = path
         self._most_bytes = MOST_BYTES.get(path, MAXIMUM_REVIEW_BYTES)
-        self._answer = answer
+        self._answer, self._unjudged = answers
         self._clock = clock
         self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
@@ -158,22 +173,36 @@ class Door:
         try:
             answer = await self._answer(body, lambda: monotonic() > late_at)
         except ReviewError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
-        except RecursionError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "the object is nested too deep") from error
-        except Exception as error:  # a bug: the caller is told, and judges by its failurePolicy
+            return self.without_verdict(body, str(error), HTTPStatus.BAD_REQUEST)
+        except RecursionError:
+            reason = "the object is nested too deep"
+            return self.without_verdict(body, reason, HTTPStatus.BAD_REQUEST)
+        except Exception as error:  # a bug: what nobody judged is not let through for it
             self._failed.inc()
             log.exception("review_failed", path=self._path)
             reason = f"policyd could not decide: {type(error).__name__}: {error}"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _status(
-                HTTPStatus.INTERNAL_SERVER_ERROR, reason
-            )
+            return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
         ended = monotonic()
         self._seconds.observe(ended - started)
         if ended > late_at:
             self._late.inc()
             log.warning("review_late", path=self._path, seconds=ended - started)
         return HTTPStatus.OK, answer
+
+    def without_verdict(
+        self, head: bytes, reason: str, otherwise: HTTPStatus
+    ) -> tuple[HTTPStatus, bytes]:
+        """Answer a review that cannot be judged, which the caller would take for a `yes` by itself.
+
+        Args:
+            head: Its first bytes.
+            reason: Why it cannot be judged.
+            otherwise: What is answered to something that is no review.
+        """
+        try:
+            return HTTPStatus.OK, self._unjudged(head, reason)
+        except ReviewError:
+            return self.refuse(RefusedError(otherwise, reason))
 
 
 def check_call(scope: Scope) -> None:
