@@ -3,10 +3,10 @@
 Whatever answers stands behind this: it gets connections whose handshake is done, and heads that are
 whole. A connection is in one of four states. It waits for a request, or for the rest of a head that
 is on its way; its body is coming in; its request is whole, and not answered; or it is at rest after
-an answer. Where there are too many, the oldest goes of those that wait, or of those at rest if fewer
-than half of all wait; of the address that has most of them, if that has more than half. So whoever
-opens connections and leaves it at that closes their own, and a caller that asks gets through, also
-if it comes from the same address. One whose request is not answered yet is left alone.
+an answer. Where there are too many, the oldest goes of those that wait, or of those at rest if
+fewer than half of all wait; of the address that has most of them, if that has more than half. So
+whoever opens connections and leaves it at that closes their own, and a caller that asks gets
+through, also if it comes from the same address. One that is being answered is left alone.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Connections:
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections until cancelled."""
-        listener.setblocking(False)
+        listener.settimeout(0)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
             while True:
@@ -135,6 +135,10 @@ class Connections:
             accepted.close()
             if connection.ending is None:  # the server ends, not only this connection
                 raise
+        except Exception:  # whatever one caller brings about is not to end the server
+            log.exception("connection_failed")
+            connection.forget()
+            accepted.close()
         finally:
             connection.opening = None
 
@@ -154,7 +158,9 @@ class Connections:
         """Close one that is in nobody's hands; tell whether there was one."""
         many = len(self.waiting) * 2 > self.listening.bounds.connections
         first, second = (
-            (self.waiting, self.resting) if many or not self.resting else (self.resting, self.waiting)
+            (self.waiting, self.resting)
+            if many or not self.resting
+            else (self.resting, self.waiting)
         )
         return self._end_oldest(first or second)
 
@@ -213,9 +219,8 @@ class Connection(asyncio.Protocol):
         self._phase = "handshake_slow"
         self.ends_at = self._loop.time() + self._bounds.handshake
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Hand it to what answers, if its caller may ask."""
-        assert isinstance(transport, asyncio.Transport), "streams have read-write transports"
         self._transport = transport
         names = self._connections.listening.names
         if self.ending is not None or (names and not names & certificate_names(transport)):
@@ -249,7 +254,7 @@ class Connection(asyncio.Protocol):
         except BrokenError as error:
             self._break_off(error)
             return
-        if framing.in_head and not framing.held:
+        if framing.between:
             self._go(self._connections.busy, "", math.inf)
         elif not framing.in_head:
             if framing.requests > begun or self._phase != "body_slow":

@@ -106,7 +106,7 @@ class Framing:
             self._chunks = _Chunks()
             self.in_head = False
         elif length is not None:
-            if not length.isdigit() or len(length) > 18:  # noqa: PLR2004 - more is no int64
+            if not length.isdigit() or len(length) > 18:
                 raise BrokenError("not_http")
             self._left = int(length)
             self.in_head = False
