@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.deadline import OutOfTime
-from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, Room, UnreadError
+from webhooks.bodies import LIGHT_BYTES, LONG_BYTES, NO_ROOM, Body, Room, UnreadError
 from webhooks.conversion import PATH as CONVERT
 from webhooks.conversion import unconverted
 from webhooks.health import Readiness, health_routes
@@ -30,8 +30,8 @@ Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
 body that is no review."""
 
-BODY_SECONDS = 30.0
-"""How long a body may take to come in: the longest timeout a webhook can have."""
+MOST_TIMEOUT_SECONDS = 30.0
+"""The longest timeout a webhook can have."""
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 """The API server's default, for callers that do not say how long they wait."""
@@ -147,27 +147,29 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call; whatever it is, the next one is answered as well."""
-        called_at = self.now()
-        body = Body(self.room)
+        called_at, body = self.now(), Body(self.room)
         try:
-            check_call(scope)
-            await read_body(body, self.room, scope, receive)
-        except CallerGoneError:
-            return
-        except RefusedError as refusal:
-            status, answer = self.refuse(refusal)
-        except UnreadError as error:
-            status, answer = self.without_verdict(body.head, str(error), error.status)
-        else:
-            status, answer = await self.answer(body.whole(), scope["query_string"], called_at)
-        finally:
+            status, answer = await self._called(scope, receive, body, called_at)
             body.cut(0)
             if not body.reserved:
                 body.close()
-        try:
             await _respond(send, status, answer)  # which may be as large, and takes its room
+        except CallerGoneError:
+            return
         finally:
             body.close()
+
+    async def _called(
+        self, scope: Scope, receive: Receive, body: Body, called_at: float
+    ) -> tuple[HTTPStatus, bytes]:
+        try:
+            check_call(scope)
+            await read_body(body, self.room, scope, receive)
+        except RefusedError as refusal:
+            return self.refuse(refusal)
+        except UnreadError as error:
+            return self.without_verdict(body.head, str(error), error.status)
+        return await self.answer(body.whole(), scope["query_string"], called_at)
 
     def now(self) -> float:
         """Return when a call began, in seconds of the clock that its patience is counted by."""
@@ -181,19 +183,8 @@ class Door:
             query: What follows the path, which says how long the caller waits.
             called_at: When the call began.
         """
-        try:
-            return await self._review(body, called_at + LATE * timeout_seconds(query))
-        except RefusedError as refusal:
-            return self.refuse(refusal)
-
-    def refuse(self, refusal: RefusedError) -> tuple[HTTPStatus, bytes]:
-        """Return the answer to what is no call of this path."""
-        self._refused.inc()
-        return refusal.status, _status(refusal.status, str(refusal))
-
-    async def _review(self, body: bytes, late_at: float) -> tuple[HTTPStatus, bytes]:
         monotonic = self._clock.monotonic
-        started = monotonic()
+        started, late_at = monotonic(), called_at + LATE * timeout_seconds(query)
         try:
             answer = await self._in_time(body, late_at)
         except OutOfTimeError:
@@ -215,6 +206,11 @@ class Door:
             log.warning("review_late", path=self._path, seconds=ended - started)
         return HTTPStatus.OK, answer
 
+    def refuse(self, refusal: RefusedError) -> tuple[HTTPStatus, bytes]:
+        """Return the answer to what is no call of this path."""
+        self._refused.inc()
+        return refusal.status, _status(refusal.status, str(refusal))
+
     async def _in_time(self, body: bytes, late_at: float) -> bytes:
         """Answer, unless that waits for something until the caller waits no more.
 
@@ -225,6 +221,8 @@ class Door:
         limit = asyncio.timeout(late_at - monotonic() + SPARE_SECONDS)
         try:
             async with limit:
+                if len(body) > LONG_BYTES:
+                    await self.room.turn()
                 return await self._answer(body, lambda: monotonic() > late_at)
         except TimeoutError:
             if limit.expired():
@@ -342,15 +340,15 @@ def late_body(seconds: float) -> str:
 
 def body_seconds(query: bytes) -> float:
     """Return how long a body may take to come in, by how long the caller waits."""
-    return min(BODY_SECONDS, LATE * timeout_seconds(query))
+    return LATE * timeout_seconds(query)
 
 
 def timeout_seconds(query: bytes) -> float:
-    """Read the caller's patience from `timeout=10s`, as the API server writes it."""
+    """Read the caller's patience from `timeout=10s`, as the API server writes it: 30 s at most."""
     for part in query.split(b"&"):
         name, _, value = part.partition(b"=")
         if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit():
-            return float(value[:-1])
+            return min(float(value[:-1]), MOST_TIMEOUT_SECONDS)
     return DEFAULT_TIMEOUT_SECONDS
 
 

@@ -22,6 +22,9 @@ MEBIBYTE: Final = 1024 * 1024
 LIGHT_BYTES: Final = MEBIBYTE
 """How long a body may be that takes room as it comes in. Nearly all have a few kilobytes."""
 
+LONG_BYTES: Final = 32 * 1024
+"""Longer ones are judged one by one, each in a turn of its own."""
+
 LIGHT_ROOM: Final = 24 * MEBIBYTE
 """Room for all of these together."""
 
@@ -116,6 +119,7 @@ class Room:
         self._slow: dict[Body, tuple[int, int]] = {}  # size at the last look, looks without more
         self._waiting: deque[tuple[Body, int, asyncio.Future[None]]] = deque()
         self._look: asyncio.TimerHandle | None = None
+        self._turns = asyncio.Lock()
 
     @property
     def taken(self) -> int:
@@ -128,7 +132,7 @@ class Room:
         return self._taken > self._light
 
     def took(self, size: int) -> None:
-        """Note what came in, or went; where that is too much, give up who has been at it longest."""
+        """Note what came in, or went; if that is too much, give up who was at it longest."""
         self._taken += size
         while self.full and self._coming:
             next(iter(self._coming)).give_up(NO_ROOM)
@@ -152,6 +156,11 @@ class Room:
             self._admit()
         else:
             self._taken -= body.size
+
+    async def turn(self) -> None:
+        """Wait for a turn to judge a body that takes long: others come in between two of them."""
+        async with self._turns:
+            await asyncio.sleep(0)
 
     async def reserve(self, body: Body, size: int) -> None:
         """Wait for room for a large body, all of it.
