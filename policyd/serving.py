@@ -1,4 +1,8 @@
-"""HTTP as a part of a program: the socket, the TLS context, and uvicorn without its own ways."""
+"""HTTP as a part of a program: the socket, the TLS context, and uvicorn without its own ways.
+
+Which methods of its server uvicorn calls (`startup`, `main_loop`, `shutdown`, `capture_signals`),
+and what it keeps its protocols in, is its own affair: tests state what is relied on.
+"""
 
 import asyncio
 import contextlib
@@ -13,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from policyd.certificates import CertificatePair
+from policyd.connections import Connections, Listening
 from policyd.errors import ConfigurationError, system_reason
 
 KEEP_ALIVE_SECONDS = 120
@@ -22,9 +27,18 @@ who closes first must not be us, or the close can cross a request on its way."""
 BACKLOG = 2048
 """Connections that may wait to be accepted: a burst past 25 in flight opens one for each review."""
 
+RECEIVE_BYTES = 32 * 1024
+"""What the kernel may hold of what a caller sends: more than a review, so that those come in at
+once, and no more, as each connection has buffers of the size of the largest piece that came in."""
 
-def listen(host: str, port: int) -> socket.socket:
+
+def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
     """Open the socket to serve on; port 0 lets the system choose.
+
+    Args:
+        host: The address.
+        port: The port.
+        option: By which the user gave the port.
 
     Raises:
         ConfigurationError: If the port is taken, or the address is not ours to listen on.
@@ -38,17 +52,18 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise ConfigurationError(
                 f"port `{port}` on `{host}` is taken",
-                hint="end the process that has it, or give another with `--port`",
+                hint=f"end the process that has it, or give another with `{option}`",
             ) from error
         if error.errno == errno.EACCES:
             raise ConfigurationError(
                 f"port `{port}` may only be opened by root",
-                hint="give one above 1023 with `--port`",
+                hint=f"give one above 1023 with `{option}`",
             ) from error
         raise ConfigurationError(
             f"cannot listen on `{host}`: {system_reason(error)}",
             hint="give an address of this machine with `--host`",
         ) from error
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     # With its protocol named, as asyncio turns Nagle's algorithm off for such sockets alone; with
     # it on, every answer would wait 40 ms for the caller's acknowledgement of its first half.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=made.detach())
@@ -84,43 +99,76 @@ def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn that serves until `stop` is set, and leaves signals to the program.
+    """uvicorn that serves until `stop` is set, and leaves sockets and signals to the program.
 
     Idle connections are closed `linger_seconds` later, so that what is on its way is read before.
     """
 
     def __init__(
-        self, config: uvicorn.Config, *, stop: asyncio.Event, linger_seconds: float = 0.0
+        self,
+        config: uvicorn.Config,
+        listening: Listening,
+        *,
+        stop: asyncio.Event,
+        linger_seconds: float = 0.0,
     ) -> None:
         super().__init__(config)
+        self._connections = Connections(self._protocol, listening)
         self._stop = stop
         self._linger_seconds = linger_seconds
+        self._accepting: asyncio.Task[None] | None = None
         self.ready = asyncio.Event()
         """Set once it answers."""
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
+            _loop=asyncio.get_running_loop(),
+        )
+        return made
 
     async def serve_on(self, listener: socket.socket) -> None:
         """Serve until it is to stop, and let the requests in flight finish; closes `listener`."""
         try:
             await self.serve(sockets=[listener])
         finally:
-            self._abandon()
-
-    def _abandon(self) -> None:
-        """Close what is left open if serving was cancelled; a regular end leaves nothing."""
-        for listening in getattr(self, "servers", ()):
-            listening.close()
-        for connection in tuple(self.server_state.connections):
-            connection.transport.abort()
+            await self._stop_accepting()
+            listener.close()
+            for connection in tuple(self.server_state.connections):
+                connection.transport.abort()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
-        await super().startup(sockets)
+        """Begin to accept connections, and say so."""
+        assert sockets, "the socket is opened before"
+        self.servers = []  # what uvicorn would have listened with
+        self._accepting = asyncio.create_task(self._connections.serve(sockets[0]))
+        self.started = True
         self.ready.set()
 
     async def main_loop(self) -> None:
         """Sleep until asked to stop, where uvicorn would look ten times a second."""
-        await self._stop.wait()
+        assert self._accepting is not None, "it has begun to accept"
+        stopped = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({stopped, self._accepting}, return_when=asyncio.FIRST_COMPLETED)
+            if self._accepting.done():
+                self._accepting.result()
+        finally:
+            stopped.cancel()
         await asyncio.sleep(self._linger_seconds)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and let the requests in flight finish."""
+        await self._stop_accepting()
+        await super().shutdown(sockets)
+
+    async def _stop_accepting(self) -> None:
+        """Accept no more; what has not had its handshake is closed."""
+        if self._accepting is not None and not self._accepting.done():
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting})
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -131,15 +179,13 @@ class Server(uvicorn.Server):
 def server_config(
     app: Any,  # noqa: ANN401 - an ASGI application, of either framework
     *,
-    context: ssl.SSLContext | None,
     grace_seconds: int,
     http: type[asyncio.Protocol] | str = "httptools",
 ) -> uvicorn.Config:
-    """Return how uvicorn is to serve: HTTP/1.1, without logs of its own.
+    """Return how uvicorn is to serve: HTTP/1.1, without logs of its own, nor TLS.
 
     Args:
         app: The application.
-        context: TLS; None serves without it, for tests.
         grace_seconds: How long requests in flight may take when it stops.
         http: uvicorn's protocol.
     """
@@ -157,5 +203,4 @@ def server_config(
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
-        ssl_context_factory=None if context is None else (lambda _config, _default: context),
     )

@@ -6,8 +6,10 @@ Starlette's. A server may ask the doors themselves, without the messages of ASGI
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 
 import msgspec
 import structlog
@@ -17,24 +19,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.deadline import OutOfTime
-from policyd.errors import PolicydError
+from webhooks.bodies import LIGHT_BYTES, LONG_BYTES, NO_ROOM, Body, Room, UnreadError
 from webhooks.conversion import PATH as CONVERT
+from webhooks.conversion import unconverted
 from webhooks.health import Readiness, health_routes
 from webhooks.metrics import DoorMetrics
+from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
 Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
 body that is no review."""
 
-MOST_BYTES = {CONVERT: 32 * 1024 * 1024}
-"""How long a body may be if it is not one object's: a list is converted in one, and clients read
-lists in pages of 500."""
-
-DISCARDED_BODY_BYTES = 32 * 1024 * 1024
-"""How much of a body that is too large is read to its end, so that the caller sees why."""
-
-BODY_SECONDS = 30.0
-"""How long a body may take to come in: the longest timeout a webhook can have."""
+MOST_TIMEOUT_SECONDS = 30.0
+"""The longest timeout a webhook can have."""
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 """The API server's default, for callers that do not say how long they wait."""
@@ -46,24 +43,39 @@ REASONS = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "UnsupportedMediaType",
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
 }
 """The API server's words for what can go wrong here."""
+
+UNJUDGED = defaultdict[str, Unjudged](lambda: refuse, {CONVERT: unconverted})
+"""What answers a review that cannot be judged, unless told."""
 
 LATE = 0.8
 """How much of the caller's patience is spent on deciding: an answer that took longer may have come
 too late."""
+
+SPARE_SECONDS = 0.1
+"""How much later nothing is waited for any more: who decides has seen by then that time is up."""
+
+PIECE_BYTES = 64 * 1024
+"""Longer answers are sent in pieces, each when the one before is on its way."""
+
+SILENT_SECONDS = 1.0
+"""Between two lines of the log on reviews that were not judged; all of them are counted."""
+
+OUT_OF_TIME = "there was no time left"
 
 JSON_HEADERS = ((b"content-type", b"application/json"),)
 
 log = structlog.get_logger(__name__)
 
 
-class RefusedError(PolicydError):
+class RefusedError(UnreadError):
     """A call is not one that this path answers."""
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+
+class OutOfTimeError(Exception):
+    """An answer that waits for something would come too late."""
 
 
 class CallerGoneError(Exception):
@@ -76,6 +88,7 @@ def create_app(
     readiness: Readiness,
     metrics: DoorMetrics,
     clock: Clock | None = None,
+    unjudged: Mapping[str, Unjudged] = MappingProxyType({}),
 ) -> "Application":
     """Build the application around functions that answer the API server.
 
@@ -84,9 +97,16 @@ def create_app(
         readiness: What `/readyz` reports.
         metrics: What `/metrics` reports, and where reviews are counted.
         clock: Measures how long reviews take; the machine's by default.
+        unjudged: What answers reviews that cannot be judged, by path. Where none is given, they
+            are refused.
     """
-    clock = clock or SystemClock()
-    doors = {path.encode(): Door(path, a, metrics, clock) for path, a in answers.items()}
+    clock, room = clock or SystemClock(), Room()
+    doors = {
+        path.encode(): Door(
+            path, (answer, unjudged.get(path, UNJUDGED[path])), room, metrics, clock
+        )
+        for path, answer in answers.items()
+    }
     return Application(doors, Starlette(routes=health_routes(readiness, metrics.registry)))
 
 
@@ -106,29 +126,50 @@ class Application:
 class Door:
     """One path that answers reviews."""
 
-    def __init__(self, path: str, answer: Answer, metrics: DoorMetrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: str,
+        answers: tuple[Answer, Unjudged],
+        room: Room,
+        metrics: DoorMetrics,
+        clock: Clock,
+    ) -> None:
+        self.room = room
         self._path = path
-        self._most_bytes = MOST_BYTES.get(path, MAXIMUM_REVIEW_BYTES)
-        self._answer = answer
+        self._answer, self._unjudged = answers
         self._clock = clock
+        self._silent_until = 0.0
         self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
         self._refused = metrics.reviews.labels(path, "refused")
         self._failed = metrics.reviews.labels(path, "failed")
+        self._not_judged = metrics.reviews.labels(path, "unjudged")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call; whatever it is, the next one is answered as well."""
-        called_at = self.now()
+        called_at, body = self.now(), Body(self.room)
         try:
-            check_call(scope)
-            body = await read_body(receive, self._most_bytes)
+            status, answer = await self._called(scope, receive, body, called_at)
+            body.cut(0)
+            if not body.reserved:
+                body.close()
+            await _respond(send, status, answer)  # which may be as large, and takes its room
         except CallerGoneError:
             return
+        finally:
+            body.close()
+
+    async def _called(
+        self, scope: Scope, receive: Receive, body: Body, called_at: float
+    ) -> tuple[HTTPStatus, bytes]:
+        try:
+            check_call(scope)
+            await read_body(body, self.room, scope, receive)
         except RefusedError as refusal:
-            status, answer = self.refuse(refusal)
-        else:
-            status, answer = await self.answer(body, scope["query_string"], called_at)
-        await _respond(send, status, answer)
+            return self.refuse(refusal)
+        except UnreadError as error:
+            return self.without_verdict(body.head, str(error), error.status)
+        return await self.answer(body.whole(), scope["query_string"], called_at)
 
     def now(self) -> float:
         """Return when a call began, in seconds of the clock that its patience is counted by."""
@@ -142,37 +183,70 @@ class Door:
             query: What follows the path, which says how long the caller waits.
             called_at: When the call began.
         """
+        monotonic = self._clock.monotonic
+        started, late_at = monotonic(), called_at + LATE * timeout_seconds(query)
         try:
-            return await self._review(body, called_at + LATE * timeout_seconds(query))
-        except RefusedError as refusal:
-            return self.refuse(refusal)
+            answer = await self._in_time(body, late_at)
+        except OutOfTimeError:
+            return self.without_verdict(body, OUT_OF_TIME, HTTPStatus.SERVICE_UNAVAILABLE)
+        except ReviewError as error:
+            return self.without_verdict(body, str(error), HTTPStatus.BAD_REQUEST)
+        except RecursionError:
+            reason = "the object is nested too deep"
+            return self.without_verdict(body, reason, HTTPStatus.BAD_REQUEST)
+        except Exception as error:  # a bug: what nobody judged is not let through for it
+            self._failed.inc()
+            log.exception("review_failed", path=self._path)
+            reason = f"policyd could not decide: {type(error).__name__}: {error}"
+            return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
+        ended = monotonic()
+        self._seconds.observe(ended - started)
+        if ended > late_at:
+            self._late.inc()
+            log.warning("review_late", path=self._path, seconds=ended - started)
+        return HTTPStatus.OK, answer
 
     def refuse(self, refusal: RefusedError) -> tuple[HTTPStatus, bytes]:
         """Return the answer to what is no call of this path."""
         self._refused.inc()
         return refusal.status, _status(refusal.status, str(refusal))
 
-    async def _review(self, body: bytes, late_at: float) -> tuple[HTTPStatus, bytes]:
+    async def _in_time(self, body: bytes, late_at: float) -> bytes:
+        """Answer, unless that waits for something until the caller waits no more.
+
+        Raises:
+            OutOfTimeError: If it does.
+        """
         monotonic = self._clock.monotonic
-        started = monotonic()
+        limit = asyncio.timeout(late_at - monotonic() + SPARE_SECONDS)
         try:
-            answer = await self._answer(body, lambda: monotonic() > late_at)
-        except ReviewError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
-        except RecursionError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "the object is nested too deep") from error
-        except Exception as error:  # a bug: the caller is told, and judges by its failurePolicy
-            self._failed.inc()
-            log.exception("review_failed", path=self._path)
-            reason = f"policyd could not decide: {type(error).__name__}: {error}"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _status(
-                HTTPStatus.INTERNAL_SERVER_ERROR, reason
-            )
-        ended = monotonic()
-        self._seconds.observe(ended - started)
-        if ended > late_at:
-            self._late.inc()
-            log.warning("review_late", path=self._path, seconds=ended - started)
+            async with limit:
+                if len(body) > LONG_BYTES:
+                    await self.room.turn()
+                return await self._answer(body, lambda: monotonic() > late_at)
+        except TimeoutError:
+            if limit.expired():
+                raise OutOfTimeError from None
+            raise
+
+    def without_verdict(
+        self, head: bytes, reason: str, otherwise: HTTPStatus
+    ) -> tuple[HTTPStatus, bytes]:
+        """Answer a review that cannot be judged, which the caller would take for a `yes` by itself.
+
+        Args:
+            head: Its first bytes.
+            reason: Why it cannot be judged.
+            otherwise: What is answered to something that is no review.
+        """
+        try:
+            answer = self._unjudged(head, reason)
+        except ReviewError:
+            return self.refuse(RefusedError(otherwise, reason))
+        self._not_judged.inc()
+        if self.now() >= self._silent_until:  # whoever reaches the port could fill the log
+            self._silent_until = self.now() + SILENT_SECONDS
+            log.warning("review_unjudged", path=self._path, reason=reason)
         return HTTPStatus.OK, answer
 
 
@@ -195,54 +269,86 @@ def check_call(scope: Scope) -> None:
         )
 
 
-async def read_body(receive: Receive, most_bytes: int = MAXIMUM_REVIEW_BYTES) -> bytes:
+async def read_body(body: Body, room: Room, scope: Scope, receive: Receive) -> None:
     """Read a call's body.
 
     Raises:
-        RefusedError: If it has more than `most_bytes`, or does not come in time.
+        UnreadError: If it is too large, does not come in time, or there is no room for it.
         CallerGoneError: If the caller hung up.
     """
+    length, seconds = _length(scope), body_seconds(scope["query_string"])
+    reasons: list[str] = []
+
+    def give_up(reason: str) -> None:
+        room.complete(body)
+        body.cut()
+        if not limit.expired():
+            reasons.append(reason)
+            limit.reschedule(0.0)
+
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _whole_body(receive, most_bytes)
+        async with asyncio.timeout(seconds) as limit:
+            body.give_up = give_up
+            room.expect(body)
+            while await _more(body, receive):
+                if body.size >= HEAD_BYTES and not body.reserved:
+                    await _have_room(body, room, length)
     except TimeoutError:
-        raise late_body() from None
+        if reasons:
+            raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0]) from None
+        raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
+    finally:
+        room.complete(body)
+    if room.full and not body.reserved:
+        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
 
 
-def late_body() -> RefusedError:
-    """Return what is said to a caller whose body does not come in."""
-    return RefusedError(
-        HTTPStatus.REQUEST_TIMEOUT, f"the body did not come in within {BODY_SECONDS:.0f} s"
-    )
+async def _have_room(body: Body, room: Room, length: int | None) -> None:
+    """Wait for room if a body is large, its head being there.
 
-
-async def _whole_body(receive: Receive, most_bytes: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    more = True
-    while more and size <= DISCARDED_BODY_BYTES:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise CallerGoneError
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size <= most_bytes:
-            chunks.append(chunk)
-        more = message.get("more_body", False)
-    if size > most_bytes:
-        raise RefusedError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the review has more than {most_bytes} bytes",
+    Raises:
+        UnreadError: If it is too large, or too many wait.
+    """
+    most = LIGHT_BYTES if length is None else MAXIMUM_REVIEW_BYTES
+    if (length or body.size) > most:
+        more = "" if length else ", and the call did not say how many"
+        raise UnreadError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review has more than {most} bytes{more}"
         )
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    if length is not None and length > LIGHT_BYTES:
+        await room.reserve(body, length)
+
+
+async def _more(body: Body, receive: Receive) -> bool:
+    """Read on; tell whether there is more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise CallerGoneError
+    body.add(message.get("body", b""))
+    return bool(message.get("more_body", False))
+
+
+def _length(scope: Scope) -> int | None:
+    given = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(given) if given.isdigit() else None
+
+
+def late_body(seconds: float) -> str:
+    """Return what is said to a caller whose body does not come in."""
+    return f"the review did not come in within {seconds:g} s"
+
+
+def body_seconds(query: bytes) -> float:
+    """Return how long a body may take to come in, by how long the caller waits."""
+    return LATE * timeout_seconds(query)
 
 
 def timeout_seconds(query: bytes) -> float:
-    """Read the caller's patience from `timeout=10s`, as the API server writes it."""
+    """Read the caller's patience from `timeout=10s`, as the API server writes it: 30 s at most."""
     for part in query.split(b"&"):
         name, _, value = part.partition(b"=")
         if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit():
-            return float(value[:-1])
+            return min(float(value[:-1]), MOST_TIMEOUT_SECONDS)
     return DEFAULT_TIMEOUT_SECONDS
 
 
@@ -269,4 +375,8 @@ async def _respond(send: Send, status: HTTPStatus, body: bytes) -> None:
     length = (b"content-length", b"%d" % len(body))
     headers = [*JSON_HEADERS, length]
     await send({"type": "http.response.start", "status": status.value, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    for at in range(PIECE_BYTES, len(body), PIECE_BYTES):
+        piece = body[at - PIECE_BYTES : at]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    last = max(len(body) - 1, 0) // PIECE_BYTES * PIECE_BYTES
+    await send({"type": "http.response.body", "body": body[last:]})

@@ -17,6 +17,7 @@ from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
 from policyd.api.meta import Json, Wire
 from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
+from webhooks.unjudged import uid_in
 
 PATH: Final = "/convert"
 AT_ONCE: Final = 20
@@ -60,13 +61,26 @@ async def convert(body: bytes, out_of_time: OutOfTime) -> bytes:
             converted.append(_converted(decode_object(raw), request.version))
     except PolicydError as error:
         result, converted = {"status": "Failure", "message": str(error)}, []
-    response = {"uid": request.uid, "result": result, "convertedObjects": converted}
-    envelope = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"}
-    return msgspec.json.encode({**envelope, "response": response})
+    return _answer(request.uid, result, converted)
+
+
+def unconverted(head: bytes, reason: str) -> bytes:
+    """Answer a review of conversion that is not read whole, given its first bytes and the reason.
+
+    Raises:
+        ReviewError: If these do not say which review it is.
+    """
+    return _answer(uid_in(head), {"status": "Failure", "message": reason}, [])
 
 
 class ConversionError(PolicydError):
     """An object cannot be had in another version."""
+
+
+def _answer(uid: str, result: dict[str, Json], converted: list[Json]) -> bytes:
+    response = {"uid": uid, "result": result, "convertedObjects": converted}
+    envelope = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"}
+    return msgspec.json.encode({**envelope, "response": response})
 
 
 def _parsed(body: bytes) -> ConversionRequest:

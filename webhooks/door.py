@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import structlog
 from starlette.types import ASGIApp
 
+from policyd.connections import Listening
 from policyd.errors import PolicydError
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from webhooks.app import create_app
@@ -117,7 +118,8 @@ async def _run(
         log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
         loaded()
         app = _application(door, policies, start)
-        await serve(app, listener, context=door.context, stop=drained)
+        tls = None if door.context is None else door.context.front
+        await serve(app, listener, listening=Listening(tls=tls), stop=drained)
     for task in tasks:
         task.cancel()
 

@@ -2,20 +2,24 @@
 
 An ASGI server's messages, timers, and two writes an answer cost a review more than deciding it does
 where no policy concerns it. So a plain one is gathered as it comes in, and its answer is one write:
-a POST of JSON to a path of the door, its length said and not too much, on a connection that stays
-and has no other call in flight. The application answers whatever is unusual, in the same words.
+a POST of JSON to a path of the door, its length said and not much, on a connection that stays and
+has no other call in flight. The application answers whatever is unusual, in the same words.
+
+This builds on the insides of uvicorn's protocol: tests state what it relies on, and `--plain-http`
+does without.
 """
 
 import asyncio
 import weakref
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from policyd.api.admission import MAXIMUM_REVIEW_BYTES
-from webhooks.app import BODY_SECONDS, JSON_HEADERS, Door, late_body
+from webhooks.app import JSON_HEADERS, Door, body_seconds, late_body
+from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body
 
 _HEAD: Final = b"".join(b"%b: %b\r\n" % header for header in JSON_HEADERS)
 BROKEN: Final = b'{"code":500,"message":"the review could not be answered"}'
@@ -30,28 +34,53 @@ class Review:
         self.disconnected = False
         self.response_complete = False
         self.message_event = protocol.message_event
-        self.body: list[bytes] = []
+        self.body = Body(door.room)
         # The protocol keeps the call: a closed connection is not to wait for the garbage collector.
         self._protocol = weakref.ref(protocol)
         self._door = door
         self._query = query
         self._called_at = door.now()
+        self._late: asyncio.TimerHandle | None = None
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for the rest of the body, for so long."""
+        if self._late is None:
+            seconds = body_seconds(self._query)
+            late = late_body(seconds)
+            self._late = loop.call_later(seconds, self._give_up, HTTPStatus.REQUEST_TIMEOUT, late)
+            self.body.give_up = partial(self._give_up, HTTPStatus.SERVICE_UNAVAILABLE)
+            self._door.room.expect(self.body)
+
+    def wait_no_more(self) -> None:
+        """Note that the body is complete, or will never be."""
+        if self._late is not None:
+            self._late.cancel()
+            self._door.room.complete(self.body)
 
     async def answer(self) -> None:
         """Answer, the body being complete."""
         try:
-            body, self.body = b"".join(self.body), []
-            answer = await self._door.answer(body, self._query, self._called_at)
+            if self._door.room.full:
+                self._give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+                return
+            answer = await self._door.answer(self.body.whole(), self._query, self._called_at)
         except BaseException:  # as uvicorn has it: nobody waits for an answer that does not come
             self.keep_alive = False
             self._respond(HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN)
             raise
+        finally:
+            self.body.close()
         self._respond(*answer)
 
-    def give_up(self) -> None:
-        """Answer without the rest of the body."""
-        self.body.clear()
-        self._respond(*self._door.refuse(late_body()))
+    def _give_up(self, status: HTTPStatus, reason: str) -> None:
+        """Answer without a verdict, and without the rest of the body."""
+        self.wait_no_more()
+        protocol = self._protocol()
+        if protocol is not None:
+            protocol.leave(self)
+        answer = self._door.without_verdict(self.body.head, reason, status)
+        self.body.close()
+        self._respond(*answer)
 
     def _respond(self, status: HTTPStatus, answer: bytes) -> None:
         """Write an answer, all at once."""
@@ -76,20 +105,25 @@ class DoorProtocol(HttpToolsProtocol):
         self.message_event = asyncio.Event()
         self._doors: Mapping[bytes, Door] = getattr(self.app, "doors", {})
         self._incoming: Review | None = None
-        self._late: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         """Read on; a body that is not complete by then has so long to come in."""
         super().data_received(data)
-        if self._incoming is not None and self._late is None:
-            self._late = self.loop.call_later(BODY_SECONDS, self._give_up)
+        if self._incoming is not None:
+            self._incoming.wait(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was coming in."""
-        review = self._taken()
+        review, self._incoming = self._incoming, None
         if review is not None:
-            review.body.clear()
+            review.wait_no_more()
+            review.body.close()
         super().connection_lost(exc)
+
+    def leave(self, review: Review) -> None:
+        """Gather no more of a review."""
+        if self._incoming is review:
+            self._incoming = None
 
     def on_headers_complete(self) -> None:
         """Begin to gather a plain review; leave another call to the application."""
@@ -106,14 +140,15 @@ class DoorProtocol(HttpToolsProtocol):
         if self._incoming is None:
             super().on_body(body)
         else:
-            self._incoming.body.append(body)
+            self._incoming.body.add(body)
 
     def on_message_complete(self) -> None:
         """Answer what has come in."""
-        review = self._taken()
+        review, self._incoming = self._incoming, None
         if review is None:
             super().on_message_complete()
         else:
+            review.wait_no_more()
             task = self.loop.create_task(review.answer())
             task.add_done_callback(self.tasks.discard)
             self.tasks.add(task)
@@ -122,7 +157,7 @@ class DoorProtocol(HttpToolsProtocol):
         parser, headers = self.parser, dict(self.headers)
         return (
             headers.get(b"content-type") == _JSON
-            and 0 < int(headers.get(b"content-length", 0)) <= MAXIMUM_REVIEW_BYTES
+            and 0 < int(headers.get(b"content-length", 0)) <= LIGHT_BYTES
             and len(headers) == len(self.headers)
             and not self.expect_100_continue
             and parser.get_method() == b"POST"
@@ -132,16 +167,3 @@ class DoorProtocol(HttpToolsProtocol):
             and getattr(self.cycle, "response_complete", True)
             and not self.flow.write_paused
         )
-
-    def _give_up(self) -> None:
-        review = self._taken()
-        if review is not None:
-            review.give_up()
-
-    def _taken(self) -> Review | None:
-        """Return the review that is coming in, if one is, and wait for it no more."""
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-        taken, self._incoming = self._incoming, None
-        return taken

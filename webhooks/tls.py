@@ -9,6 +9,7 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from policyd.certificates import CertificateFacts, CertificatePair, check_pair
+from policyd.connections import Listening
 from policyd.serving import Server, server_config, server_context
 from webhooks.files import read_file
 from webhooks.protocol import DoorProtocol
@@ -75,16 +76,21 @@ class CertificateFiles:
 
 
 async def serve(
-    app: ASGIApp, listener: socket.socket, *, context: LiveContext | None, stop: asyncio.Event
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    listening: Listening,
+    stop: asyncio.Event,
+    http: type[asyncio.Protocol] | str = DoorProtocol,
 ) -> None:
     """Serve `app` until `stop` is set, and let the requests in flight finish.
 
     Args:
         app: The application.
         listener: A listening socket; it is closed at the end.
-        context: The certificate; None serves without TLS, for tests.
+        listening: How its connections are treated.
         stop: Set it to end.
+        http: uvicorn's protocol.
     """
-    front = None if context is None else context.front
-    config = server_config(app, context=front, grace_seconds=GRACE_SECONDS, http=DoorProtocol)
-    await Server(config, stop=stop, linger_seconds=LINGER_SECONDS).serve_on(listener)
+    config = server_config(app, grace_seconds=GRACE_SECONDS, http=http)
+    await Server(config, listening, stop=stop, linger_seconds=LINGER_SECONDS).serve_on(listener)

@@ -20,9 +20,9 @@ FailurePolicy = Literal["Fail", "Ignore"]
 MatchPolicy = Literal["Exact", "Equivalent"]
 
 NO_OBJECT = msgspec.Raw(b"null")
-MAXIMUM_REVIEW_BYTES = 3 * 1024 * 1024
-"""The API server's own limit on the body of a request. What it stores is half as big at most, so
-that an object and the old one together stay below."""
+MAXIMUM_REVIEW_BYTES = 64 * 1024 * 1024
+"""More than the API server ever sends: an object of 3 MiB, its `<` escaped to six bytes each, and
+the old one beside it."""
 
 MAXIMUM_LEVELS = 512
 """How deep a review may be nested: real objects stay below 50. Bounded here, and not by whatever

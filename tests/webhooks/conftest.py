@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.certificates import Authority
+from policyd.connections import Listening
 from policyd.serving import listen
 from webhooks.app import create_app
 from webhooks.health import Readiness
@@ -105,6 +106,7 @@ async def running_door(answer, *, pair=None):
     listener = listen("127.0.0.1", 0)
     context, stop = LiveContext(pair or issue("first")), asyncio.Event()
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(serve(app_for(answer), listener, context=context, stop=stop))
+        listening = Listening(tls=context.front)
+        group.create_task(serve(app_for(answer), listener, listening=listening, stop=stop))
         yield RunningDoor(listener.getsockname()[1], context, stop)
         stop.set()

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from policyd.certificates import CertificatePair
+from policyd.connections import Listening
 from policyd.errors import ConfigurationError
 from policyd.serving import listen
 from tests.webhooks.conftest import RunningDoor, app_for, issue, running_door
@@ -132,7 +133,12 @@ async def test_a_body_on_its_way_when_it_stops_is_still_answered():
 async def test_a_server_that_is_cancelled_leaves_neither_socket_nor_connection():
     listener = listen("127.0.0.1", 0)
     serving = asyncio.create_task(
-        serve(app_for(echo), listener, context=LiveContext(issue()), stop=asyncio.Event())
+        serve(
+            app_for(echo),
+            listener,
+            listening=Listening(tls=LiveContext(issue()).front),
+            stop=asyncio.Event(),
+        )
     )
     door = RunningDoor(listener.getsockname()[1])
     async with door.connection() as connection:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from policyd.certificates import Authority
 from policyd.clock import Clock, SystemClock
+from policyd.connections import Listening
 from policyd.local.apiserver.admission.caller import (
     ResolveService,
     WebhookCaller,
@@ -115,8 +116,8 @@ class ApiServer:
         """Begin to answer; return once the server does."""
         pair = self._authority.issue([HOST, "localhost"], now=self._clock.now())
         app, context = Application(self._state, users=self._users), server_context(pair)
-        config = server_config(app, context=context, grace_seconds=GRACE_SECONDS)
-        server = Server(config, stop=self._stopping)
+        config = server_config(app, grace_seconds=GRACE_SECONDS)
+        server = Server(config, Listening(tls=context), stop=self._stopping)
         self._running = asyncio.create_task(self._run(server))
         await server.ready.wait()
 

@@ -1,0 +1,368 @@
+"""The connections of one listener: how many, how long each may take for what, and which one goes.
+
+Whatever answers stands behind this: it gets connections whose handshake is done, and heads that are
+whole. A connection is in one of four states. It waits for a request, or for the rest of a head that
+is on its way; its body is coming in; its request is whole, and not answered; or it is at rest after
+an answer. Where there are too many, the oldest goes of those that wait, or of those at rest if
+fewer than half of all wait; of the address that has most of them, if that has more than half. So
+whoever opens connections and leaves it at that closes their own, and a caller that asks gets
+through, also if it comes from the same address. One that is being answered is left alone.
+"""
+
+import asyncio
+import errno
+import math
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+
+from policyd.framing import BrokenError, Framing
+
+SWEEP_SECONDS: Final = 0.5
+"""How often connections are looked through for those that took too long."""
+
+WRITE_BUFFER_BYTES: Final = 16 * 1024
+"""What is written and not taken, before whoever answers is told to wait."""
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long a new connection waits where all others are being answered, before one of these goes."""
+
+EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_CLOSE: Final = b"content-length: 0\r\nconnection: close\r\n\r\n"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What the connections of a listener may take. Times are in seconds."""
+
+    connections: int = 512
+    """All together."""
+    handshake: float = 5.0
+    """TLS, from the connection's first packet."""
+    first: float = 30.0
+    """Until the first byte of the first request. A Go client may open a connection that it does not
+    need in the end, and keep it for later."""
+    head: float = 5.0
+    """From a head's first byte to its last."""
+    body: float = 30.0
+    """From a head's last byte to the body's: the longest timeout that a webhook can have."""
+    answer: float = 10.0
+    """How long a caller may take nothing of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """How a listener treats its connections."""
+
+    bounds: Bounds = Bounds()
+    tls: ssl.SSLContext | None = None
+    """None serves without."""
+    count: Callable[[str], None] = lambda _reason: None
+    """Told why each connection was closed that was not answered to its end."""
+    names: frozenset[str] = frozenset()
+    """Callers' names in their certificates; empty for all that get past `tls`."""
+
+
+class Connections:
+    """The connections of one listener."""
+
+    def __init__(self, make: Callable[[], asyncio.Protocol], listening: Listening) -> None:
+        """Have none yet.
+
+        Args:
+            make: Makes what answers a connection.
+            listening: How they are treated.
+        """
+        self.make = make
+        self.listening = listening
+        self.waiting: Pool = {}
+        self.bodies: Pool = {}
+        self.busy: Pool = {}
+        self.resting: Pool = {}
+        self._pools = (self.waiting, self.bodies, self.busy, self.resting)
+        self._less = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return sum(map(len, self._pools))
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept connections until cancelled."""
+        listener.settimeout(0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep())
+            while True:
+                await self._room()
+                await self._accept(listener, group)
+
+    async def _accept(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            accepted, address = await loop.sock_accept(listener)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                return  # hung up before it was accepted
+            log.warning("connection_refused", reason=str(error))
+            self._shed()
+            await asyncio.sleep(SWEEP_SECONDS)
+            return
+        connection = Connection(self, address[0])
+        connection.opening = group.create_task(self._open(connection, accepted))
+
+    async def _open(self, connection: "Connection", accepted: socket.socket) -> None:
+        loop, listening = asyncio.get_running_loop(), self.listening
+        more: dict[str, Any] = {}
+        if listening.tls is not None:
+            more = {"ssl": listening.tls, "ssl_shutdown_timeout": listening.bounds.handshake}
+        try:
+            await loop.connect_accepted_socket(lambda: connection, accepted, **more)
+        except (OSError, ssl.SSLError) as error:
+            connection.forget()
+            accepted.close()
+            timed_out = isinstance(error, TimeoutError)
+            listening.count("handshake_slow" if timed_out else "handshake_failed")
+        except asyncio.CancelledError:
+            connection.forget()
+            accepted.close()
+            if connection.ending is None:  # the server ends, not only this connection
+                raise
+        except Exception:  # whatever one caller brings about is not to end the server
+            log.exception("connection_failed")
+            connection.forget()
+            accepted.close()
+        finally:
+            connection.opening = None
+
+    async def _room(self) -> None:
+        """Have room for one more, waiting for a moment where all are being answered."""
+        most = self.listening.bounds.connections
+        if len(self) < most or self._shed():
+            return
+        self._less.clear()
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._less.wait()
+        except TimeoutError:
+            self._end_oldest(self.bodies or self.busy)
+
+    def _shed(self) -> bool:
+        """Close one that is in nobody's hands; tell whether there was one."""
+        many = len(self.waiting) * 2 > self.listening.bounds.connections
+        first, second = (
+            (self.waiting, self.resting)
+            if many or not self.resting
+            else (self.resting, self.waiting)
+        )
+        return self._end_oldest(first or second)
+
+    def _end_oldest(self, pool: "Pool") -> bool:
+        if not pool:
+            return False
+        ((address, most),) = Counter(one.address for one in pool).most_common(1)
+        ours = most * 2 > len(pool)
+        next(one for one in pool if not ours or one.address == address).end("shed")
+        return True
+
+    def lessened(self) -> None:
+        """Note that one is gone, or at rest."""
+        self._less.set()
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = loop.time()
+            for pool in self._pools:
+                for connection in [one for one in pool if one.ends_at < now or one.stuck_at < now]:
+                    connection.run_out()
+
+    def abort(self) -> None:
+        """Close those that are nobody's yet: the server ends."""
+        for connection in list(self.waiting):
+            if connection.opening is not None:
+                connection.end("")
+
+
+class Connection(asyncio.Protocol):
+    """One connection, between its transport and what answers it.
+
+    Attributes:
+        address: Where it comes from.
+        opening: What opens it, until its handshake is done.
+        ending: Why it is closed from here.
+        ends_at: When it has taken too long for what it is at, by the loop's clock.
+        stuck_at: When it has left an answer for too long.
+    """
+
+    def __init__(self, connections: Connections, address: str) -> None:
+        self.address = address
+        self.opening: asyncio.Task[None] | None = None
+        self.ending: str | None = None
+        self.stuck_at = math.inf
+        self._loop = asyncio.get_running_loop()
+        self._connections = connections
+        self._bounds = connections.listening.bounds
+        self._framing = Framing()
+        self._transport: asyncio.Transport | None = None
+        self._inner: asyncio.Protocol | None = None
+        self._pool: Pool = connections.waiting
+        self._pool[self] = None
+        self._phase = "handshake_slow"
+        self.ends_at = self._loop.time() + self._bounds.handshake
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Hand it to what answers, if its caller may ask."""
+        self._transport = transport
+        names = self._connections.listening.names
+        if self.ending is not None or (names and not names & certificate_names(transport)):
+            self.end("caller_unknown")
+            return
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._phase, self.ends_at = "no_request", self._loop.time() + self._bounds.first
+        self._inner = self._connections.make()
+        self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self.forget()
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
+            self._inner = None
+
+    def forget(self) -> None:
+        """Count it no more."""
+        self._pool.pop(self, None)
+        self._connections.lessened()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what is whole, and note what is not."""
+        if self.ending is not None or self._inner is None:
+            return
+        framing = self._framing
+        begun = framing.requests
+        try:
+            data = framing.take(data)
+        except BrokenError as error:
+            self._break_off(error)
+            return
+        if framing.between:
+            self._go(self._connections.busy, "", math.inf)
+        elif not framing.in_head:
+            if framing.requests > begun or self._phase != "body_slow":
+                self._go(self._connections.bodies, "body_slow", self._bounds.body)
+        elif framing.requests > begun or self._phase != "head_slow":
+            self._go(self._connections.waiting, "head_slow", self._bounds.head)
+        if data:
+            self._inner.data_received(data)
+
+    def _go(self, pool: "Pool", phase: str, seconds: float) -> None:
+        self._pool.pop(self, None)
+        self._pool = pool
+        pool[self] = None
+        self._phase = phase
+        self.ends_at = math.inf if seconds == math.inf else self._loop.time() + seconds
+
+    def answered(self) -> None:
+        """Note that an answer was begun: who asked is at rest, unless they are still at it."""
+        connections = self._connections
+        if self._pool is connections.busy:
+            self._go(connections.resting, "", math.inf)
+            connections.lessened()
+        elif self._pool is connections.bodies:  # answered without the rest, which may still come
+            self._pool.pop(self, None)
+            self._pool = connections.waiting
+            self._pool[self] = None
+
+    def eof_received(self) -> bool | None:
+        """Pass it on."""
+        return None if self._inner is None else self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """Have what answers wait, and the caller take what there is."""
+        self.stuck_at = self._loop.time() + self._bounds.answer
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Have what answers go on."""
+        self.stuck_at = math.inf
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def run_out(self) -> None:
+        """Close it for having taken too long."""
+        self.end("answer_slow" if self.stuck_at < math.inf else self._phase)
+
+    def end(self, reason: str) -> None:
+        """Close it at once, and count why."""
+        if self.ending is None and reason:
+            self._connections.listening.count(reason)
+        self.ending = reason
+        self.forget()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
+
+    def _break_off(self, error: BrokenError) -> None:
+        """Say what is wrong, if nobody else is about to say something, and close it."""
+        connections, transport = self._connections, self._transport
+        if transport is None or self._pool is connections.busy:
+            self.end(error.reason)
+            return
+        connections.listening.count(error.reason)
+        self.ending = error.reason
+        if not transport.is_closing():
+            status = HTTPStatus(error.status)
+            transport.write(b"HTTP/1.1 %d %b\r\n%b" % (status, status.phrase.encode(), _CLOSE))
+            transport.close()
+
+
+Pool = dict[Connection, None]
+"""Connections, the one first that came in first."""
+
+
+class Outgoing:
+    """A transport that says when something is written."""
+
+    __slots__ = ("_connection", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        self._transport = transport
+        self._connection = connection
+
+    def write(self, data: bytes) -> None:
+        """Write."""
+        self._connection.answered()
+        self._transport.write(data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        """Write all of them."""
+        self._connection.answered()
+        self._transport.writelines(pieces)
+
+    def is_closing(self) -> bool:
+        """Tell whether it is closed, or about to be."""
+        return self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a transport has
+        """Return what the transport has."""
+        return getattr(self._transport, name)
+
+
+def certificate_names(transport: asyncio.BaseTransport) -> set[str]:
+    """Return who the caller is by its certificate: the common name, and the alternative ones."""
+    shown = transport.get_extra_info("peercert") or {}
+    subject = (pair for part in shown.get("subject", ()) for pair in part)
+    return {value for key, value in subject if key == "commonName"} | {
+        value for _, value in shown.get("subjectAltName", ())
+    }

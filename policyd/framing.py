@@ -1,0 +1,204 @@
+"""Where requests of HTTP/1.1 begin and end in what comes in, and how long each part of them is.
+
+Nothing more of HTTP: what a request says is for whoever answers it. Heads are passed on whole, so
+that a parser never has to keep one that does not end. What could be read in two ways is refused, so
+that no parser sees other requests in it than are counted here.
+"""
+
+from typing import Final, Literal
+
+HEAD_BYTES: Final = 64 * 1024
+"""How long a head may be. A Go client's has some hundred bytes; with a certificate's name, or a
+list of groups in it, a few kilobytes."""
+
+HEAD_LINES: Final = 128
+"""Lines of a head: a parser takes a while for each."""
+
+REQUESTS_AT_ONCE: Final = 8
+"""Requests that may come in one piece. Go's clients send none before the last is answered."""
+
+CHUNK_LINE_BYTES: Final = 256
+"""How long the line before a chunk may be, which says its length."""
+
+CHUNKS_FREE: Final = 256
+CHUNK_BYTES: Final = 512
+"""A body may come in so many chunks, and in more if they have so many bytes on average."""
+
+Broken = Literal["head_too_large", "not_http", "too_many_requests", "too_many_chunks"]
+"""Why nothing more is read."""
+
+_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"\r\ncontent-length:"
+_CODING: Final = b"\r\ntransfer-encoding:"
+
+
+class BrokenError(Exception):
+    """What came in is not to be read on.
+
+    Attributes:
+        reason: Why.
+        status: What HTTP calls it.
+    """
+
+    def __init__(self, reason: Broken, status: int = 400) -> None:
+        super().__init__(reason)
+        self.reason: Broken = reason
+        self.status = status
+
+
+class Framing:
+    """The requests of one connection.
+
+    Attributes:
+        in_head: Whether a head is coming in, or a request can begin.
+        held: What came in of a head that is not complete.
+        requests: How many came in whole.
+    """
+
+    def __init__(self) -> None:
+        self.in_head = True
+        self.held = b""
+        self.requests = 0
+        self._left = 0  # of the body, or of a chunk with the line end after it
+        self._chunks: _Chunks | None = None
+
+    @property
+    def between(self) -> bool:
+        """Whether nothing of a request has come in that is not whole."""
+        return self.in_head and not self.held
+
+    def take(self, data: bytes) -> bytes:
+        """Return what can be passed on of what has come in: all but a head that is not complete.
+
+        Raises:
+            BrokenError: If a bound is broken.
+        """
+        if self.held:
+            data, self.held = self.held + data, b""
+        at, most = 0, self.requests + REQUESTS_AT_ONCE
+        while at < len(data):
+            if not self.in_head:
+                at = self._body(data, at)
+                continue
+            end = data.find(_END, at)
+            if (len(data) if end < 0 else end) - at > HEAD_BYTES:
+                raise BrokenError("head_too_large", 431)
+            if end < 0:
+                self.held = data[at:]
+                return data[:at]
+            if self.requests >= most:
+                raise BrokenError("too_many_requests")
+            self._head(data[at : end + 2])
+            at = end + len(_END)
+        return data
+
+    def _head(self, head: bytes) -> None:
+        lines = head.count(b"\n")
+        if lines > HEAD_LINES:
+            raise BrokenError("head_too_large", 431)
+        if lines != head.count(b"\r\n") or head.startswith(b"\r"):
+            raise BrokenError("not_http")
+        lowered = head.lower()
+        coding, length = _value(lowered, _CODING), _value(lowered, _LENGTH)
+        if coding is not None:
+            if coding != b"chunked" or length is not None:
+                raise BrokenError("not_http")
+            self._chunks = _Chunks()
+            self.in_head = False
+        elif length is not None:
+            if not length.isdigit() or len(length) > 18:
+                raise BrokenError("not_http")
+            self._left = int(length)
+            self.in_head = False
+            self._body(b"", 0)
+        else:
+            self.requests += 1
+
+    def _body(self, data: bytes, at: int) -> int:
+        """Skip what belongs to the body; return where it ends in `data`."""
+        if self._chunks is not None:
+            return self._chunked(self._chunks, data, at)
+        step = min(self._left, len(data) - at)
+        self._left -= step
+        if not self._left:
+            self.in_head = True
+            self.requests += 1
+        return at + step
+
+    def _chunked(self, chunks: "_Chunks", data: bytes, at: int) -> int:
+        at = chunks.skip(data, at)
+        if chunks.ended:
+            self._chunks, self.in_head = None, True
+            self.requests += 1
+        return at
+
+
+class _Chunks:
+    """A body in chunks: each a line with its length, then as much, then the end of a line."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._line = b""
+        self._left = 0
+        self._last = False
+        self._count = 0
+        self._bytes = 0
+
+    def skip(self, data: bytes, at: int) -> int:
+        """Skip chunks; return where the body, or `data`, ends."""
+        while at < len(data) and not self.ended:
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+            else:
+                at = self._read_line(data, at)
+        return at
+
+    def _read_line(self, data: bytes, at: int) -> int:
+        end = data.find(b"\n", at, at + CHUNK_LINE_BYTES)
+        if end < 0:
+            self._line += data[at : at + CHUNK_LINE_BYTES]
+            if len(self._line) >= CHUNK_LINE_BYTES:
+                raise BrokenError("not_http")
+            return len(data)
+        line, self._line = self._line + data[at : end + 1], b""
+        if not line.endswith(b"\r\n"):
+            raise BrokenError("not_http")
+        self._begin(line[:-2])
+        return end + 1
+
+    def _begin(self, line: bytes) -> None:
+        if self._last:  # lines after the last chunk are left out by whoever sends chunks
+            if line:
+                raise BrokenError("not_http")
+            self.ended = True
+            return
+        size = line.partition(b";")[0].strip(b" \t")
+        try:
+            length = int(size, 16) if size.isalnum() else -1
+        except ValueError:
+            length = -1
+        if not 0 <= length < 1 << 62:
+            raise BrokenError("not_http")
+        self._last = length == 0
+        self._left = length and length + 2
+        self._count += 1
+        self._bytes += length
+        if self._count > CHUNKS_FREE + self._bytes // CHUNK_BYTES:
+            raise BrokenError("too_many_chunks")
+
+
+def _value(lowered: bytes, name: bytes) -> bytes | None:
+    """Return a header's value, None if it is not there.
+
+    Raises:
+        BrokenError: If it is there twice.
+    """
+    found = lowered.find(name)
+    if found < 0:
+        return None
+    start = found + len(name)
+    if lowered.find(name, start) >= 0:
+        raise BrokenError("not_http")
+    return lowered[start : lowered.index(b"\r", start)].strip(b" \t")

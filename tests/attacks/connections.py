@@ -1,0 +1,352 @@
+"""Floods of connections: what whoever reaches the port of the webhooks can do to everybody's reviews.
+
+The real process on loopback, with TLS. The flood comes from a process of its own, from the same
+address as the reviews, as it may where connections to the webhooks are relayed. Meanwhile reviews are
+sent as an API server does, over a connection that stays and over new ones.
+"""
+
+import asyncio
+import http.client
+import json
+import multiprocessing
+import os
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from policyd.certificates import Authority
+from tests.attacks.figures import Attack, Figures
+from tests.webhooks.reviews import POD, policy, review
+
+SECONDS = 4.0
+MEDIAN_SECONDS, MOST_SECONDS = 0.05, 1.0
+MOST_BYTES = 150 * 1024 * 1024
+MEBIBYTE = 1024 * 1024
+
+JSON_TYPE = b"content-type: application/json\r\n"
+POST = b"POST /validate?timeout=5s HTTP/1.1\r\nhost: a\r\n" + JSON_TYPE
+UID = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-9","object":"'
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Sender = Callable[[Stream], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """One way to flood: so many connections at a time, each doing the same again and again.
+
+    Attributes:
+        connections: How many at a time.
+        send: What each does; it is closed then, and another one opened.
+        tls: Whether it begins with a handshake.
+    """
+
+    connections: int
+    send: Sender
+    tls: bool = True
+
+
+async def stay(_stream: Stream) -> None:
+    """Send nothing."""
+    await asyncio.sleep(SECONDS)
+
+
+async def endless_header(stream: Stream) -> None:
+    """Send a header that does not end."""
+    await repeat(stream, POST + b"x-filler: ", b"x" * 65536)
+
+
+async def endless_lines(stream: Stream) -> None:
+    """Send headers that do not end."""
+    await repeat(stream, POST, b"".join(b"x-%d: y\r\n" % number for number in range(5000)))
+
+
+async def half_a_head(stream: Stream) -> None:
+    """Send half a head."""
+    await once(stream, POST[:-5])
+
+
+async def unfinished_body(size: int, stream: Stream) -> None:
+    """Send a body but for its last byte."""
+    await once(stream, POST + b"content-length: %d\r\n\r\n" % size + UID.ljust(size - 1))
+
+
+async def slow_body(stream: Stream) -> None:
+    """Send a body byte by byte."""
+    await repeat(stream, POST + b"content-length: 100000\r\n\r\n" + UID, b"x", pause=0.05)
+
+
+async def declared_body(stream: Stream) -> None:
+    """Say that a body is the largest there may be, and send as much as is taken."""
+    await repeat(stream, POST + b"content-length: %d\r\n\r\n" % (60 * MEBIBYTE), b"x" * 65536)
+
+
+async def complete_body(stream: Stream) -> None:
+    """Send a large body that is no JSON, as fast as it is taken."""
+    size = 20 * MEBIBYTE
+    await once(
+        stream, POST + b"content-length: %d\r\n\r\n" % size + UID.ljust(size, b"x"), wait=False
+    )
+    await stream[0].read(100)
+
+
+async def chunks(size: int, stream: Stream) -> None:
+    """Send a body in chunks, without an end."""
+    chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
+    head = POST + b"transfer-encoding: chunked\r\n\r\n"
+    await repeat(stream, head, chunk * max(65536 // size // 6, 1))
+
+
+async def pipelined(stream: Stream) -> None:
+    """Send many calls at once, and read no answer."""
+    await repeat(stream, b"", b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 2000)
+
+
+async def expecting(stream: Stream) -> None:
+    """Ask whether a body is wanted, and send none."""
+    await once(stream, POST + b"content-length: 1000000\r\nexpect: 100-continue\r\n\r\n")
+
+
+async def not_reading(stream: Stream) -> None:
+    """Send reviews whose refusals are long, and read none."""
+    stream[1].transport.pause_reading()  # type: ignore[attr-defined]
+    body = review(ECHOED)
+    await repeat(stream, b"", POST + b"content-length: %d\r\n\r\n" % len(body) + body, pause=0.001)
+
+
+async def leave(stream: Stream) -> None:
+    """Ask something, and go."""
+    await once(stream, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", wait=False)
+
+
+async def once(stream: Stream, data: bytes, *, wait: bool = True) -> None:
+    """Send `data`, and stay until the other side goes."""
+    stream[1].write(data)
+    await stream[1].drain()
+    if wait:
+        await stream[0].read()
+
+
+async def repeat(stream: Stream, first: bytes, then: bytes, *, pause: float = 0.0) -> None:
+    """Send `first`, and `then` again and again, until the other side goes."""
+    stream[1].write(first)
+    while not stream[1].is_closing() and not stream[0].at_eof():
+        stream[1].write(then)
+        await stream[1].drain()
+        await asyncio.sleep(pause)
+
+
+ECHOED = {**POD, "metadata": {**POD["metadata"], "annotations": {"long": "x" * 100_000}}}
+
+FLOODS = {
+    "TCP without a byte": Flood(600, stay, tls=False),
+    "TLS without a byte": Flood(600, stay),
+    "half a head": Flood(400, half_a_head),
+    "endless header": Flood(2, endless_header),
+    "endless header lines": Flood(20, endless_lines),
+    "bodies of 3 MB, unfinished": Flood(150, partial(unfinished_body, 3_000_000)),
+    "bodies of 900 KB, unfinished": Flood(150, partial(unfinished_body, 900_000)),
+    "slow bodies": Flood(300, slow_body),
+    "bodies of 60 MiB, as fast as taken": Flood(20, declared_body),
+    "bodies of 20 MiB that are no JSON": Flood(6, complete_body),
+    "chunks without an end": Flood(20, partial(chunks, 8192)),
+    "tiny chunks": Flood(20, partial(chunks, 1)),
+    "calls in one piece": Flood(20, pipelined),
+    "expecting to be told to go on": Flood(300, expecting),
+    "long answers that nobody reads": Flood(40, not_reading),
+    "connections, one after another": Flood(20, leave),
+}
+
+
+def flood(attack: str, port: int, started: "multiprocessing.synchronize.Event") -> None:
+    """Run a flood, in a process of its own."""
+    with suppress(asyncio.CancelledError, TimeoutError):
+        asyncio.run(_flood(FLOODS[attack], port, started))
+
+
+async def _flood(given: Flood, port: int, started: "multiprocessing.synchronize.Event") -> None:
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    tls = trust if given.tls else None
+
+    async def connection() -> None:
+        while True:
+            with suppress(OSError, ssl.SSLError):
+                stream = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+                started.set()
+                try:
+                    await given.send(stream)
+                finally:
+                    stream[1].transport.abort()
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
+        for _ in range(given.connections):
+            group.create_task(connection())
+
+
+@dataclass(slots=True)
+class Target:
+    """The webhooks that are flooded, in a process of their own."""
+
+    running: "subprocess.Popen[bytes]"
+    port: int
+    trust: ssl.SSLContext
+    idle: int = 0
+    peak: int = 0
+    times: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the process has."""
+        status = Path(f"/proc/{self.running.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    def connect(self) -> http.client.HTTPSConnection:
+        """Connect as the API server does, which waits five seconds."""
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust, timeout=5)
+
+    def ask(self, connection: http.client.HTTPSConnection) -> None:
+        """Send a review, and note how long its answer takes."""
+        began = time.perf_counter()
+        try:
+            connection.request(
+                "POST", "/validate?timeout=5s", REVIEW, {"content-type": "application/json"}
+            )
+            answer = connection.getresponse()
+            verdict = json.loads(answer.read()).get("response")
+            if (
+                answer.status != 200
+                or not verdict
+                or verdict["uid"] != "u-1"
+                or not verdict["allowed"]
+            ):
+                self.faults.append(f"a review was answered {answer.status}: {verdict}")
+        except (OSError, http.client.HTTPException) as error:
+            self.faults.append(f"a review was not answered: {type(error).__name__}: {error}")
+            connection.close()
+        self.times.append(time.perf_counter() - began)
+
+    def ask_until(self, ended: threading.Event, *, anew: bool) -> None:
+        """Send reviews until told to end, over one connection or a new one each time."""
+        connection = self.connect()
+        while not ended.is_set():
+            if anew:
+                connection.close()
+                connection = self.connect()
+            self.ask(connection)
+            self.peak = max(self.peak, self.memory)
+            time.sleep(0.02)
+        connection.close()
+
+
+REVIEW = review({**POD, "metadata": {**POD["metadata"], "annotations": {"note": "x" * 10_000}}})
+
+POLICIES = [
+    policy(
+        "short-notes",
+        validations=[
+            {
+                "expression": "!('long' in object.metadata.?annotations.orValue({}))",
+                "messageExpression": "object.metadata.annotations.long",
+            }
+        ],
+    ),
+    policy("images", validations=[{"expression": "object.spec.containers.all(c, c.image != '')"}]),
+]
+
+
+@contextmanager
+def target(*options: str) -> Iterator[Target]:
+    """Run the webhooks while the block does."""
+    now = time.time()
+    authority = Authority.create(now=now)
+    pair = authority.issue(["127.0.0.1"], now=now)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "tls.crt").write_bytes(pair.certificate_pem)
+        (folder / "tls.key").write_bytes(pair.key_pem)
+        (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, POLICIES)))
+        given = {"policies": "policies.yaml", "certificate": "tls.crt", "key": "tls.key"}
+        files = [
+            text for option, file in given.items() for text in (f"--{option}", str(folder / file))
+        ]
+        command = [sys.executable, "-m", "webhooks", *files, "--host", "127.0.0.1", "--port", "0"]
+        running = subprocess.Popen(
+            [*command, "--log-format", "json", *options],
+            stderr=subprocess.PIPE,
+            env=dict(os.environ),
+        )
+        assert running.stderr is not None
+        try:
+            said = (json.loads(line) for line in running.stderr)
+            port = next(event["port"] for event in said if event["event"] == "door_opened")
+            threading.Thread(target=lambda: list(said), daemon=True).start()
+            trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
+            yield Target(running, port, trust)
+        finally:
+            running.kill()
+            running.wait()
+
+
+def attacked(attack: str, *options: str) -> Figures:
+    """Run one flood against webhooks of their own, and ask them all the while."""
+    with target(*options) as asked:
+        warm = asked.connect()
+        for _ in range(50):
+            asked.ask(warm)
+        asked.idle = asked.peak = asked.memory
+        asked.times.clear()
+        context = multiprocessing.get_context("spawn")
+        started = context.Event()
+        attacker = context.Process(target=flood, args=(attack, asked.port, started))
+        attacker.start()
+        started.wait(10)
+        ended = threading.Event()
+        clients = [
+            threading.Thread(target=asked.ask_until, args=(ended,), kwargs={"anew": anew})
+            for anew in (False, True)
+        ]
+        for client in clients:
+            client.start()
+        attacker.join(SECONDS + 5)
+        ended.set()
+        for client in clients:
+            client.join()
+        attacker.kill()
+        return _figures(attack, asked)
+
+
+def _figures(attack: str, asked: Target) -> Figures:
+    median, worst = statistics.median(asked.times), max(asked.times)
+    above = asked.peak - asked.idle
+    faults = asked.faults[:5]
+    if asked.running.poll() is not None:
+        faults.append("the webhooks ended")
+    if median > MEDIAN_SECONDS:
+        faults.append(f"the median review took {median * 1000:.0f} ms")
+    if worst > MOST_SECONDS:
+        faults.append(f"a review took {worst:.1f} s")
+    if above > MOST_BYTES:
+        faults.append(f"{above // MEBIBYTE} MiB more than idle")
+    return Figures(
+        tried=FLOODS[attack].connections,
+        worst_seconds=worst,
+        median_seconds=median,
+        peak_bytes=above,
+        faults=tuple(faults),
+    )
+
+
+ATTACKS: dict[str, Attack] = {name: partial(attacked, name) for name in FLOODS}

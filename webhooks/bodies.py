@@ -1,0 +1,221 @@
+"""Room for the bodies of reviews: so many bytes in all, and of large bodies a few at a time.
+
+A small body takes room as it comes in. Where there is none left, the one that has been coming in
+for the longest is given up: a caller that means it has sent a small body within milliseconds. A
+large one waits for room for all of it, and meanwhile its caller cannot send on; one that has room
+and does not come in while others wait is given up. Whoever is given up gets an answer without a
+verdict.
+"""
+
+import asyncio
+import io
+from collections import deque
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+from policyd.api.admission import MAXIMUM_REVIEW_BYTES
+from policyd.errors import PolicydError
+from webhooks.unjudged import HEAD_BYTES
+
+MEBIBYTE: Final = 1024 * 1024
+LIGHT_BYTES: Final = MEBIBYTE
+"""How long a body may be that takes room as it comes in. Nearly all have a few kilobytes."""
+
+LONG_BYTES: Final = 32 * 1024
+"""Longer ones are judged one by one, each in a turn of its own."""
+
+LIGHT_ROOM: Final = 24 * MEBIBYTE
+"""Room for all of these together."""
+
+HEAVY_ROOM: Final = max(MAXIMUM_REVIEW_BYTES, 64 * MEBIBYTE)
+"""Room for all larger ones together: the largest there may be has it."""
+
+MOST_COMING_IN: Final = 128
+"""Bodies that may be coming in at a time, and did not come in at once."""
+
+MOST_WAITING: Final = 32
+"""Large bodies that may wait for room."""
+
+TURN_SECONDS: Final = 0.1
+TURN_BYTES: Final = 64 * 1024
+"""A large body that others wait for has so many bytes to come in, in each such time."""
+
+NO_ROOM: Final = "the webhooks had no room for it among the reviews of others"
+TOO_SLOW: Final = "it came in too slowly while others waited"
+
+
+class UnreadError(PolicydError):
+    """A body is not read to its end.
+
+    Attributes:
+        status: What HTTP calls it.
+    """
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Body:
+    """What has come in of one body."""
+
+    def __init__(self, room: "Room") -> None:
+        self.size = 0
+        self.give_up: Callable[[str], None] = _nobody
+        self.reserved = 0
+        """Room of a large body, all of it."""
+        self._room = room
+        self._first = b""
+        self._all: io.BytesIO | None = None
+
+    def add(self, piece: bytes) -> None:
+        """Take a piece, giving up others if need be, and perhaps this one."""
+        self.size += len(piece)
+        if self._all is not None:
+            self._all.write(piece)
+        elif self._first:
+            self._all = io.BytesIO()
+            self._all.write(self._first)
+            self._all.write(piece)
+            self._first = b""
+        else:
+            self._first = piece
+        if not self.reserved:
+            self._room.took(len(piece))
+
+    @property
+    def head(self) -> bytes:
+        """What came in first."""
+        return self._first if self._all is None else bytes(self._all.getbuffer()[:HEAD_BYTES])
+
+    def whole(self) -> bytes:
+        """Return all of it, without copying it."""
+        return self._first if self._all is None else self._all.getvalue()
+
+    def cut(self, size: int = HEAD_BYTES) -> None:
+        """Keep nothing but what came in first."""
+        head = self.head[:size]
+        if not self.reserved:
+            self._room.took(len(head) - self.size)
+        self.size, self._first, self._all = len(head), head, None
+
+    def close(self) -> None:
+        """Make room for others; it is empty then."""
+        self._room.left(self)
+        self.size, self.reserved = 0, 0
+        self._first, self._all = b"", None
+
+
+class Room:
+    """The room for all bodies of a process."""
+
+    def __init__(self, *, light: int = LIGHT_ROOM, heavy: int = HEAVY_ROOM) -> None:
+        self._light = light
+        self._heavy = heavy
+        self._taken = 0
+        self._reserved = 0
+        self._coming: dict[Body, None] = {}
+        self._slow: dict[Body, tuple[int, int]] = {}  # size at the last look, looks without more
+        self._waiting: deque[tuple[Body, int, asyncio.Future[None]]] = deque()
+        self._look: asyncio.TimerHandle | None = None
+        self._turns = asyncio.Lock()
+
+    @property
+    def taken(self) -> int:
+        """Bytes that are taken, or kept for large bodies."""
+        return self._taken + self._reserved
+
+    @property
+    def full(self) -> bool:
+        """Whether more is taken than there is for small bodies."""
+        return self._taken > self._light
+
+    def took(self, size: int) -> None:
+        """Note what came in, or went; if that is too much, give up who was at it longest."""
+        self._taken += size
+        while self.full and self._coming:
+            next(iter(self._coming)).give_up(NO_ROOM)
+
+    def expect(self, body: Body) -> None:
+        """Note that a body did not come in at once; `give_up` is to take it out again."""
+        self._coming[body] = None
+        if len(self._coming) > MOST_COMING_IN or self.full:
+            next(iter(self._coming)).give_up(NO_ROOM)
+
+    def complete(self, body: Body) -> None:
+        """Note that a body came in, which keeps its room."""
+        self._coming.pop(body, None)
+        self._slow.pop(body, None)
+
+    def left(self, body: Body) -> None:
+        """Note that a body is gone."""
+        self.complete(body)
+        if body.reserved:
+            self._reserved -= body.reserved
+            self._admit()
+        else:
+            self._taken -= body.size
+
+    async def turn(self) -> None:
+        """Wait for a turn to judge a body that takes long: others come in between two of them."""
+        async with self._turns:
+            await asyncio.sleep(0)
+
+    async def reserve(self, body: Body, size: int) -> None:
+        """Wait for room for a large body, all of it.
+
+        Raises:
+            UnreadError: If too many wait already.
+        """
+        if self._waiting or self._reserved + size > self._heavy:
+            if len(self._waiting) >= MOST_WAITING or size > self._heavy:
+                raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+            waiting = asyncio.get_running_loop().create_future()
+            entry = (body, size, waiting)
+            self._waiting.append(entry)
+            self._watch()
+            try:
+                await waiting
+            except asyncio.CancelledError:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+                self._admit()
+                raise
+        else:
+            self._give(body, size)
+
+    def _give(self, body: Body, size: int) -> None:
+        self.complete(body)
+        self._taken -= body.size
+        self._reserved += size
+        body.reserved = size
+        self._slow[body] = (body.size, 0)
+
+    def _admit(self) -> None:
+        while self._waiting and self._reserved + self._waiting[0][1] <= self._heavy:
+            body, size, waiting = self._waiting.popleft()
+            if not waiting.done():
+                self._give(body, size)
+                waiting.set_result(None)
+
+    def _watch(self) -> None:
+        if self._look is None:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(TURN_SECONDS, self._look_through)
+
+    def _look_through(self) -> None:
+        """Give up large bodies that keep others waiting, seen twice: the process may have stood."""
+        self._look = None
+        if not self._waiting:
+            return
+        for body, (size, looks) in list(self._slow.items()):
+            slow = looks + 1 if body.size - size < TURN_BYTES else 0
+            self._slow[body] = (body.size, slow)
+            if slow > 1:
+                body.give_up(TOO_SLOW)
+        self._watch()
+
+
+def _nobody(_reason: str) -> None:
+    """Give up what nobody reads yet."""
