@@ -125,12 +125,12 @@ def seen_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Att
     Raises:
         PolicydError: If a selector cannot be decided.
     """
-    matched = _named(constraints, facts)
+    matched = named_by(constraints, facts)
     return matched if matched is not None and _selected(constraints, facts) else None
 
 
-def _named(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
-    """Return the request as rules see it that pick it; None if none does.
+def named_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
+    """Return the request as rules see it that pick it, selectors aside; None if none does.
 
     Exclude rules pick what is left out in the same way. Without any rules, everything is picked.
     """

@@ -108,13 +108,13 @@ class PolicySet:
         self._staged = any(policy.staged for policy in by_name)
         self._mutating = _Index(
             sorted(
-                (p for p in by_name if p.steps or p.mutations),
+                (p for p in by_name if p.changes),
                 key=lambda p: -p.policy.spec.priority,
             ),
             surroundings.served,
         )
         self._validating = _Index(
-            (policy for policy in by_name if policy.validations or policy.annotations),
+            (policy for policy in by_name if policy.checks),
             surroundings.served,
         )
 
