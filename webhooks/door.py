@@ -16,6 +16,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from policyd.engine.compiled import CompiledPolicy
+from policyd.engine.policy_set import PHASES
 from policyd.errors import PolicydError
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from webhooks.app import create_app
@@ -40,6 +41,7 @@ from webhooks.decisions import (
 from webhooks.defaults import DefaultsWatch
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.jobs import job_defaults, validate_jobs
+from webhooks.namespaces import without_cluster
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
@@ -51,6 +53,7 @@ from webhooks.secret import KeptCertificate
 from webhooks.shared import Door, Start
 from webhooks.sources import read_policies
 from webhooks.tls import CertificateFiles, serve
+from webhooks.unasked import Unasked
 
 REGISTRATION_SECONDS = 60.0
 """How often the webhook configurations are looked at if nothing changes here: somebody may have
@@ -166,8 +169,20 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     }
     if serves_old_versions(door.settings):
         answers[CONVERT] = convert
+    unasked = Unasked(
+        policies=lambda: policies.in_force,
+        namespaces=door.namespaces.find if door.client else without_cluster,
+        own_namespace=door.settings.namespace,
+        queue=queue,
+        gives_queue=door.gives_queue,
+        metrics=door.metrics,
+    )
     return create_app(
-        answers, readiness=door.readiness, metrics=door.metrics, clock=door.pace.clock
+        answers,
+        readiness=door.readiness,
+        metrics=door.metrics,
+        clock=door.pace.clock,
+        unjudged={f"/{phase}": unasked.answers(phase) for phase in PHASES},
     )
 
 

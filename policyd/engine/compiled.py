@@ -69,6 +69,7 @@ class CompiledBinding:
         place: Where it was read.
         rollout: For whom it is enforced otherwise.
         actions_for: Returns the actions for a request, if they depend on its namespace.
+        unusable: Why it cannot be asked, if it cannot: its policy then cannot be, either.
     """
 
     name: str = ""
@@ -80,6 +81,7 @@ class CompiledBinding:
     place: str = ""
     rollout: tuple[RolloutStep, ...] = ()
     actions_for: Callable[[Facts], tuple[Enforcement, ...]] | None = None
+    unusable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

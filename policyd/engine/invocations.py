@@ -80,7 +80,8 @@ def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
     seen = None if matched is facts.attributes else matched
     for given in policy.bindings:
         binding = given if given.actions_for is None else _acting(given, facts)
-        if binding.constraints is None and policy.policy.spec.param_kind is None:
+        has_params = policy.policy.spec.param_kind is not None and not binding.unusable
+        if binding.constraints is None and not has_params:
             yield Invocation(policy, binding, None, seen)
         else:
             yield from _bound(policy, binding, facts, seen)
@@ -110,6 +111,9 @@ def _bound(
     kind = policy.policy.spec.param_kind
     try:
         if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
+            return
+        if binding.unusable:
+            yield Invocation(policy, binding, None, matched)
             return
         source, namespace = facts.surroundings.params, facts.attributes.namespace
         params = find_params(kind, binding.param_ref, source, namespace=namespace)
