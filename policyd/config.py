@@ -111,6 +111,11 @@ class Settings:
     """Path of Kueue's Configuration: which kinds of jobs queue, and where. The same that the
     controller is given. Empty: all kinds that are known, everywhere, if they name a queue."""
 
+    failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    """What the API server does with jobs that queue, and with queues, while no replica answers:
+    `Fail` refuses them, `Ignore` lets jobs start at once, outside of any quota. What names no queue
+    passes either way, but where all jobs queue. Policies have a `failurePolicy` of their own."""
+
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""
 

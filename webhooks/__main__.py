@@ -42,6 +42,11 @@ from webhooks.door import Door, run_door
 @click.option("--namespace", help="Our own namespace, which is left out.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
 @click.option("--config", metavar="FILE", help="Kueue's Configuration: which jobs queue.")
+@click.option(
+    "--failure-policy",
+    type=click.Choice(["Fail", "Ignore"]),
+    help="For jobs that queue, in an outage.  [Fail]",
+)
 @click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
 @click.option("--serve-v1beta1", is_flag=True, default=None, help="Kueue's v1beta1 is served too.")
 @click.option("--remember", type=int, metavar="NUMBER", help="Decisions on pods.  [256]")

@@ -6,7 +6,7 @@ policies for a moment can answer each other's calls. A webhook only says what is
 what happens to that if nobody answers. Namespaces are cut into pieces that have nothing in common:
 what is to be changed is sent once, so that a policy that is not idempotent does its work once, and
 what is to be checked once for each failurePolicy, or twice with the same answer if that would make
-too many pieces.
+too many pieces. Of what is to be changed, webhooks that may be left out take what others do not.
 
 A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
 labels, of names, and by match conditions becomes the object selector if all ask the same, and else
@@ -14,22 +14,25 @@ one match condition: that one of the policies may want the request. What stands 
 is dropped, not guessed: a condition that only the door can ask is asked there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.engine.compiled import CompiledPolicy
 from policyd.jobs.integrations import Integrations
-from webhooks.cells import Cell, connected, rules_of, uncovered
+from webhooks.cells import Cell, connected, left_of, rules_of, uncovered
 from webhooks.conditions import all_of, any_of, label_condition
-from webhooks.demands import Demand, Demands, Given, checks_of, demands_of, queue_demands
-from webhooks.requirements import Requirements, apart, common, in_order, text_of
+from webhooks.demands import Demand, Demands, Given, checks_of, queue_demands
+from webhooks.requirements import Requirements, apart, common, in_order, rejoined, text_of
 
 MOST_WEBHOOKS: Final = 16
 """Webhooks in one configuration. The API server looks at the selectors of all for each request, so
 that beyond this many, calls for nothing are the cheaper evil: first everything is sent that the
 selected namespaces have of the kinds, then whatever has a label in common with these namespaces."""
+
+MOST_TOLD_APART: Final = 3
+"""Object selectors of what must be asked that others are cut by."""
 
 MOST_ALTERNATIVES: Final = 16
 """Policies whose conditions are joined into one."""
@@ -66,29 +69,30 @@ def door_rules(
     *,
     queue: Integrations | None,
     defaulted: frozenset[str] = frozenset(),
+    failure_policy: FailurePolicy = "Fail",
 ) -> DoorRules:
     """Derive what is sent from the policies: what can matter to one of them, and little else.
 
-    Nothing is sent for mutation that must not pass if nobody answers: what slipped past unchanged
-    is refused by validation, or found by the controller. Validation follows the policies that
-    refuse; those that only warn or note stop nothing. Exclude rules are left to the engine.
+    What must not pass if nobody answers follows the policies that refuse: those that only warn or
+    note stop nothing. Exclude rules are left to the engine.
 
     Args:
         policies: Those in force.
         queue: Which jobs are held for their queue, while Kueue's objects are checked; None if
             nothing is done for the queue.
         defaulted: Namespaces with a queue for jobs that name none.
+        failure_policy: What becomes of jobs that queue, and of queues, if nobody answers.
     """
     mutate: list[Given] = []
     validate: list[Given] = []
     applied = [(policy, binding) for policy in policies for binding in policy.bindings]
     for policy, binding in applied:
-        if policy.steps or policy.mutations:
-            mutate += demands_of(policy, binding, "Ignore")
-        if policy.validations or policy.annotations:
+        if policy.changes:
+            mutate += checks_of(policy, binding)
+        if policy.checks:
             validate += checks_of(policy, binding)
     if queue is not None:
-        held, checked = queue_demands(queue, defaulted=defaulted)
+        held, checked = queue_demands(queue, defaulted=defaulted, failure_policy=failure_policy)
         mutate += held
         validate += checked
     changeable = [
@@ -110,7 +114,7 @@ def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[Call, ...]:
         demands.append(demand)
         sets.append(frozenset(cells))
     calls: tuple[Call, ...] = ()
-    for widen in (_as_they_are, _all_objects, _all_namespaces):
+    for widen in (_as_they_are, _all_that_may_pass, _all_objects, _all_namespaces):
         demands = widen(demands)
         calls = _calls(_needed(zip(demands, sets, strict=True)), once=once)
         if len(calls) <= MOST_WEBHOOKS:
@@ -122,16 +126,25 @@ def _as_they_are(demands: list[Demand]) -> list[Demand]:
     return demands
 
 
+def _all_that_may_pass(demands: list[Demand]) -> list[Demand]:
+    return [d if d.failure_policy == "Fail" else _widened(d) for d in demands]
+
+
 def _all_objects(demands: list[Demand]) -> list[Demand]:
-    return [replace(d, objects=frozenset(), conditions=frozenset()) for d in demands]
+    return [d if d.narrow else _widened(d) for d in demands]
+
+
+def _widened(demand: Demand) -> Demand:
+    return replace(demand, objects=frozenset(), conditions=frozenset())
 
 
 def _all_namespaces(demands: list[Demand]) -> list[Demand]:
     selected: dict[FailurePolicy, list[Requirements]] = {}
-    for demand in demands:
+    wide = [demand for demand in demands if not demand.narrow]
+    for demand in wide:
         selected.setdefault(demand.failure_policy, []).append(demand.namespaces)
     unions = {failure_policy: common(selectors) for failure_policy, selectors in selected.items()}
-    return [replace(demand, namespaces=unions[demand.failure_policy]) for demand in demands]
+    return [d if d.narrow else replace(d, namespaces=unions[d.failure_policy]) for d in demands]
 
 
 def _needed(given: Iterable[tuple[Demand, frozenset[Cell]]]) -> Demands:
@@ -150,58 +163,130 @@ def _apart(demands: Demands, *, once: bool) -> Demands:
     """Cut namespaces into pieces that have nothing in common, wherever the same may be sent.
 
     Args:
-        demands: What is asked for, with one failurePolicy.
+        demands: What is asked for.
         once: What to do if there are too many pieces: send more, but once, or else some things
             twice, but no more.
     """
     cut: dict[Demand, frozenset[Cell]] = {}
     for cells in connected(frozenset().union(*demands.values())):
         asking = {demand: its & cells for demand, its in demands.items() if its & cells}
-        selectors = {demand.namespaces for demand in asking}
-        pieces = apart(selectors)
-        if pieces is None:
-            together = common(selectors) if once else None
-            pieces = {s: (s if together is None else together,) for s in selectors}
+        pieces = apart(demand.namespaces for demand in asking)
+        wide = [d.namespaces for d in asking if once and not d.narrow]
+        together = common(wide) if pieces is None and wide else None
         for demand, its in asking.items():
-            for piece in pieces[demand.namespaces]:
+            whole = demand.namespaces if together is None or demand.narrow else together
+            for piece in (whole,) if pieces is None else pieces[demand.namespaces]:
                 there = replace(demand, namespaces=piece)
                 cut[there] = cut.get(there, frozenset()) | its
     return cut
 
 
 def _calls(demands: Demands, *, once: bool) -> tuple[Call, ...]:
-    """Return the calls, one or more for each failurePolicy and namespace selector."""
-    groups: dict[tuple[FailurePolicy, Requirements], dict[Demand, frozenset[Cell]]] = {}
-    for failure_policy in ("Fail", "Ignore"):
-        alike = {d: cells for d, cells in demands.items() if d.failure_policy == failure_policy}
-        cut = _apart(alike, once=once)
+    """Return the calls, one or more for each failurePolicy and namespace selector.
+
+    Args:
+        demands: What is asked for.
+        once: Whether what one call sends, no other may, whatever the failurePolicy of either.
+    """
+    groups: dict[tuple[str, Requirements], dict[Demand, frozenset[Cell]]] = {}
+    for choice in ({"Fail", "Ignore"},) if once else ({"Fail"}, {"Ignore"}):
+        chosen = {d: cells for d, cells in demands.items() if d.failure_policy in choice}
+        cut = _apart(chosen, once=once)
         for demand in sorted(cut, key=lambda d: d.rank):
-            groups.setdefault((failure_policy, demand.namespaces), {})[demand] = cut[demand]
-    return tuple(call for group in groups.values() for call in _group_calls(group))
+            key = min(choice), demand.namespaces
+            groups.setdefault(key, {})[demand] = cut[demand]
+    calls = [call for group in groups.values() for call in _group_calls(group)]
+    return tuple(sorted(calls, key=lambda call: call.failure_policy))
 
 
 def _group_calls(demands: Demands) -> Iterable[Call]:
     """Split what is sent of the same namespaces by what is asked of it; nothing is sent twice."""
+    demands = _needed(demands.items())
     split: dict[tuple[Demand, ...], frozenset[Cell]] = {}
     for cells in connected(frozenset().union(*demands.values())):
         asking = tuple(demand for demand, its in demands.items() if its & cells)
         split[asking] = split.get(asking, frozenset()) | cells
-    joined: dict[tuple[Requirements, str], frozenset[Cell]] = {}
+    joined: dict[_Sent, frozenset[Cell]] = {}
     for asking, cells in split.items():
-        narrowed = _narrowed(asking)
-        joined[narrowed] = joined.get(narrowed, frozenset()) | cells
+        for sent, its in _sent_of({demand: demands[demand] & cells for demand in asking}):
+            joined[sent] = joined.get(sent, frozenset()) | its
     first = next(iter(demands))
-    for objects, condition in sorted(joined, key=lambda key: (key[1], text_of(key[0]))):
+    for sent in sorted(joined, key=lambda s: (s[0], s[2], text_of(s[1]))):
+        failure_policy, objects, condition = sent
         yield Call(
-            failure_policy=first.failure_policy,
-            rules=rules_of(joined[objects, condition]),
+            failure_policy=failure_policy,
+            rules=rules_of(joined[sent]),
             namespaces=first.namespaces,
             objects=objects,
             condition=condition,
         )
 
 
-def _narrowed(asking: tuple[Demand, ...]) -> tuple[Requirements, str]:
+_Sent = tuple[FailurePolicy, Requirements, str]
+"""Whether it must be asked, the object selector, and the condition of what is sent."""
+
+
+def _sent_of(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
+    """Yield what is sent of the same cells.
+
+    New objects are told apart by their labels where some must be asked about and others not, and
+    where no more than the queue asks for may be sent for it. Those that change have two sets of
+    labels, and a condition is to tell them apart.
+    """
+    pieces = _pieces(asking)
+    cut: dict[Requirements, dict[Demand, frozenset[Cell]]] = {}
+    for demand, its in asking.items():
+        inside = replace(demand, objects=frozenset()) if demand.objects in pieces else demand
+        for piece in pieces.get(demand.objects, pieces[_ALL]):
+            cut.setdefault(piece, {})[inside] = its
+    for piece, sides in rejoined({p: dict(_sides(demands)) for p, demands in cut.items()}).items():
+        for (failure_policy, objects, condition), its in sides.items():
+            yield (failure_policy, piece | objects, condition), its
+
+
+_ALL: Final[Requirements] = frozenset()
+
+
+def _pieces(asking: Demands) -> Mapping[Requirements, tuple[Requirements, ...]]:
+    """Return what labels of objects are told apart by, by the object selectors that it is for."""
+    whole = {_ALL: (_ALL,)}
+    must = {demand.objects for demand in asking if demand.failure_policy == "Fail"}
+    mixed = any(demand.failure_policy == "Ignore" for demand in asking) and must
+    narrow = {demand.objects for demand in asking if demand.narrow}
+    if not (mixed or narrow) or any(
+        c.operation != "CREATE" for its in asking.values() for c in its
+    ):
+        return whole
+    return apart({*(must if len(must) <= MOST_TOLD_APART else narrow), _ALL}) or whole
+
+
+def _sides(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
+    """Yield what must be asked, and of the rest what may pass if nobody answers."""
+    must = [demand for demand in asking if demand.failure_policy == "Fail"]
+    may = [demand for demand in asking if demand.failure_policy == "Ignore"]
+    asked = frozenset[Cell]().union(*(asking[demand] for demand in must))
+    if must:
+        yield ("Fail", *_narrowed(must)), asked
+    rest = frozenset[Cell]().union(*(asking[demand] for demand in may))
+    shared = frozenset.intersection(*(demand.objects for demand in asking))
+    taken = [_alternative(demand, besides=shared) for demand in must]
+    if not all(taken):
+        rest, taken = left_of(rest, asked), []
+    if rest:
+        objects, condition = _narrowed(may)
+        yield ("Ignore", objects, _untaken(condition, taken)), rest
+
+
+def _untaken(condition: str, taken: Sequence[str]) -> str:
+    """Add to a condition that none of others is met, if that is not too long."""
+    if not taken:
+        return condition
+    untaken = f"!({' || '.join(taken)})"
+    both = f"{untaken} && ({condition}\n)" if condition else untaken
+    return both if len(both) <= LONGEST_CONDITION else condition
+
+
+def _narrowed(asking: Sequence[Demand]) -> tuple[Requirements, str]:
     """Return the object selector and the condition under which one of the demands is met."""
     objects = frozenset.intersection(*(demand.objects for demand in asking))
     alternatives = [_alternative(demand, besides=objects) for demand in asking]

@@ -9,6 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 from policyd.api.admission import Rule, Scope
+from policyd.api.kinds import resources
 
 ALL_OPERATIONS = ("CONNECT", "CREATE", "DELETE", "UPDATE")
 """What `*` stands for in a rule."""
@@ -58,6 +59,25 @@ def uncovered(cells: Iterable[Cell], others: Iterable[Cell]) -> set[Cell]:
     """Return the cells that none of `others` covers."""
     others = tuple(others)
     return {cell for cell in cells if not any(other.covers(cell) for other in others)}
+
+
+def left_of(cells: Iterable[Cell], others: Iterable[Cell]) -> frozenset[Cell]:
+    """Return what is left of cells without those that others cover, be it of one scope alone."""
+    others = tuple(others)
+    left: set[Cell] = set()
+    for cell in cells:
+        parted = cell.scope == "*" and any(o.scope != "*" and o.overlaps(cell) for o in others)
+        scopes = _scopes(cell.group, cell.resource) if parted else (cell.scope,)
+        left |= uncovered((cell._replace(scope=scope) for scope in scopes), others)
+    return frozenset(left)
+
+
+def _scopes(group: str, resource: str) -> tuple[Scope, ...]:
+    """Return the scopes that a resource may have: the API server's own have one."""
+    known = next((k for k in resources() if (k.group, k.plural) == (group, resource)), None)
+    if known is None:
+        return "Namespaced", "Cluster"
+    return ("Namespaced",) if known.namespaced else ("Cluster",)
 
 
 def connected(cells: Iterable[Cell]) -> list[frozenset[Cell]]:

@@ -13,15 +13,20 @@ from policyd.engine.compiled import (
     CompiledBinding,
     CompiledPolicy,
 )
+from policyd.engine.unjudged import stops_unasked
 from policyd.jobs.integrations import Integrations
 from webhooks.cells import Cell, cells_of
 from webhooks.conditions import exported, label_condition, name_condition
 from webhooks.queue_cells import (
+    HELD_FOR_A_SET,
     IN_A_QUEUE,
+    IN_NO_QUEUE,
     NEW_QUEUES,
+    OF_A_SET,
     QUEUES,
     checked_jobs,
     held_jobs,
+    members,
     namespaces_of_jobs,
     new_jobs,
     prepared_jobs,
@@ -44,12 +49,14 @@ MOST_NAMED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one rule of a policy asks of the requests of its cells."""
+    """What one rule of a policy, or of the queue, asks of the requests of its cells."""
 
     failure_policy: FailurePolicy
     namespaces: Requirements = frozenset()
     objects: Requirements = frozenset()
     conditions: frozenset[str] = frozenset()
+    narrow: bool = False
+    """Whether no more may be sent than this, as all that is sent is refused in an outage."""
 
     @property
     def rank(self) -> tuple[bool, int, str]:
@@ -73,25 +80,37 @@ Demands = Mapping[Demand, frozenset[Cell]]
 
 
 def queue_demands(
-    queue: Integrations, *, defaulted: frozenset[str] = frozenset()
+    queue: Integrations,
+    *,
+    defaulted: frozenset[str] = frozenset(),
+    failure_policy: FailurePolicy = "Fail",
 ) -> tuple[list[Given], list[Given]]:
     """Return what is to be held for the queue's sake, and what is to be checked.
 
     Args:
         queue: Which jobs are held.
         defaulted: Namespaces with a queue for jobs that name none.
+        failure_policy: What becomes of jobs that queue, and of queues, if nobody answers. What
+            names no queue passes, but where all jobs are to have one.
     """
+    selected = namespaces_of_jobs(queue)
     named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
-    queued = Demand("Ignore", namespaces=namespaces_of_jobs(queue), objects=named)
-    everything = Demand("Ignore")
+    queued = Demand(failure_policy, namespaces=selected, objects=named, narrow=True)
+    everything = Demand(failure_policy, narrow=True)
     held: list[Given] = [
         (queued, held_jobs(queue)),
-        (replace(queued, objects=frozenset()), prepared_jobs(queue)),
+        (Demand("Ignore", namespaces=selected), prepared_jobs(queue)),
         (everything, NEW_QUEUES),
     ]
+    if not queue.manages_all:
+        of_a_set = frozenset({OF_A_SET, IN_NO_QUEUE})
+        member = replace(queued, objects=of_a_set, conditions=frozenset({HELD_FOR_A_SET}))
+        held.append((member, members(queue)))
     if defaulted:
-        there = namespaces_of_jobs(queue) | _within(defaulted)
-        held.append((Demand("Ignore", namespaces=there), new_jobs(queue)))
+        within = _within(defaulted)
+        # What is not narrow would have an outage stop all pods of the cluster.
+        there = replace(queued, objects=frozenset()) if within else Demand("Ignore")
+        held.append((replace(there, namespaces=selected | within), new_jobs(queue)))
     return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
 
 
@@ -101,8 +120,8 @@ def _within(namespaces: frozenset[str]) -> Requirements:
 
 
 def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
-    """Return what is to be checked, and what must be: of a roll-out, where a step refuses."""
-    stops = not policy.shadow_of and not policy.ignores_failures
+    """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
+    stops = stops_unasked(policy)
     refuses = stops and "Deny" in binding.actions
     yield from demands_of(policy, binding, "Fail" if refuses else "Ignore")
     for step in binding.rollout if stops and not refuses else ():

@@ -16,9 +16,12 @@ import structlog
 from starlette.types import ASGIApp
 
 from policyd.connections import Listening
+from policyd.engine.compiled import CompiledPolicy
+from policyd.engine.policy_set import PHASES
 from policyd.errors import PolicydError
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from webhooks.app import create_app
+from webhooks.calls import DoorRules, door_rules
 from webhooks.choices import (
     certificate_files,
     endpoint,
@@ -39,11 +42,11 @@ from webhooks.decisions import (
 from webhooks.defaults import DefaultsWatch
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.jobs import job_defaults, validate_jobs
+from webhooks.namespaces import without_cluster
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
 from webhooks.publication import REMEDY, Publication
-from webhooks.queue_calls import rules_for
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 from webhooks.registration import NAME, Registration, exempt_groups
 from webhooks.rules import Rules
@@ -51,6 +54,7 @@ from webhooks.secret import KeptCertificate
 from webhooks.shared import Door, Start
 from webhooks.sources import read_policies
 from webhooks.tls import CertificateFiles, serve
+from webhooks.unasked import Unasked
 
 REGISTRATION_SECONDS = 60.0
 """How often the webhook configurations are looked at if nothing changes here: somebody may have
@@ -167,8 +171,20 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     }
     if serves_old_versions(door.settings):
         answers[CONVERT] = convert
+    unasked = Unasked(
+        policies=lambda: policies.in_force,
+        namespaces=door.namespaces.find if door.client else without_cluster,
+        own_namespace=door.settings.namespace,
+        queue=queue,
+        gives_queue=door.gives_queue,
+        metrics=door.metrics,
+    )
     return create_app(
-        answers, readiness=door.readiness, metrics=door.metrics, clock=door.pace.clock
+        answers,
+        readiness=door.readiness,
+        metrics=door.metrics,
+        clock=door.pace.clock,
+        unjudged={f"/{phase}": unasked.answers(phase) for phase in PHASES},
     )
 
 
@@ -176,7 +192,13 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     """Have a certificate in use and, where it is asked for, the API server told to call."""
     called, settings = endpoint(door.settings), door.settings
     queue = door.integrations if settings.queue else None
-    rules = Rules(partial(rules_for, queue=queue))
+
+    def derived(known: tuple[CompiledPolicy, ...], defaulted: frozenset[str]) -> DoorRules:
+        return door_rules(
+            known, queue=queue, defaulted=defaulted, failure_policy=settings.failure_policy
+        )
+
+    rules = Rules(derived)
 
     async def wanted(ca_bundle_pem: bytes) -> Registration:
         return Registration(

@@ -32,6 +32,12 @@ class DoorMetrics:
             ["path"],
             registry=registry,
         )
+        self.unjudged_reviews = Counter(
+            "policyd_unjudged_reviews_total",
+            "Reviews that nobody judged: too large, too late, too many, or for a mistake of ours.",
+            ["path", "outcome"],
+            registry=registry,
+        )
         self.recalled_decisions = Counter(
             "policyd_recalled_decisions_total",
             "Decisions on new pods that were made before, on pods alike.",

@@ -1,10 +1,12 @@
 """The policies in force: read from files and from the API server, swapped as a whole.
 
 What was in force stays so until what replaces it can be used. A file that is broken by an edit, or
-an object that is, keeps its last good policies: a typing mistake must not open the door.
+an object that is, keeps its last good policies. Where there are none, what stands in for a broken
+policy refuses what that was to guard, as its failurePolicy says: a typing mistake lets nothing in.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -107,8 +109,9 @@ class Policies:
 
     def _put_together(self) -> PolicySet:
         files = gather((*self._files.values(), *self._kyverno.values()))
-        chosen = _by_name(chain(files.policies, self._objects.values()))
-        self._metrics.policies.set(len(chosen))
+        bindings = (*files.bindings, *files.binding_stand_ins)
+        chosen = _by_name(chain(files.policies, files.stand_ins, self._objects.values()))
+        self._metrics.policies.set(sum(not policy.unusable for policy in chosen.values()))
         self._params.files = StoredParams(files.objects)
         surroundings = Surroundings(
             namespaces=self._namespaces,
@@ -124,7 +127,7 @@ class Policies:
         )
         policies = PolicySet(
             chosen.values(),
-            bindings=(*files.bindings, *self._bindings_of_objects(files.bindings)),
+            bindings=(*bindings, *self._bindings_of_objects(bindings)),
             exceptions=files.exceptions,
             surroundings=surroundings,
         )
@@ -195,7 +198,9 @@ class Policies:
         else:
             loaded = load_document(new.document)
             self._broken_bindings[name] = self._note(loaded.findings)
-            self._bindings |= {binding.name: binding for binding in loaded.bindings}
+            last = self._bindings.get(name)
+            stand_ins = loaded.binding_stand_ins if last is None or last.unusable else ()
+            self._bindings |= {b.name: b for b in (*loaded.bindings, *stand_ins)}
         self._swap()
 
     def take_kyverno(self, old: WholeObject | None, new: WholeObject | None) -> None:
@@ -210,8 +215,9 @@ class Policies:
             return
         else:
             loaded = load_document(Document(new.value, given.metadata.name), _DIALECT)
-            broken = self._broken_kyverno[key] = self._note(loaded.findings)
-            if not (broken and key in self._kyverno):
+            self._broken_kyverno[key] = self._note(loaded.findings)
+            last = self._kyverno.get(key)
+            if not (loaded.broken and last is not None and last.policies):
                 self._kyverno[key] = loaded
         self._swap()
 
@@ -223,15 +229,17 @@ class Policies:
     def _take(self, name: str, new: PolicyObject) -> None:
         loaded = load_document(new.document)
         self._broken_objects[name] = self._note(loaded.findings)
-        for compiled in loaded.policies:
+        last = self._objects.get(name)
+        stand_ins = loaded.stand_ins if last is None or last.unusable else ()
+        for compiled in (*loaded.policies, *stand_ins):
             self._objects[name] = compiled
         self._swap()
 
     def _read(self, file: Path) -> Loaded:
         loaded = load_policies(read_file(file), str(file), _DIALECT)
-        broken = self._note(loaded.findings)
-        self._broken_files[str(file)] = broken
-        return self._files.get(str(file), loaded) if broken else loaded
+        self._broken_files[str(file)] = self._note(loaded.findings)
+        last = self._files.get(str(file))
+        return loaded if last is None or not loaded.broken else _last_good(last, loaded)
 
     def _note(self, findings: Sequence[Finding]) -> int:
         """Log what is wrong; return how many mistakes keep something from being used."""
@@ -257,6 +265,26 @@ class Policies:
         self._metrics.policy_mistakes.set(sum(broken))
         self._params.changed.set()
         self._changed()
+
+
+def _last_good(last: Loaded, broken: Loaded) -> Loaded:
+    """Return what was in force of a file, with what is new in the one that an edit broke."""
+    known = {policy.id for policy in last.policies}
+    bound = {(binding.policy_kind, binding.name) for binding in last.bindings}
+
+    def new(policies: Iterable[CompiledPolicy]) -> tuple[CompiledPolicy, ...]:
+        return tuple(policy for policy in policies if policy.id not in known)
+
+    def unbound(bindings: Iterable[CompiledBinding]) -> tuple[CompiledBinding, ...]:
+        return tuple(b for b in bindings if (b.policy_kind, b.name) not in bound)
+
+    return replace(
+        last,
+        policies=(*last.policies, *new(broken.policies)),
+        bindings=(*last.bindings, *unbound(broken.bindings)),
+        stand_ins=new(broken.stand_ins),
+        binding_stand_ins=unbound(broken.binding_stand_ins),
+    )
 
 
 def _meant(policy: WholeObject) -> tuple[Json, ...]:

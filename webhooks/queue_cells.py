@@ -7,11 +7,22 @@ from policyd.api.kueue.names import GROUP, QUEUE_NAME, VERSION
 from policyd.api.selectors import Requirement
 from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds import KINDS, PARENTS
+from policyd.jobs.pods import SUSPENDING_PARENT
 from webhooks.cells import Cell
 from webhooks.requirements import Requirements, requirements_of
 
 IN_A_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="Exists")
 """What names a queue."""
+
+IN_NO_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="DoesNotExist")
+
+OF_A_SET: Final = Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists")
+"""Every pod of a StatefulSet has this label."""
+
+HELD_FOR_A_SET: Final = (
+    f"has(object.metadata.annotations) && '{SUSPENDING_PARENT}' in object.metadata.annotations"
+)
+"""CEL of a new pod: what the pods of a StatefulSet that queues have, which name no queue."""
 
 _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
     ("admissionchecks", "Cluster"),

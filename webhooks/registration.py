@@ -94,11 +94,7 @@ class Registration:
 
 
 def mutating_configuration(wanted: Registration) -> Json:
-    """Build the MutatingWebhookConfiguration.
-
-    Its failurePolicy is Ignore: a pod that slipped past unchanged is refused by validation or
-    found by the controller, and an outage of the door stops nothing by itself.
-    """
+    """Build the MutatingWebhookConfiguration."""
     webhooks = _webhooks(wanted, "mutate", wanted.rules.mutate)
     again = {"reinvocationPolicy": "IfNeeded"}
     return _configuration("MutatingWebhookConfiguration", [w | again for w in webhooks])

@@ -1,11 +1,14 @@
 """Label selectors as sets of requirements, which can be compared and taken together."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Final, TypeVar
 
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector, Operator, Requirement
 from webhooks.namespaces import NAME_LABEL
+
+T = TypeVar("T")
 
 MOST_SELECTORS: Final = 16
 """Selectors that are cut apart; each gets a webhook or more."""
@@ -95,6 +98,19 @@ def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Require
         selector: tuple(_shortened(piece) for piece in pieces if selector <= piece)
         for selector in selectors
     }
+
+
+def rejoined(pieces: Mapping[Requirements, T]) -> dict[Requirements, T]:
+    """Put pieces together that differ in one requirement, have the same value, and are a whole."""
+    kept = {piece: pieces[piece] for piece in sorted(pieces, key=text_of)}
+    for one, other in product(tuple(kept), repeat=2):
+        if one in kept and other in kept and kept[one] == kept[other]:
+            halves = in_order(one - other), in_order(other - one)
+            if len(halves[0]) == 1 and halves[1] == [_opposite(halves[0][0])]:
+                joined = {one & other: kept.pop(one)}
+                del kept[other]
+                return rejoined(kept | joined)
+    return kept
 
 
 def _opposite(requirement: Requirement) -> Requirement:

@@ -5,9 +5,11 @@ most reviews are decided without. `Rule` is what both webhook configurations and
 the requests they concern.
 """
 
+import json
 import re
+from contextlib import suppress
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -20,17 +22,36 @@ FailurePolicy = Literal["Fail", "Ignore"]
 MatchPolicy = Literal["Exact", "Equivalent"]
 
 NO_OBJECT = msgspec.Raw(b"null")
-MAXIMUM_REVIEW_BYTES = 64 * 1024 * 1024
-"""More than the API server ever sends: an object of 3 MiB, its `<` escaped to six bytes each, and
-the old one beside it."""
+MAXIMUM_REVIEW_BYTES = 48 * 1024 * 1024
+"""How long a review may be that is judged: a third more than the longest that a real API server
+(1.36) was seen to send of an object that it could store.
+
+It takes 3 MiB in a request, stores 1.5 MiB, and writes `<`, `>` and `&` as six bytes: 18.9 MB for a
+new object, 27.9 MB for one that is replaced, and 36.6 MB where a patch of 3.1 MB is added to a pod
+of 1.5 MB, be it a JSON patch, a merge patch or an apply. Aliases of YAML, which it takes in an
+apply, make more out of less without end (78 MB out of 1 MB): such objects cannot be stored."""
 
 MAXIMUM_LEVELS = 512
-"""How deep a review may be nested: real objects stay below 50. Bounded here, and not by whatever
-recursion the interpreter happens to allow."""
+"""How deep a review may be nested: real objects stay below 50, an API server sends up to 10,002.
+Bounded here, and not by whatever recursion the interpreter happens to allow."""
+
+MAXIMUM_VALUES = 4_000_000
+"""How many values, keys counted too, a review may have outside of its texts. Those of 3 MiB in a
+request are 3.2 million at most, and take 75 MB of memory. Only aliases and copies make more."""
+
+_FEW_BYTES = 4 * 1024 * 1024
+"""Of a review that is no longer the values are not counted: they take less than 100 MB."""
 
 _NOT_NESTING = bytes(set(range(256)) - set(b'"[]{}'))
+_NOT_PARTING = bytes(set(range(256)) - set(b'"[{,:'))
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRING = re.compile(rb'"[^"]*"')
+_ESCAPED = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape; in a group if it is half a surrogate pair, without the other half."""
 _STEPS = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")  # 1 down and 1 up, as signed bytes
 
 
@@ -152,8 +173,32 @@ class Rule(Wire, frozen=True):
     resource_names: tuple[str, ...] = ()
 
 
+class Head(NamedTuple):
+    """What the first bytes of a review say.
+
+    Attributes:
+        request: The request, as far as it was read; its objects never are.
+        known: The fields that were read, by their names on the wire.
+        whole: Whether a field that was not read is none that the request has.
+    """
+
+    request: AdmissionRequest
+    known: frozenset[str]
+    whole: bool
+
+
 _REVIEW = msgspec.json.Decoder(AdmissionReview)
 _ANY = msgspec.json.Decoder()
+
+_UNREAD: Final = frozenset({"object", "oldObject", "options"})
+_NEEDED: Final = frozenset({"uid", "kind", "resource", "operation", "userInfo"})
+"""What every request has. The API server writes all of it, and what else there is besides the
+objects and options, before the first object."""
+
+_NO_WORDS: Final[dict[str, Any]] = {"uid": "", "kind": {}, "resource": {}, "operation": "CREATE"}
+_READER: Final = json.JSONDecoder(strict=False)
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_UID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
 
 def parse_review(body: bytes) -> AdmissionRequest:
@@ -166,13 +211,84 @@ def parse_review(body: bytes) -> AdmissionRequest:
         raise ReviewError(f"the review has {len(body)} bytes, more than {MAXIMUM_REVIEW_BYTES}")
     if nested_deeper(body, MAXIMUM_LEVELS):
         raise ReviewError(f"the review is nested too deep: more than {MAXIMUM_LEVELS} levels")
-    try:
-        request = _REVIEW.decode(body).request
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ReviewError(f"not an AdmissionReview: {error}") from error
+    if len(body) > _FEW_BYTES and has_more_values(body, MAXIMUM_VALUES):
+        raise ReviewError(f"the review has too many values: more than {MAXIMUM_VALUES}")
+    request = _request_of(body)
     if not request.uid:
         raise ReviewError("not an AdmissionReview: the request has no uid")
     return request
+
+
+def _request_of(body: bytes) -> AdmissionRequest:
+    try:
+        return _REVIEW.decode(body).request
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        return _REVIEW.decode(_mended(body)).request
+    except msgspec.DecodeError as error:
+        raise ReviewError(f"not an AdmissionReview: {error}") from error
+
+
+def read_head(text: bytes) -> Head:
+    """Read what the first bytes of a review say, be the rest missing, broken, or too much.
+
+    Raises:
+        ReviewError: If they do not say which review it is.
+    """
+    fields: dict[str, Any] = {}
+    whole = False
+    with suppress(ValueError, RecursionError):  # where the text ends, or is no JSON
+        whole = _read_fields(text.decode(errors="replace"), 0, fields)
+    given = {name: value for name, value in fields.items() if name not in _UNREAD}
+    try:
+        request = msgspec.convert(_NO_WORDS | given, AdmissionRequest)
+    except msgspec.ValidationError as error:
+        raise ReviewError(f"not an AdmissionReview: {error}") from error
+    if not _UID.fullmatch(request.uid):
+        raise ReviewError("not an AdmissionReview: the request has no uid")
+    return Head(request, frozenset(given), whole and given.keys() >= _NEEDED)
+
+
+def _read_fields(text: str, at: int, fields: dict[str, Any]) -> bool:
+    """Read the fields of the object that begins at `at`: of a review, those of its request.
+
+    Returns:
+        Whether all were read, or all that come before an object that cannot be read to its end.
+
+    Raises:
+        ValueError: Where the text ends before, or cannot be read any further.
+    """
+    at = _after(text, at, "{")
+    while True:
+        name, at = _READER.raw_decode(text, _from(text, at))
+        at = _from(text, _after(text, at, ":"))
+        if name == "request" and text.startswith("{", at):
+            fields.clear()
+            return _read_fields(text, at, fields)
+        try:
+            fields[name], at = _READER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return name in _UNREAD
+        if text.startswith("}", _from(text, at)):
+            return True
+        at = _after(text, at, ",")
+
+
+def _from(text: str, at: int) -> int:
+    """Return where the next sign is that is no space."""
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
+
+
+def _after(text: str, at: int, sign: str) -> int:
+    """Return where the text goes on after a sign.
+
+    Raises:
+        ValueError: If something else is there.
+    """
+    start = _from(text, at)
+    return text.index(sign, start, start + 1) + 1
 
 
 def nested_deeper(text: bytes, levels: int) -> bool:
@@ -188,13 +304,35 @@ def nested_deeper(text: bytes, levels: int) -> bool:
     return max(accumulate(memoryview(steps).cast("b")), default=0) > levels
 
 
+def has_more_values(text: bytes, most: int) -> bool:
+    """Tell whether JSON has more than so many lists, objects, keys and parts of these."""
+    if len(text.translate(None, _NOT_PARTING)) - text.count(b'"') <= most:
+        return False  # not even with what is in texts
+    outside = _STRING.sub(b"", _ESCAPE.sub(b"", text))
+    return len(outside.translate(None, _NOT_PARTING)) > most
+
+
 def decode_object(raw: msgspec.Raw) -> Json:
     """Decode an object of a review to plain JSON values.
 
     Raises:
-        ReviewError: If it cannot be decoded: broken JSON, invalid UTF-8.
+        ReviewError: If it cannot be decoded.
     """
     try:
         return _ANY.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        return _ANY.decode(_mended(bytes(raw)))
+    except msgspec.DecodeError as error:
         raise ReviewError(f"the object cannot be read: {error}") from error
+
+
+def _mended(text: bytes) -> bytes:
+    """Return JSON with U+FFFD for what is no Unicode, as the API server reads it.
+
+    It sends such bytes and half surrogates where it keeps JSON as it came, as in `data` of a
+    ControllerRevision.
+    """
+    unicode = text.decode(errors="replace").encode()
+    return _ESCAPED.sub(lambda found: b"\\ufffd" if found[1] else found[0], unicode)

@@ -69,6 +69,7 @@ class CompiledBinding:
         place: Where it was read.
         rollout: For whom it is enforced otherwise.
         actions_for: Returns the actions for a request, if they depend on its namespace.
+        unusable: Why it cannot be asked, if it cannot: its policy then cannot be, either.
     """
 
     name: str = ""
@@ -80,6 +81,7 @@ class CompiledBinding:
     place: str = ""
     rollout: tuple[RolloutStep, ...] = ()
     actions_for: Callable[[Facts], tuple[Enforcement, ...]] | None = None
+    unusable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,7 @@ class CompiledPolicy:
         applies: Tells what its rules cannot say about the requests it concerns.
         exceptions: What is lifted from it.
         background: Whether it may be asked of what exists already.
+        unusable: Why it cannot be asked, if it cannot: it stands for what it was to guard.
         own: Whether it is policyd's own kind, with what that has and others have not.
         id: What tells it from all others: its name, and its kind unless that is policyd's own.
         unconditional: Whether it concerns whatever its rules name, however a request came.
@@ -186,6 +189,7 @@ class CompiledPolicy:
     applies: Callable[[Facts], bool] | None = None
     exceptions: tuple[CompiledException, ...] = ()
     background: bool = True
+    unusable: str = ""
     own: bool = field(init=False)
     id: str = field(init=False)
     unconditional: bool = field(init=False)
@@ -209,6 +213,16 @@ class CompiledPolicy:
             and spec.param_kind is None
             and all(b.constraints is None and b.actions_for is None for b in self.bindings)
         )
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is asked how objects are to be changed."""
+        return bool(self.steps or self.mutations)
+
+    @property
+    def checks(self) -> bool:
+        """Whether it is asked what speaks against a request."""
+        return bool(self.validations or self.annotations or self.unusable)
 
     @property
     def shadow_of(self) -> str:

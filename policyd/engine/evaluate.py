@@ -32,6 +32,13 @@ class OutOfBudgetError(EvaluationError):
         )
 
 
+class UnusableError(EvaluationError):
+    """A policy, or its binding, has mistakes that keep it from being used."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, hint="have it mended: `policyd check` says what is wrong with it")
+
+
 class Match(msgspec.Struct, frozen=True):
     """Pods that a policy concerns, the variables its expressions see, and what they may cost."""
 
@@ -57,6 +64,9 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
         lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
         if not lifted.whole and (not policy.conditions or _conditions_hold(policy, variables)):
             found.append(make_match(policy, view, variables, lifted))
+    unusable = policy.unusable or invocation.binding.unusable
+    if unusable and found:
+        raise UnusableError(unusable)
     return found
 
 

@@ -80,7 +80,8 @@ def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
     seen = None if matched is facts.attributes else matched
     for given in policy.bindings:
         binding = given if given.actions_for is None else _acting(given, facts)
-        if binding.constraints is None and policy.policy.spec.param_kind is None:
+        has_params = policy.policy.spec.param_kind is not None and not binding.unusable
+        if binding.constraints is None and not has_params:
             yield Invocation(policy, binding, None, seen)
         else:
             yield from _bound(policy, binding, facts, seen)
@@ -111,6 +112,9 @@ def _bound(
     try:
         if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
             return
+        if binding.unusable:
+            yield Invocation(policy, binding, None, matched)
+            return
         source, namespace = facts.surroundings.params, facts.attributes.namespace
         params = find_params(kind, binding.param_ref, source, namespace=namespace)
     except PolicydError as error:
@@ -125,12 +129,12 @@ def seen_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Att
     Raises:
         PolicydError: If a selector cannot be decided.
     """
-    matched = _named(constraints, facts)
+    matched = named_by(constraints, facts)
     return matched if matched is not None and _selected(constraints, facts) else None
 
 
-def _named(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
-    """Return the request as rules see it that pick it; None if none does.
+def named_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
+    """Return the request as rules see it that pick it, selectors aside; None if none does.
 
     Exclude rules pick what is left out in the same way. Without any rules, everything is picked.
     """

@@ -1,7 +1,7 @@
 """Policies from text: read, checked, compiled; one that is wrong leaves the others alone."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -13,9 +13,10 @@ from policyd.engine.compiled import CompiledBinding, CompiledException, Compiled
 from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
-from policyd.engine.kyverno.load import is_kyverno, load_kyverno, misnamed
+from policyd.engine.kyverno.load import guards, is_kyverno, load_kyverno, misnamed
 from policyd.engine.native import FORMS, is_binding, is_native, read_binding, read_policy
 from policyd.engine.schema import policy_shape
+from policyd.engine.stand_ins import binding_stand_ins, stand_ins
 from policyd.engine.static_checks import static_findings
 from policyd.engine.templated import with_workload_kinds, without_pod
 from policyd.errors import did_you_mean
@@ -33,6 +34,8 @@ class Loaded:
         bindings: Where policies apply.
         objects: What is neither, such as params and namespaces.
         exceptions: What is lifted from policies.
+        stand_ins: What stands in for policies that cannot be used.
+        binding_stand_ins: The same of bindings.
     """
 
     policies: tuple[CompiledPolicy, ...] = ()
@@ -40,6 +43,13 @@ class Loaded:
     bindings: tuple[CompiledBinding, ...] = ()
     objects: tuple[Json, ...] = ()
     exceptions: tuple[CompiledException, ...] = ()
+    stand_ins: tuple[CompiledPolicy, ...] = ()
+    binding_stand_ins: tuple[CompiledBinding, ...] = ()
+
+    @property
+    def broken(self) -> bool:
+        """Whether a mistake keeps something from being used."""
+        return any(finding.severity == "error" for finding in self.findings)
 
 
 def load_policies(text: str | bytes, source: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
@@ -65,11 +75,25 @@ def gather(parts: Iterable[Loaded]) -> Loaded:
         tuple(binding for part in parts for binding in part.bindings),
         tuple(obj for part in parts for obj in part.objects),
         tuple(exception for part in parts for exception in part.exceptions),
+        tuple(policy for part in parts for policy in part.stand_ins),
+        tuple(binding for part in parts for binding in part.binding_stand_ins),
     )
 
 
 def load_document(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
     """Load one document: a policy of any kind, a binding, or something else."""
+    loaded = _load(document, dialect)
+    value = document.value
+    if not loaded.broken:
+        return loaded
+    if is_binding(value):
+        return replace(loaded, binding_stand_ins=binding_stand_ins(document, loaded.findings))
+    if is_policy(value) or is_native(value) or guards(value):
+        return replace(loaded, stand_ins=stand_ins(document, loaded.findings, dialect))
+    return loaded
+
+
+def _load(document: Document, dialect: Dialect) -> Loaded:
     value = document.value
     if is_policy(value):
         return _load_own(document, dialect)

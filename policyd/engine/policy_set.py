@@ -47,6 +47,11 @@ _EXEMPT: Final = frozenset(
 """What the API server's own policies never concern: policies, so that they can be repaired, and
 questions about users, so that they are answered."""
 
+_REPAIRED: Final = frozenset(
+    ("policyd.io", "policies.kyverno.io", "kyverno.io", "admissionregistration.k8s.io")
+)
+"""Groups of policies: a policy that cannot be used does not keep anybody from mending it."""
+
 Phase = Literal["mutate", "validate"]
 PHASES: Final[tuple[Phase, Phase]] = ("mutate", "validate")
 """Objects are changed first, and then checked."""
@@ -108,13 +113,13 @@ class PolicySet:
         self._staged = any(policy.staged for policy in by_name)
         self._mutating = _Index(
             sorted(
-                (p for p in by_name if p.steps or p.mutations),
+                (p for p in by_name if p.changes),
                 key=lambda p: -p.policy.spec.priority,
             ),
             surroundings.served,
         )
         self._validating = _Index(
-            (policy for policy in by_name if policy.validations or policy.annotations),
+            (policy for policy in by_name if policy.checks),
             surroundings.served,
         )
 
@@ -214,7 +219,7 @@ class _Index:
 
     def _search(self, attributes: Attributes) -> tuple[CompiledPolicy, ...]:
         if is_exempt(attributes):
-            return tuple(policy for policy in self.policies if policy.own)
+            return tuple(p for p in self.policies if p.own and not p.unusable)
         concerned = (_as_concerned(p, attributes, self._served) for p in self.policies)
         return tuple(policy for policy in concerned if policy is not None)
 
@@ -231,6 +236,8 @@ def _as_concerned(
 
     A policy that matches exactly looks at the resource the client named, which may be another.
     """
+    if policy.unusable and (attributes.group in _REPAIRED or is_exempt(attributes)):
+        return None
     constraints = policy.constraints
     rules = constraints.resource_rules
     if any(rule_names(rule, attributes) for rule in rules):

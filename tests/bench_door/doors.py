@@ -21,7 +21,7 @@ from tests.bench_door.given import Published, pod
 from tests.controlplane.programs import free_ports
 from tests.live.processes import cpu_seconds, memory_mb
 from tests.live.server import Live, path_of
-from webhooks.queue_calls import rules_for
+from webhooks.calls import door_rules
 from webhooks.registration import (
     Registration,
     UrlEndpoint,
@@ -103,7 +103,7 @@ def policyd(
             loaded = gather(load_document(Document(document, "bench")) for document in documents)
             wanted = Registration(
                 endpoint=UrlEndpoint(url=f"https://127.0.0.1:{port}"),
-                rules=rules_for(loaded.policies, queue=None),
+                rules=door_rules(loaded.policies, queue=None),
                 own_namespace="policyd",
                 timeout_seconds=TIMEOUT_SECONDS,
                 ca_bundle_pem=base64.b64decode(authority),

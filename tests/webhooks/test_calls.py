@@ -10,7 +10,6 @@ from policyd.engine.match import Attributes, rules_match, selects_object
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from tests.webhooks.policies import bound, policy, rule
 from webhooks.calls import MOST_WEBHOOKS, door_rules
-from webhooks.queue_calls import rules_for
 
 RESEARCH = {"matchLabels": {"tier": "research"}}
 PRODUCTION = {"matchLabels": {"tier": "production"}}
@@ -684,7 +683,7 @@ BY_NAME = "kubernetes.io/metadata.name"
 def test_new_jobs_that_name_no_queue_are_sent_of_namespaces_with_a_default(
     queue, defaulted, places
 ):
-    calls = rules_for([], frozenset(defaulted), queue=queue).mutate
+    calls = door_rules([], defaulted=frozenset(defaulted), queue=queue).mutate
 
     everything = [
         call
@@ -698,7 +697,7 @@ def test_new_jobs_that_name_no_queue_are_sent_of_namespaces_with_a_default(
 
 
 def test_no_pod_is_sent_twice_where_jobs_have_a_default_queue():
-    calls = rules_for([], frozenset({"a"}), queue=EVERYTHING).mutate
+    calls = door_rules([], defaulted=frozenset({"a"}), queue=EVERYTHING).mutate
 
     of_pods = [
         {(each.operator, each.values) for each in call.namespaces if each.key == BY_NAME}
@@ -720,7 +719,7 @@ def test_no_pod_is_sent_twice_where_jobs_have_a_default_queue():
     ],
 )
 def test_pods_of_stateful_sets_are_sent_if_nothing_else_sends_them(policies, queue, members):
-    calls = rules_for(policies, queue=queue).mutate
+    calls = door_rules(policies, queue=queue).mutate
 
     labels = [{each.key for each in call.objects} for call in calls]
     assert sum("statefulset.kubernetes.io/pod-name" in each for each in labels) == members

@@ -44,6 +44,11 @@ def is_kyverno(value: Json) -> bool:
     return isinstance(value, dict) and str(value.get("kind")) in KINDS.get(_group_of(value), ())
 
 
+def guards(value: Json) -> bool:
+    """Tell whether a document is one of Kyverno's policies that do what policyd does."""
+    return is_kyverno(value) and value["kind"] not in {*_REFUSED, exceptions.KIND}
+
+
 def _group_of(value: Mapping[str, Json]) -> str:
     return str(value.get("apiVersion", "")).rpartition("/")[0]
 

@@ -35,7 +35,7 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "NamespacedMutatingPolicy": MutatingPolicy,
 }
 
-_OTHERS: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "requests of Envoy"}
+OTHER_MODES: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "requests of Envoy"}
 """What policies may be for besides objects of Kubernetes, by their mode."""
 
 KINDS: Final = frozenset(_STRUCTS)
@@ -149,7 +149,7 @@ def _controllers(spec: Any) -> tuple[str, ...]:  # noqa: ANN401 - of either kind
 
 def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN401 - of either kind
     evaluation: Evaluation = spec.evaluation
-    other = _OTHERS.get(evaluation.mode)
+    other = OTHER_MODES.get(evaluation.mode)
     if other is not None:
         message = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
