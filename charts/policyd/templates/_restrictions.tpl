@@ -101,7 +101,7 @@ spec:
 
 {{/*
 CEL: two lists are of one length, and their items are as `holds` says of each pair. A list of both,
-and `holds`, in which AFTER and BEFORE stand for the items. No workload has more pod sets than 18.
+and `holds`, in which AFTER and BEFORE stand for the items. No workload has more than 18 pod sets.
 */}}
 {{- define "policyd.eachItem" -}}
 {{- $after := index . 0 }}{{- $before := index . 1 }}
@@ -112,13 +112,15 @@ and `holds`, in which AFTER and BEFORE stand for the items. No workload has more
 {{ $holds }}))
 {{- end }}
 
-{{/* CEL: of a RayCluster's spec only the templates have changed. A list of both, and keys that may change besides. */}}
+{{/* CEL: of a RayCluster's spec only templates have changed. A list of both, and keys that may change besides. */}}
 {{- define "policyd.sameRayCluster" -}}
-{{- $after := index . 0 }}{{- $before := index . 1 }}
-{{- $worker := printf "%s && %s" (include "policyd.sameBut" (list "AFTER" "BEFORE" (list "template"))) (include "policyd.sameTemplate" (list "AFTER.template" "BEFORE.template")) }}
 {{- $groups := "%s.?workerGroupSpecs.orValue([])" -}}
-{{ include "policyd.sameBut" (list $after $before (concat (list "headGroupSpec" "workerGroupSpecs") (index . 2))) }} &&
-{{ include "policyd.sameButIn" (list $after $before "headGroupSpec" (list "template")) }} &&
-{{ include "policyd.sameTemplate" (list (printf "%s.headGroupSpec.template" $after) (printf "%s.headGroupSpec.template" $before)) }} &&
-{{ include "policyd.eachItem" (list (printf $groups $after) (printf $groups $before) $worker) }}
+{{ include "policyd.sameBut" (list (index . 0) (index . 1) (concat (list "headGroupSpec" "workerGroupSpecs") (index . 2))) }} &&
+{{ include "policyd.sameButIn" (list (index . 0) (index . 1) "headGroupSpec" (list "template")) }} &&
+{{ include "policyd.eachItem" (list (printf $groups (index . 0)) (printf $groups (index . 1)) (include "policyd.sameBut" (list "AFTER" "BEFORE" (list "template")))) }}
+{{- end }}
+
+{{/* CEL: the templates of a RayCluster whose spec is SPEC. */}}
+{{- define "policyd.rayTemplates" -}}
+[SPEC.headGroupSpec.template] + SPEC.?workerGroupSpecs.orValue([]).map(w, w.template)
 {{- end }}
