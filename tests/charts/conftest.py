@@ -10,15 +10,13 @@ import pytest
 from policyd.engine.report import APIS
 from policyd.local import demo
 from tests.charts import release
-from tests.charts.release import CHART, NAMESPACE, RELEASE
+from tests.charts.release import CHART, CONTROLLER, NAMESPACE, RELEASE, WEBHOOKS
 from tests.charts.rights import audit_flags
 from tests.controlplane.programs import API_SERVER, COMPONENTS, ETCD, KWOK, free_ports
 from tests.controlplane.server import ControlPlane
 from tests.report_kinds import definitions
 from tests.scenarios.api import Api, eventually
 from tests.scenarios.clusters import Process, created, door_is_open
-
-WEBHOOKS, CONTROLLER = f"{RELEASE}-webhooks", f"{RELEASE}-controller"
 
 STRICT = "OwnerReferencesPermissionEnforcement"
 """What some distributions add: who makes an object that keeps its owner needs rights on that."""

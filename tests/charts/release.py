@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.controlplane.process import environment
 from tests.controlplane.programs import find_binaries
@@ -15,6 +18,10 @@ from tests.controlplane.server import ControlPlane
 CHART = Path(__file__).parents[2] / "charts" / "policyd"
 NAMESPACE = "policyd-system"
 RELEASE = "policyd"
+WEBHOOKS, CONTROLLER = f"{RELEASE}-webhooks", f"{RELEASE}-controller"
+
+RUN_BY_HAND = {"Deployment", "PodDisruptionBudget", "NetworkPolicy", "Policy"}
+"""Kinds of a release that a test does without which runs the processes itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +78,8 @@ def deployed_command(control_plane: ControlPlane, name: str) -> list[str]:
 
 def account_kubeconfig(control_plane: ControlPlane, account: str) -> Path:
     """Write a kubeconfig with a token of one of the release's accounts."""
-    token = control_plane.kubectl("create", "token", account, "-n", NAMESPACE).strip()
+    asked = ("create", "token", account, "-n", NAMESPACE, "--duration=24h")
+    token = control_plane.kubectl(*asked).strip()
     config = json.loads(control_plane.kubeconfig.read_text())
     config["users"] = [{"name": account, "user": {"token": token}}]
     context = {"cluster": config["clusters"][0]["name"], "user": account, "namespace": NAMESPACE}
@@ -80,6 +88,46 @@ def account_kubeconfig(control_plane: ControlPlane, account: str) -> Path:
     file = control_plane.site.folder / f"{account}.kubeconfig"
     file.write_text(json.dumps(config))
     return file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accounts:
+    """Who policyd's processes are on a control plane: kubeconfigs of its two accounts."""
+
+    webhooks: Path
+    controller: Path
+    port: int
+    """Of the webhooks on this machine, which their Service leads to."""
+
+
+def accounts(control_plane: ControlPlane, *, port: int, **values: object) -> Accounts:
+    """Give a control plane what a release has beside its pods: accounts, with all that binds them.
+
+    Args:
+        control_plane: The control plane; policyd's kinds are there.
+        port: Where the webhooks will listen on this machine.
+        values: Of the chart, a dot of their names written as `__`.
+    """
+    given = {name.replace("__", "."): value for name, value in values.items()}
+    given["webhooks.service.port"] = port
+    found = [item for item in rendered(given) if item["kind"] not in RUN_BY_HAND]
+    control_plane.kubectl("create", "namespace", NAMESPACE)
+    control_plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(found))
+    lead_to_this_machine(control_plane, WEBHOOKS)
+    return Accounts(
+        webhooks=account_kubeconfig(control_plane, WEBHOOKS),
+        controller=account_kubeconfig(control_plane, CONTROLLER),
+        port=port,
+    )
+
+
+def rendered(values: dict[str, object], chart: Path = CHART) -> list[dict[str, Any]]:
+    """Return the objects that helm makes of a chart."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = [f"--namespace={NAMESPACE}", *set_values(values)]
+        done = helm("template", RELEASE, chart, *options, folder=Path(folder))
+    assert done.code == 0, done.err
+    return [item for item in yaml.safe_load_all(done.out) if item]
 
 
 def lead_to_this_machine(control_plane: ControlPlane, service: str) -> None:

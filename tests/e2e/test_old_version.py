@@ -8,6 +8,7 @@ from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import PATHS, Api, Refused, condition, eventually
 from tests.scenarios.clusters import (
     Process,
+    accounts_on,
     controller_command,
     door_is_open,
     install,
@@ -26,11 +27,9 @@ def api(tmp_path_factory):
     with ControlPlane() as control_plane, ExitStack() as stack:
         found = Api(control_plane.kubeconfig)
         install(found)
-        door = Process(
-            [*webhooks_command(control_plane.kubeconfig), "--serve-v1beta1"],
-            folder / "webhooks.log",
-        )
-        controller = Process(controller_command(control_plane.kubeconfig), folder / "log")
+        accounts = accounts_on(control_plane, webhooks__serveV1beta1=True)
+        door = Process([*webhooks_command(accounts), "--serve-v1beta1"], folder / "webhooks.log")
+        controller = Process(controller_command(accounts), folder / "log")
         for process in (door, controller):
             process.start()
             stack.callback(process.stop)

@@ -11,6 +11,7 @@ from tests.report_kinds import definitions
 from tests.scenarios.api import PATHS, Api, Refused, condition, eventually
 from tests.scenarios.clusters import (
     Process,
+    accounts_on,
     controller_command,
     door_is_open,
     install,
@@ -45,13 +46,10 @@ def api(tmp_path_factory):
         for kind in (*definitions(WORKING_GROUP), KYVERNO):
             found.create(kind)
         install(found)
-        options = ("--reports", "--kyverno")
-        door = Process(
-            [*webhooks_command(control_plane.kubeconfig), *options], folder / "webhooks.log"
-        )
-        controller = Process(
-            [*controller_command(control_plane.kubeconfig), *options], folder / "controller.log"
-        )
+        options, values = ("--reports", "--kyverno"), {"reports__enabled": True}
+        accounts = accounts_on(control_plane, webhooks__kyverno=True, **values)
+        door = Process([*webhooks_command(accounts), *options], folder / "webhooks.log")
+        controller = Process([*controller_command(accounts), *options], folder / "controller.log")
         for process in (door, controller):
             process.start()
             stack.callback(process.stop)

@@ -70,11 +70,10 @@ class Proxy:
         self._thread.join(10)
         self._folder.cleanup()
 
-    @property
-    def kubeconfig(self) -> Path:
-        """A kubeconfig that leads through the proxy."""
+    def in_front_of(self, kubeconfig: Path) -> Path:
+        """Return a kubeconfig that leads through the proxy, for the same user as another."""
         path = Path(self._folder.name, "kubeconfig")
-        config = json.loads(self.control_plane.kubeconfig.read_text())
+        config = json.loads(kubeconfig.read_text())
         config["clusters"][0]["cluster"] = {
             "server": f"https://127.0.0.1:{self.port}",
             "certificate-authority": str(Path(self._folder.name, "ca.crt")),

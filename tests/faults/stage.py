@@ -11,12 +11,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from tests.charts.release import NAMESPACE
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.faults.history import Judge, read_history
 from tests.faults.proxy import Proxy, Trouble
 from tests.scenarios.api import Api, Refused, condition, eventually
-from tests.scenarios.clusters import Process, door_is_open, install, webhooks_command
+from tests.scenarios.clusters import (
+    Process,
+    accounts_on,
+    door_is_open,
+    install,
+    webhooks_command,
+)
 from tests.scenarios.objects import job
 
 TEAMS = ("team-a", "team-b")
@@ -35,6 +42,7 @@ class Stage:
     """What a fault is made in.
 
     Attributes:
+        account: A kubeconfig of the controllers' account.
         running: Controllers that were started and not stopped, the first one first.
         notes: What a fault has measured, in words.
     """
@@ -44,6 +52,7 @@ class Stage:
     proxy: Proxy
     webhooks: Process
     folder: Path
+    account: Path
     running: list[Process] = field(default_factory=list)
     judge: Judge = field(default_factory=lambda: Judge(LIMITS, dict.fromkeys(TEAMS, "research")))
     names: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -56,11 +65,11 @@ class Stage:
 
     def controller(self, *more: str, direct: bool = False, skewed: Path | None = None) -> Process:
         """Start a controller, through the proxy unless it shall go `direct`."""
-        kubeconfig = self.control_plane.kubeconfig if direct else self.proxy.kubeconfig
+        kubeconfig = self.account if direct else self.proxy.in_front_of(self.account)
         program = ["policyd"] if skewed is None else ["tests.faults.skewed", str(skewed)]
         command = [sys.executable, "-m", *program, "controller", "--kubeconfig", str(kubeconfig)]
         log = self.folder / f"controller-{next(self.names)}.log"
-        process = Process([*command, "--namespace", "default", *more], log)
+        process = Process([*command, "--namespace", NAMESPACE, *more], log)
         process.start()
         self.running.append(process)
         return process
@@ -194,10 +203,11 @@ def opened(folder: Path) -> Iterator[Stage]:
         api = Api(control_plane.kubeconfig)
         install(api)
         proxy = stack.enter_context(Proxy(control_plane))
-        webhooks = Process(webhooks_command(control_plane.kubeconfig), folder / "webhooks.log")
+        accounts = accounts_on(control_plane)
+        webhooks = Process(webhooks_command(accounts), folder / "webhooks.log")
         webhooks.start()
         stack.callback(webhooks.stop)
         eventually(lambda: door_is_open(api, (webhooks,)), what="the door is open")
-        stage = Stage(control_plane, api, proxy, webhooks, folder)
+        stage = Stage(control_plane, api, proxy, webhooks, folder, accounts.controller)
         stack.callback(stage.stop_controllers)
         yield stage

@@ -1,7 +1,7 @@
 """The two clusters on which the same scenarios run: the embedded one, and a real control plane.
 
 Both get the same nodes, teams, queues and policies; on the real one, webhooks and controller run as
-the separate processes that they are in production.
+the separate processes that they are in production, by the chart's accounts and all that binds them.
 """
 
 import signal
@@ -17,6 +17,8 @@ import yaml
 
 from policyd.local import demo
 from policyd.policy_files import default_files
+from tests.charts import release
+from tests.charts.release import NAMESPACE, WEBHOOKS, Accounts
 from tests.controlplane.programs import free_ports
 from tests.scenarios.api import Api, Refused, eventually
 
@@ -102,8 +104,9 @@ def real(folder: Path, *, also: Sequence[Path] = (), **options: Any) -> Iterator
         kubeconfig = control_plane.kubeconfig
         api = Api(kubeconfig)
         install(api)
-        webhooks = Process(webhooks_command(kubeconfig, also), folder / "webhooks.log")
-        controller = Process(controller_command(kubeconfig), folder / "controller.log")
+        accounts = accounts_on(control_plane)
+        webhooks = Process(webhooks_command(accounts, also), folder / "webhooks.log")
+        controller = Process(controller_command(accounts), folder / "controller.log")
         for process in (webhooks, controller):
             process.start()
             stack.callback(process.stop)
@@ -111,20 +114,26 @@ def real(folder: Path, *, also: Sequence[Path] = (), **options: Any) -> Iterator
         yield Cluster("real", kubeconfig, api, controller)
 
 
-def webhooks_command(kubeconfig: Path, also: Sequence[Path] = ()) -> list[str]:
-    port = free_ports(["webhooks"])["webhooks"]
+def accounts_on(control_plane: Any, **values: object) -> Accounts:
+    """Make policyd's accounts on a control plane, as the chart does, given some of its values."""
+    return release.accounts(control_plane, port=free_ports(["webhooks"])["webhooks"], **values)
+
+
+def webhooks_command(accounts: Accounts, also: Sequence[Path] = ()) -> list[str]:
     policies = [*default_files(PROJECT / "policies"), *also]
+    service = f"{NAMESPACE}/{WEBHOOKS}"
     return [
         str(COMMANDS / "policyd-webhooks"),
         *(word for file in policies for word in ("--policies", str(file))),
-        *("--kubeconfig", str(kubeconfig)),
-        *("--port", str(port), "--url", f"https://127.0.0.1:{port}", "--register"),
-        *("--secret", "default/policyd-webhooks", "--from-cluster", "--drain-seconds", "0"),
+        *("--kubeconfig", str(accounts.webhooks), "--namespace", NAMESPACE),
+        *("--port", str(accounts.port), "--service", f"{service}:{accounts.port}", "--register"),
+        *("--secret", service, "--from-cluster", "--drain-seconds", "0"),
     ]
 
 
-def controller_command(kubeconfig: Path) -> list[str]:
-    return [str(COMMANDS / "policyd"), "controller", "--kubeconfig", str(kubeconfig)]
+def controller_command(accounts: Accounts) -> list[str]:
+    program = [str(COMMANDS / "policyd"), "controller"]
+    return [*program, "--kubeconfig", str(accounts.controller), "--namespace", NAMESPACE]
 
 
 def install(api: Api) -> None:

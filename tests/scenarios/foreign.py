@@ -24,12 +24,19 @@ GROUPS = {
 CLUSTER_WIDE = {"ClusterTrainingRuntime"}
 
 
+def paths() -> dict[str, str]:
+    """Return where the kinds are served, as the driver has it."""
+    return {
+        kind: f"apis/{group}/{version}/"
+        f"{'' if kind in CLUSTER_WIDE else 'namespaces/{namespace}/'}{plural(kind)}"
+        for kind, (group, version) in GROUPS.items()
+    }
+
+
 def install(api: Api) -> None:
     """Create the CRDs, and teach the driver where the kinds are."""
-    for kind, (group, version) in GROUPS.items():
-        within = "" if kind in CLUSTER_WIDE else "namespaces/{namespace}/"
-        path = f"apis/{group}/{version}/{within}{plural(kind)}"
-        driver.PATHS[kind] = path
+    driver.PATHS.update(paths())
+    for kind, (group, _) in GROUPS.items():
         name = f"{plural(kind)}.{group}"
         if not api.exists("CustomResourceDefinition", name):
             api.create(definition(kind))

@@ -1,0 +1,124 @@
+"""What binds policyd's own accounts, on a real API server: what they do passes, nothing else does."""
+
+import pytest
+
+from tests.charts import release, writes
+from tests.charts.release import CHART, CONTROLLER, NAMESPACE, RELEASE, WEBHOOKS
+from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
+from tests.controlplane.server import ControlPlane
+from tests.scenarios.api import Api, eventually
+
+pytestmark = pytest.mark.e2e
+
+LEGAL, ILLEGAL = list(writes.legal()), list(writes.illegal())
+OF_POLICIES = [write for write in ILLEGAL if not write.by_roles]
+WITHOUT_PODS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
+KEEPING = {CONTROLLER_MANAGER: ["--controllers=*,-garbage-collector-controller"]}
+"""What has an owner stays, though nobody has made that."""
+
+VALUES = {"webhooks__serveV1beta1": True}
+
+
+def by_id(those):
+    return [pytest.param(write, id=write.id) for write in those]
+
+
+@pytest.fixture(scope="module")
+def control_plane():
+    with ControlPlane(components=WITHOUT_PODS, flags=KEEPING) as found:
+        found.kubectl("apply", "-f", str(CHART / "crds"))
+        release.accounts(found, port=443, **VALUES)
+        writes.prepare(Api(found.kubeconfig))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def accounts(control_plane):
+    """The API by the name of each account, with all that the chart gives and forbids."""
+    found = {
+        name: Api(release.account_kubeconfig(control_plane, name)) for name in (CONTROLLER, WEBHOOKS)
+    }
+    eventually(lambda: not taken(found), what="the API server knows roles and policies")
+    return found
+
+
+def taken(apis, those=LEGAL):
+    return [write.id for write in those if write.refusal(apis[write.account]) is not None]
+
+
+@pytest.fixture
+def powerful(control_plane, accounts):
+    """The same accounts, after somebody has let them do everything."""
+    name = "everything"
+    subjects = [f"--serviceaccount={NAMESPACE}:{account}" for account in accounts]
+    role = "--clusterrole=cluster-admin"
+    control_plane.kubectl("create", "clusterrolebinding", name, role, *subjects)
+    eventually(lambda: accounts[CONTROLLER].find("Secret", NAMESPACE), what="they may do all")
+    yield accounts
+    control_plane.kubectl("delete", "clusterrolebinding", name)
+
+
+@pytest.mark.parametrize("write", by_id(LEGAL))
+def test_what_a_process_does_is_taken(accounts, write):
+    assert write.refusal(accounts[write.account]) is None
+
+
+@pytest.mark.parametrize("write", by_id(ILLEGAL))
+def test_what_no_process_does_is_refused(accounts, write):
+    refusal = write.refusal(accounts[write.account])
+
+    assert refusal is not None
+    assert refusal.code == 403
+
+
+def test_it_is_refused_if_the_accounts_may_do_everything(powerful):
+    refusals = {write.id: write.refusal(powerful[write.account]) for write in OF_POLICIES}
+
+    assert {name for name, refusal in refusals.items() if refusal is None} == set()
+    unlike = {
+        name: str(refusal)
+        for name, refusal in refusals.items()
+        if "ValidatingAdmissionPolicy" not in refusal.message
+    }
+    assert unlike == {}
+
+
+def test_others_are_not_bound(control_plane, accounts):
+    admin = Api(control_plane.kubeconfig)
+    image = next(write for write in ILLEGAL if write.id == "image-of-a-held-pod")
+
+    assert image.refusal(admin) is None
+
+
+def test_the_api_server_finds_nothing_wrong_with_the_policies(control_plane, accounts):
+    def checked():
+        found = release.objects(control_plane, "validatingadmissionpolicies")
+        done = all("typeChecking" in each.get("status", {}) for each in found)
+        return found if done else None
+
+    policies = eventually(checked, what="the policies are checked")
+
+    warned = [p["metadata"]["name"] for p in policies if p["status"]["typeChecking"]]
+    assert warned == []
+    assert len(policies) >= 10
+
+
+def test_they_are_left_out_if_that_is_asked_for():
+    kinds = [item["kind"] for item in release.rendered({"selfRestriction.enabled": False})]
+
+    assert "ValidatingAdmissionPolicy" not in kinds
+    assert "ValidatingAdmissionPolicyBinding" not in kinds
+
+
+def test_every_policy_refuses_what_it_cannot_judge_and_has_a_binding():
+    found = release.rendered({"webhooks.serveV1beta1": True})
+    policies = [item for item in found if item["kind"] == "ValidatingAdmissionPolicy"]
+    bound = {
+        item["spec"]["policyName"]: item["spec"]["validationActions"]
+        for item in found
+        if item["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+
+    assert {item["spec"]["failurePolicy"] for item in policies} == {"Fail"}
+    assert bound == {item["metadata"]["name"]: ["Deny"] for item in policies}
+    assert all(name.startswith(f"{RELEASE}-") for name in bound)
