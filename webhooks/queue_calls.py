@@ -1,12 +1,17 @@
-"""What is sent to the door: what policies ask for, and the pods of StatefulSets that queue."""
+"""What is sent to the door: what policies ask for, and what else the queue must see of pods.
 
-from collections.abc import Iterable
+That is the pods of StatefulSets that queue, pods that could leave their queue, and those that are
+resized.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
-from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.kueue.names import MANAGED, POD_SET, QUEUE_NAME
 from policyd.api.selectors import Requirement
 from policyd.engine.compiled import CompiledPolicy
-from policyd.jobs.integrations import Integrations
+from policyd.jobs.integrations import POD, Integrations
 from webhooks.calls import Call, DoorRules, door_rules
 from webhooks.cells import Cell, cells_of, rules_of, uncovered
 from webhooks.namespaces import NAME_LABEL
@@ -16,6 +21,13 @@ from webhooks.requirements import Requirements
 _OF_A_SET: Final = Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists")
 """Every pod of a StatefulSet has this label."""
 _IN_NO_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="DoesNotExist")
+_MANAGED: Final = Requirement(key=MANAGED, operator="Exists")
+_NOT_MANAGED: Final = Requirement(key=MANAGED, operator="DoesNotExist")
+_OF_A_JOB: Final = Requirement(key=POD_SET, operator="Exists")
+"""Every pod of a job that was started has this label."""
+_GATED: Final = "has(oldObject.spec.schedulingGates) && size(oldObject.spec.schedulingGates) > 0"
+_CHANGED: Final = Cell("", "v1", "Namespaced", "pods", "UPDATE")
+_RESIZED: Final = Cell("", "v1", "Namespaced", "pods/resize", "UPDATE")
 
 
 def rules_for(
@@ -36,7 +48,10 @@ def rules_for(
         queue: Which jobs are held for their queue; None if nothing is done for the queue.
     """
     rules = door_rules(policies, queue=queue, defaulted=defaulted)
-    if queue is None or queue.manages_all:
+    if queue is None:
+        return rules
+    rules = replace(rules, validate=(*rules.validate, *guarding_calls(queue)))
+    if queue.manages_all:
         return rules
     within = namespaces_of_jobs(queue)
     left = uncovered(members(queue), list(_sent(rules.mutate, queue)))
@@ -50,6 +65,27 @@ def rules_for(
         objects=objects,
     )
     return DoorRules(mutate=(*rules.mutate, call), validate=rules.validate)
+
+
+def guarding_calls(queue: Integrations) -> Iterator[Call]:
+    """Yield what is checked of pods so that none leaves its queue, or grows, unseen.
+
+    Those that name their queue are sent as it is. A selector is asked of the pod as it was, too: who
+    takes away the label is seen. Resizing is rare, and asked of all: by which job a pod was made, no
+    selector sees.
+
+    Args:
+        queue: Which jobs are held for their queue.
+    """
+    if not queue.has(*POD):
+        return
+    within = namespaces_of_jobs(queue)
+    call = Call(failure_policy="Ignore", rules=rules_of({_CHANGED}), namespaces=within)
+    if not queue.manages_all:
+        yield replace(call, objects=frozenset({_MANAGED, _IN_NO_QUEUE}))
+        of_jobs = frozenset({_OF_A_JOB, _NOT_MANAGED, _IN_NO_QUEUE})
+        yield replace(call, objects=of_jobs, condition=_GATED)
+    yield replace(call, rules=rules_of({_RESIZED}))
 
 
 def _elsewhere(queue: Integrations, defaulted: frozenset[str]) -> Requirements:
