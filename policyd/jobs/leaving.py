@@ -88,9 +88,10 @@ def departures(
     if not _is_held(old, around):
         return
     yield from _of_owner(new, old, around)
-    if around.integrations.requires_queue and _queue(old) and not _queue(new):
-        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", "", _STAYS, "Forbidden")
     known = find_kind(group, kind)
+    stays = around.integrations.requires_queue or known is None or _is_deleted(new)
+    if stays and _queue(old) and not _queue(new):
+        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", "", _STAYS, "Forbidden")
     if known is not None and not belongs_to_managed(old, around.integrations):
         yield from _of_suspension(known, new, old)
 
@@ -128,6 +129,10 @@ def _is_held(obj: Json, around: Surroundings) -> bool:
 
 def _queue(obj: Json) -> str:
     return labels_of(obj).get(QUEUE_NAME) or ""
+
+
+def _is_deleted(obj: Json) -> bool:
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
 
 
 def _spec(obj: Json) -> Mapping[str, Json]:

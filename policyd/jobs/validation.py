@@ -75,7 +75,8 @@ def validate_job(
     if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
         return tuple(left)  # what else is wrong with it must not keep it from going
     parent = find_parent(group, kind)
-    sent = (new,) if old is None else (new, old)  # what is others' only now was its own before
+    # What is others' only now was its own before.
+    sent = (new,) if old is None or around.author == "queue" else (new, old)
     if parent is not None and all(is_others(parent, each, around) for each in sent):
         return tuple(left)
     errors = [*left, *_names(new, around, created=old is None)]
