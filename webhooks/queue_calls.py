@@ -70,9 +70,9 @@ def rules_for(
 def guarding_calls(queue: Integrations) -> Iterator[Call]:
     """Yield what is checked of pods so that none leaves its queue, or grows, unseen.
 
-    Those that name their queue are sent as it is. A selector is asked of the pod as it was, too: who
-    takes away the label is seen. Resizing is rare, and asked of all: by which job a pod was made, no
-    selector sees.
+    Those that name their queue are sent as it is. A selector is asked of the pod as it was, too:
+    who takes away the label is seen. Resizing is rare, and asked of all: by which job a pod was
+    made, no selector sees.
 
     Args:
         queue: Which jobs are held for their queue.

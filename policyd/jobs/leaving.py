@@ -169,7 +169,7 @@ def _of_owner(new: Json, old: Json, around: Surroundings) -> Iterator[FieldError
 
 def _controller(obj: Json) -> tuple[Json, ...]:
     owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
-    found = next((owner for owner in owners if owner.get("controller")), {})
+    found: Mapping[str, Json] = next((owner for owner in owners if owner.get("controller")), {})
     return tuple(found.get(field) for field in ("apiVersion", "kind", "name", "uid"))
 
 

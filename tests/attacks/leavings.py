@@ -21,7 +21,13 @@ GROUP, TOTAL, PREBUILT = (
     f"{P}prebuilt-workload-name",
 )
 SUSPENDER = f"{P}pod-suspending-parent"
-OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "admitted", "uid": "1", "controller": True}
+OWNER = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "name": "admitted",
+    "uid": "1",
+    "controller": True,
+}
 CONTAINERS = [{"name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]
 
 Object = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Out of the queue: every field that decides on membership, on every kind, by every way there is."""
+"""Out of the queue: every field that decides on membership, on every kind, by every way."""
 
 import time
 from functools import partial
