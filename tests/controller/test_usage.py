@@ -7,7 +7,7 @@ from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
 from policyd.controller.usage_book import Share, Taker, UsageBook
 from policyd.jobs.integrations import Integrations
 from policyd.kube import resources as r
-from tests.controller.world import GPU, QUEUE, World, pod_spec, running
+from tests.controller.world import GATE, GPU, QUEUE, World, gates, pod_spec, running
 
 ANYIO = pytest.mark.anyio
 MANAGED, POD_SET = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/podset"
@@ -218,6 +218,23 @@ async def test_a_pod_that_says_it_was_admitted_is_stopped(world):
     await world.pass_time(10)
 
     assert world.all(r.PODS) == []
+
+
+@ANYIO
+async def test_a_role_that_is_forged_lets_nobody_in(world):
+    """Which pods of a group are alike, they say themselves: what they ask for is compared."""
+    said = {"kueue.x-k8s.io/role-hash": "a", "kueue.x-k8s.io/pod-group-fast-admission": "true"}
+    world.pod("g-0", gpus=1, group="g", total=3, **said)
+    await world.pass_time(2)
+    assert gates(world.get(r.PODS, "g-0")) == []
+
+    world.pod("g-1", gpus=1, group="g", total=3, **said)
+    world.pod("g-2", gpus=8, group="g", total=3, **said)
+    await world.pass_time(2)
+
+    assert gates(world.get(r.PODS, "g-1")) == []
+    assert GATE in gates(world.get(r.PODS, "g-2"))
+    assert [e["involvedObject"]["name"] for e in world.events(BEYOND)] == ["g-2"]
 
 
 @ANYIO
