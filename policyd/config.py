@@ -21,7 +21,13 @@ from policyd.jobs.integrations import EVERYTHING, Integrations
 PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
 
-_LISTS = {"policies": os.pathsep, "reads": os.pathsep, "http": ",", "registries": ","}
+_LISTS = {
+    "policies": os.pathsep,
+    "reads": os.pathsep,
+    "http": ",",
+    "registries": ",",
+    "starters": ",",
+}
 """Settings that take several values, and what parts these in a variable."""
 
 SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
@@ -106,6 +112,11 @@ class Settings:
     queue: bool = True
     """Whether jobs that name a queue are held until policyd's controller starts them. Turn it off
     where Kueue does that."""
+
+    starters: tuple[str, ...] = ()
+    """Users and groups who may take out of its queue what waits there, besides the accounts of our
+    own namespace and the one that we are ourselves: who else removes the gates of pods, or resumes
+    jobs. `system:authenticated` lets everybody, as Kueue does. In the variable: parted by `,`."""
 
     config: str = ""
     """Path of Kueue's Configuration: which kinds of jobs queue, and where. The same that the

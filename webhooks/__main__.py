@@ -41,6 +41,7 @@ from webhooks.door import Door, run_door
 @click.option("--url", metavar="URL", help="What it calls instead of a Service.")
 @click.option("--namespace", help="Our own namespace, which is left out.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
+@click.option("--starters", multiple=True, metavar="NAME", help="Who else may start what waits.")
 @click.option("--config", metavar="FILE", help="Kueue's Configuration: which jobs queue.")
 @click.option(
     "--failure-policy",

@@ -132,6 +132,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
     """Have everything there that the first review needs."""
     policies = await read_policies(door, start)
     if door.client is not None and door.settings.queue:
+        await door.authors.include_own(door.client)
         watches = [
             DefaultsWatch(door.client, resource, take, pace=door.pace)
             for resource, take in (
@@ -154,7 +155,9 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
         gives = door.gives_queue
         classed = door.default_class
         mutators = [job_defaults(queue, gives_queue=gives, classed=classed), QUEUE_DEFAULTS]
-        checked = partial(validate_jobs, integrations=queue, gives_queue=gives)
+        checked = partial(
+            validate_jobs, integrations=queue, gives_queue=gives, authors=door.authors
+        )
         validators = [checked, partial(validate_queues, gates=validation_gates(queue))]
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)

@@ -18,18 +18,23 @@ from policyd.jobs.defaults import (
 )
 from policyd.jobs.integrations import EVERYTHING, POD, Integrations
 from policyd.jobs.kinds import find_parent
+from policyd.jobs.leaving import growth
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.shape import MisshapenError
 from policyd.jobs.submission import annotations_of
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
+from webhooks.authors import NOBODY_KNOWN, Authors
 from webhooks.decisions import Mutator, object_of
 from webhooks.defaults import DefaultClass
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
 """What stands in an object that has to do with a queue. The API server never escapes a letter of
 it, so that looking for it spares most objects the decoding."""
+
+RESIZE = "resize"
+"""The subresource by which what a pod asks for is changed while it runs."""
 
 SPEAKER = "queue"
 """Who refuses, in the place of a policy's name."""
@@ -108,18 +113,22 @@ def validate_jobs(
     *,
     integrations: Integrations = EVERYTHING,
     gives_queue: Callable[[str], bool] = nowhere,
+    authors: Authors = NOBODY_KNOWN,
 ) -> Decision:
-    """Say what speaks against a job or pod that is created or changed."""
+    """Say what speaks against a job or pod that is created or changed, or a pod that is resized."""
     words = (QUEUE_WORDS in bytes(each) for each in (request.object, request.old_object))
     if (
         request.operation not in {"CREATE", "UPDATE"}
-        or request.sub_resource
+        or request.sub_resource not in {"", RESIZE}
         or not holds(request.kind.group, request.kind.kind, integrations)
         or not (integrations.manages_all or any(words))
     ):
         return ALLOWED
-    gives = gives_queue(request.namespace)
-    around = Surroundings(integrations=integrations, default_queue=gives)
+    around = Surroundings(
+        integrations=integrations,
+        default_queue=gives_queue(request.namespace),
+        author=authors.author_of(request.user_info),
+    )
     return _looked_at(request, policies, around)
 
 
@@ -127,7 +136,10 @@ def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundin
     obj, old = object_of(request, policies), decode_object(request.old_object)
     group, kind = request.kind.group, request.kind.kind
     try:
-        errors = validate_job(obj, old, group=group, kind=kind, around=around)
+        if request.sub_resource:
+            errors = tuple(growth(obj, old, around))
+        else:
+            errors = validate_job(obj, old, group=group, kind=kind, around=around)
     except MisshapenError as error:
         return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
     denials = tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from policyd.api.admission import Scope
-from policyd.api.kueue.names import GROUP, QUEUE_NAME, VERSION
+from policyd.api.kueue.names import GROUP, MANAGED, POD_SET, QUEUE_NAME, VERSION
 from policyd.api.selectors import Requirement
 from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds import KINDS, PARENTS
@@ -23,6 +23,15 @@ HELD_FOR_A_SET: Final = (
     f"has(object.metadata.annotations) && '{SUSPENDING_PARENT}' in object.metadata.annotations"
 )
 """CEL of a new pod: what the pods of a StatefulSet that queues have, which name no queue."""
+
+MANAGED_POD: Final = Requirement(key=MANAGED, operator="Exists")
+UNMANAGED_POD: Final = Requirement(key=MANAGED, operator="DoesNotExist")
+
+OF_A_JOB: Final = Requirement(key=POD_SET, operator="Exists")
+"""Every pod of a job that was started has this label."""
+
+GATED: Final = "has(oldObject.spec.schedulingGates) && size(oldObject.spec.schedulingGates) > 0"
+"""CEL of a pod that is changed: whether it was held."""
 
 _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
     ("admissionchecks", "Cluster"),
@@ -105,3 +114,8 @@ _FINALIZED: Final = frozenset({"clusterqueues", "resourceflavors", "topologies"}
 
 NEW_QUEUES: Final = frozenset(cell for cell in _queues("CREATE") if cell.resource in _FINALIZED)
 """What gets a finalizer when it is created."""
+
+CHANGED_PODS: Final = frozenset(_pods("UPDATE"))
+
+RESIZED_PODS: Final = frozenset({Cell("", "v1", "Namespaced", "pods/resize", "UPDATE")})
+"""What a pod asks for is changed by this subresource while it runs."""

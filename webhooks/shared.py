@@ -14,6 +14,7 @@ from policyd.engine.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
+from webhooks.authors import Authors
 from webhooks.defaults import DefaultClass, DefaultQueues
 from webhooks.health import Readiness
 from webhooks.inquiries import Inquiries
@@ -53,9 +54,12 @@ class Door:
     """Which kinds of jobs queue, and where."""
     inquiries: Inquiries | None = None
     """What reviews ask of others; None where there is nobody to ask."""
+    authors: Authors = field(init=False)
+    """Who may start what waits in a queue."""
 
     def __post_init__(self) -> None:
         """Have what is sent follow where jobs have a default queue."""
+        self.authors = Authors(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 
     def gives_queue(self, namespace: str) -> bool:

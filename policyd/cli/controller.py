@@ -41,6 +41,8 @@ class Options:
     health_host: str
     health_port: int | None
     visibility_port: int | None
+    find_outside_quota: bool
+    delete_outside_quota: bool
     reports: bool
     policies: tuple[str, ...]
     kyverno: bool
@@ -70,6 +72,14 @@ class Options:
     "--visibility-port",
     type=int,
     help="Port of Kueue's visibility API, for an APIService.  [not served]",
+)
+@click.option(
+    "--find-outside-quota/--ignore-outside-quota",
+    default=True,
+    help="Watch all pods, and tell of those that run outside of quota.  [find]",
+)
+@click.option(
+    "--delete-outside-quota", is_flag=True, help="Delete such pods, as long as they have no node."
 )
 @click.option(
     "--reports",
@@ -195,4 +205,6 @@ def controller_settings(
         identity=identity,
         namespace=options.namespace or connection.namespace,
         workers=options.workers,
+        finds_outside_quota=options.find_outside_quota,
+        deletes_outside_quota=options.delete_outside_quota,
     )

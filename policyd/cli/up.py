@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ from webhooks.door import Door, run_door
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
+OWN_ACCOUNT = (
+    ("Impersonate-User", "system:serviceaccount:policyd:policyd"),
+    ("Impersonate-Group", "system:serviceaccounts:policyd"),
+    ("Impersonate-Group", "system:authenticated"),
+)
+"""Who webhooks and controller are, so that they may do what users of the cluster may not."""
 REFUSED = {400, 401, 403, 413, 422}
 """The codes a policy can refuse with."""
 
@@ -119,20 +125,25 @@ async def _up(options: Options, stop: asyncio.Event) -> None:
     try:
         write_kubeconfig(options.kubeconfig, server.kubeconfig())
         connection = connection_from(environment(), kubeconfig=str(options.kubeconfig))
-        async with HttpClient(connection) as client:
-            await _run(client, server, options, settings, stop)
+        acting = replace(connection, impersonation=OWN_ACCOUNT)
+        async with HttpClient(connection) as client, HttpClient(acting) as own:
+            await _run((client, own), server, options, settings, stop)
     finally:
         await server.stop()
 
 
 async def _run(
-    client: Client,
+    clients: tuple[Client, Client],
     server: ApiServer,
     options: Options,
     settings: ControllerSettings,
     stop: asyncio.Event,
 ) -> None:
-    """Run everything that talks to the API server, until `stop` is set."""
+    """Run everything that talks to the API server, until `stop` is set.
+
+    What policyd does itself it does by an account of its own: what it starts, its users may not.
+    """
+    client, own = clients
     await forget_door(client)
     library = not options.policies
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
@@ -140,12 +151,12 @@ async def _run(
     address = f"https://{HOST}:{listener.getsockname()[1]}"
     door = Door(
         settings=_door_settings(options, address),
-        client=client,
+        client=own,
         integrations=settings.integrations,
     )
     parts: list[Coroutine[Any, Any, Any]] = [
         run_simulation(client),
-        run_controller(client, settings),
+        run_controller(own, settings),
         run_door(door, listener, stop=stop),
     ]
     async with asyncio.TaskGroup() as group:

@@ -17,6 +17,7 @@ from policyd.api.configuration.kinds import Resources
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.meta import ObjectMeta, condition_true
+from policyd.api.pods import PodSpec
 from policyd.controller.index import Index, local_queue_key
 from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
@@ -32,6 +33,7 @@ from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import Pod
+from policyd.jobs.requests import prepared, requests_of
 from policyd.kube.pace import Pace
 
 WAITING_FOR_REPLACEMENT = "WaitingForReplacementPods"
@@ -101,6 +103,15 @@ class Cache:
         if local_queue is None:
             return None
         return self.mirrors.cluster_queues.get(local_queue.spec.cluster_queue)
+
+    def requests_of(self, spec: PodSpec, namespace: str) -> dict[str, int]:
+        """Return what a pod of a namespace requests of what counts against quota.
+
+        Raises:
+            InvalidRequestsError: If something is not a quantity.
+        """
+        rules = self._rules.of(namespace)
+        return requests_of(prepared(spec, rules), rules)
 
     def objection(self, workload: Workload) -> Objection | None:
         """Return why a workload cannot be considered; None if it can, or holds quota."""

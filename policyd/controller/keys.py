@@ -22,6 +22,7 @@ Subject = Literal[
     "Provisioning",
     "AdmissionCheck",
     "CheckInUse",
+    "Usage",
 ]
 
 

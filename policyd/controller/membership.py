@@ -16,10 +16,12 @@ from policyd.api.meta import (
 from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
 from policyd.controller.patches import merge_patch
 from policyd.controller.transitions import set_condition
+from policyd.controller.usage_book import Share
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import WORKLOAD_DELETED, is_finished
 from policyd.jobs.pod_groups import PodGroup
-from policyd.jobs.pods import Pod, has_ended, is_let_go, owner_reference
+from policyd.jobs.pods import Pod, has_ended, is_let_go, owner_reference, pod_set_of
+from policyd.jobs.requests import InvalidRequestsError
 from policyd.kube.resources import PODS, WORKLOADS
 
 TERMINATION_TARGET = "TerminationTarget"
@@ -59,6 +61,33 @@ class Membership:
         message = f"Added {len(new)} owner reference(s)"
         self._writes.tell(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
         return True
+
+    def let_in(self, pods: Iterable[Pod], workload: Workload) -> list[Pod]:
+        """Return those of the pods that ask for no more than their pod set was admitted with.
+
+        A pod says itself which pod set it is of. What asks for more stays held, and is told so.
+        """
+        kept = []
+        for pod in pods:
+            if self._is_alike(pod, workload):
+                kept.append(pod)
+            else:
+                message = "asks for more than its pod set was admitted with; it stays held"
+                self._writes.tell(PODS, pod.metadata, "MoreThanAdmitted", message, bad=True)
+        return kept
+
+    def _is_alike(self, pod: Pod, workload: Workload) -> bool:
+        name = pod_set_of(pod, workload)
+        pod_set = next((each for each in workload.spec.pod_sets if each.name == name), None)
+        if pod_set is None:
+            return False
+        namespace = pod.metadata.namespace
+        try:
+            asked = self._cache.requests_of(pod.spec, namespace)
+            given = self._cache.requests_of(pod_set.template.spec, namespace)
+        except InvalidRequestsError:
+            return False
+        return Share(count=1, amounts=given).holds(1, asked)
 
     async def note_missing(
         self, group: PodGroup, workload: Workload, succeeded: Iterable[ReclaimablePod]

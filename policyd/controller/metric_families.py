@@ -219,6 +219,18 @@ COUNTED: Final = (
         "Reconciliations that failed and are tried again",
         ("subject",),
     ),
+    Family(
+        "policyd_usage_outside_quota",
+        "gauge",
+        "What pods take that no queue has given them",
+        ("namespace", "resource"),
+    ),
+    Family(
+        "policyd_pods_outside_quota_total",
+        "counter",
+        "Pods that were found to take it, and why it is outside",
+        ("reason",),
+    ),
     Family("policyd_leading", "gauge", "Whether this process leads"),
 )
 """What is counted when it happens."""

@@ -2,7 +2,8 @@
 
 import platform
 import sys
-from collections.abc import Callable
+from collections import Counter as Sums
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,9 @@ from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.selectors import LabelSelector
 from policyd.controller.custom_labels import custom_names
 from policyd.controller.metric_families import BUILD, COUNTED, Family
+
+MOST_NAMESPACES = 100
+"""Namespaces that a metric names; the rest has no name."""
 
 FAMILIES = {family.name.removeprefix("kueue_"): family for family in COUNTED}
 
@@ -58,6 +62,7 @@ class Metrics:
         """Looks up the labels that the administrator adds to what is told of a queue."""
         self._series: dict[tuple[str, tuple[str, ...], Role], MetricWrapperBase] = {}
         self._rivals: frozenset[str] = frozenset()
+        self._outside: frozenset[tuple[str, str]] = frozenset()
         self._build()
 
     def _build(self) -> None:
@@ -118,6 +123,29 @@ class Metrics:
             family = self._families[f"policyd_{name}_devices_count"]
             assert isinstance(family, Gauge), "what there is may become less"
             family.labels(flavor, resource).set(number)
+
+    def outside_quota(self, totals: Mapping[tuple[str, str], int]) -> None:
+        """Set what pods take outside of quota, by namespace and resource, in canonical units.
+
+        Beyond a number of namespaces, the rest is told together, under no name.
+        """
+        family = self._families["policyd_usage_outside_quota"]
+        assert isinstance(family, Gauge), "what runs may end"
+        named = sorted({namespace for namespace, _ in totals})[:MOST_NAMESPACES]
+        found = Sums[tuple[str, str]]()
+        for (namespace, resource), amount in totals.items():
+            found[namespace if namespace in named else "", resource] += amount
+        for gone in self._outside - found.keys():
+            family.remove(*gone)
+        self._outside = frozenset(found)
+        for (namespace, resource), amount in found.items():
+            family.labels(namespace, resource).set(amount / 1000 if resource == "cpu" else amount)
+
+    def found_outside(self, reason: str) -> None:
+        """Count a pod that was found outside of quota."""
+        family = self._families["policyd_pods_outside_quota_total"]
+        assert isinstance(family, Counter), "what was found was found"
+        family.labels(reason).inc()
 
     def failed(self, subject: str) -> None:
         """Count a reconciliation that failed."""

@@ -272,7 +272,7 @@ class PodReconciler:
                 return GANG_SECONDS
             names = (pod_set.name for pod_set in workload.spec.pod_sets)
             by_pod_set = dict(zip(names, given, strict=True))
-            turn = group.to_let_go()
+            turn = self._membership.let_in(group.to_let_go(), workload)
             patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in turn]
         except FlavorMissingError as error:
             log.warning("start_waits", pods=group.first.metadata.key, error=str(error))

@@ -31,6 +31,7 @@ from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.serving import is_served, wait_until_served, watch_later
 from policyd.controller.settings import ControllerSettings
 from policyd.controller.topologies import Topologies
+from policyd.controller.usage import Usage
 from policyd.controller.workload_metrics import WorkloadMetrics
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
@@ -88,6 +89,7 @@ class Controller:
         self.in_use = InUse(self.cache, self.writes)
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
+        self.usage = Usage(self.cache, self.writes, metrics=metrics, settings=self.settings)
         self.workloads = WorkloadReconciler(
             self.cache,
             self.writes,
@@ -121,7 +123,7 @@ class Controller:
 
     def everything(self) -> None:
         """Have everything that there is looked at."""
-        parts = (self.cache, self.in_use, self.topologies, self.provisioning)
+        parts = (self.cache, self.in_use, self.topologies, self.provisioning, self.usage)
         self.queue.sweep([key for part in parts for key in part.everything()])
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
@@ -143,6 +145,8 @@ class Controller:
                 await mirror.informer.synced.wait()
             group.create_task(self.topologies.run())
             group.create_task(self._watch_provisioning())
+            if self.settings.finds_outside_quota:
+                group.create_task(self.usage.pods.informer.run())
             await self.topologies.settle()
             self.health.synced.set()
             log.info("mirrors_synced", workloads=len(self.mirrors.workloads))
@@ -179,6 +183,7 @@ class Controller:
             **self.in_use.reconcilers(),
             **self.topologies.reconcilers(),
             **self.provisioning.reconcilers(),
+            **self.usage.reconcilers(),
             **steps.gangs.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
@@ -250,6 +255,7 @@ class Controller:
             self.health.metrics.lead(leading=False)
             self.cycles.drop()
             self.workloads.drop()
+            self.usage.drop()
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
 

@@ -48,3 +48,9 @@ class ControllerSettings:
 
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""
+
+    finds_outside_quota: bool = True
+    """Whether to watch all pods for those that run on what queues give, and are in none."""
+
+    deletes_outside_quota: bool = False
+    """Whether such pods are deleted, as long as they have no node."""

@@ -38,6 +38,14 @@ class Integrations:
         """Tell whether a kind is on."""
         return self.kinds is None or (group, kind) in self.kinds
 
+    @property
+    def requires_queue(self) -> bool:
+        """Whether what waits in a queue has to stay there, where jobs queue.
+
+        It must where jobs queue without being asked, and where somebody said whose jobs queue.
+        """
+        return self.manages_all or self.namespaces is not None
+
     def covers(self, labels: Mapping[str, str]) -> bool:
         """Tell whether the jobs of a namespace with these labels queue."""
         return self.namespaces is None or self.namespaces.matches(labels)

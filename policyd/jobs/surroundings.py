@@ -1,9 +1,13 @@
 """What counts at the door beside the object that is created or changed."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from policyd.api.meta import Json
 from policyd.jobs.integrations import EVERYTHING, Integrations
+
+Author = Literal["queue", "system", "user"]
+"""Who asks for a change: the queue's own accounts, Kubernetes' own controllers, or anybody else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,12 +19,14 @@ class Surroundings:
         default_queue: Whether the namespace has a LocalQueue named `default`.
         default_class: Whether there is a WorkloadPriorityClass named `default`.
         basis: What the object is made from, if it says so; None if that is not at hand.
+        author: Who asks for it; nobody but the queue takes out of a queue what waits there.
     """
 
     integrations: Integrations = EVERYTHING
     default_queue: bool = False
     default_class: bool = False
     basis: Json = None
+    author: Author = "queue"
 
 
 NOWHERE = Surroundings()

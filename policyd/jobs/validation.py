@@ -20,6 +20,7 @@ from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import J, JobKind
 from policyd.jobs.defaults import ELASTIC_GATE
 from policyd.jobs.kinds import find_kind, find_parent
+from policyd.jobs.leaving import departures
 from policyd.jobs.parents_validation import is_others, parent_errors
 from policyd.jobs.pod_validation import is_gated_object, pod_errors
 from policyd.jobs.shape import check_shape
@@ -69,12 +70,16 @@ def validate_job(
     for obj in (new, old):
         if obj is not None:
             check_shape(obj, group=group, kind=kind)
+    # What is deleted may run on for hours: it must not leave either.
+    left = [] if old is None else [*departures(new, old, group=group, kind=kind, around=around)]
     if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
-        return ()  # what is wrong with it must not keep it from going
+        return tuple(left)  # what else is wrong with it must not keep it from going
     parent = find_parent(group, kind)
-    if parent is not None and is_others(parent, new, around):
-        return ()
-    errors = [*_names(new, around, created=old is None)]
+    # What is others' only now was its own before.
+    sent = (new,) if old is None or around.author == "queue" else (new, old)
+    if parent is not None and all(is_others(parent, each, around) for each in sent):
+        return tuple(left)
+    errors = [*left, *_names(new, around, created=old is None)]
     if (group, kind) == ("", "Pod"):
         return (*errors, *_pod(new, old, around))
     known = find_kind(group, kind)

@@ -36,7 +36,8 @@ def control_plane():
 def accounts(control_plane):
     """The API by the name of each account, with all that the chart gives and forbids."""
     found = {
-        name: Api(release.account_kubeconfig(control_plane, name)) for name in (CONTROLLER, WEBHOOKS)
+        name: Api(release.account_kubeconfig(control_plane, name))
+        for name in (CONTROLLER, WEBHOOKS)
     }
     eventually(lambda: not taken(found), what="the API server knows roles and policies")
     return found

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.charts.release import CONTROLLER, NAMESPACE, WEBHOOKS
-from tests.controlplane.server import ControlPlane
 from tests.scenarios import api as driver
 from tests.scenarios import foreign
 from tests.scenarios.api import Api, Refused
@@ -247,15 +246,21 @@ def legal() -> Iterator[Write]:
     gone = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     tolerations = added("/spec/tolerations/-", STARTED["spec"]["tolerations"][0])
     yield patch("a-held-pod-is-let-go", _of("Pod", "held"), gone)
-    yield patch("a-held-pod-is-sent-to-nodes", _of("Pod", "held"), {"spec": {"nodeSelector": {"a": "b"}}})
+    yield patch(
+        "a-held-pod-is-sent-to-nodes", _of("Pod", "held"), {"spec": {"nodeSelector": {"a": "b"}}}
+    )
     yield patch("a-pod-of-a-job-gets-its-place", _of("Pod", "of-a-job"), gone)
     yield patch("a-pod-tolerates-its-flavor", _of("Pod", "held"), tolerations)
     yield patch("a-pod-is-labelled", _of("Pod", "running"), {"metadata": {"labels": {"a": "b"}}})
-    yield Write(id="a-pod-is-stopped", account=CONTROLLER, method="DELETE", path=_of("Pod", "running"))
+    yield Write(
+        id="a-pod-is-stopped", account=CONTROLLER, method="DELETE", path=_of("Pod", "running")
+    )
     ends = {"type": "TerminationTarget", "status": "True"}
     ready = {"type": "Ready", "status": "True"}
     yield patch(
-        "a-pod-is-told-that-it-ends", _of("Pod", "running", "status"), {"status": {"conditions": [ready, ends]}}
+        "a-pod-is-told-that-it-ends",
+        _of("Pod", "running", "status"),
+        {"status": {"conditions": [ready, ends]}},
     )
     ended = added("/status/conditions/-", {"type": "TerminatedByKueue", "status": "True"})
     failed = [*replaced("/status/phase", "Failed"), *ended]
@@ -267,27 +272,42 @@ def legal() -> Iterator[Write]:
     yield patch("a-Job-starts-in-part", _of("Job", "partial"), fewer)
     stopping = {"metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true"}}}
     yield patch("a-Job-is-being-stopped", _of("Job", "job"), stopping | {"spec": {"suspend": True}})
-    yield patch("a-Job-was-never-started", _of("Job", "job", "status"), {"status": {"startTime": None}})
+    yield patch(
+        "a-Job-was-never-started", _of("Job", "job", "status"), {"status": {"startTime": None}}
+    )
     for kind, where in TEMPLATES.items():
         suspended = replaced(SUSPENDED.get(kind, "/spec/suspend"), False)
         yield patch(f"a-{kind}-starts", _of(kind, kind.lower()), [*_started(where), *suspended])
-    submitter = [*added("/spec/submitterPodTemplate", SUBMITTER), *_started("/spec/submitterPodTemplate")]
+    submitter = [
+        *added("/spec/submitterPodTemplate", SUBMITTER),
+        *_started("/spec/submitterPodTemplate"),
+    ]
     yield patch("a-RayJob-gets-its-submitter", _of("RayJob", "rayjob"), submitter)
     own = replaced("/spec/runtimePatches/1", _train_job_patch(STARTED))
     yield patch("a-TrainJob-starts", _of("TrainJob", "trainjob"), own)
     held = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
     yield patch("a-queue-is-held", _of("ClusterQueue", "queue"), held)
     yield _created("a-pod-template-is-made", pod_template("new", "Workload"))
-    owner = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "name": "r", "uid": "2"}
+    owner = {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "name": "r",
+        "uid": "2",
+    }
     handed = {"metadata": {"ownerReferences": [owner]}}
     yield patch("a-pod-template-is-handed-over", _of("PodTemplate", "workload"), handed)
     for each in ("mutating", "validating"):
         yield _registered(f"{each}-webhooks", each)
-    policy = {"expression": "request.resource.group != '' || request.resource.resource != 'secrets'"}
+    policy = {
+        "expression": "request.resource.group != '' || request.resource.resource != 'secrets'"
+    }
     roles = {"expression": "request.resource.group != 'rbac.authorization.k8s.io'"}
     conditions = [policy | {"name": "no-secrets"}, roles | {"name": "no-roles"}]
     yield _registered(
-        "everything-but-secrets-and-roles", "mutating", rules=[_rule("*", "*")], matchConditions=conditions
+        "everything-but-secrets-and-roles",
+        "mutating",
+        rules=[_rule("*", "*")],
+        matchConditions=conditions,
     )
     data = {"tls.crt": _text("c"), "tls.key": _text("k"), "upcoming-ca.crt": _text("c")}
     yield patch("a-certificate-is-renewed", _secret(WEBHOOKS), {"data": data}, WEBHOOKS)
@@ -321,7 +341,9 @@ def webhook(**more: Any) -> dict[str, Any]:
     selector = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": EXEMPT}
     return {
         "name": f"one.{DOOR}",
-        "clientConfig": {"service": {"namespace": NAMESPACE, "name": WEBHOOKS, "path": "/validate"}},
+        "clientConfig": {
+            "service": {"namespace": NAMESPACE, "name": WEBHOOKS, "path": "/validate"}
+        },
         "rules": [_rule("", "pods")],
         "namespaceSelector": {"matchExpressions": [selector]},
         "sideEffects": "None",
@@ -361,7 +383,9 @@ def _illegal_of_pods() -> Iterator[Write]:
     yield patch("a-gate-of-others", held, [{"op": "remove", "path": "/spec/schedulingGates/1"}])
     yield patch("the-only-gate-of-others", _of("Pod", "waiting-for-others"), of_others)
     yield patch("a-pod-taken-into-the-queue", plain, {"metadata": {"labels": MANAGED}})
-    yield patch("a-pod-taken-from-the-queue", held, {"metadata": {"labels": dict.fromkeys(MANAGED)}})
+    yield patch(
+        "a-pod-taken-from-the-queue", held, {"metadata": {"labels": dict.fromkeys(MANAGED)}}
+    )
     yield patch("a-label-of-a-pod-in-no-queue", plain, {"metadata": {"labels": {"app": "b"}}})
     tolerations = added("/spec/tolerations/-", {"operator": "Exists"})
     yield patch("a-toleration-of-a-pod-in-no-queue", plain, tolerations)
@@ -509,7 +533,9 @@ def _illegal_of_anybody(account: str) -> Iterator[Write]:
     metadata = {"name": "stolen", "namespace": TEAM}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     yield _created(f"{who}-makes-a-Secret", secret, account)
-    token = {"metadata": metadata | {"annotations": {"kubernetes.io/service-account.name": "default"}}}
+    token = {
+        "metadata": metadata | {"annotations": {"kubernetes.io/service-account.name": "default"}}
+    }
     secret = secret | token | {"type": "kubernetes.io/service-account-token"}
     yield _created(f"{who}-makes-a-token-by-a-Secret", secret, account)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "stolen"}}
@@ -519,16 +545,27 @@ def _illegal_of_anybody(account: str) -> Iterator[Write]:
         f"{who}-binds-a-role", role | {"kind": "ClusterRoleBinding", "roleRef": admin}, account
     )
     yield patch(f"{who}-changes-its-role", f"{RBAC}/clusterroles/{account}", {"rules": []}, account)
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": []},
+    }
     path = f"{CORE}/namespaces/kube-system/serviceaccounts/default/token"
-    yield Write(id=f"{who}-asks-for-a-token", account=account, method="POST", path=path, body=request)
+    yield Write(
+        id=f"{who}-asks-for-a-token", account=account, method="POST", path=path, body=request
+    )
     pod_path = _of("Pod", "running")
     debug = {"spec": {"ephemeralContainers": [{"name": "debug", "image": IMAGE}]}}
     yield patch(f"{who}-adds-a-container", f"{pod_path}/ephemeralcontainers", debug, account)
     execute = {"method": "POST", "path": f"{pod_path}/exec?command=sh&stdout=true"}
     yield Write(id=f"{who}-runs-a-command", account=account, **execute)
     target = {"apiVersion": "v1", "kind": "Node", "name": "node"}
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "running"}, "target": target}
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "running"},
+        "target": target,
+    }
     bound = {"method": "POST", "path": f"{pod_path}/binding", "body": binding}
     yield Write(id=f"{who}-binds-a-pod", account=account, **bound)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "running"}}
@@ -541,7 +578,9 @@ def _illegal_of_anybody(account: str) -> Iterator[Write]:
     yield patch(f"{who}-labels-a-namespace", f"{CORE}/namespaces/{TEAM}", labels, account)
     own = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "stolen"}}
-    yield Write(id=f"{who}-makes-a-ConfigMap", account=account, method="POST", path=own, body=config)
+    yield Write(
+        id=f"{who}-makes-a-ConfigMap", account=account, method="POST", path=own, body=config
+    )
     service = f"{CORE}/namespaces/default/services/kubernetes"
     yield patch(f"{who}-leads-a-Service-away", service, {"spec": {"selector": {"a": "b"}}}, account)
     name = "policyd-neither"

@@ -1,6 +1,7 @@
 """A plain driver of a Kubernetes API for the scenarios: the standard library and a kubeconfig."""
 
 import base64
+import copy
 import json
 import ssl
 import time
@@ -63,11 +64,22 @@ class Api:
         self.server = cluster["server"]
         self.token = user["token"]
         self.warnings: list[str] = []
+        self.headers: dict[str, str] = {}
         self._context = ssl.create_default_context(cadata=authority(cluster))
+
+    def acting_as(self, user: str, group: str = "system:masters") -> "Api":
+        """Return the same API for somebody else, who may do everything unless he is in a group."""
+        other = copy.copy(self)
+        other.headers = {"Impersonate-User": user, "Impersonate-Group": group}
+        return other
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """Send one request and return the decoded answer."""
-        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Accept": "application/json",
+            **self.headers,
+        }
         content_type = options.pop("content_type", "application/json")
         data = None if body is None else json.dumps(body).encode()
         query = urllib.parse.urlencode({k: v for k, v in options.items() if v is not None})

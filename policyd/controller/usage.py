@@ -1,0 +1,319 @@
+"""Usage outside of quota: pods that run on what queues give, and that no queue has let in.
+
+However they came to be: made while the webhooks did not answer, left behind by a job that is gone,
+or with an owner that is not theirs. Nobody can hold such a pod afterwards, as no gate can be added.
+So it is told: in an event on the pod, a metric and the log; or, where that is chosen, it is deleted
+before it has a node.
+
+A pod is inside if what it belongs to holds quota, and the pods of that together take no more than
+it was given. What a pod says of its owner is followed, and counts only as far as that.
+"""
+
+from collections import OrderedDict, defaultdict
+from typing import Final
+
+import structlog
+
+from policyd.api.kueue import ClusterQueue, Workload
+from policyd.api.meta import ObjectMeta, OwnerReference
+from policyd.controller.cache import Cache
+from policyd.controller.index import discard
+from policyd.controller.keys import Key
+from policyd.controller.metrics import Metrics
+from policyd.controller.mirrors import job_resource
+from policyd.controller.reconcile import Reconcile
+from policyd.controller.running_pods import RunningPod, is_device, open_running_pods
+from policyd.controller.settings import ControllerSettings
+from policyd.controller.usage_book import Outside, Share, Taker, UsageBook
+from policyd.controller.writes import Writes
+from policyd.jobs.ancestors import LONGEST_CHAIN
+from policyd.jobs.base import controller_of
+from policyd.jobs.defaults import group_kind_of
+from policyd.jobs.kinds import kind_of_owner, parent_of_owner
+from policyd.jobs.lifecycle import has_quota
+from policyd.jobs.workload import slice_name
+from policyd.kube.client import PartialObject
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.resources import PODS
+
+log = structlog.get_logger()
+
+GRACE_SECONDS: Final = 5.0
+"""How long a pod may be outside before that is told: what stops, stops within it."""
+LOOK_SECONDS: Final = 30.0
+"""Between looks at a pod that is outside: what it belongs to may get its quota."""
+OWNER_SECONDS: Final = 300.0
+"""How long it is remembered who owns an owner."""
+MOST_OWNERS: Final = 4096
+MOST_TOLD: Final = 50
+"""Events at once, and one more each second: whoever makes many pods must not fill the API."""
+SYSTEM: Final = frozenset({"kube-system", "kube-node-lease", "kube-public"})
+"""Namespaces whose ordinary resources are nobody's quota."""
+
+OUTSIDE: Final = "OutsideQuota"
+NO_WORKLOAD: Final = "NoWorkload"
+NO_QUOTA: Final = "NoQuota"
+BEYOND: Final = "MoreThanAdmitted"
+_WHY: Final = {
+    NO_WORKLOAD: "it belongs to no workload",
+    NO_QUOTA: "its workload holds no quota",
+    BEYOND: "its workload was admitted with less",
+}
+
+
+class Usage:
+    """Finds pods that run outside of quota, and tells of them."""
+
+    def __init__(
+        self, cache: Cache, writes: Writes, *, metrics: Metrics, settings: ControllerSettings
+    ) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._metrics = metrics
+        self._deletes = settings.deletes_outside_quota
+        self._book = UsageBook()
+        self._outside = Outside()
+        self._since: dict[str, float] = {}
+        self._told: dict[str, str] = {}
+        self._owners: OrderedDict[str, tuple[float, ObjectMeta | None]] = OrderedDict()
+        self._slices: dict[str, set[str]] = defaultdict(set)
+        self._left, self._left_at = float(MOST_TOLD), 0.0
+        self._covered: frozenset[str] = frozenset()
+        self.pods = open_running_pods(
+            writes.client,
+            writes.pace,
+            resources=settings.resources,
+            everything=settings.integrations.manages_all,
+        )
+        self.pods.listen(self._pod_changed)
+        cache.mirrors.workloads.listen(self._workload_changed)
+        cache.mirrors.cluster_queues.listen(self._queue_changed)
+
+    def reconcilers(self) -> dict[str, Reconcile]:
+        """Return what looks after pods that may run outside of quota."""
+        return {"Usage": self._reconcile}
+
+    def everything(self) -> list[Key]:
+        """Return a key for every pod that takes anything, as after a start."""
+        return [_key(pod) for pod in self.pods if pod.amounts]
+
+    def drop(self) -> None:
+        """Forget what was found: somebody else leads, and tells of it."""
+        for path in [*self._since]:
+            self._settle(path)
+        self._book = UsageBook()
+
+    # What happens.
+
+    def _pod_changed(self, old: RunningPod | None, new: RunningPod | None) -> None:
+        pod = new or old
+        assert pod is not None, "a change has an object before or after"
+        if pod.amounts or (old is not None and old.amounts):
+            self._cache.ears.reconcile(_key(pod))
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
+        workload = new or old
+        assert workload is not None, "a change has an object before or after"
+        name, key = _group(workload), workload.metadata.key
+        if name != key and new is not None:
+            self._slices[name].add(key)
+        elif name != key:
+            discard(self._slices, name, key)
+        members = self._book.members(name)
+        if members and not self._book.is_within(name, self._share(name)):
+            self._look_at(members)
+
+    def _queue_changed(self, _old: ClusterQueue | None, _new: ClusterQueue | None) -> None:
+        covered = frozenset(
+            name
+            for queue in self._cache.mirrors.cluster_queues
+            for group in queue.spec.resource_groups
+            for name in group.covered_resources
+        )
+        if covered != self._covered:
+            self._covered = covered
+            for key in self.everything():
+                self._cache.ears.reconcile(key)
+
+    def _look_at(self, paths: tuple[str, ...]) -> None:
+        for path in paths:
+            namespace, _, name = path.partition("/")
+            self._cache.ears.reconcile(Key("Usage", namespace, name))
+
+    # One pod.
+
+    async def _reconcile(self, key: Key) -> float | None:
+        """Find out whether a pod is outside, and tell. Returns when to look again.
+
+        Raises:
+            ApiError: If its owners could not be looked up, or it could not be deleted.
+        """
+        pod = self.pods.get(key.path)
+        amounts = {} if pod is None else self._taken(pod)
+        if pod is None or not amounts:
+            self._leave(key.path)
+            return None
+        group = await self._group_of(pod)
+        if group is None:
+            self._leave(key.path)
+            return None
+        created = pod.metadata.creation_timestamp
+        taker = Taker(since=created.timestamp() if created else 0.0, amounts=amounts)
+        self._book.put(key.path, taker, group)
+        reason = self._reason(key.path, group)
+        if not reason:
+            self._settle(key.path)
+            return None
+        return await self._note(pod, amounts, reason)
+
+    def _taken(self, pod: RunningPod) -> dict[str, int]:
+        """Return what a pod takes of what some queue gives, if queues concern it."""
+        metadata, integrations = pod.metadata, self._cache.integrations
+        namespace = self._cache.mirrors.namespaces.get(metadata.namespace)
+        labels = {} if namespace is None else namespace.metadata.labels
+        if not pod.counts(self._writes.now) or not integrations.covers(labels):
+            return {}
+        everything = pod.queues and metadata.namespace not in SYSTEM
+        return {
+            name: amount
+            for name, amount in pod.amounts.items()
+            if name in self._covered and (everything or is_device(name))
+        }
+
+    def _leave(self, path: str) -> None:
+        """Forget a pod; those that were outside for its sake may be inside now."""
+        group = self._book.forget(path)
+        self._settle(path)
+        if group and self._since:
+            self._look_at(tuple(each for each in self._book.members(group) if each in self._since))
+
+    def _settle(self, path: str) -> None:
+        """Note that a pod is not outside."""
+        self._since.pop(path, None)
+        self._told.pop(path, None)
+        if self._outside.forget(path):
+            self._metrics.outside_quota(self._outside.totals)
+
+    def _reason(self, path: str, group: str) -> str:
+        if not group:
+            return NO_WORKLOAD
+        share = self._share(group)
+        if not share.count:
+            return NO_QUOTA
+        beyond = self._book.beyond(group, share)
+        self._look_at(tuple(each for each in beyond if each != path and each not in self._since))
+        return BEYOND if path in beyond else ""
+
+    def _share(self, group: str) -> Share:
+        """Return what the workloads of a group hold: the largest of them, where one replaces."""
+        count, amounts = 0, dict[str, int]()
+        for key in {group} | self._slices.get(group, set()):
+            holding = self._cache.state.holding(key)
+            if holding is None:
+                continue
+            own: dict[str, int] = {}
+            for each in holding.admission.pod_sets:
+                for name, amount in each.usage.items():
+                    own[name] = own.get(name, 0) + amount
+            count = max(count, sum(each.count for each in holding.admission.pod_sets))
+            amounts = {n: max(own.get(n, 0), amounts.get(n, 0)) for n in own.keys() | amounts}
+        return Share(count=count, amounts=amounts)
+
+    # Whom a pod belongs to.
+
+    async def _group_of(self, pod: RunningPod) -> str | None:
+        """Return the name of the workloads that a pod belongs to; None if others hold it.
+
+        Empty if it belongs to none. Those with quota come first.
+        """
+        metadata, uid = pod.metadata, pod.metadata.uid
+        owner = controller_of(metadata)
+        for _ in range(LONGEST_CHAIN):
+            owned = self._cache.workloads_of(uid)
+            if owned:
+                return _group(max(owned, key=has_quota))
+            if owner is None:
+                return ""
+            if group_kind_of({"apiVersion": owner.api_version, "kind": owner.kind}) in (
+                self._cache.integrations.external
+            ):
+                return None
+            above = await self._owner(owner, metadata.namespace)
+            if above is None:
+                return ""
+            uid, owner = above.uid, controller_of(above)
+        return ""
+
+    async def _owner(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
+        """Return the metadata of an owner; None if it is not there, or of no kind that is known."""
+        kind = kind_of_owner(owner) or parent_of_owner(owner)
+        if kind is None:
+            return None
+        mirror = self._cache.mirrors.jobs.get(kind.kind)
+        seen = None if mirror is None else mirror.get(f"{namespace}/{owner.name}")
+        if seen is not None and seen.metadata.uid == owner.uid:
+            return seen.metadata
+        return await self._looked_up(owner, namespace)
+
+    async def _looked_up(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
+        kind = kind_of_owner(owner) or parent_of_owner(owner)
+        assert kind is not None, "only kinds that are known are looked up"
+        key, now = "/".join((kind.kind, namespace, owner.name, owner.uid)), self._writes.now
+        at, found = self._owners.get(key, (0.0, None))
+        if now - at < OWNER_SECONDS:
+            return found
+        try:
+            read = await self._writes.client.get(
+                job_resource(kind), owner.name, namespace=namespace, into=PartialObject
+            )
+            found = read.metadata if read.metadata.uid == owner.uid else None
+        except (NotFoundError, ForbiddenError):
+            found = None
+        self._owners[key] = (now, found)
+        if len(self._owners) > MOST_OWNERS:
+            self._owners.popitem(last=False)
+        return found
+
+    # Telling.
+
+    async def _note(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> float:
+        path, now = pod.metadata.key, self._writes.now
+        left = self._since.setdefault(path, now) + GRACE_SECONDS - now
+        if left > 0:
+            return left
+        if path not in self._outside:
+            self._outside.put(path, pod.metadata.namespace, amounts)
+            self._metrics.outside_quota(self._outside.totals)
+        if self._told.get(path) != reason and self._may_tell(now):
+            self._told[path] = reason
+            self._tell(pod, amounts, reason)
+        if self._deletes and not pod.spec.node_name:
+            await self._writes.delete(self.pods, pod)
+        return LOOK_SECONDS
+
+    def _may_tell(self, now: float) -> bool:
+        self._left = min(float(MOST_TOLD), self._left + max(0.0, now - self._left_at))
+        self._left_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def _tell(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
+        taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
+        message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
+        self._metrics.found_outside(reason)
+        self._writes.tell(PODS, pod.metadata, OUTSIDE, message, bad=True)
+        log.warning("outside_quota", pod=pod.metadata.key, reason=reason, takes=taken)
+
+
+def _key(pod: RunningPod) -> Key:
+    return Key("Usage", pod.metadata.namespace, pod.metadata.name)
+
+
+def _group(workload: Workload) -> str:
+    return f"{workload.metadata.namespace}/{slice_name(workload)}"
+
+
+def _written(resource: str, amount: int) -> str:
+    return f"{amount / 1000:g}" if resource == "cpu" else str(amount)

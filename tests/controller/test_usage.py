@@ -1,0 +1,315 @@
+"""Pods that run on what queues give, and that no queue has let in."""
+
+import pytest
+
+from policyd.api.selectors import LabelSelector
+from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
+from policyd.controller.usage_book import Share, Taker, UsageBook
+from policyd.jobs.integrations import Integrations
+from policyd.kube import resources as r
+from tests.controller.world import GATE, GPU, QUEUE, World, gates, pod_spec, running
+
+ANYIO = pytest.mark.anyio
+MANAGED, POD_SET = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/podset"
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish(gpus=64)
+    async with running(made):
+        yield made
+
+
+def bare(world, name, gpus=8, owner=None, labels=None, **spec):
+    """Create a pod as it comes past the webhooks."""
+    owners = [owner | {"controller": True}] if owner else []
+    metadata = {"name": name, "labels": labels or {}, "ownerReferences": owners}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return world.create(r.PODS, body | {"spec": pod_spec(gpus) | spec})
+
+
+def owner_of(world, resource, name):
+    found = world.get(resource, name)
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": name,
+        "uid": found["metadata"]["uid"],
+    }
+
+
+def outside(world, resource=GPU, namespace="ns"):
+    registry = world.controller.health.metrics.registry
+    labels = {"namespace": namespace, "resource": resource}
+    return registry.get_sample_value("policyd_usage_outside_quota", labels) or 0
+
+
+def counted(world, reason):
+    registry = world.controller.health.metrics.registry
+    return registry.get_sample_value("policyd_pods_outside_quota_total", {"reason": reason}) or 0
+
+
+def told(world):
+    return {e["involvedObject"]["name"]: e["message"] for e in world.events(OUTSIDE)}
+
+
+@ANYIO
+async def test_a_pod_that_slipped_past_is_told_of_within_ten_seconds(world):
+    bare(world, "huge", gpus=64)
+    await world.pass_time(3)
+    assert told(world) == {}  # it may be on its way out
+
+    await world.pass_time(6)
+
+    said = f"takes {GPU}: 64 that no queue has given it: it belongs to no workload"
+    assert told(world) == {"huge": said}
+    assert world.events(OUTSIDE)[0]["type"] == "Warning"
+    assert outside(world) == 64
+    assert counted(world, NO_WORKLOAD) == 1
+
+
+@ANYIO
+async def test_it_is_told_once_and_no_longer_counted_when_it_is_gone(world):
+    bare(world, "huge")
+    await world.pass_time(300)
+
+    (event,) = world.events(OUTSIDE)
+    assert event["count"] == 1
+    assert outside(world) == 8
+
+    world.delete(r.PODS, "huge")
+    await world.pass_time(1)
+
+    assert outside(world) == 0
+
+
+@ANYIO
+@pytest.mark.parametrize(
+    ("gpus", "spec"),
+    [
+        pytest.param(8, {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, id="gated"),
+        pytest.param(8, {"schedulingGates": [{"name": "mine"}]}, id="gated-by-others"),
+        pytest.param(0, {}, id="takes-nothing"),
+    ],
+)
+async def test_what_takes_nothing_is_nobodys_business(world, gpus, spec):
+    bare(world, "a", gpus=gpus, **spec)
+    await world.pass_time(20)
+
+    assert (told(world), outside(world)) == ({}, 0)
+
+
+@ANYIO
+async def test_what_ended_takes_nothing(world):
+    bare(world, "a")
+    world.set_status(r.PODS, "a", phase="Failed")
+    await world.pass_time(20)
+
+    assert told(world) == {}
+
+
+@ANYIO
+async def test_pods_of_what_was_admitted_are_inside(world):
+    world.job("train", gpus=8)
+    world.pod("alone", gpus=2)
+    for name in ("g-0", "g-1"):
+        world.pod(name, gpus=2, group="g", total=2)
+    await world.pass_time(2)
+    bare(world, "train-0", owner=owner_of(world, r.JOBS, "train"), labels={POD_SET: "main"})
+    await world.pass_time(30)
+
+    assert not world.suspended("train")
+    assert (told(world), outside(world)) == ({}, 0)
+
+
+@ANYIO
+async def test_an_owner_excuses_what_it_was_admitted_with_and_no_more(world):
+    """The first pod is the Job's own, the others say so."""
+    world.job("train", gpus=8)
+    await world.pass_time(2)
+    owner = owner_of(world, r.JOBS, "train")
+    bare(world, "train-0", owner=owner)
+    await world.pass_time(2)
+    bare(world, "forged", gpus=16, owner=owner)
+    bare(world, "stranger", gpus=1, owner=owner | {"uid": "x"})
+    await world.pass_time(10)
+
+    assert set(told(world)) == {"forged", "stranger"}
+    assert told(world)["forged"].endswith("its workload was admitted with less")
+    assert outside(world) == 17
+    assert (counted(world, BEYOND), counted(world, NO_WORKLOAD)) == (1, 1)
+
+
+@ANYIO
+async def test_a_place_that_becomes_free_is_taken_by_the_next(world):
+    world.job("train", gpus=8)
+    await world.pass_time(2)
+    owner = owner_of(world, r.JOBS, "train")
+    bare(world, "train-0", owner=owner)
+    await world.pass_time(2)
+    bare(world, "train-1", owner=owner)
+    await world.pass_time(10)
+    assert set(told(world)) == {"train-1"}
+
+    world.delete(r.PODS, "train-0")
+    await world.pass_time(2)
+
+    assert outside(world) == 0
+
+
+@ANYIO
+async def test_pods_are_inside_through_what_stands_between(world):
+    """A Job of an admitted Job has no workload; its owner's counts, which is looked up."""
+    world.job("top", gpus=8)
+    await world.pass_time(2)
+    child = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "child",
+            "ownerReferences": [owner_of(world, r.JOBS, "top") | {"controller": True}],
+        },
+        "spec": {"template": {"spec": pod_spec(8)}},
+    }
+    world.create(r.JOBS, child)
+    bare(world, "child-0", owner=owner_of(world, r.JOBS, "child"))
+    await world.pass_time(10)
+    assert told(world) == {}
+
+    bare(world, "child-1", owner=owner_of(world, r.JOBS, "child"))
+    await world.pass_time(10)
+
+    assert set(told(world)) == {"child-1"}
+
+
+@ANYIO
+async def test_pods_that_a_job_leaves_behind_are_found(world):
+    """Who deletes a Job and keeps its pods has its quota given to others."""
+    world.job("train", gpus=8)
+    await world.pass_time(2)
+    bare(world, "train-0", owner=owner_of(world, r.JOBS, "train"), nodeName="n")
+    await world.pass_time(10)
+    assert told(world) == {}
+
+    world.delete(r.JOBS, "train")
+    await world.pass_time(10)
+
+    assert told(world)["train-0"].startswith(f"takes {GPU}: 8 that no queue has given it")
+    assert outside(world) == 8
+
+
+@ANYIO
+async def test_what_runs_while_its_job_waits_is_outside(world):
+    world.job("big", gpus=64)
+    world.job("waits", gpus=8)
+    await world.pass_time(2)
+    bare(world, "early", owner=owner_of(world, r.JOBS, "waits"))
+    await world.pass_time(10)
+
+    assert told(world)["early"].endswith("its workload holds no quota")
+    assert counted(world, NO_QUOTA) == 1
+
+
+@ANYIO
+async def test_a_pod_that_says_it_was_admitted_is_stopped(world):
+    """A pod in a queue that nobody let go: the queue deletes it, as Kueue does."""
+    bare(world, "runs", labels={QUEUE: "lq-cq", MANAGED: "true"})
+    await world.pass_time(10)
+
+    assert world.all(r.PODS) == []
+
+
+@ANYIO
+async def test_a_role_that_is_forged_lets_nobody_in(world):
+    """Which pods of a group are alike, they say themselves: what they ask for is compared."""
+    said = {"kueue.x-k8s.io/role-hash": "a", "kueue.x-k8s.io/pod-group-fast-admission": "true"}
+    world.pod("g-0", gpus=1, group="g", total=3, **said)
+    await world.pass_time(2)
+    assert gates(world.get(r.PODS, "g-0")) == []
+
+    world.pod("g-1", gpus=1, group="g", total=3, **said)
+    world.pod("g-2", gpus=8, group="g", total=3, **said)
+    await world.pass_time(2)
+
+    assert gates(world.get(r.PODS, "g-1")) == []
+    assert GATE in gates(world.get(r.PODS, "g-2"))
+    assert [e["involvedObject"]["name"] for e in world.events(BEYOND)] == ["g-2"]
+
+
+@ANYIO
+async def test_no_flood_of_events(world):
+    for number in range(120):
+        bare(world, f"p{number}", gpus=1)
+    await world.pass_time(9)
+
+    assert 50 <= len(world.events(OUTSIDE)) <= 60
+    assert outside(world) == 120
+
+
+@ANYIO
+@pytest.mark.parametrize(("team", "found"), [("a", 8), ("b", 0)])
+async def test_namespaces_whose_jobs_do_not_queue_are_left_alone(team, found):
+    world = World()
+    world.furnish()
+    world.integrations = Integrations(namespaces=LabelSelector(match_labels={"team": team}))
+    async with running(world):
+        bare(world, "a")
+        await world.pass_time(20)
+
+        assert outside(world) == found
+
+
+@ANYIO
+@pytest.mark.parametrize(("everything", "found"), [(True, 8), (False, 0)])
+async def test_cores_are_counted_where_all_pods_queue(everything, found):
+    """A web server in a namespace where queues are for who asks takes nobody's quota."""
+    world = World()
+    world.furnish()
+    group = {
+        "coveredResources": ["cpu"],
+        "flavors": [{"name": "h100", "resources": [{"name": "cpu", "nominalQuota": "64"}]}],
+    }
+    world.queue("cores", resourceGroups=[group])
+    world.integrations = Integrations(manages_all=everything)
+    async with running(world):
+        body = {"containers": [{"name": "m", "resources": {"requests": {"cpu": "8"}}}]}
+        world.create(r.PODS, {"metadata": {"name": "web"}, "spec": body})
+        await world.pass_time(20)
+
+        assert outside(world, "cpu") == found
+
+
+@ANYIO
+@pytest.mark.parametrize("placed", [False, True])
+async def test_it_is_deleted_where_that_is_chosen_unless_it_has_a_node(placed):
+    world = World()
+    world.deletes_outside_quota = True
+    world.furnish()
+    async with running(world):
+        bare(world, "a", **({"nodeName": "n"} if placed else {}))
+        await world.pass_time(10)
+
+        assert bool(world.all(r.PODS)) == placed
+        assert set(told(world)) == {"a"}
+
+
+def test_the_oldest_pods_have_the_share():
+    book, share = UsageBook(), Share(count=2, amounts={"gpu/x": 4})
+    for name, since, amount in (("c", 3.0, 1), ("a", 1.0, 2), ("b", 2.0, 4)):
+        book.put(name, Taker(since=since, amounts={"gpu/x": amount}), "w")
+
+    assert book.beyond("w", share) == ("b",)
+    assert book.beyond("w", Share(count=1, amounts={"gpu/x": 9})) == ("b", "c")
+    assert book.forget("b") == "w"
+    assert book.is_within("w", share)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "within"), [(1_000, True), (3_000, True), (3_001, False), (64_000, False)]
+)
+def test_others_may_add_a_sidecar_but_not_a_machine(cpu, within):
+    book, share = UsageBook(), Share(count=1, amounts={"cpu": 1_000})
+    book.put("a", Taker(since=0.0, amounts={"cpu": cpu}), "w")
+
+    assert book.is_within("w", share) is within
