@@ -20,10 +20,21 @@ from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.engine.compiled import CompiledPolicy
-from policyd.jobs.integrations import Integrations
+from policyd.jobs.integrations import POD, Integrations
 from webhooks.cells import Cell, connected, left_of, rules_of, uncovered
 from webhooks.conditions import all_of, any_of, label_condition
 from webhooks.demands import Demand, Demands, Given, checks_of, queue_demands
+from webhooks.queue_cells import (
+    CHANGED_PODS,
+    GATED,
+    IN_A_QUEUE,
+    IN_NO_QUEUE,
+    MANAGED_POD,
+    OF_A_JOB,
+    RESIZED_PODS,
+    UNMANAGED_POD,
+    namespaces_of_jobs,
+)
 from webhooks.requirements import Requirements, apart, common, in_order, rejoined, text_of
 
 MOST_WEBHOOKS: Final = 16
@@ -99,7 +110,39 @@ def door_rules(
         (demand, [cell for cell in cells if cell.operation in MUTATING_OPERATIONS])
         for demand, cells in mutate
     ]
-    return DoorRules(mutate=_bounded(changeable, once=True), validate=_bounded(validate))
+    guarding = guarding_calls(queue, failure_policy) if queue is not None else ()
+    return DoorRules(
+        mutate=_bounded(changeable, once=True), validate=(*_bounded(validate), *guarding)
+    )
+
+
+def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterable[Call]:
+    """Yield what is checked of pods so that none leaves its queue, or grows, unseen.
+
+    Pods that name their queue are sent as it is. A selector is asked of the pod as it was, too: an
+    update that takes away the label is sent. They are webhooks of their own, so that pods that
+    have nothing to do with a queue cost no condition.
+
+    Args:
+        queue: Which jobs are held for their queue.
+        failure_policy: What becomes of such changes if nobody answers.
+    """
+    if not queue.has(*POD):
+        return
+    call = Call(
+        failure_policy=failure_policy,
+        rules=rules_of(CHANGED_PODS),
+        namespaces=namespaces_of_jobs(queue),
+    )
+    resized = replace(call, rules=rules_of(RESIZED_PODS))
+    if queue.manages_all:
+        yield resized
+        return
+    yield replace(call, objects=frozenset({IN_NO_QUEUE, MANAGED_POD}))
+    of_jobs = frozenset({IN_NO_QUEUE, UNMANAGED_POD, OF_A_JOB})
+    yield replace(call, objects=of_jobs, condition=GATED)
+    held = (label_condition([label]) for label in (IN_A_QUEUE, MANAGED_POD, OF_A_JOB))
+    yield replace(resized, condition=any_of(held))
 
 
 def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[Call, ...]:

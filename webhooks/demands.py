@@ -14,22 +14,16 @@ from policyd.engine.compiled import (
     CompiledPolicy,
 )
 from policyd.engine.unjudged import stops_unasked
-from policyd.jobs.integrations import POD, Integrations
+from policyd.jobs.integrations import Integrations
 from webhooks.cells import Cell, cells_of
 from webhooks.conditions import exported, label_condition, name_condition
 from webhooks.queue_cells import (
-    CHANGED_PODS,
-    GATED,
     HELD_FOR_A_SET,
     IN_A_QUEUE,
     IN_NO_QUEUE,
-    MANAGED_POD,
     NEW_QUEUES,
-    OF_A_JOB,
     OF_A_SET,
     QUEUES,
-    RESIZED_PODS,
-    UNMANAGED_POD,
     checked_jobs,
     held_jobs,
     members,
@@ -117,24 +111,7 @@ def queue_demands(
         # What is not narrow would have an outage stop all pods of the cluster.
         there = replace(queued, objects=frozenset()) if within else Demand("Ignore")
         held.append((replace(there, namespaces=selected | within), new_jobs(queue)))
-    checked = [(queued, checked_jobs(queue)), (everything, QUEUES)]
-    return held, [*checked, *_guarded_pods(queue, queued)]
-
-
-def _guarded_pods(queue: Integrations, queued: Demand) -> Iterable[Given]:
-    """Yield what is checked of pods so that none leaves its queue, or grows, unseen.
-
-    Pods that name their queue are sent as it is. A selector is asked of the pod as it was, too: an
-    update that takes away the label is sent. What a pod was made by, no selector sees: resizing is
-    rare, and asked of all.
-    """
-    if not queue.has(*POD):
-        return
-    if not queue.manages_all:
-        yield replace(queued, objects=frozenset({IN_NO_QUEUE, MANAGED_POD})), CHANGED_PODS
-        of_jobs = frozenset({IN_NO_QUEUE, UNMANAGED_POD, OF_A_JOB})
-        yield replace(queued, objects=of_jobs, conditions=frozenset({GATED})), CHANGED_PODS
-    yield replace(queued, objects=frozenset()), RESIZED_PODS
+    return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
 
 
 def _within(namespaces: frozenset[str]) -> Requirements:

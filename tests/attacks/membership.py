@@ -1,10 +1,11 @@
 """Out of the queue: every field that decides on membership, on every kind, by every way."""
 
 import time
-from functools import partial
+from functools import cache, partial
 
 from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.selectors import LabelSelector, Requirement
+from policyd.cel import Budget, Program, admission_environment, compile_expression
 from policyd.engine.decision import ALLOWED
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from tests.attacks.figures import Figures
@@ -15,6 +16,8 @@ from webhooks.cells import Cell, cells_of
 from webhooks.decisions import Decide, except_for, validate_together
 from webhooks.jobs import validate_jobs
 from webhooks.registration import exempt_groups
+
+ENVIRONMENT = admission_environment(params=False)
 
 CONFIGURED = {
     "nothing said": EVERYTHING,
@@ -42,9 +45,19 @@ def is_sent(made: Try, sent: tuple[Call, ...]) -> bool:
     return any(
         any(_covers(cell, request) for rule in call.rules for cell in cells_of(rule))
         and any(_meets(each, call.objects) for each in (made.old, made.new))
-        and (not call.condition or bool(made.old["spec"].get("schedulingGates")))
+        and (not call.condition or _holds(call.condition, made))
         for call in sent
     )
+
+
+@cache
+def _compiled(condition: str) -> Program:
+    return compile_expression(condition, ENVIRONMENT, wants="bool")
+
+
+def _holds(condition: str, made: Try) -> bool:
+    known = {"object": made.new, "oldObject": made.old, "request": {}}
+    return bool(_compiled(condition).evaluate(known, Budget()))
 
 
 def _covers(cell: Cell, request: AdmissionRequest) -> bool:

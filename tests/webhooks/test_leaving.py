@@ -106,7 +106,7 @@ def test_pods_that_nobody_holds_may_leave_and_grow():
 
     assert not is_refused(made, decider(EVERYTHING))
     assert is_refused(made, decider(CONFIGURED["all that could queue"]))
-    assert is_sent(made, door_rules((), queue=EVERYTHING).validate)
+    assert is_sent(made, door_rules((), queue=CONFIGURED["all that could queue"]).validate)
 
 
 def test_a_job_of_a_job_is_resumed_by_its_owner():
