@@ -60,8 +60,9 @@ _KEPT: Final = "only the queue's controller changes it once the pod queues; make
 _STAYS: Final = (
     "what waits here stays in its queue; name another queue, or delete it and make it again"
 )
-_HELD: Final = "only the queue's controller takes it away, once the pod is admitted"
-_STARTS: Final = "only the queue's controller starts it, once it is admitted"
+_OTHERS: Final = "who else may, `--starters` of the webhooks says"
+_HELD: Final = f"only the queue's controller takes it away, once the pod is admitted; {_OTHERS}"
+_STARTS: Final = f"only the queue's controller starts it, once it is admitted; {_OTHERS}"
 _OWNED: Final = "whom it belongs to decides what it queues with, and is said when it is created"
 _CONTROLLER: Final = "metadata.ownerReferences"
 
