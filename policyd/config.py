@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from policyd.api.configuration import Configuration, decode_configuration
+from policyd.api.makers import Makers, makers_of
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
 from policyd.jobs.frameworks import integrations_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
@@ -21,7 +22,13 @@ from policyd.jobs.integrations import EVERYTHING, Integrations
 PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
 
-_LISTS = {"policies": os.pathsep, "reads": os.pathsep, "http": ",", "registries": ","}
+_LISTS = {
+    "policies": os.pathsep,
+    "reads": os.pathsep,
+    "http": ",",
+    "registries": ",",
+    "makers": " ",
+}
 """Settings that take several values, and what parts these in a variable."""
 
 SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
@@ -111,6 +118,16 @@ class Settings:
     """Path of Kueue's Configuration: which kinds of jobs queue, and where. The same that the
     controller is given. Empty: all kinds that are known, everywhere, if they name a queue."""
 
+    owner_references: Literal["verify", "trust"] = "verify"
+    """Whether it is checked who writes an owner into an object, so that it queues with that owner
+    and not by itself. `trust` believes everybody, as Kueue does: then who may create pods has all
+    GPUs. The same that the controller is given."""
+
+    makers: tuple[str, ...] = ()
+    """Which accounts make what the objects of an API group own, each `GROUP=ACCOUNT`, commas
+    between several: `ray.io=system:serviceaccount:ray:kuberay-operator`. Instead of the accounts
+    that the group's operator has as its project installs it. In the variable: parted by spaces."""
+
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""
 
@@ -140,6 +157,15 @@ class Settings:
 
     log_format: Literal["json", "lines", "auto"] = "auto"
     """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
+
+    @property
+    def whose_word_counts(self) -> Makers:
+        """Who makes what belongs to others.
+
+        Raises:
+            ConfigurationError: If an entry of `makers` is none.
+        """
+        return makers_of(self.makers, trusted=self.owner_references == "trust")
 
     @classmethod
     def load(cls, variables: Mapping[str, str], flags: Mapping[str, object]) -> Self:

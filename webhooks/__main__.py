@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -42,6 +43,14 @@ from webhooks.door import Door, run_door
 @click.option("--namespace", help="Our own namespace, which is left out.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
 @click.option("--config", metavar="FILE", help="Kueue's Configuration: which jobs queue.")
+@click.option(
+    "--owner-references",
+    type=click.Choice(["verify", "trust"]),
+    help="Whether owners are believed that anybody writes.  [verify]",
+)
+@click.option(
+    "--makers", multiple=True, metavar="GROUP=ACCOUNT", help="Who makes what its objects own."
+)
 @click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
 @click.option("--serve-v1beta1", is_flag=True, default=None, help="Kueue's v1beta1 is served too.")
 @click.option("--remember", type=int, metavar="NUMBER", help="Decisions on pods.  [256]")
@@ -72,6 +81,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.enter_context(listener)
         kinds = configured_kinds(settings.config)
+        kinds = replace(kinds, makers=settings.whose_word_counts)
         door = Door(settings=settings, integrations=kinds, variables=variables)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from policyd.api.admission import AdmissionRequest
+from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
 from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
 from policyd.clock import SystemClock
@@ -61,6 +62,7 @@ class Policies:
         http: Web | None = None,
         images: ImageData | None = None,
         remember: int = MOST_DECISIONS,
+        makers: Makers = USUAL,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -73,6 +75,7 @@ class Policies:
             reads: What Kyverno's policies may read of the cluster.
             http: What they, and GlobalContextEntries, may ask by HTTP.
             images: What they may ask of registries.
+            makers: Who makes what belongs to others.
             remember: How many decisions on pods are remembered in each phase.
             changed: Called after each change of what is in force.
         """
@@ -84,6 +87,7 @@ class Policies:
         self._http = http
         self._images = images
         self._remember = remember
+        self._makers = makers
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
@@ -115,6 +119,7 @@ class Policies:
             params=self._params,
             authorize=self._authorize,
             now=_CLOCK.now,
+            makers=self._makers,
             extra=kyverno_values(
                 resources=self._reads,
                 http=self._http,

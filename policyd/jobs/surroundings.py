@@ -15,12 +15,16 @@ class Surroundings:
         default_queue: Whether the namespace has a LocalQueue named `default`.
         default_class: Whether there is a WorkloadPriorityClass named `default`.
         basis: What the object is made from, if it says so; None if that is not at hand.
+        account: Who creates or changes the object.
+        before: The object as it was, if it is changed.
     """
 
     integrations: Integrations = EVERYTHING
     default_queue: bool = False
     default_class: bool = False
     basis: Json = None
+    account: str = ""
+    before: Json = None
 
 
 NOWHERE = Surroundings()

@@ -7,6 +7,7 @@ from policyd.controller.mirrors import job_resource
 from policyd.jobs.defaults import default_on_create
 from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.stateful_set import STATEFUL_SET
+from policyd.jobs.surroundings import Surroundings
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
@@ -65,7 +66,8 @@ def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
     }
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"]}
     draft = Draft(body)
-    default_on_create(draft, group="", kind="Pod")
+    around = Surroundings(account="system:serviceaccount:kube-system:statefulset-controller")
+    default_on_create(draft, group="", kind="Pod", around=around)
     return world.create(r.PODS, draft.object)
 
 
