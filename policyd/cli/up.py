@@ -28,7 +28,7 @@ from policyd.kube.connection import connection_from
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.local.apiserver.server import ApiServer, ServerOptions
-from policyd.local.simulation import run_simulation
+from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
 from policyd.serving import listen
 from policyd.telemetry import configure_logging
@@ -52,6 +52,14 @@ class Options:
     nodes: int
     racks: int
     state: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """The API server, as the parts of the cluster ask it."""
+
+    own: Client
+    job_controller: Client
 
 
 @click.command("up")
@@ -119,20 +127,23 @@ async def _up(options: Options, stop: asyncio.Event) -> None:
     try:
         write_kubeconfig(options.kubeconfig, server.kubeconfig())
         connection = connection_from(environment(), kubeconfig=str(options.kubeconfig))
-        async with HttpClient(connection) as client:
-            await _run(client, server, options, settings, stop)
+        jobs = acting_as(connection, JOB_CONTROLLER)
+        async with HttpClient(connection) as client, HttpClient(jobs) as job_controller:
+            clients = Clients(own=client, job_controller=job_controller)
+            await _run(clients, server, options, settings, stop)
     finally:
         await server.stop()
 
 
 async def _run(
-    client: Client,
+    clients: Clients,
     server: ApiServer,
     options: Options,
     settings: ControllerSettings,
     stop: asyncio.Event,
 ) -> None:
     """Run everything that talks to the API server, until `stop` is set."""
+    client = clients.own
     await forget_door(client)
     library = not options.policies
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
@@ -144,7 +155,7 @@ async def _run(
         integrations=settings.integrations,
     )
     parts: list[Coroutine[Any, Any, Any]] = [
-        run_simulation(client),
+        run_simulation(client, job_controller=clients.job_controller),
         run_controller(client, settings),
         run_door(door, listener, stop=stop),
     ]

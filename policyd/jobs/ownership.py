@@ -30,7 +30,7 @@ from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.patch.draft import Draft
 
 _SETS: Final = ("apps", "StatefulSet")
-"""What makes all pods that start in groups, those of a LeaderWorkerSet, too."""
+"""What makes pods that start in groups, those of a LeaderWorkerSet, too."""
 _OF_GROUPS: Final = frozenset(each.word for each in PARENTS if each.in_groups)
 _WORD: Final = f"metadata.annotations[{SUSPENDING_PARENT}]"
 
@@ -65,10 +65,12 @@ def is_part(obj: Json, around: Surroundings = NOWHERE) -> bool:
 
 def is_held_for_set(pod: Json, around: Surroundings) -> bool:
     """Tell whether a pod is held for what starts its pods in groups, and comes from such a set."""
-    if annotations_of(pod).get(SUSPENDING_PARENT) not in _OF_GROUPS:
+    word = annotations_of(pod).get(SUSPENDING_PARENT)
+    if word not in _OF_GROUPS:
         return False
+    makers = {_SETS, *((each.group, each.kind) for each in PARENTS if each.word == word)}
     return around.integrations.makers.trusted or any(
-        group_kind_of(owner) == _SETS and _is_true(owner, around) for owner in controllers_of(pod)
+        group_kind_of(owner) in makers and _is_true(owner, around) for owner in controllers_of(pod)
     )
 
 
@@ -147,9 +149,9 @@ def _held_for(new: Json, old: Json | None, around: Surroundings) -> Iterator[Fie
 def _not_true(name: GroupKind, owner: Mapping[str, Any], account: str) -> str:
     group, kind = name
     return (
-        f"`{account}` does not make what a {kind} owns, so that this queues by itself, not with"
-        f" `{owner.get('name')}`: leave the owner out; if `{account}` is the controller of {kind}s,"
-        f" have it named by `--makers {group or CORE}={account}`"
+        f"`{account}` does not make what a {kind} owns, so that the {kind} `{owner.get('name')}`"
+        f" does not queue for this: leave the owner out; if `{account}` is the controller of"
+        f" {kind}s, have it named by `--makers {group or CORE}={account}`"
     )
 
 

