@@ -14,6 +14,7 @@ from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
 from policyd.jobs.copied import NO_KEYS
 from policyd.jobs.defaults import default_on_create
+from policyd.jobs.integrations import EVERYTHING
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.testing import FakeClient, FakeClock, ObjectStore
@@ -70,6 +71,7 @@ class World:
         self.limits = limits
         self.metrics = MetricsSettings()
         self.copied = NO_KEYS
+        self.integrations = EVERYTHING
         self.clock = FakeClock()
         self.store = ObjectStore(clock=self.clock)
         self.client = None
@@ -90,6 +92,7 @@ class World:
             limits=self.limits,
             metrics=self.metrics,
             copied=self.copied,
+            integrations=self.integrations,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
         self.task = asyncio.create_task(self.controller.run())
