@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from policyd.api.configuration import Configuration, decode_configuration
+from policyd.api.makers import Makers, makers_of
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
 from policyd.jobs.frameworks import integrations_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
@@ -27,6 +28,7 @@ _LISTS = {
     "http": ",",
     "registries": ",",
     "starters": ",",
+    "makers": " ",
 }
 """Settings that take several values, and what parts these in a variable."""
 
@@ -126,6 +128,15 @@ class Settings:
     """What the API server does with jobs that queue, and with queues, while no replica answers:
     `Fail` refuses them, `Ignore` lets jobs start at once, outside of any quota. What names no queue
     passes either way, but where all jobs queue. Policies have a `failurePolicy` of their own."""
+    owner_references: Literal["verify", "trust"] = "verify"
+    """Whether it is checked who writes an owner into an object, so that it queues with that owner
+    and not by itself. `trust` believes everybody, as Kueue does: then who may create pods has all
+    GPUs. The same that the controller is given."""
+
+    makers: tuple[str, ...] = ()
+    """Which accounts make what the objects of an API group own, each `GROUP=ACCOUNT`, commas
+    between several: `ray.io=system:serviceaccount:ray:kuberay-operator`. Instead of the accounts
+    that the group's operator has as its project installs it. In the variable: parted by spaces."""
 
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""
@@ -156,6 +167,15 @@ class Settings:
 
     log_format: Literal["json", "lines", "auto"] = "auto"
     """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
+
+    @property
+    def whose_word_counts(self) -> Makers:
+        """Who makes what belongs to others.
+
+        Raises:
+            ConfigurationError: If an entry of `makers` is none.
+        """
+        return makers_of(self.makers, trusted=self.owner_references == "trust")
 
     @classmethod
     def load(cls, variables: Mapping[str, str], flags: Mapping[str, object]) -> Self:

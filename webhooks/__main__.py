@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -48,6 +49,14 @@ from webhooks.door import Door, run_door
     type=click.Choice(["Fail", "Ignore"]),
     help="For jobs that queue, in an outage.  [Fail]",
 )
+@click.option(
+    "--owner-references",
+    type=click.Choice(["verify", "trust"]),
+    help="Whether owners are believed that anybody writes.  [verify]",
+)
+@click.option(
+    "--makers", multiple=True, metavar="GROUP=ACCOUNT", help="Who makes what its objects own."
+)
 @click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
 @click.option("--serve-v1beta1", is_flag=True, default=None, help="Kueue's v1beta1 is served too.")
 @click.option("--remember", type=int, metavar="NUMBER", help="Decisions on pods.  [256]")
@@ -78,6 +87,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.enter_context(listener)
         kinds = configured_kinds(settings.config)
+        kinds = replace(kinds, makers=settings.whose_word_counts)
         door = Door(settings=settings, integrations=kinds, variables=variables)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)

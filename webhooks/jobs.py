@@ -88,12 +88,19 @@ def job_defaults(
                 around,
                 default_queue=gives_queue(request.namespace),
                 default_class=classed.there,
+                account=request.user_info.username,
             )
             default_on_create(draft, group=group, kind=kind, around=given)
         else:
-            default_parent(draft, group=group, kind=kind, around=around)
+            default_parent(draft, group=group, kind=kind, around=_asked(around, request))
 
     return Mutator(name=SPEAKER, concerns=concerns, change=change)
+
+
+def _asked(around: Surroundings, request: AdmissionRequest) -> Surroundings:
+    """Add who asks, and what the object was."""
+    before = decode_object(request.old_object)
+    return replace(around, account=request.user_info.username, before=before)
 
 
 def _may_queue(request: AdmissionRequest, decision: Decision) -> bool:
@@ -129,11 +136,11 @@ def validate_jobs(
         default_queue=gives_queue(request.namespace),
         author=authors.author_of(request.user_info),
     )
-    return _looked_at(request, policies, around)
+    return _looked_at(request, policies, _asked(around, request))
 
 
 def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundings) -> Decision:
-    obj, old = object_of(request, policies), decode_object(request.old_object)
+    obj, old = object_of(request, policies), around.before
     group, kind = request.kind.group, request.kind.kind
     try:
         if request.sub_resource:
@@ -143,7 +150,7 @@ def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundin
     except MisshapenError as error:
         return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
     denials = tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)
-    held_twice = (group, kind) == POD and is_held_twice(obj, around.integrations)
+    held_twice = (group, kind) == POD and is_held_twice(obj, around)
     if not (denials or held_twice):
         return ALLOWED
     return Decision(denials=denials, warnings=(HELD_TWICE,) if held_twice else ())

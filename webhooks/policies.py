@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from policyd.api.admission import AdmissionRequest
+from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
 from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
 from policyd.clock import SystemClock
@@ -63,6 +64,7 @@ class Policies:
         http: Web | None = None,
         images: ImageData | None = None,
         remember: int = MOST_DECISIONS,
+        makers: Makers = USUAL,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -75,6 +77,7 @@ class Policies:
             reads: What Kyverno's policies may read of the cluster.
             http: What they, and GlobalContextEntries, may ask by HTTP.
             images: What they may ask of registries.
+            makers: Who makes what belongs to others.
             remember: How many decisions on pods are remembered in each phase.
             changed: Called after each change of what is in force.
         """
@@ -86,6 +89,7 @@ class Policies:
         self._http = http
         self._images = images
         self._remember = remember
+        self._makers = makers
         self._changed = changed
         self._files: dict[str, Loaded] = {}
         self._objects: dict[str, CompiledPolicy] = {}
@@ -118,6 +122,7 @@ class Policies:
             params=self._params,
             authorize=self._authorize,
             now=_CLOCK.now,
+            makers=self._makers,
             extra=kyverno_values(
                 resources=self._reads,
                 http=self._http,

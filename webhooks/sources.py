@@ -7,6 +7,7 @@ import structlog
 
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.surroundings import authorize_nobody
+from policyd.jobs.frameworks import makers_of
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
@@ -46,6 +47,7 @@ async def read_policies(door: Door, start: Start) -> Policies:
         http=http,
         images=images,
         remember=door.settings.remember,
+        makers=makers_of(door.integrations) if door.settings.queue else door.integrations.makers,
         changed=door.policies_changed.set,
     )
     _files(door, policies, start)

@@ -22,7 +22,13 @@ from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
-from policyd.engine.offline import ObjectError, custom_kinds, namespace_lookup, offline_set
+from policyd.engine.offline import (
+    ObjectError,
+    custom_kinds,
+    makers_for,
+    namespace_lookup,
+    offline_set,
+)
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.rollout import ROLLED_OUT
 from policyd.engine.shadows import ShadowDifference, shadow_differences
@@ -107,7 +113,13 @@ def command(**given: Unpack[_Given]) -> None:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
     objects = [document.value for document in documents]
     lookup = namespace_lookup(objects, given["namespace_labels"])
-    policies = offline_set(loaded, lookup, objects=objects, now=SystemClock().now)
+    policies = offline_set(
+        loaded,
+        lookup,
+        objects=objects,
+        now=SystemClock().now,
+        makers=makers_for(given["user"]),
+    )
     applied, broken = _apply(documents, policies, given)
     show_all(broken)
     for one in applied:

@@ -28,7 +28,13 @@ from policyd.clock import SystemClock
 from policyd.engine.documents import read_documents
 from policyd.engine.facts import Facts
 from policyd.engine.functions import expression_environment
-from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
+from policyd.engine.offline import (
+    Circumstances,
+    ObjectError,
+    makers_for,
+    namespace_lookup,
+    request_for,
+)
 from policyd.engine.surroundings import Surroundings
 from policyd.engine.workloads import value_at
 
@@ -186,6 +192,7 @@ def _known(facts: Facts, request: Mapping[str, Json]) -> dict[str, object]:
         "authorizer.requestResource": facts.request_resource_check,
         "images": facts.images,
         "workload": facts.subject,
+        "maker": facts.maker,
         "pod": {} if path is None else value_at(facts.subject, path),
     }
 
@@ -201,7 +208,8 @@ def _facts(given: Inputs, obj: Json, old: Json) -> Facts | None:
         request = request_for(old if obj is None else obj, circumstances, old_object=old)
     except ObjectError:
         return None
-    return Facts(request, Surroundings(namespaces=namespace_lookup([], {})))
+    makers = makers_for(given["user"])
+    return Facts(request, Surroundings(namespaces=namespace_lookup([], {}), makers=makers))
 
 
 def _object(path: str | None) -> Json:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import click
 
+from policyd.api.makers import Makers
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
@@ -33,6 +34,7 @@ class Options:
 
     config: str
     feature_gates: str
+    owner_references: str
     kubeconfig: str
     context: str
     namespace: str
@@ -54,6 +56,13 @@ class Options:
 @CONFIG
 @click.option(
     "--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates."
+)
+@click.option(
+    "--owner-references",
+    type=click.Choice(["verify", "trust"]),
+    default="verify",
+    show_default=True,
+    help="Whether owners are believed that anybody writes; as the webhooks have it.",
 )
 @click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.")
 @click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
@@ -200,8 +209,10 @@ def controller_settings(
 ) -> ControllerSettings:
     """Return settings with how the process runs."""
     identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}" if options.leader_election else ""
+    makers = Makers(trusted=options.owner_references == "trust")
     return replace(
         settings,
+        integrations=replace(settings.integrations, makers=makers),
         identity=identity,
         namespace=options.namespace or connection.namespace,
         workers=options.workers,

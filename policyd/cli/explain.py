@@ -20,7 +20,13 @@ from policyd.engine.documents import Document
 from policyd.engine.explanation import Asked, PolicyExplanation, Seen, explain_policies
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded
-from policyd.engine.offline import ObjectError, custom_kinds, namespace_lookup, offline_set
+from policyd.engine.offline import (
+    ObjectError,
+    custom_kinds,
+    makers_for,
+    namespace_lookup,
+    offline_set,
+)
 from policyd.engine.policy_set import PolicySet
 from policyd.errors import did_you_mean
 
@@ -89,7 +95,13 @@ def _explain(
     """Yield each object with what there is to say of it; what is no object is a finding."""
     objects = [document.value for document in documents]
     lookup, kinds = namespace_lookup(objects, given["namespace_labels"]), custom_kinds(objects)
-    policies: PolicySet = offline_set(loaded, lookup, objects=objects, now=SystemClock().now)
+    policies: PolicySet = offline_set(
+        loaded,
+        lookup,
+        objects=objects,
+        now=SystemClock().now,
+        makers=makers_for(given["user"]),
+    )
     for document in documents:
         try:
             request = request_of(document.value, given, kinds)

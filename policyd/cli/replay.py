@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import click
 import msgspec
 
+from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cli.circumstances import NAMESPACE_LABELS
 from policyd.cli.files import PATH, STANDARD_INPUT, content, load, read_objects
@@ -127,7 +128,8 @@ def _policies(
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     findings += (finding for finding in loaded.findings if finding.severity == "error")
     lookup = namespace_lookup(objects, given["namespace_labels"])
-    return offline_set(loaded, lookup, objects=objects, now=SystemClock().now)
+    now = SystemClock().now
+    return offline_set(loaded, lookup, objects=objects, now=now, makers=Makers())
 
 
 def _reviews(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:

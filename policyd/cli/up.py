@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from policyd.kube.connection import connection_from
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.local.apiserver.server import ApiServer, ServerOptions
-from policyd.local.simulation import run_simulation
+from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
 from policyd.serving import listen
 from policyd.telemetry import configure_logging
@@ -37,11 +37,7 @@ from webhooks.door import Door, run_door
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
-OWN_ACCOUNT = (
-    ("Impersonate-User", "system:serviceaccount:policyd:policyd"),
-    ("Impersonate-Group", "system:serviceaccounts:policyd"),
-    ("Impersonate-Group", "system:authenticated"),
-)
+OWN_ACCOUNT = "system:serviceaccount:policyd:policyd"
 """Who webhooks and controller are, so that they may do what users of the cluster may not."""
 REFUSED = {400, 401, 403, 413, 422}
 """The codes a policy can refuse with."""
@@ -58,6 +54,15 @@ class Options:
     nodes: int
     racks: int
     state: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """The API server, as the parts of the cluster ask it."""
+
+    user: Client
+    own: Client
+    job_controller: Client
 
 
 @click.command("up")
@@ -125,15 +130,21 @@ async def _up(options: Options, stop: asyncio.Event) -> None:
     try:
         write_kubeconfig(options.kubeconfig, server.kubeconfig())
         connection = connection_from(environment(), kubeconfig=str(options.kubeconfig))
-        acting = replace(connection, impersonation=OWN_ACCOUNT)
-        async with HttpClient(connection) as client, HttpClient(acting) as own:
-            await _run((client, own), server, options, settings, stop)
+        own = acting_as(connection, OWN_ACCOUNT)
+        jobs = acting_as(connection, JOB_CONTROLLER)
+        async with (
+            HttpClient(connection) as client,
+            HttpClient(own) as own_client,
+            HttpClient(jobs) as job_controller,
+        ):
+            clients = Clients(user=client, own=own_client, job_controller=job_controller)
+            await _run(clients, server, options, settings, stop)
     finally:
         await server.stop()
 
 
 async def _run(
-    clients: tuple[Client, Client],
+    clients: Clients,
     server: ApiServer,
     options: Options,
     settings: ControllerSettings,
@@ -143,7 +154,7 @@ async def _run(
 
     What policyd does itself it does by an account of its own: what it starts, its users may not.
     """
-    client, own = clients
+    client = clients.user
     await forget_door(client)
     library = not options.policies
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
@@ -151,12 +162,12 @@ async def _run(
     address = f"https://{HOST}:{listener.getsockname()[1]}"
     door = Door(
         settings=_door_settings(options, address),
-        client=own,
+        client=clients.own,
         integrations=settings.integrations,
     )
     parts: list[Coroutine[Any, Any, Any]] = [
-        run_simulation(client),
-        run_controller(own, settings),
+        run_simulation(client, job_controller=clients.job_controller),
+        run_controller(clients.own, settings),
         run_door(door, listener, stop=stop),
     ]
     async with asyncio.TaskGroup() as group:

@@ -1,12 +1,14 @@
 """Jobs that other jobs have made: they have no quota themselves, and wait for those."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from policyd.alloc.settings import Gates
-from policyd.api.kueue import Workload
+from policyd.api.kueue import PodSet, Workload
 from policyd.api.kueue.names import EVICTED
 from policyd.api.meta import ObjectMeta, OwnerReference, condition_true
+from policyd.api.pod_requests import pod_requests
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
 from policyd.controller.mirrors import job_resource
@@ -48,14 +50,34 @@ class Children:
         kind = None if owner is None else kind_of_owner(owner)
         if owner is None or parent is None or kind is None:
             return False
+        workloads = self._cache.workloads_of(parent.metadata.uid)
         elastic = may_grow(kind, parent.metadata, gates)
+        if not (elastic or self._fits(job, workloads)):
+            message = (
+                f"asks for more than {owner.kind} `{owner.name}` was admitted with, so that it"
+                " cannot be a part of it: it queues by itself"
+            )
+            self._writes.tell(self._resource, job.metadata, "NotOfItsOwner", message, bad=True)
+            return False
         if elastic:
             # The size of what runs may be said by the child.
             self._cache.ears.reconcile(Key("Job", job.metadata.namespace, owner.name, owner.kind))
-        workloads = self._cache.workloads_of(parent.metadata.uid)
         if not (self._kind.suspended(job) or _may_run(workloads, elastic=elastic)):
             await self._suspend(job)
         return True
+
+    def _fits(self, job: JobObject, workloads: Iterable[Workload]) -> bool:
+        """Tell whether a job asks for no more than that which it belongs to was admitted with.
+
+        The webhooks ask who makes a job for another one; this is for what was made while they
+        were not there.
+        """
+        admitted = [each for each in workloads if is_admitted(each)]
+        if self._cache.integrations.makers.trusted or not admitted:
+            return True
+        wanted = _requested(self._kind.pod_sets(job))
+        given = _requested(each for workload in admitted for each in workload.spec.pod_sets)
+        return all(given[name] >= amount for name, amount in wanted.items())
 
     def _owner(self, job: JobObject) -> OwnerReference | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""
@@ -86,6 +108,15 @@ class Children:
         await self._writes.patch(mirror, job, versioned(draft, job.metadata), kind="json")
         message = "Kueue managed child job suspended"
         self._writes.tell(self._resource, job.metadata, "Suspended", message)
+
+
+def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:
+    """Return what all pods ask for together."""
+    total = Counter[str]()
+    for each in pod_sets:
+        for resource, amount in pod_requests(each.template.spec).items():
+            total[resource] += amount * each.count
+    return total
 
 
 def _may_run(workloads: Iterable[Workload], *, elastic: bool) -> bool:

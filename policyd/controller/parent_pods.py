@@ -1,4 +1,9 @@
-"""Pods that are held for what made them: they become one of a group, or are let go past it."""
+"""Pods that are held for what made them: they become one of a group.
+
+Kueue lets those go that can be in none, as what made them is gone or being replaced. Whoever may
+delete a parent and leave its pods would run them without quota so: they stay held, unless owners
+are believed as Kueue believes them.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +19,7 @@ from policyd.jobs.parents import Parent, ParentKind, Seat, take_seat
 from policyd.jobs.pods import Pod, group_name, has_ended, is_gated, without_gates
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import NotFoundError
+from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
 
 REVISION = "controller-revision-hash"
@@ -28,8 +34,12 @@ class ParentPods:
         self._cache = cache
         self._writes = writes
 
-    async def let_go(self, pods: Iterable[Pod], name: str, *, namespace: str) -> None:
-        """Release pods whose parent is gone: nobody will ever say what they belong to.
+    @property
+    def _believes(self) -> bool:
+        return self._cache.integrations.makers.trusted
+
+    async def leave(self, pods: Iterable[Pod], name: str, *, namespace: str) -> None:
+        """See to pods whose parent is gone: nobody will ever say what they belong to.
 
         Raises:
             ApiError: If that could not be asked, or a pod not be written.
@@ -37,19 +47,32 @@ class ParentPods:
         gated = [pod for pod in pods if is_gated(pod)]
         if gated and await self._is_gone(self._kind, name, namespace=namespace):
             for pod in gated:
-                await self._ungate(pod)
+                await self._part(pod, self._kind, name)
+
+    async def _part(self, pod: Pod, kind: ParentKind[Any], name: str) -> None:
+        """Let a pod go whose parent is gone, or say that nobody asks for quota for it."""
+        if self._believes:
+            await self._ungate(pod)
+            return
+        message = f"{kind.kind} `{name}` is gone, and nobody asks for quota for this pod: delete it"
+        self._writes.tell(PODS, pod.metadata, "HeldWithoutOwner", message, bad=True)
 
     async def place(self, pod: Pod, seat: Seat[Any]) -> None:
-        """Make a pod one of its group, or let it go if it can be in none.
+        """Make a pod one of its group, if it can be in one.
 
         Raises:
             ApiError: If a pod could not be written.
         """
         if has_ended(pod) or pod.metadata.deletion_timestamp is not None:
             return
-        if is_gated(pod) and (_is_outdated(pod, seat.parent) or await self._is_orphan(pod)):
-            await self._ungate(pod)
-            return
+        if is_gated(pod):
+            if self._believes and _is_outdated(pod, seat.parent):
+                await self._ungate(pod)
+                return
+            gone = await self._gone_maker(pod)
+            if gone is not None:
+                await self._part(pod, *gone)
+                return
         if _was_held(pod):
             return
         draft = draft_of(pod)
@@ -68,14 +91,15 @@ class ParentPods:
             return True
         return False
 
-    async def _is_orphan(self, pod: Pod) -> bool:
-        """Tell whether what made a pod for its parent, such as a set of its own, is gone."""
+    async def _gone_maker(self, pod: Pod) -> tuple[ParentKind[Any], str] | None:
+        """Return what made a pod for its parent, such as a set of its own, if that is gone."""
         owner = controller_of(pod.metadata)
         made_by = None if owner is None else parent_of_owner(owner)
         seated = group_name(pod.metadata)
         if seated or owner is None or made_by is None or made_by is self._kind:
-            return False
-        return await self._is_gone(made_by, owner.name, namespace=pod.metadata.namespace)
+            return None
+        gone = await self._is_gone(made_by, owner.name, namespace=pod.metadata.namespace)
+        return (made_by, owner.name) if gone else None
 
     async def _ungate(self, pod: Pod) -> None:
         draft = draft_of(pod)

@@ -75,7 +75,7 @@ class ParentReconciler:
         pods = self._cache.pods_of(key)
         parent = self._mirror.get(key.path)
         if parent is None:
-            await self._pods.let_go(pods, key.name, namespace=key.namespace)
+            await self._pods.leave(pods, key.name, namespace=key.namespace)
             return None
         deleted = parent.metadata.deletion_timestamp is not None
         if deleted or not self._steps.concerns(parent.metadata):

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from policyd.api.kueue import ClusterQueue, Workload
+from policyd.api.makers import group_kind_of
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.controller.cache import Cache
 from policyd.controller.index import discard
@@ -28,7 +29,6 @@ from policyd.controller.usage_book import Outside, Share, Taker, UsageBook
 from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
-from policyd.jobs.defaults import group_kind_of
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.workload import slice_name

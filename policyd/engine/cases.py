@@ -14,6 +14,7 @@ import msgspec
 
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.inject import Closed
+from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cel.lib.authorizer import Attributes
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
@@ -197,6 +198,7 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
         namespace_lookup((), labels),
         objects=(*cases.params, *case.params),
         authorize=_authorize(case),
+        makers=Makers(),
     )
     user = case.user or User(username="someone")
     circumstances = Circumstances(

@@ -120,15 +120,26 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     variables = seen.copy()
     if "object" in uses:
         variables["object"] = facts.object
-    if "workload" in uses:
-        variables["workload"] = facts.subject
-    if "pod" in uses:
-        variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
+    if not uses.isdisjoint(_OWN):
+        _add_own(variables, uses, facts, view)
     if "params" in uses:
         variables["params"] = invocation.param
     if _sees_what_is_sent(policy, facts) or policy.templates or invocation.matched is not None:
         _see_otherwise(variables, invocation, facts, view)
     return variables
+
+
+_OWN: Final = frozenset({"workload", "maker", "pod"})
+"""Variables that only policyd's own policies have."""
+
+
+def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, view: View) -> None:
+    if "workload" in uses:
+        variables["workload"] = facts.subject
+    if "maker" in uses:
+        variables["maker"] = facts.maker
+    if "pod" in uses:
+        variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
 
 
 def _sees_what_is_sent(policy: CompiledPolicy, facts: Facts) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from policyd.api.inject import Expression
+from policyd.api.makers import DEFAULT_MAKERS
 from policyd.cel import ast
 from policyd.cel.parser import parse
 from policyd.engine.compiled import CompiledPolicy
@@ -19,7 +20,7 @@ from policyd.errors import PolicydError
 
 _METHODS = frozenset({"gpus", "pods", "requests", "limits", "controller"})
 _OBJECTS = frozenset({"pod", "workload", "object"})
-_TAKEN = frozenset({*_OBJECTS, HOLDER, HOLDER_KEY, "oldObject", "variables"})
+_TAKEN = frozenset({*_OBJECTS, HOLDER, HOLDER_KEY, "maker", "oldObject", "variables"})
 
 
 class NotExportableError(PolicydError):
@@ -68,6 +69,8 @@ class Scope:
                 yield node.position, node.position + len("pod"), self._pod()
             case ast.Identifier(name="workload"):
                 yield node.position, node.position + len("workload"), self.workload
+            case ast.Identifier(name="maker"):
+                yield node.position, node.position + len("maker"), maker_of(self.workload)
             case _:
                 _check_names(node)
         for part in ast.children(node):
@@ -184,6 +187,20 @@ def controller_of(workload: str) -> str:
     owners = f"{workload}.metadata.?ownerReferences.orValue([])"
     chosen = f"{owners}.filter(o, o.?controller.orValue(false)).map(o, string(o.kind))"
     return f"{chosen}[?0].orValue('')"
+
+
+def maker_of(workload: str) -> str:
+    """Return what gives the kind of the controller that made an object, if who asks is that one.
+
+    The accounts are the usual ones: what settings of policyd name, the API server does not know.
+    """
+    groups = (f"'{group}': {sorted(names)}" for group, names in sorted(DEFAULT_MAKERS.items()))
+    known = f"{{{', '.join(groups)}}}"
+    group = "[?(o.apiVersion.contains('/') ? o.apiVersion.split('/')[0] : '')]"
+    vouched = f"request.userInfo.?username.orValue('') in {known}{group}.orValue([])"
+    owners = f"{workload}.metadata.?ownerReferences.orValue([])"
+    chosen = f"{owners}.filter(o, o.?controller.orValue(false) && {vouched})"
+    return f"{chosen}.map(o, string(o.kind))[?0].orValue('')"
 
 
 def gpus_of(pod: str) -> str:

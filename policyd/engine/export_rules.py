@@ -143,7 +143,7 @@ def _suffix(kinds: list[WorkloadKind | None]) -> str:
     if first is None:
         return "others"
     alike = {kind.plural for kind in kinds if kind}
-    by_template = first.places[0].path == _TEMPLATE and len(alike) > 1
+    by_template = any(place.path == _TEMPLATE for place in first.places[:1]) and len(alike) > 1
     return "templates" if by_template else first.plural
 
 

@@ -139,6 +139,11 @@ class Facts:
         """The object the request is about: on deletion, the one that was."""
         return self.old_object if self.object is None else self.object
 
+    @property
+    def maker(self) -> str:
+        """The kind of the controller that made the object; empty if that is not true."""
+        return self.surroundings.makers.maker(self.subject, self.request.user_info.username)
+
     @_Once
     def kind(self) -> WorkloadKind | None:
         """What makes the object make pods; None if it makes none, as the Scale of a Deployment."""

@@ -28,7 +28,10 @@ _MOST_FIELDS: Final = 200
 """Fields of one object that are told apart: each field of a pod is compared with all of them."""
 
 _KNOWN: Final = frozenset(
-    ["object", "pod", "workload", "oldObject", "request", "namespaceObject", "params", "variables"]
+    (
+        *("object", "pod", "workload", "maker", "oldObject", "request"),
+        *("namespaceObject", "params", "variables"),
+    )
 )
 """Variables of which it can be told what is looked at. A new pod was nothing before; namespace and
 params are left to who compares pods."""

@@ -22,12 +22,14 @@ ASKED_FOR: Final = (
 )
 """All that says how much a pod asks for."""
 
+_OWNERS: Final = ("metadata", "ownerReferences")
+
 _METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "gpus": ASKED_FOR,
     "requests": ASKED_FOR,
     "limits": ASKED_FOR,
     "pods": (),
-    "controller": (("metadata", "ownerReferences"),),
+    "controller": (_OWNERS,),
 }
 """What the engine's own methods look at in a pod, besides its kind. They take in whatever else they
 are asked of."""
@@ -61,6 +63,7 @@ class Looking:
         """
         self._sources = variables
         self._pod = pod
+        self._request = request
         self._variables: dict[str, Places] = {}
         self._roots = {
             "object": (pod,),
@@ -111,6 +114,9 @@ class Looking:
         if name == "variables":
             raise UnboundedError
         hidden = name in scope and not node.absolute
+        if name == "maker" and not hidden:
+            self._pod.at(*_OWNERS).take()
+            self._request.at("userInfo").take()
         return scope[name] if hidden else self._roots.get(name, ())
 
     def _index(self, node: ast.Index, scope: Scope) -> Places:

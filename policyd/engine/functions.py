@@ -1,12 +1,13 @@
 """What policies may say beyond the API server's CEL, declared in one place.
 
-Two variables: `pod`, the pod at hand or the pod template of the workload at hand, and `workload`,
-the object itself. Their methods:
+Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
+the object itself; and `maker`, the kind of the controller that made it, which is empty unless who
+sends the request makes what that kind owns. Methods of the first two:
 
 - `pod.gpus()`: GPUs that one such pod asks for; `workload.gpus()`: all its pods together.
 - `pod.requests("memory")`, `pod.limits("memory")`: what one pod asks for, as a quantity.
 - `workload.pods()`: how many pods it makes at the same time; 1 for a pod.
-- `workload.controller()`: the kind of the object that made it; empty if a user did.
+- `workload.controller()`: the kind of the object that it says it belongs to, true or not.
 
 For an object that makes no pods, `pod` is empty: it asks for nothing.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TypeVar
 
+from policyd.api.makers import controllers_of, group_kind_of
 from policyd.api.meta import Json
 from policyd.cel import CelError, Environment, admission_environment
 from policyd.cel.environments import DEFAULT_VERSION
@@ -75,13 +77,8 @@ class _Remembering:
 
 
 def controller_kind(obj: Json) -> str:
-    """Return the kind of the controller that made an object, empty if none did."""
-    metadata = obj.get("metadata")
-    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    for owner in owners if isinstance(owners, list) else ():
-        if isinstance(owner, dict) and owner.get("controller") is True:
-            return str(owner.get("kind", ""))
-    return ""
+    """Return the kind of the controller that an object names, empty if it names none."""
+    return next((group_kind_of(owner)[1] for owner in controllers_of(obj)), "")
 
 
 FUNCTIONS: tuple[Overload, ...] = (
@@ -113,7 +110,7 @@ def expression_environment(
 ) -> Environment:
     """Return the environment of a Policy's expressions, before its own variables."""
     environment = admission_environment(version, params=params, mutation=mutation, extra=FUNCTIONS)
-    return environment.extend(variables={"pod": POD, "workload": POD})
+    return environment.extend(variables={"pod": POD, "workload": POD, "maker": STRING})
 
 
 def with_variables(environment: Environment, variables: Mapping[str, Type]) -> Environment:

@@ -16,6 +16,7 @@ from policyd.api.admission import (
     UserInfo,
 )
 from policyd.api.kinds import resource_for_kind
+from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cel.kyverno import kyverno_values
 from policyd.engine.bindings import in_force
@@ -46,6 +47,14 @@ _CLUSTER_KINDS = frozenset(
 
 SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
 """Who sends a request, if nobody says."""
+
+BELIEVING: Final = Makers(trusted=True)
+"""Objects are taken to belong to what they say: what is true, only who sends them shows."""
+
+
+def makers_for(username: str) -> Makers:
+    """Return who makes what belongs to others, if a user sends objects, or if nobody says who."""
+    return BELIEVING if username == SOMEONE.username else Makers()
 
 
 class ObjectError(PolicydError):
@@ -185,6 +194,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
     authorize: Authorize = authorize_nobody,
     now: Callable[[], float] | None = None,
     extra: Mapping[str, object] | None = None,
+    makers: Makers = BELIEVING,
 ) -> PolicySet:
     """Make a set of loaded policies that knows of the cluster what it is given.
 
@@ -196,6 +206,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         now: Returns seconds since the epoch, for exceptions that end.
         extra: The values of Kyverno's variables that stand for the world outside; none of it is
             there if left out.
+        makers: Who makes what belongs to others; whoever it says if left out.
     """
     known = (*loaded.objects, *objects)
     surroundings = Surroundings(
@@ -206,6 +217,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         written=True,
         schemas=custom_schemas(known),
         extra=kyverno_values() if extra is None else extra,
+        makers=makers,
     )
     return PolicySet(
         loaded.policies,

@@ -22,7 +22,7 @@ _METHODS = {
 }
 """What the engine's own methods look at, of what a mutation can change."""
 
-_ELSEWHERE = frozenset({"variables", "request", "namespaceObject", "oldObject", "params"})
+_ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "oldObject", "params"))
 """Variables that no mutation changes; `variables` are looked at by themselves."""
 
 _ON_THE_WAY = frozenset(

@@ -6,7 +6,7 @@ were sent again as it is; one that concerns neither, or asks who sent the reques
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ from policyd.cel import Program
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.decision import Decision
 from policyd.engine.match import resource_matches
+from policyd.engine.offline import BELIEVING
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.report import Key, ReportBook, Subject
 
@@ -100,7 +101,7 @@ class Scan:
     @cached_property
     def _sets(self) -> Mapping[Operation, tuple[PolicySet, PolicySet]]:
         """Policies in force, and shadows, by the operation that they are asked about."""
-        around = self._policies.surroundings
+        around = replace(self._policies.surroundings, makers=BELIEVING)
         return {
             operation: (
                 PolicySet.of([p for p in chosen if not p.shadow_of], around),

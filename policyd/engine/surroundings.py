@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from policyd.api.admission import UserInfo
+from policyd.api.makers import Makers
 from policyd.cel import CelError
 from policyd.cel.kyverno import kyverno_values
 from policyd.cel.lib.authorizer import Attributes as Permission
@@ -42,6 +43,7 @@ class Surroundings:
             its own policies then see what it would make of them.
         now: Returns seconds since the epoch; without it, what has an end has ended.
         schemas: The schemas of custom kinds, by group, version and kind, as far as they are known.
+        makers: Who makes what belongs to others, as `maker` has it.
         extra: The values of variables that stand for the world outside, by name: Kyverno's.
     """
 
@@ -53,4 +55,5 @@ class Surroundings:
     written: bool = False
     now: Callable[[], float] | None = None
     schemas: Mapping[tuple[str, str, str], Schema] = field(default_factory=dict)
+    makers: Makers = field(default_factory=Makers)
     extra: Mapping[str, object] = field(default_factory=kyverno_values)

@@ -203,6 +203,8 @@ KINDS: tuple[WorkloadKind, ...] = (
     _training("PaddleJob", "paddleReplicaSpecs"),
     _training("JAXJob", "jaxReplicaSpecs"),
     _training("MPIJob", "mpiReplicaSpecs"),
+    # Its pods are those of a runtime, which is another object.
+    WorkloadKind("trainer.kubeflow.org", "TrainJob", "trainjobs", ()),
 )
 """Every kind that makes pods as far as policyd knows; a DaemonSet counts as one pod."""
 

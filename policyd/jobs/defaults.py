@@ -5,7 +5,6 @@ Doing it twice changes nothing more. No pod ever gets a finalizer: the queue mus
 keep a pod from being deleted.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -22,12 +21,17 @@ from policyd.api.kueue.names import (
     TOPOLOGY_GATE,
 )
 from policyd.api.meta import Json
-from policyd.jobs.ancestors import may_queue
 from policyd.jobs.base import JobKind
 from policyd.jobs.injection import add_gate
-from policyd.jobs.integrations import EVERYTHING, POD, GroupKind, Integrations
-from policyd.jobs.kinds import PARENTS, find_kind, find_parent
-from policyd.jobs.parents import ParentKind
+from policyd.jobs.integrations import EVERYTHING, POD, Integrations
+from policyd.jobs.kinds import find_kind, find_parent
+from policyd.jobs.ownership import (
+    belongs_to_managed,
+    is_held_for_set,
+    is_held_otherwise,
+    is_made,
+    is_part,
+)
 from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT
 from policyd.jobs.roles import role_hash
 from policyd.jobs.shape import check_shape
@@ -113,31 +117,15 @@ def default_parent(draft: Draft, *, group: str, kind: str, around: Surroundings 
     The arguments as in `default_on_create`. Anything else is left as it is.
     """
     known = find_parent(group, kind)
-    if known is None or not _queues(draft, around) or is_part(draft.object, around.integrations):
+    if known is None or not _queues(draft, around) or is_part(draft.object, around):
         return
     try:
         parent = msgspec.convert(draft.object, known.type)
     except msgspec.ValidationError:
         return  # the API server says what is wrong with an object that is not of its type
-    if is_held_otherwise(known, draft.object):
+    if is_held_otherwise(known, draft.object, around):
         return
     known.mark(draft, parent)
-
-
-def is_part(obj: Json, integrations: Integrations = EVERYTHING) -> bool:
-    """Tell whether an object belongs to what is held, or whose pods are: that one counts."""
-    owners = [group_kind_of(owner) for owner in _controllers(obj)]
-    return belongs_to_managed(obj, integrations) or any(find_parent(*each) for each in owners)
-
-
-def is_held_otherwise(kind: ParentKind[Any], obj: Json) -> bool:
-    """Tell whether the pods of a parent are held for something else."""
-    draft = Draft(obj)
-    found = (
-        draft.get((*path, "metadata", "annotations", SUSPENDING_PARENT))
-        for path in kind.templates(msgspec.convert(obj, kind.type))
-    )
-    return any(word not in {None, kind.word} for word in found)
 
 
 def _submit(draft: Draft, around: Surroundings, *, group: str, kind: str) -> bool:
@@ -145,9 +133,9 @@ def _submit(draft: Draft, around: Surroundings, *, group: str, kind: str) -> boo
     if not _queues(draft, around):
         return False
     check_shape(draft.object, group=group, kind=kind)
-    if not _is_free(draft, around):
+    if belongs_to_managed(draft.object, around):
         return False
-    made, named = _is_made(draft, around), bool(_text(draft, _LABELS, QUEUE_NAME))
+    made, named = is_made(draft.object, around), bool(_text(draft, _LABELS, QUEUE_NAME))
     if around.default_queue and not (named or made):
         draft.set((*_LABELS, QUEUE_NAME), DEFAULT_LOCAL_QUEUE)
         named = True
@@ -162,24 +150,14 @@ def _gives_class(draft: Draft, around: Surroundings) -> bool:
     return on and not _text(draft, _LABELS, PRIORITY_CLASS)
 
 
-def _is_made(draft: Draft, around: Surroundings) -> bool:
-    """Tell whether what has made an object queues, or could have: its queue would be that one's."""
-    owners = (group_kind_of(owner) for owner in _controllers(draft.object))
-    return any(may_queue(owner, around.integrations) for owner in owners)
-
-
 def _queues(draft: Draft, around: Surroundings) -> bool:
     everywhere = around.default_queue or around.integrations.manages_all
     return everywhere or bool(_text(draft, _LABELS, QUEUE_NAME))
 
 
-def _is_free(draft: Draft, around: Surroundings) -> bool:
-    return not belongs_to_managed(draft.object, around.integrations)
-
-
 def _default_pod(draft: Draft, around: Surroundings) -> None:
     parent = _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
-    if any(parent == each.word for each in PARENTS if each.in_groups):
+    if parent and is_held_for_set(draft.object, around):
         check_shape(draft.object, group="", kind="Pod")
         _gate(draft, around)
     elif (parent or around.integrations.plain_pods) and _submit(
@@ -202,40 +180,14 @@ def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> boo
     return (group, kind) == POD or known is not None
 
 
-def belongs_to_managed(obj: Json, integrations: Integrations = EVERYTHING) -> bool:
-    """Tell whether the controller of an object is of a kind that the queue holds itself.
-
-    Whether that very owner has a queue cannot be seen here; if it has none, its pods say so by
-    having none either, as both take it from the same template.
-    """
-    return any(_is_known(group_kind_of(owner), integrations) for owner in _controllers(obj))
-
-
-def is_held_twice(pod: Json, integrations: Integrations = EVERYTHING) -> bool:
+def is_held_twice(pod: Json, around: Surroundings = NOWHERE) -> bool:
     """Tell whether a pod is marked as held by itself, though what it belongs to is held."""
     draft = Draft(pod)
     return (
         bool(_text(draft, _LABELS, MANAGED))
         and not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
-        and belongs_to_managed(pod, integrations)
+        and belongs_to_managed(pod, around)
     )
-
-
-def _controllers(obj: Json) -> list[Json]:
-    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
-    return [owner for owner in owners if owner.get("controller")]
-
-
-def group_kind_of(owner: Mapping[str, Any]) -> GroupKind:
-    """Return the API group and the kind that an owner reference names."""
-    group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
-    return group if slash else "", str(owner.get("kind", ""))
-
-
-def _is_known(name: GroupKind, integrations: Integrations) -> bool:
-    if name in integrations.external:
-        return True
-    return find_kind(*name) is not None and integrations.has(*name)
 
 
 def _is_ignored(kind: JobKind[Any], draft: Draft) -> bool:

@@ -1,11 +1,18 @@
 """What Kueue's Configuration says of the kinds of jobs that queue."""
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
 from policyd.api.configuration import Configuration
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.frameworks import kind_of
 from policyd.api.configuration.gates import validate_gates
+from policyd.api.makers import Makers
+from policyd.jobs.base import JobKind
 from policyd.jobs.integrations import POD, Integrations
-from policyd.jobs.kinds import PARENTS, REGISTERED, find_kind, find_parent
+from policyd.jobs.kinds import KINDS, PARENTS, REGISTERED, find_kind, find_parent
+from policyd.jobs.parents import ParentKind
 
 
 def integrations_of(configuration: Configuration, *, gates: str = "") -> Integrations:
@@ -34,6 +41,14 @@ def integrations_of(configuration: Configuration, *, gates: str = "") -> Integra
         on=frozenset(name for name, on in chosen.items() if on),
         plain_pods="pod" in names,
     )
+
+
+def makers_of(integrations: Integrations) -> Makers:
+    """Return who makes what needs no queue: of kinds that do not queue, nobody does."""
+    kinds: Iterable[JobKind[Any] | ParentKind[Any]] = (*KINDS, *PARENTS)
+    off = ((each.group, each.kind) for each in kinds)
+    unused = frozenset(name for name in off if not integrations.has(*name))
+    return replace(integrations.makers, off=unused)
 
 
 def unknown_frameworks(configuration: Configuration) -> list[str]:

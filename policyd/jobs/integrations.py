@@ -1,12 +1,12 @@
 """Which kinds of jobs queue, and where: what the administrator chose."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from policyd.api.makers import GroupKind, Makers
 from policyd.api.selectors import LabelSelector
 
-GroupKind = tuple[str, str]
-"""API group and kind of objects; the group of pods is empty."""
+__all__ = ["EVERYTHING", "POD", "GroupKind", "Integrations"]
 
 POD: GroupKind = ("", "Pod")
 
@@ -24,6 +24,7 @@ class Integrations:
         on: Feature gates that are set to on.
         plain_pods: Whether pods queue that nothing made; if not, only those of Deployments do, and
             of what else pods are held for.
+        makers: Who makes what belongs to jobs, so that it needs no queue itself.
     """
 
     kinds: frozenset[GroupKind] | None = None
@@ -33,6 +34,7 @@ class Integrations:
     off: frozenset[str] = frozenset()
     on: frozenset[str] = frozenset()
     plain_pods: bool = True
+    makers: Makers = field(default_factory=Makers)
 
     def has(self, group: str, kind: str) -> bool:
         """Tell whether a kind is on."""

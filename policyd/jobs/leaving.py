@@ -31,8 +31,8 @@ from policyd.api.pod_requests import pod_requests
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
 from policyd.jobs.base import JobKind
-from policyd.jobs.defaults import belongs_to_managed
 from policyd.jobs.kinds import find_kind
+from policyd.jobs.ownership import belongs_to_managed
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.jobs.pods import SERVING, SUSPENDING_PARENT
 from policyd.jobs.submission import annotations_of, labels_of, named_by
@@ -93,7 +93,7 @@ def departures(
     stays = around.integrations.requires_queue or known is None or _is_deleted(new)
     if stays and _queue(old) and not _queue(new):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", "", _STAYS, "Forbidden")
-    if known is not None and not belongs_to_managed(old, around.integrations):
+    if known is not None and not belongs_to_managed(old, around):
         yield from _of_suspension(known, new, old)
 
 

@@ -8,7 +8,8 @@ import msgspec
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.kueue.validation import IMMUTABLE, FieldError
 from policyd.api.meta import Json
-from policyd.jobs.defaults import ELASTIC_GATE, is_held_otherwise, is_part
+from policyd.jobs.defaults import ELASTIC_GATE
+from policyd.jobs.ownership import is_held_otherwise, is_part
 from policyd.jobs.parents import P, ParentKind
 from policyd.jobs.roles import SHAPE
 from policyd.jobs.submission import (
@@ -30,7 +31,7 @@ _OF_CONTAINERS: Final[tuple[Path, ...]] = (("resources", "requests"), ("ports",)
 def is_others(kind: ParentKind[Any], obj: Json, around: Surroundings) -> bool:
     """Tell whether the pods of an object are held for something else."""
     try:
-        return is_part(obj, around.integrations) or is_held_otherwise(kind, obj)
+        return is_part(obj, around) or is_held_otherwise(kind, obj, around)
     except msgspec.ValidationError:
         return False
 

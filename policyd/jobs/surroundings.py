@@ -20,6 +20,8 @@ class Surroundings:
         default_class: Whether there is a WorkloadPriorityClass named `default`.
         basis: What the object is made from, if it says so; None if that is not at hand.
         author: Who asks for it; nobody but the queue takes out of a queue what waits there.
+        account: Who creates or changes the object.
+        before: The object as it was, if it is changed.
     """
 
     integrations: Integrations = EVERYTHING
@@ -27,6 +29,8 @@ class Surroundings:
     default_class: bool = False
     basis: Json = None
     author: Author = "queue"
+    account: str = ""
+    before: Json = None
 
 
 NOWHERE = Surroundings()

@@ -1,5 +1,6 @@
 """What the door refuses of jobs and pods that are submitted to a queue, in Kueue's words."""
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
@@ -21,6 +22,7 @@ from policyd.jobs.base import J, JobKind
 from policyd.jobs.defaults import ELASTIC_GATE
 from policyd.jobs.kinds import find_kind, find_parent
 from policyd.jobs.leaving import departures
+from policyd.jobs.ownership import lost_owners, owner_errors
 from policyd.jobs.parents_validation import is_others, parent_errors
 from policyd.jobs.pod_validation import is_gated_object, pod_errors
 from policyd.jobs.shape import check_shape
@@ -74,12 +76,13 @@ def validate_job(
     left = [] if old is None else [*departures(new, old, group=group, kind=kind, around=around)]
     if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
         return tuple(left)  # what else is wrong with it must not keep it from going
+    around = dataclasses.replace(around, before=old)
     parent = find_parent(group, kind)
     # What is others' only now was its own before.
     sent = (new,) if old is None or around.author == "queue" else (new, old)
     if parent is not None and all(is_others(parent, each, around) for each in sent):
         return tuple(left)
-    errors = [*left, *_names(new, around, created=old is None)]
+    errors = [*left, *_names(new, around, created=old is None), *owner_errors(new, old, around)]
     if (group, kind) == ("", "Pod"):
         return (*errors, *_pod(new, old, around))
     known = find_kind(group, kind)
@@ -96,6 +99,8 @@ def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldErr
     yield from template_errors(template, off=around.integrations.off)
     if old is not None:
         gated = is_gated_object(old), is_gated_object(new)
+        if not gated[1]:
+            yield from lost_owners(new, old, around)
         yield from _changes(new, old, suspended=gated, around=around)
 
 
@@ -124,6 +129,8 @@ def _job(
         yield from _contents(kind, job, before, off)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
+        if not suspended[1]:
+            yield from lost_owners(new, old, around)
         yield from _changes(new, old, suspended=suspended, around=around)
 
 

@@ -1,9 +1,12 @@
 """The simulated rest of a cluster: scheduler, kubelets and Job controller over three informers."""
 
 import asyncio
+from dataclasses import replace
+from typing import Final
 
 from policyd.api.nodes import Node
 from policyd.kube.client import Client
+from policyd.kube.connection import Connection
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
@@ -14,9 +17,28 @@ from policyd.local.loop import Loop
 from policyd.local.objects import Job, Pod
 from policyd.local.scheduler import Scheduler
 
+JOB_CONTROLLER: Final = "system:serviceaccount:kube-system:job-controller"
+"""Who makes the pods of Jobs, as on a real cluster: webhooks ask who has."""
 
-async def run_simulation(client: Client, pace: Pace | None = None) -> None:
-    """Schedule pods, run them, and make the pods of Jobs, until cancelled."""
+
+def acting_as(connection: Connection, account: str) -> Connection:
+    """Return a connection by which whatever is asked is asked by a service account."""
+    namespace = account.split(":")[2]
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    named = (("Impersonate-Group", group) for group in groups)
+    return replace(connection, impersonation=(("Impersonate-User", account), *named))
+
+
+async def run_simulation(
+    client: Client, pace: Pace | None = None, *, job_controller: Client | None = None
+) -> None:
+    """Schedule pods, run them, and make the pods of Jobs, until cancelled.
+
+    Args:
+        client: The API server.
+        pace: Time.
+        job_controller: The API server as the Job controller asks it; as all do if left out.
+    """
     pace = pace or Pace()
     scheduling = EventRecorder(client, component="default-scheduler", pace=pace)
     working = EventRecorder(client, component="job-controller", pace=pace)
@@ -32,7 +54,7 @@ async def run_simulation(client: Client, pace: Pace | None = None) -> None:
     steps = (
         Scheduler(client, pods, nodes, scheduling).step,
         Kubelet(client, pods, nodes).step,
-        JobController(client, jobs, pods, working).step,
+        JobController(job_controller or client, jobs, pods, working).step,
     )
     async with asyncio.TaskGroup() as group:
         for informer in (pods, nodes, jobs):

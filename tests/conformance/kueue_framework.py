@@ -22,7 +22,7 @@ from policyd.jobs.topology import topology_request
 from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.jobs.workload import body_of
 from policyd.patch.draft import Draft
-from tests.conformance.kueue_objects import NOW, read_table, run_table, settings_of
+from tests.conformance.kueue_objects import NOW, TRUSTING, read_table, run_table, settings_of
 from tests.conformance.kueue_parts import LISTS, all_left_out, workload_of
 from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
 from tests.conformance.kueue_writes import failure_of, raised
@@ -127,12 +127,15 @@ def integrations_of(given):
     others = {(group, kind) for group, _, kind in others}
     everywhere = bool(given.get("manageJobsWithoutQueueName"))
     if "integrations" not in given:
-        return Integrations(external=frozenset(others), manages_all=everywhere)
+        return Integrations(external=frozenset(others), manages_all=everywhere, makers=TRUSTING)
     names = [FRAMEWORKS[name] for name in given.get("integrations") or ()]
     names = {(group, kind) for group, _, kind in names}
     known = {name for name in names if name == POD or find_kind(*name) or find_parent(*name)}
     return Integrations(
-        kinds=frozenset(known), external=frozenset(others | names - known), manages_all=everywhere
+        kinds=frozenset(known),
+        external=frozenset(others | names - known),
+        manages_all=everywhere,
+        makers=TRUSTING,
     )
 
 
@@ -238,7 +241,7 @@ def run_default_queues(path):
 
     def failure(case):
         job = copy.deepcopy(case.input["job"])
-        chosen = Integrations(namespaces=msgspec.convert(selector, LabelSelector))
+        chosen = Integrations(namespaces=msgspec.convert(selector, LabelSelector), makers=TRUSTING)
         namespace = case.objects[f"Namespace/{job['metadata']['namespace']}"]
         covered = chosen.covers(namespace["metadata"]["labels"])
         draft = Draft(job)

@@ -14,7 +14,7 @@ from policyd.jobs.kinds import KINDS
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
-from tests.conformance.kueue_objects import run_table, settings_of
+from tests.conformance.kueue_objects import TRUSTED, TRUSTING, run_table, settings_of
 from tests.conformance.kueue_scene import (
     Scene,
     compared,
@@ -112,7 +112,7 @@ def refused(case, new, old=None):
     wanted = case.want.get("wantValidationErrs") or case.want.get("wantErr") or []
     if isinstance(wanted, dict):
         wanted = wanted.get("errors", [wanted])
-    warned = (group, kind) == POD and is_held_twice(new)
+    warned = (group, kind) == POD and is_held_twice(new, TRUSTED)
     return difference(got, sorted([e["type"], e["field"]] for e in wanted), "errors") or difference(
         int(warned), len(case.want.get("wantWarns") or ()), "warnings"
     )
@@ -132,6 +132,7 @@ def around(case):
             kinds=enabled(case.input),
             manages_all=bool(said & {"manageAll", "manageJobsWithoutQueueName"}),
             off=frozenset(name for name, on in case.gates.items() if not on),
+            makers=TRUSTING,
         ),
         basis=case.input.get("clusterTrainingRuntime"),
     )

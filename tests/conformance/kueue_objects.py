@@ -11,15 +11,22 @@ from datetime import datetime
 import msgspec
 
 from policyd.alloc.settings import FairSharing, Gates, Settings
+from policyd.api.makers import Makers
 from policyd.controller.cache import Cache
 from policyd.controller.mirrors import open_mirrors
 from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.workload_values import Circumstances, workload_value
-from policyd.jobs.integrations import EVERYTHING
+from policyd.jobs.integrations import Integrations
+from policyd.jobs.surroundings import Surroundings
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from tests.conformance.outcome import Outcome, judge
 
 DEFAULT_UID = "uid"
+
+TRUSTING = Makers(trusted=True)
+"""Kueue believes whatever an object says of its owner."""
+
+TRUSTED = Surroundings(integrations=Integrations(makers=TRUSTING))
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,7 @@ NOW = seconds("2026-01-02T03:04:05Z")
 class Cluster:
     """The mirrors, cache and state of a controller, filled with a case's objects."""
 
-    def __init__(self, settings=None, *, now=NOW, integrations=EVERYTHING):
+    def __init__(self, settings=None, *, now=NOW, integrations=TRUSTED.integrations):
         self.clock = FakeClock(now)
         self.client = FakeClient(store=ObjectStore(clock=self.clock))
         pace = self.clock.pace()

@@ -8,15 +8,15 @@ from policyd.api.kueue.names import QUEUE_NAME
 from policyd.controller.keys import Key
 from policyd.controller.parent_reconciler import parent_reconcilers
 from policyd.controller.writes import Writes
-from policyd.jobs.defaults import is_held_otherwise
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds import PARENTS
+from policyd.jobs.ownership import is_held_otherwise
 from policyd.jobs.parents import group_name_of
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.stateful_set import STATEFUL_SET, StatefulSet
 from policyd.kube.errors import ApiError
 from policyd.testing.objects import refusal
-from tests.conformance.kueue_objects import decode, run_table
+from tests.conformance.kueue_objects import TRUSTED, TRUSTING, decode, run_table
 from tests.conformance.kueue_scene import Scene, compared, difference, events, pruned
 from tests.conformance.kueue_writes import failure_of, raised
 
@@ -32,7 +32,7 @@ class ParentScene(Scene):
     def __init__(self, case, kind):
         super().__init__(case, stored=lambda body: marked(body, WORDS[kind]))
         cache, pace = self.cluster.cache, self.cluster.clock.pace()
-        cache.integrations = Integrations(manages_all=manages_all(case, kind))
+        cache.integrations = Integrations(manages_all=manages_all(case, kind), makers=TRUSTING)
         writes = Writes(self.cluster.client, self.notes, leading=lambda: True, pace=pace)
         self.jobs |= parent_reconcilers(cache, writes, self.pods._steps)
 
@@ -172,7 +172,9 @@ def run_choice(path):
         obj = obj.get("StatefulSet") or obj
         if obj.get("kind") != "StatefulSet":
             return difference([], [] if not case.want["want"] else ["a set"], "looked at")
-        return difference(not is_held_otherwise(STATEFUL_SET, obj), case.want["want"], "looked at")
+        return difference(
+            not is_held_otherwise(STATEFUL_SET, obj, TRUSTED), case.want["want"], "looked at"
+        )
 
     yield from run_table(path, failure)
 

@@ -13,7 +13,8 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.api.meta import OwnerReference
 from policyd.controller.keys import Key
-from policyd.jobs.defaults import belongs_to_managed, default_on_create
+from policyd.jobs.defaults import default_on_create
+from policyd.jobs.ownership import belongs_to_managed
 from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
 from policyd.jobs.roles import role_hash
 from policyd.jobs.workload import workload_name
@@ -21,7 +22,7 @@ from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_jobs import around
-from tests.conformance.kueue_objects import decode, run_table
+from tests.conformance.kueue_objects import TRUSTED, decode, run_table
 from tests.conformance.kueue_parts import pod_group
 from tests.conformance.kueue_scene import (
     Scene,
@@ -222,7 +223,7 @@ def run_owners(path):
 
     def failure(case):
         pod = {"metadata": {"ownerReferences": [case.input["ownerReference"]]}}
-        return difference(belongs_to_managed(pod), case.want["wantRes"], "held")
+        return difference(belongs_to_managed(pod, TRUSTED), case.want["wantRes"], "held")
 
     yield from run_table(path, failure)
 

@@ -24,7 +24,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.integrations import Integrations
 from policyd.kube.events import EventRecorder
-from tests.conformance.kueue_objects import Cluster, settings_of
+from tests.conformance.kueue_objects import TRUSTING, Cluster, settings_of
 
 MOST_STEPS = 12
 
@@ -223,7 +223,7 @@ def integrations_of(options):
     said = options.get("ManagedJobsNamespaceSelector")
     selector = None if said is None else requirements(said)
     everywhere = bool(options.get("ManageJobsWithoutQueueName"))
-    return Integrations(manages_all=everywhere, namespaces=selector)
+    return Integrations(manages_all=everywhere, namespaces=selector, makers=TRUSTING)
 
 
 def requirements(said):

@@ -3,10 +3,13 @@
 import pytest
 
 from policyd.alloc.settings import Gates, Settings
+from policyd.api.makers import Makers
 from policyd.controller.mirrors import job_resource
 from policyd.jobs.defaults import default_on_create
+from policyd.jobs.integrations import Integrations
 from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.stateful_set import STATEFUL_SET
+from policyd.jobs.surroundings import Surroundings
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
@@ -20,8 +23,15 @@ PRIORITY, GROUP = f"{P}priority-class", f"{P}pod-group-name"
 
 
 @pytest.fixture
-async def world():
+def makers():
+    """Whose word counts for who owns what."""
+    return Makers()
+
+
+@pytest.fixture
+async def world(makers):
     made = World()
+    made.integrations = Integrations(makers=makers)
     made.furnish()
     made.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 10})
     made.queue(preemption={"withinClusterQueue": "LowerPriority"})
@@ -65,7 +75,8 @@ def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
     }
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"]}
     draft = Draft(body)
-    default_on_create(draft, group="", kind="Pod")
+    around = Surroundings(account="system:serviceaccount:kube-system:statefulset-controller")
+    default_on_create(draft, group="", kind="Pod", around=around)
     return world.create(r.PODS, draft.object)
 
 
@@ -243,7 +254,16 @@ async def test_a_group_whose_workload_cannot_be_made_does_not_stop_the_others(wo
     assert tried[3] == tried[0]
 
 
-async def test_pods_of_a_group_are_let_go_if_what_made_them_is_gone(world):
+BELIEVING = pytest.mark.parametrize("makers", [Makers(trusted=True)], ids=["owners-are-believed"])
+BOTH = pytest.mark.parametrize(
+    "makers", [Makers(), Makers(trusted=True)], ids=["asked", "believed"]
+)
+
+
+@BOTH
+async def test_pods_of_a_group_whose_maker_is_gone_stay_held_unless_owners_are_believed(
+    world, makers
+):
     spec = {"replicas": 1, "leaderWorkerTemplate": groups(2)}
     parent = submit(world, LEADER_WORKER_SET, {**spec, "replicas": 0})
     make_group(world, parent, 0)
@@ -256,10 +276,12 @@ async def test_pods_of_a_group_are_let_go_if_what_made_them_is_gone(world):
     await world.pass_time(2)
 
     left = world.get(r.PODS, "serve-0")
-    assert gates(left) == []
+    assert bool(gates(left)) is not makers.trusted
+    assert bool(world.events("HeldWithoutOwner")) is not makers.trusted
     assert "kueue.x-k8s.io/pod-group-name" not in left["metadata"]["annotations"]
 
 
+@BELIEVING
 async def test_pods_of_an_old_version_go_without_being_one_of_the_group(world):
     parent = stateful_set(world)
     found = world.get(SETS, "serve")
@@ -276,6 +298,22 @@ async def test_pods_of_an_old_version_go_without_being_one_of_the_group(world):
     assert "kueue.x-k8s.io/pod-group-name" not in pod["metadata"]["annotations"]
 
 
+async def test_pods_of_an_old_version_wait_like_the_others_as_they_may_stay(world):
+    parent = stateful_set(world, gpus=16)
+    found = world.get(SETS, "serve")
+    status = {"replicas": 2, "currentRevision": "old", "updateRevision": "new"}
+    world.store.replace(SETS, found, {**found, "status": status}, part="status")
+    make_pod(
+        world, parent, 0, parent["spec"]["template"], labels={"controller-revision-hash": "old"}
+    )
+
+    await world.pass_time(2)
+
+    pod = world.get(r.PODS, "serve-0")
+    assert gates(pod) != []
+    assert "kueue.x-k8s.io/pod-group-name" in pod["metadata"]["annotations"]
+
+
 async def test_groups_that_are_no_more_lose_their_workloads(world):
     spec = {"replicas": 2, "leaderWorkerTemplate": groups()}
     submit(world, LEADER_WORKER_SET, spec)
@@ -289,7 +327,8 @@ async def test_groups_that_are_no_more_lose_their_workloads(world):
     assert condition(left, "Admitted")["status"] == "True"
 
 
-async def test_pods_whose_parent_is_gone_are_let_go(world):
+@BOTH
+async def test_pods_whose_parent_is_gone_stay_held_unless_owners_are_believed(world, makers):
     parent = stateful_set(world, gpus=16)
     make_pod(world, parent, 0, parent["spec"]["template"])
     await world.pass_time(1)
@@ -298,4 +337,4 @@ async def test_pods_whose_parent_is_gone_are_let_go(world):
 
     await world.pass_time(2)
 
-    assert gates(world.get(r.PODS, "serve-1")) == []
+    assert bool(gates(world.get(r.PODS, "serve-1"))) is not makers.trusted

@@ -221,6 +221,30 @@ async def test_a_job_of_a_job_that_waits_is_suspended_and_has_no_workload():
         assert event["message"] == "Kueue managed child job suspended"
 
 
+@pytest.mark.parametrize(
+    ("pods", "by_itself"),
+    [pytest.param(1, False, id="as-much-as-its-owner"), pytest.param(3, True, id="more")],
+)
+async def test_a_job_of_a_job_that_runs_queues_by_itself_if_it_is_too_large_for_a_part(
+    pods, by_itself
+):
+    world = furnished()
+    async with running(world):
+        parent = world.job("parent", gpus=2)
+        await world.pass_time(1)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "controller": True}
+        child = world.job("child", gpus=2)
+        references = [{**owner, "uid": parent["metadata"]["uid"]}]
+        metadata = {**child["metadata"], "ownerReferences": references}
+        spec = {**child["spec"], "suspend": False, "parallelism": pods}
+        world.put(r.JOBS, {**child, "metadata": metadata, "spec": spec})
+        await world.pass_time(2)
+
+        names = {each["metadata"]["ownerReferences"][0]["name"] for each in world.all(r.WORKLOADS)}
+        assert ("child" in names) is by_itself
+        assert bool(world.events("NotOfItsOwner")) is by_itself
+
+
 NOW = 1_700_000_000.0
 
 

@@ -156,6 +156,7 @@ def controller_manager_flags(site: Site) -> list[str]:
     return [
         *client_flags(site, CONTROLLER_MANAGER),
         "--controllers=*,-nodeipam,-service-lb-controller",
+        "--use-service-account-credentials=true",  # as clusters have it: each is somebody
         f"--service-account-private-key-file={site.service_account_key}",
         f"--root-ca-file={site.authority}",
     ]

@@ -17,7 +17,7 @@ from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, eventually
 from tests.scenarios.clusters import Process, controller_command, install
 from tests.scenarios.objects import job, pod
-from webhooks.queue_calls import rules_for
+from webhooks.calls import door_rules
 from webhooks.registration import (
     Registration,
     UrlEndpoint,
@@ -61,7 +61,7 @@ def register(api, port):
     """Have the API server call webhooks that do not answer, and go on without them."""
     wanted = Registration(
         endpoint=UrlEndpoint(url=f"https://127.0.0.1:{port}"),
-        rules=rules_for((), queue=EVERYTHING),
+        rules=door_rules((), queue=EVERYTHING),
         own_namespace="policyd",
         timeout_seconds=1,
     )

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,9 @@ QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
 ADMISSION = {"name": "kueue.x-k8s.io/admission"}
 TOPOLOGY = {"name": "kueue.x-k8s.io/topology"}
 GATES = [ADMISSION, TOPOLOGY]
+
+MAKER = "system:kube-controller-manager"
+"""Whose word counts for what Kubernetes' own kinds own."""
 
 
 def pod(labels=QUEUE, annotations=None, owners=(), gates=()):
@@ -40,6 +44,7 @@ def owner(kind, api_version, *, controller=True):
 def defaulted(obj, around=NOWHERE):
     draft = Draft(obj)
     group = obj["apiVersion"].rpartition("/")[0]
+    around = replace(around, account=MAKER)
     default_on_create(draft, group=group, kind=obj["kind"], around=around)
     return draft
 

@@ -1,9 +1,11 @@
 """Which kinds of jobs queue, as Kueue's Configuration and installed packages say."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from policyd.api.makers import makers_of
 from policyd.config import parse_configuration
 from policyd.jobs.batch_job import BATCH_JOB
 from policyd.jobs.defaults import default_on_create, holds
@@ -71,7 +73,7 @@ def pod(queue="a", **metadata):
 
 def changed(body, integrations, *, group="", kind="Pod"):
     draft = Draft(body)
-    around = Surroundings(integrations=integrations)
+    around = Surroundings(integrations=integrations, account="system:kube-controller-manager")
     default_on_create(draft, group=group, kind=kind, around=around)
     return draft.changed
 
@@ -97,8 +99,10 @@ def test_what_belongs_to_a_kind_that_others_queue_is_left_to_them():
     found = chosen("integrations: {frameworks: [batch/job], externalFrameworks: [Spruce.v1.x.io]}")
     owner = {"apiVersion": "x.io/v2", "kind": "Spruce", "name": "a", "uid": "b", "controller": True}
     job = {"metadata": {"labels": {QUEUE: "a"}, "ownerReferences": [owner]}, "spec": {}}
+    makers = makers_of(["x.io=system:kube-controller-manager"])
 
-    assert not changed(job, found, group="batch", kind="Job")
+    assert not changed(job, replace(found, makers=makers), group="batch", kind="Job")
+    assert changed(job, found, group="batch", kind="Job")
     assert changed(job, Integrations(), group="batch", kind="Job")
 
 

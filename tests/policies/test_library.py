@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
+from policyd.api.admission import UserInfo
 from policyd.cli.furnishing import default_policies
-from policyd.engine.cases import load_cases, run_case, uncovered
+from policyd.engine.cases import User, load_cases, run_case, uncovered
 from policyd.engine.load import load_policies
 from policyd.engine.offline import Circumstances, namespace_lookup, request_for
 from policyd.engine.params import StoredParams
@@ -32,6 +34,11 @@ def cases_of(folder):
     cases, findings = load_cases(path.read_bytes(), path.relative_to(LIBRARY).as_posix())
     assert not findings, findings
     return cases
+
+
+def _is_left_to_its_maker(case):
+    owned = (case.object or {}).get("metadata", {}).get("ownerReferences")
+    return bool(case.user and owned and case.expect.skipped)
 
 
 def every_case():
@@ -97,11 +104,11 @@ def library(labels, names):
     return PolicySet(chosen, surroundings=surroundings)
 
 
-def apply(obj, labels, names=DEFAULT):
-    policy_set = library(labels, names)
-    decision = policy_set.review(request_for(obj, Circumstances()))
+def apply(obj, labels, names=DEFAULT, *, by="alice"):
+    policy_set, circumstances = library(labels, names), Circumstances(user=UserInfo(username=by))
+    decision = policy_set.review(request_for(obj, circumstances))
     result = apply_json_patch(obj, decision.operations)
-    assert policy_set.mutate(request_for(result, Circumstances())).operations == ()
+    assert policy_set.mutate(request_for(result, circumstances)).operations == ()
     return decision, result
 
 
@@ -187,7 +194,32 @@ def test_the_pods_of_a_job_pass_as_they_are():
         "spec": job["spec"]["template"]["spec"],
     }
 
-    decision, _ = apply(pod, TEAM)
+    decision, _ = apply(pod, TEAM, by="system:serviceaccount:kube-system:job-controller")
 
     assert decision.allowed
     assert decision.operations == ()
+
+
+def test_a_pod_that_only_says_that_it_is_of_a_job_queues_by_itself():
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+    spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 8}}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train-x"}, "spec": spec}
+    pod["metadata"]["ownerReferences"] = [owner]
+
+    queued, result = apply(pod, TEAM)
+    elsewhere, _ = apply(pod, {}, {"forbid-gpu-without-queue"})
+
+    assert result["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert queued.allowed
+    assert [denial.policy for denial in elsewhere.denials] == ["forbid-gpu-without-queue"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "cases", "case"),
+    [param for param in every_case() if _is_left_to_its_maker(param.values[2])],
+)
+def test_what_is_left_to_its_maker_is_asked_about_if_a_user_names_one(folder, cases, case):
+    sent = msgspec.structs.replace(case, user=User(username="alice"))
+
+    assert run_case(case, cases, load(folder)).problems == ()
+    assert run_case(sent, cases, load(folder)).problems != ()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from policyd.api.makers import DEFAULT_MAKERS
 from tests.scenarios import api as driver
 from tests.scenarios.api import Api, eventually
 from tests.scenarios.objects import container
@@ -188,6 +189,11 @@ def done(kind: str) -> dict[str, Any] | None:
     return {"conditions": [ended]}
 
 
+def operator(job: dict[str, Any]) -> str:
+    """Return the account of the operator that makes the pods of a job."""
+    return min(DEFAULT_MAKERS[job["apiVersion"].partition("/")[0]])
+
+
 def suspended(job: dict[str, Any]) -> bool:
     spec = job["spec"]
     return bool(spec.get("runPolicy", spec.get("rayClusterConfig", spec)).get("suspend"))
@@ -254,4 +260,4 @@ def operate(
         name = f"{metadata['name']}-{index}"
         names = {"name": name, "namespace": metadata["namespace"], "ownerReferences": [owner]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**given, **names}}
-        api.create({**pod, "spec": made_from["spec"]})
+        api.acting_as(operator(job)).create({**pod, "spec": made_from["spec"]})

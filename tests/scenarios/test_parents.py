@@ -47,7 +47,8 @@ class Maker:
             return
         for suffix, template, metadata in members(parent):
             try:
-                self.api.create(pod_of(parent, suffix, template, metadata))
+                pod = pod_of(parent, suffix, template, metadata)
+                self.api.acting_as(foreign.operator(parent)).create(pod)
             except Refused as refusal:
                 if refusal.code != 409:
                     raise
