@@ -32,8 +32,12 @@ class Names(AbstractResolver):
         address = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return [
             {
-                **{"hostname": host, "host": address, "port": port},
-                **{"family": family, "proto": 0, "flags": 0},
+                "hostname": host,
+                "host": address,
+                "port": port,
+                "family": family,
+                "proto": 0,
+                "flags": 0,
             }
         ]
 
@@ -158,7 +162,7 @@ async def test_what_leads_round_and_round_is_given_up():
 async def test_a_name_does_not_stand_for_the_machine_or_its_cloud(address, named):
     async with serving(Names(address)) as (server, fetcher):
         hosts = frozenset({"inventory.example"}) if named else frozenset()
-        with pytest.raises(FetchError, match="`inventory.example` is at"):
+        with pytest.raises(FetchError, match=r"`inventory\.example` is at"):
             await fetcher.fetch(get(server, host="inventory.example", named=hosts))
         assert server.seen == []
 
