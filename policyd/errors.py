@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
 
 
 class PolicydError(Exception):
@@ -27,7 +28,11 @@ def system_reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
+LONGEST_WORD: Final = 256
+"""Characters of a word that others are compared with: what is longer was not mistyped."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Suggest the known word nearest to `word`, as a hint; None if nothing is near."""
-    near = get_close_matches(word, sorted(known), n=1)
+    near = get_close_matches(word, sorted(known), n=1) if len(word) <= LONGEST_WORD else ()
     return f"did you mean `{near[0]}`?" if near else None

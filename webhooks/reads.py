@@ -97,6 +97,16 @@ class ClusterObjects:
         kind = f"{watch.resource.kind}List"
         return {"apiVersion": api_version, "kind": kind, "metadata": {}, "items": items}
 
+    def namespaced(self, api_version: str, resource: str) -> bool:
+        """Tell whether the objects of a resource live in namespaces.
+
+        Raises:
+            ReadError: If the resource is not declared, or not known.
+        """
+        watch = self._known(api_version, resource)
+        assert watch.resource is not None, "what is known has been found"
+        return watch.resource.namespaced
+
     def post(self, api_version: str, resource: str, namespace: str, body: Json) -> Json:
         """Answer a question that is put by creating an object: a SubjectAccessReview.
 

@@ -2,6 +2,7 @@
 
 The protocol is that of the OCI's distribution specification; tokens are fetched as Docker does.
 A password goes to a registry, or to where it says that its tokens are, by HTTPS and no redirect.
+That place is at the registry's own host, or at one above it, or is named as a registry, too.
 Of an image for several platforms, the one for Linux on amd64 is looked at, as Kyverno does.
 """
 
@@ -18,6 +19,7 @@ from policyd.api.meta import Json
 from policyd.cel.errors import CelError
 from policyd.cel.lib.kyverno.images import Image, parse_image
 from policyd.errors import ConfigurationError, PolicydError
+from webhooks.addresses import read_address
 from webhooks.fetching import Fetched, Fetcher, Message
 from webhooks.inquiries import Answer, Inquiries
 from webhooks.passwords import Passwords
@@ -34,6 +36,8 @@ _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.v2+json")
 _ACCEPTED = ", ".join((*_MANIFESTS, *_INDEXES))
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_TOKENS_AT: Final = frozenset({("index.docker.io", "auth.docker.io")})
+"""Registries whose tokens are known to be elsewhere, and where."""
 _MOVED: Final = 3
 """To how many other addresses a registry may lead for what it keeps elsewhere."""
 
@@ -109,7 +113,8 @@ class Registries:
 
     async def _ask(self, image: str, named: Image, server: URL) -> Answer:
         password = self._passwords.of(f"{named.registry}/{named.repository}")
-        repository = _Repository(self._fetcher, server, named.repository, password)
+        hosts = frozenset(each.raw_host or "" for each in self._servers.values())
+        repository = _Repository(self._fetcher, server, named.repository, password, hosts)
         first = await repository.manifest(named.digest or named.tag)
         several = "manifests" in _read(first, dict[str, Any])
         used = await repository.manifest(_of_platform(_read(first, _Index))) if several else first
@@ -135,8 +140,11 @@ class Registries:
 class _Repository:
     """One repository of a registry, with the password or token that it wants."""
 
-    def __init__(self, fetcher: Fetcher, server: URL, name: str, password: str) -> None:
+    def __init__(
+        self, fetcher: Fetcher, server: URL, name: str, password: str, named: frozenset[str]
+    ) -> None:
         self._fetcher = fetcher
+        self._named = named
         self._password = password if server.scheme == "https" else ""
         self._base = server / "v2" / name
         self._token: dict[str, str] = {}
@@ -173,6 +181,11 @@ class _Repository:
                 f"`{self._base.origin()}` wants a password, and policyd has none for it by HTTPS:"
                 " it takes `--registry-credentials`"
             )
+        if self._password and not self._is_its_own(realm.raw_host or ""):
+            raise RegistryError(
+                f"`{self._base.origin()}` says that its tokens are at `{realm.raw_host}`, which is"
+                f" not told its password: it takes `--registries {realm.raw_host}`"
+            )
         query = {name: asked[name] for name in ("service", "scope") if name in asked}
         password = {"Authorization": self._password} if self._password else {}
         redirects = 0 if password else _MOVED
@@ -185,20 +198,25 @@ class _Repository:
         said = _read(fetched.body, _Token)
         return {"Authorization": f"Bearer {said.token or said.access_token}"}
 
+    def _is_its_own(self, host: str) -> bool:
+        """Tell whether a host may be told the password of the registry."""
+        own = self._base.raw_host or ""
+        above = "." in host and own.endswith(f".{host}")
+        return host in self._named or host == own or above or (own, host) in _TOKENS_AT
+
     async def _fetch(
         self, url: URL, headers: Mapping[str, str], *, redirects: int = _MOVED
     ) -> Fetched:
-        message = Message(method="GET", url=url, headers=headers, redirects=redirects)
+        message = Message(
+            method="GET", url=url, headers=headers, redirects=redirects, named=self._named
+        )
         return await self._fetcher.fetch(message)
 
 
 def _realm(text: str) -> URL | None:
     """Read where tokens are; None if nothing secret can be sent there."""
-    try:
-        realm = URL(text)
-    except ValueError:
-        return None
-    return realm if realm.scheme == "https" and realm.host and not realm.user else None
+    realm = read_address(text)
+    return realm if realm is not None and realm.scheme == "https" else None
 
 
 def _server(text: str) -> tuple[str, URL]:
@@ -210,8 +228,9 @@ def _server(text: str) -> tuple[str, URL]:
     scheme, _, host = text.rpartition("://")
     try:
         registry = parse_image(f"{host}/some/image").registry
-        if registry in (host, f"index.{host}") and scheme in ("", "http", "https"):
-            return registry, URL(f"{scheme or 'https'}://{registry}")
+        address = read_address(f"{scheme or 'https'}://{registry}")
+        if registry in (host, f"index.{host}") and address is not None:
+            return registry, address
     except (CelError, ValueError):
         pass
     raise ConfigurationError(

@@ -15,13 +15,25 @@ from policyd.api.meta import Json
 from policyd.engine.kyverno.entries import Call
 from policyd.engine.patch_values import to_json
 from policyd.errors import ConfigurationError, PolicydError
+from webhooks.addresses import read_address
 from webhooks.fetching import Fetched, Fetcher, Message
 from webhooks.inquiries import Answer, Inquiries
 
 FRESH_SECONDS: Final = 5.0
 """How long an answer counts: the pods of one job ask once."""
 
-_SCHEMES = ("https", "http")
+MOST_HEADER_BYTES: Final = 16 * 1024
+"""How much the headers of a request may be, together."""
+
+_OURS: Final = frozenset(
+    (
+        *("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"),
+        *("expect", "keep-alive", "proxy-authorization", "proxy-connection", "accept-encoding"),
+        *("x-original-url", "x-rewrite-url"),
+        *("x-http-method", "x-http-method-override", "x-method-override"),
+    )
+)
+"""Headers by which a request would come to another server, path or method than it says."""
 
 
 class WebError(PolicydError):
@@ -53,6 +65,7 @@ class Web:
         self._inquiries = inquiries
         self._addresses = tuple(addresses)
         self._declared = tuple(map(_declared, self._addresses))
+        self._named = frozenset(address.raw_host or "" for address in self._declared)
         self._certificates = certificates
 
     def trusting(self, certificates: str) -> "Web":
@@ -88,16 +101,18 @@ class Web:
     def _message(
         self, method: str, url: str, body: Json | None, headers: dict[str, str]
     ) -> Message:
-        address = _address(url)
+        address = read_address(url)
         if address is None or not any(_covers(each, address) for each in self._declared):
             raise WebError(f"policies may not ask `{url}` here: it takes `--http {_origin(url)}`")
         sent = None if body is None else _encoded(body)
+        _check(headers)
         return Message(
             method=method,
             url=address,
             headers={"Content-Type": "application/json", **headers} if sent else headers,
             body=sent,
             certificates=self._certificates,
+            named=self._named,
         )
 
     async def _ask(self, message: Message) -> Answer:
@@ -124,7 +139,7 @@ def _key(message: Message, *asked: object) -> bytes:
 
 
 def _declared(text: str) -> URL:
-    address = _address(text)
+    address = read_address(text)
     if address is None or address.query_string or address.fragment:
         raise ConfigurationError(
             f"`{text}` is no address that policies can ask", hint="write `https://host/path`"
@@ -132,15 +147,17 @@ def _declared(text: str) -> URL:
     return address
 
 
-def _address(text: str) -> URL | None:
-    """Read an address; None if it is none, or one that servers read differently."""
-    try:
-        address = URL(text)
-        plain = address.scheme in _SCHEMES and address.host and not address.user
-    except ValueError:
-        return None
-    odd = {".", ".."} & set(address.path.split("/")) or "\\" in address.path
-    return address if plain and not odd else None
+def _check(headers: Mapping[str, str]) -> None:
+    """Check that headers are those of one request, which goes where it says.
+
+    Raises:
+        WebError: If they are not.
+    """
+    taken = [name for name in headers if name.lower() in _OURS]
+    if taken:
+        raise WebError(f"header `{taken[0]}` is not a policy's to set")
+    if sum(len(name) + len(value) for name, value in headers.items()) > MOST_HEADER_BYTES:
+        raise WebError(f"the headers have more than {MOST_HEADER_BYTES} characters")
 
 
 def _covers(declared: URL, address: URL) -> bool:
@@ -151,7 +168,7 @@ def _covers(declared: URL, address: URL) -> bool:
 
 
 def _origin(text: str) -> str:
-    address = _address(text)
+    address = read_address(text)
     return str(address.origin()) if address is not None else "https://host/path"
 
 

@@ -24,6 +24,8 @@ from policyd.cel.lib.kyverno.outside import (
     OUTSIDE,
     OUTSIDE_STRUCTS,
     OUTSIDE_VARIABLES,
+    OWN_RESOURCES,
+    RESOURCES,
     GlobalContext,
     Http,
     ImageData,
@@ -85,8 +87,9 @@ DICELESS: Final = Chance()
 
 
 @lru_cache(maxsize=16)
-def _base(version: Version, chance: Chance, *, mutation: bool) -> Environment:
-    libraries = (*LIBRARIES, *_OWN, moments(chance.now), random_texts(chance.dice))
+def _base(version: Version, chance: Chance, *, mutation: bool, namespaced: bool) -> Environment:
+    chances = moments(chance.now), random_texts(chance.dice)
+    libraries = (*LIBRARIES, *_OWN, OWN_RESOURCES if namespaced else RESOURCES, *chances)
     environment = base_environment(version)
     structs = {
         **REQUEST,
@@ -113,6 +116,7 @@ def kyverno_environment(
     variables: Mapping[str, Type] | None = None,
     mutation: bool = False,
     chance: Chance = DICELESS,
+    namespaced: bool = False,
 ) -> Environment:
     """Return the environment of the expressions of a Kyverno policy.
 
@@ -124,8 +128,9 @@ def kyverno_environment(
         variables: Types of the policy's own variables by name, those declared so far.
         mutation: Whether `Object` and `JSONPatch` may be made.
         chance: The clock and the dice.
+        namespaced: Whether the policy belongs to a namespace, and `resource` to that alone.
     """
-    environment = _base(version, chance, mutation=mutation)
+    environment = _base(version, chance, mutation=mutation, namespaced=namespaced)
     return environment.extend(structs={"kubernetes.variables": variables or {}})
 
 

@@ -5,6 +5,7 @@ from types import CodeType, FunctionType
 from typing import Final
 
 from policyd.cel import ast
+from policyd.cel.allowance import Allowance, current
 from policyd.cel.checked import Checked, VariableReference
 from policyd.cel.checker import check, check_leniently
 from policyd.cel.cost import Budget
@@ -143,6 +144,17 @@ def compile_expression(
     Raises:
         CelCompileError: If the expression cannot be used; its issues say where and why.
     """
+    allowance = current()
+    if allowance is None:
+        return _compiled(source, environment, wants)
+    allowance.take(source)
+    _check_allowance(allowance, source)
+    program = _compiled(source, environment, wants)
+    _check_allowance(allowance, source)
+    return program
+
+
+def _compiled(source: str, environment: Environment, wants: str | Type) -> Program:
     tree = parse(source, macros=environment.macros)
     with deep_recursion():
         checked = check(tree, source, environment)
@@ -153,6 +165,12 @@ def compile_expression(
         # Errors are located in the function in full: the lines of this one have no places.
         names = {"R_whole": _Whole(source, environment)}
         return Program(source, checked, _define(nested, "<nested>", names))
+
+
+def _check_allowance(allowance: Allowance, source: str) -> None:
+    lacking = allowance.lacking
+    if lacking is not None:
+        raise CelCompileError([issue_at(source, 0, *lacking)])
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:

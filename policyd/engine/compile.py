@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from policyd.api.admission import Rule
 from policyd.api.inject import Expression, Text
 from policyd.api.policy import (
     AuditAnnotation,
@@ -42,6 +43,9 @@ from policyd.engine.templates import KIND_NAMES, Kind, Template, build_template,
 from policyd.patch.operations import Path
 
 __all__ = ["CompiledPolicy", "Layout", "compile_policy"]
+
+MOST_NAMED: Final = 10_000
+"""Resources that the rules of a policy name: each is looked up by itself."""
 
 MUTATION_RESULTS = {"ApplyConfiguration": "object", "JSONPatch": "patches"}
 """What the expression of a mutation must evaluate to."""
@@ -97,6 +101,10 @@ def compile_policy(
         dialect: The version of Kubernetes it is written for.
     """
     spec, layout = policy.spec, form.layout
+    if sum(map(_named_by, spec.match_constraints.resource_rules)) > MOST_NAMED:
+        message = f"the rules name more than {MOST_NAMED:,} resources, version by version"
+        hint = "name several by `*`, and leave out what is not meant by `excludeResourceRules`"
+        return [document.finding(message, layout.at("matchConstraints"), hint=hint)]
     places = form.places(dialect, spec.param_kind is not None)
     compiler = _Compiler(document, places, layout)
     variables = compiler.variables(spec.variables)
@@ -141,6 +149,11 @@ def compile_policy(
 
 _OBJECTS: Final = frozenset({"object", "pod", "workload"})
 """The variables that mutations change."""
+
+
+def _named_by(rule: Rule) -> int:
+    """Return how many resources a rule names: each of each group and version."""
+    return len(rule.api_groups) * len(rule.api_versions) * len(rule.resources)
 
 
 def _is_named_only(constraints: MatchConstraints) -> bool:

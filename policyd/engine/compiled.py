@@ -98,6 +98,7 @@ class CompiledException:
         picks: Tells whether it is for a request that a policy concerns, if conditions do not.
         until: When it ends, in seconds since the epoch.
         place: Where it was read.
+        namespace: The only namespace that its conditions see, if it is a namespaced kind.
     """
 
     name: str
@@ -109,6 +110,7 @@ class CompiledException:
     picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
     until: float = math.inf
     place: str = ""
+    namespace: str = ""
 
     @property
     def uses(self) -> frozenset[str]:

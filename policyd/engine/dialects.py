@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Final, Literal
 
 from policyd.cel import Environment, admission_environment
@@ -105,11 +105,19 @@ def native_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - o
 
 
 @cache
-def kyverno_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+def kyverno_places(
+    dialect: Dialect,
+    params: bool,  # noqa: FBT001 - one of the forms
+    *,
+    namespaced: bool = False,
+) -> Places:
     """Return the environments of Kyverno's policies, which are one but for mutations."""
-    expressions = dialect.of(kyverno_environment(dialect.version, chance=dialect.chance))
-    mutations = dialect.of(
-        kyverno_environment(dialect.version, mutation=True, chance=dialect.chance)
+    version, chance = dialect.version, dialect.chance
+    expressions, mutations = (
+        dialect.of(
+            kyverno_environment(version, mutation=mutation, chance=chance, namespaced=namespaced)
+        )
+        for mutation in (False, True)
     )
     if params:
         expressions = expressions.extend(variables={"params": DYN})
@@ -123,9 +131,22 @@ def kyverno_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - 
     )
 
 
+own_namespace_places = partial(kyverno_places, namespaced=True)
+"""Returns the environments of Kyverno's policies that belong to a namespace."""
+
+
 @cache
-def cluster_policy_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+def cluster_policy_places(
+    dialect: Dialect,
+    params: bool,  # noqa: FBT001 - one of the forms
+    *,
+    namespaced: bool = False,
+) -> Places:
     """Return the environments of a ClusterPolicy, which may ask what users may do."""
-    places = kyverno_places(dialect, params)
+    places = kyverno_places(dialect, params, namespaced=namespaced)
     asking = places.expressions.extend(variables=AUTHORIZER)
     return replace(places, conditions=asking, expressions=asking, open_conditions=False)
+
+
+namespaced_rule_places = partial(cluster_policy_places, namespaced=True)
+"""Returns the environments of Kyverno's Policy, which belongs to a namespace."""

@@ -8,7 +8,9 @@ follows the API server's tools rather than YAML 1.1 where the two differ (dates 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Final
 
 import yaml
 
@@ -18,7 +20,11 @@ from policyd.engine.nodes import MERGE, Mark, UnreadableError, build, compose
 from policyd.engine.scalars import source_position
 from policyd.patch.operations import Path
 
+MOST_DOCUMENTS: Final = 50_000
+"""Documents of one text, the empty ones included."""
+
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_EMPTY = re.compile(r"(?:---)?(?:\s|#[^\n]*)*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +87,15 @@ class Document:
         )
 
     def _line(self, number: int) -> str:
-        lines = self.text.splitlines()
+        lines = _lines(self.text)
         index = number - self.first_line - 1
         return lines[index] if 0 <= index < len(lines) else ""
+
+
+@lru_cache(maxsize=4)
+def _lines(text: str) -> tuple[str, ...]:
+    """Return the lines of a document, of which every finding shows one."""
+    return tuple(text.splitlines())
 
 
 def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list[Finding]]:
@@ -100,7 +112,14 @@ def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list
         line = error.object.count(b"\n", 0, error.start) + 1
         message = f"not UTF-8: byte 0x{error.object[error.start]:02x}"
         return [], [Finding(source=source, message=message, line=line, column=1)]
-    for first_line, chunk in _chunks(decoded):
+    for index, (first_line, chunk) in enumerate(_chunks(decoded)):
+        if index >= MOST_DOCUMENTS:
+            message = f"more than {MOST_DOCUMENTS:,} documents: these and what follows are not read"
+            line, hint = first_line + 1, "take the file apart into several"
+            findings.append(Finding(source=source, message=message, line=line, column=1, hint=hint))
+            break
+        if _EMPTY.match(chunk):
+            continue
         read = _read_document(chunk, source, first_line)
         if isinstance(read, Finding):
             findings.append(read)
@@ -111,12 +130,11 @@ def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
     """Cut a text at its document markers, each chunk with the number of lines before it."""
-    starts = [0, *(match.start() for match in _MARKER.finditer(text)), len(text)]
+    starts = chain([0], (match.start() for match in _MARKER.finditer(text)), [len(text)])
     line = 0
     for start, end in pairwise(starts):
         chunk = text[start:end]
-        if chunk.strip():
-            yield line, chunk
+        yield line, chunk
         line += chunk.count("\n")
 
 
@@ -137,7 +155,7 @@ def _read_document(chunk: str, source: str, first_line: int) -> Document | Findi
 
 def _place(mark: Mark | None, document: Document) -> Position:
     """Return the place of a mark; what is missing at the end belongs to the last line."""
-    lines = document.text.splitlines()
+    lines = _lines(document.text)
     if mark is None:
         return Position(document.first_line + 1, 1)
     if mark.line >= len(lines):

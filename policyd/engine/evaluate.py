@@ -9,6 +9,7 @@ from policyd.api.meta import Json
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
 from policyd.engine.compiled import NATIVE, CompiledPolicy
+from policyd.engine.confinement import confined
 from policyd.engine.exceptions import NOTHING, Lifted, lift
 from policyd.engine.extracts import as_pod, named
 from policyd.engine.facts import Facts, View
@@ -124,7 +125,7 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         _add_own(variables, uses, facts, view)
     if "params" in uses:
         variables["params"] = invocation.param
-    if _sees_what_is_sent(policy, facts) or policy.templates or invocation.matched is not None:
+    if _sees_otherwise(invocation, facts):
         _see_otherwise(variables, invocation, facts, view)
     return variables
 
@@ -140,6 +141,11 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
         variables["maker"] = facts.maker
     if "pod" in uses:
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
+def _sees_otherwise(invocation: Invocation, facts: Facts) -> bool:
+    """Tell whether a policy sees anything in another way than most do."""
+    policy = invocation.policy
+    own = policy.templates or policy.namespace or invocation.matched is not None
+    return bool(own) or _sees_what_is_sent(policy, facts)
 
 
 def _sees_what_is_sent(policy: CompiledPolicy, facts: Facts) -> bool:
@@ -165,8 +171,8 @@ def _see_otherwise(
 ) -> None:
     """Let a policy see the version that its rule names, and a foreign one what it would at home.
 
-    That is the object as the API server sends it, and pod templates as if they were pods, if it is
-    one that Kyverno extends to them.
+    That is the object as the API server sends it, pod templates as if they were pods, if it is one
+    that Kyverno extends to them, and of the world outside its own namespace, if it belongs to one.
     """
     policy = invocation.policy
     if invocation.matched is not None:
@@ -178,6 +184,8 @@ def _see_otherwise(
     if policy.templates and view.template:
         for name in ("object", "oldObject"):
             variables[name] = as_pod(variables.get(name), view.template)
+    if policy.namespace:
+        variables |= confined(variables, policy.namespace)
 
 
 _VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {

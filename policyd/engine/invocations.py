@@ -8,6 +8,7 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.confinement import check_params
 from policyd.engine.equivalents import equivalent_match
 from policyd.engine.facts import Facts
 from policyd.engine.match import (
@@ -64,7 +65,7 @@ def invocations(policy: CompiledPolicy, facts: Facts) -> Iterable[Invocation]:
 
 
 def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
-    if policy.namespace and facts.attributes.namespace != policy.namespace:
+    if not is_of_its_namespace(policy, facts):
         return
     constraints = policy.constraints
     try:
@@ -85,6 +86,17 @@ def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
             yield Invocation(policy, binding, None, seen)
         else:
             yield from _bound(policy, binding, facts, seen)
+
+
+def is_of_its_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
+    """Tell whether a request is for something that lives where a policy may have a say.
+
+    A Namespace lives in none: what belongs to a namespace has no say in that object.
+    """
+    attributes = facts.attributes
+    return not policy.namespace or (
+        attributes.namespaced and attributes.namespace == policy.namespace
+    )
 
 
 def _check_param_kind(policy: CompiledPolicy, facts: Facts) -> None:
@@ -116,6 +128,8 @@ def _bound(
             yield Invocation(policy, binding, None, matched)
             return
         source, namespace = facts.surroundings.params, facts.attributes.namespace
+        if policy.namespace and kind is not None:
+            check_params(kind, binding.param_ref, source, policy.namespace)
         params = find_params(kind, binding.param_ref, source, namespace=namespace)
     except PolicydError as error:
         raise ConfigurationError.of(policy, error, binding) from error

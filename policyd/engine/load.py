@@ -1,21 +1,24 @@
 """Policies from text: read, checked, compiled; one that is wrong leaves the others alone."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import API_VERSION, GROUP, Policy
+from policyd.cel.allowance import Allowance, within
 from policyd.engine.check import check_policy
 from policyd.engine.compile import OWN_FORM, Form, compile_policy
 from policyd.engine.compiled import CompiledBinding, CompiledException, CompiledPolicy
+from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.load import guards, is_kyverno, load_kyverno, misnamed
 from policyd.engine.native import FORMS, is_binding, is_native, read_binding, read_policy
-from policyd.engine.schema import policy_shape
+from policyd.engine.nodes import MAXIMUM_DEPTH, is_deeper
+from policyd.engine.schema import MOST_FINDINGS, policy_shape
 from policyd.engine.stand_ins import binding_stand_ins, stand_ins
 from policyd.engine.static_checks import static_findings
 from policyd.engine.templated import with_workload_kinds, without_pod
@@ -52,18 +55,23 @@ class Loaded:
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def load_policies(text: str | bytes, source: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+def load_policies(
+    text: str | bytes,
+    source: str,
+    dialect: Dialect = DEFAULT_DIALECT,
+    limit: Callable[[], OutOfTime] = lambda: never,
+) -> Loaded:
     """Load every policy and binding of a text; documents of other kinds are kept as they are.
 
     Args:
         text: YAML or JSON, any number of documents.
         source: What findings call the text: a path.
         dialect: The version of Kubernetes the policies are written for.
+        limit: Begins to count the time of one document, and returns what tells whether it is over.
     """
     documents, findings = read_documents(text, source)
-    return gather(
-        [Loaded(findings=tuple(findings)), *(load_document(d, dialect) for d in documents)]
-    )
+    parts = (load_document(document, dialect, limit()) for document in documents)
+    return gather([Loaded(findings=tuple(findings)), *parts])
 
 
 def gather(parts: Iterable[Loaded]) -> Loaded:
@@ -80,9 +88,17 @@ def gather(parts: Iterable[Loaded]) -> Loaded:
     )
 
 
-def load_document(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
-    """Load one document: a policy of any kind, a binding, or something else."""
-    loaded = _load(document, dialect)
+def load_document(
+    document: Document, dialect: Dialect = DEFAULT_DIALECT, out_of_time: OutOfTime = never
+) -> Loaded:
+    """Load one document: a policy of any kind, a binding, or something else.
+
+    Args:
+        document: What was read; of what comes from an API server, the depth is not known yet.
+        dialect: The version of Kubernetes the policies are written for.
+        out_of_time: Tells whether it takes longer than anybody waits.
+    """
+    loaded = _bounded(document, dialect, out_of_time)
     value = document.value
     if not loaded.broken:
         return loaded
@@ -93,7 +109,23 @@ def load_document(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loa
     return loaded
 
 
-def _load(document: Document, dialect: Dialect) -> Loaded:
+def _bounded(document: Document, dialect: Dialect, out_of_time: OutOfTime) -> Loaded:
+    if document.node is None and is_deeper(document.value, MAXIMUM_DEPTH):
+        return Loaded(findings=(document.finding("nested too deep"),))
+    with within(Allowance(out_of_time=out_of_time)):
+        loaded = _loaded(document, dialect)
+    return _shortened(loaded, document) if len(loaded.findings) > MOST_FINDINGS else loaded
+
+
+def _shortened(loaded: Loaded, document: Document) -> Loaded:
+    """Say no more of a document than anybody reads, the errors first."""
+    findings = sorted(loaded.findings, key=lambda finding: finding.severity != "error")
+    more = document.finding(f"{len(findings) - MOST_FINDINGS} more findings are not shown")
+    more = replace(more, severity=findings[MOST_FINDINGS].severity)
+    return replace(loaded, findings=(*findings[:MOST_FINDINGS], more))
+
+
+def _loaded(document: Document, dialect: Dialect) -> Loaded:
     value = document.value
     if is_policy(value):
         return _load_own(document, dialect)

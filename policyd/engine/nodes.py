@@ -14,6 +14,12 @@ MAXIMUM_DEPTH = 200
 MAXIMUM_ALIASES = 1000
 """How many aliases a document may use: beyond that, it is a bomb and no policy."""
 
+MAXIMUM_ALIASED = 100_000
+"""How many values and characters of texts aliases may stand for, together."""
+
+LARGEST_NUMBER_BITS = 1024
+"""How large a whole number may be: JSON's readers take no more as a number."""
+
 MERGE = "tag:yaml.org,2002:merge"
 """The tag of the key `<<`."""
 
@@ -59,9 +65,21 @@ def build(node: yaml.Node) -> Json:
     """Return the value of a node.
 
     Raises:
-        UnreadableError: If it has no counterpart in JSON, or uses too many aliases.
+        UnreadableError: If it has no counterpart in JSON, uses too many aliases, or ones that
+            stand for too much.
     """
     return _Builder().build(node)
+
+
+def is_deeper(value: Json, most: int) -> bool:
+    """Tell whether a value is nested deeper than so many lists and objects."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(most + 1):
+        parts = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [part for each in parts for part in each if isinstance(part, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
@@ -87,30 +105,62 @@ class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
 
 
 class _Builder:
-    """Turns nodes into values; aliases share what they point to."""
+    """Turns nodes into values; aliases share what they point to.
+
+    Whoever looks at the values does not see that they are shared, so that it is counted how many
+    they look like: values, and the characters of their texts.
+    """
 
     def __init__(self) -> None:
-        self._built: dict[int, Json] = {}
+        self._built: dict[int, tuple[Json, int]] = {}
+        self._texts: set[int] = set()
         self._open: set[int] = set()
         self._aliases = 0
+        self._aliased = 0
+        self._size = 0
 
     def build(self, node: yaml.Node) -> Json:
         if isinstance(node, yaml.ScalarNode):
+            self._count(node)
             return _scalar(node)
         if node.tag not in _CONTAINERS:
             raise UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
         if id(node) in self._open:
             raise UnreadableError("an alias contains itself", node.start_mark)
         if id(node) in self._built:
-            self._aliases += 1
-            if self._aliases > MAXIMUM_ALIASES:
-                raise UnreadableError("too many aliases", node.start_mark)
-            return self._built[id(node)]
+            value, size = self._built[id(node)]
+            self._note_alias(node, size)
+            return value
         self._open.add(id(node))
+        before = self._size
         value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._sequence(node)
         self._open.remove(id(node))
-        self._built[id(node)] = value
+        self._size += 1
+        self._built[id(node)] = value, self._size - before
         return value
+
+    def _count(self, node: yaml.ScalarNode) -> None:
+        """Count a text, which an alias may stand for as well."""
+        size = len(node.value) + 1
+        if id(node) in self._texts:
+            self._note_alias(node, size)
+        else:
+            self._texts.add(id(node))
+            self._size += size
+
+    def _note_alias(self, node: yaml.Node, size: int) -> None:
+        self._aliases += 1
+        self._aliased += size
+        self._size += size
+        hint = "write out what is meant"
+        if self._aliases > MAXIMUM_ALIASES:
+            raise UnreadableError("too many aliases", node.start_mark, hint)
+        if self._aliased > MAXIMUM_ALIASED:
+            raise UnreadableError(
+                f"aliases stand for more than {MAXIMUM_ALIASED:,} values and characters",
+                node.start_mark,
+                hint,
+            )
 
     def _sequence(self, node: yaml.Node) -> list[Json]:
         return [self.build(item) for item in node.value]
@@ -166,8 +216,10 @@ def _number(node: yaml.ScalarNode, construct: Callable[[yaml.ScalarNode], Json])
         number = construct(node)
     except ValueError:
         raise UnreadableError(
-            f"`{node.value}` is not a number", node.start_mark, "quote it"
+            f"`{node.value[:100]}` is not a number", node.start_mark, "quote it"
         ) from None
     if isinstance(number, float) and not math.isfinite(number):
         raise UnreadableError(f"JSON has no `{node.value}`", node.start_mark, "quote it")
+    if isinstance(number, int) and number.bit_length() > LARGEST_NUMBER_BITS:
+        raise UnreadableError("the number is too large", node.start_mark, "quote it")
     return number

@@ -4,10 +4,11 @@ Editors get it from `policyd schema`; the loader checks every document against i
 is wrong with its shape at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import jsonschema
 import msgspec
@@ -21,6 +22,12 @@ from policyd.errors import did_you_mean
 from policyd.patch.operations import Path
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+MOST_FINDINGS: Final = 200
+"""What is said of the shape of one document."""
+
+_LONGEST_SHOWN: Final = 100
+"""Characters of a value that a finding quotes."""
 
 Schema = dict[str, Any]
 _Error = Any
@@ -63,8 +70,7 @@ class Shape:
     def check(self, document: Document) -> list[Finding]:
         """Say everything that is wrong with the shape of a document, in the order of the text."""
         errors = self._validator.iter_errors(document.value)
-        findings = [finding for error in errors for finding in _explain(document, error)]
-        return _in_order(findings)
+        return _in_order(_explained(document, errors))
 
 
 class ForeignShape(Shape):
@@ -77,10 +83,10 @@ class ForeignShape(Shape):
         not known is dropped; the latter is worth a warning.
         """
         document = replace(document, value=_without_nulls(document.value))
-        errors = list(self._validator.iter_errors(document.value))
-        findings = [finding for error in errors for finding in _explain(document, error)]
+        errors = list(islice(self._validator.iter_errors(document.value), MOST_FINDINGS + 1))
+        findings = _explained(document, errors)
         unknown = [error for error in errors if error.validator == "additionalProperties"]
-        if len(unknown) < len(errors):
+        if len(unknown) < len(errors) or len(findings) > MOST_FINDINGS:
             return None, _in_order(findings)
         value = document.value
         for error in unknown:
@@ -88,6 +94,15 @@ class ForeignShape(Shape):
                 value = _without(value, (*error.absolute_path, name))
         doubtful = [replace(finding, severity="warning") for finding in findings]
         return value, _in_order(doubtful)
+
+
+def _explained(document: Document, errors: Iterable[_Error]) -> list[Finding]:
+    """Say what is wrong, but not more than anybody reads: a document may be wrong everywhere."""
+    found = (finding for error in errors for finding in _explain(document, error))
+    findings = list(islice(found, MOST_FINDINGS + 1))
+    if len(findings) > MOST_FINDINGS:
+        findings[-1] = document.finding(f"more than {MOST_FINDINGS} things are wrong")
+    return findings
 
 
 def _in_order(findings: list[Finding]) -> list[Finding]:
@@ -243,8 +258,11 @@ def _wanted(branch: Schema) -> str:
 
 def _not_listed(document: Document, path: Path, error: _Error) -> Finding:
     known = [str(choice) for choice in error.validator_value if choice != ""]
-    hint = did_you_mean(str(error.instance), known)
-    message = f"`{error.instance}` is not {'one of ' if len(known) > 1 else ''}{_listed(known)}"
+    shown = str(error.instance)
+    hint = did_you_mean(shown, known)
+    message = (
+        f"`{shown[:_LONGEST_SHOWN]}` is not {'one of ' if len(known) > 1 else ''}{_listed(known)}"
+    )
     return document.finding(message, path, hint=hint)
 
 
@@ -274,7 +292,7 @@ def _sentence(path: Path, error: _Error) -> str:
         case "pattern":
             what = f"may have only {_ALPHABETS.get(limit, 'certain letters')}"
         case _:
-            what = f"does not fit: {error.message}"
+            what = f"does not fit: {error.message[:_LONGEST_SHOWN]}"
     return f"{name} {what}"
 
 

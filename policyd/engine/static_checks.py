@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Final
 
 from policyd.api.policy import MatchConstraints, Policy
 from policyd.cel import Environment, Issue
@@ -24,6 +25,9 @@ from policyd.engine.dialects import DEFAULT_DIALECT, Dialect, Place, Places
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.patch.operations import Path
+
+MOST_CHECKED: Final = 4_000_000
+"""Characters of expressions times kinds: of more, no field is looked up, which is only doubtful."""
 
 _FIELD = "undefined field"
 
@@ -103,9 +107,11 @@ def _field_findings(
     policy: Policy, expressions: tuple[_Expression, ...], document: Document, places: Places
 ) -> Iterator[Finding]:
     """Yield the fields that none of the named kinds has."""
-    checks = [TypeCheck(kind) for kind in named_kinds(policy.spec.match_constraints)]
-    if not checks:
+    kinds_named = named_kinds(policy.spec.match_constraints)
+    written = sum(len(expression.source) for expression in expressions)
+    if not kinds_named or len(kinds_named) * written > MOST_CHECKED:
         return
+    checks = [TypeCheck(kind) for kind in kinds_named]
     kinds = " or ".join(str(check.kind) for check in checks)
     for expression in expressions:
         environment = places.environment(expression.place)

@@ -9,7 +9,7 @@ from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.facts import Facts
-from policyd.engine.invocations import invocations, seen_by
+from policyd.engine.invocations import invocations, is_of_its_namespace, seen_by
 from policyd.engine.match import Attributes, labels_of, resource_matches
 from policyd.errors import PolicydError
 
@@ -22,9 +22,8 @@ def why_not(policy: CompiledPolicy, facts: Facts) -> str:
     Returns:
         A sentence; empty if the rules, selectors and a binding pick the request.
     """
-    attributes = facts.attributes
-    if policy.namespace and policy.namespace != attributes.namespace:
-        return f"it is for namespace `{policy.namespace}` alone"
+    if not is_of_its_namespace(policy, facts):
+        return f"it is for what lives in namespace `{policy.namespace}` alone"
     try:
         reason = _not_picked(policy.constraints, facts)
         if reason:

@@ -72,6 +72,7 @@ class Registry:
 
 
 HOSTS = ("ghcr.io", "docker.io", "http://local.example:5000")
+WITH_TOKENS = (*HOSTS, "tokens.example")
 
 
 async def says(folder, expression, registry=None, hosts=HOSTS):
@@ -186,13 +187,13 @@ class Closed(Registry):
         return await Registry.fetch(Registry(), message)
 
 
-async def told(folder, registry, auths=None, expression=TAG):
+async def told(folder, registry, auths=None, expression=TAG, hosts=WITH_TOKENS):
     file = folder / "passwords"
     file.write_text(json.dumps({"auths": auths or {"ghcr.io": {"auth": BASIC[6:]}}}))
     passwords = Passwords(file)
     passwords.read()
     door = AskingDoor(folder)
-    images = Registries(registry, door.inquiries, HOSTS, passwords)
+    images = Registries(registry, door.inquiries, hosts, passwords)
     return await door.says(expression, images=images)
 
 
@@ -229,6 +230,24 @@ async def test_a_password_is_told_nobody_else(tmp_path, challenge, why):
     registry = Closed(challenge)
     assert why in await told(tmp_path, registry)
     assert registry.told == []
+
+
+@pytest.mark.parametrize(
+    ("realm", "is_told"),
+    [
+        pytest.param("https://ghcr.io:8443/t", True, id="its-own-host"),
+        pytest.param("https://evil.example/t", False, id="another"),
+        pytest.param("https://evil.ghcr.io/t", False, id="one-below"),
+        pytest.param("https://io/t", False, id="a-top-level-domain"),
+        pytest.param("https://169.254.169.254/t", False, id="metadata"),
+        pytest.param("https://ghcr.io\\.evil.example/t", False, id="odd"),
+    ],
+)
+async def test_a_registry_does_not_send_its_password_anywhere(tmp_path, realm, is_told):
+    registry = Closed(f'Bearer realm="{realm}",service="s"')
+    said = await told(tmp_path, registry, hosts=HOSTS)
+    assert bool(registry.told) is is_told
+    assert is_told or "password" in said
 
 
 async def test_where_tokens_are_says_the_registry_itself(tmp_path):

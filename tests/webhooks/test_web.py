@@ -77,6 +77,23 @@ async def test_the_same_is_asked_again_after_a_moment(tmp_path):
         "/api/%2e%2e/secret",
         "/api/..%2fsecret",
         "/api\\x",
+        "/api/..;/secret",
+        "/api/..;a=b/secret",
+        "/api/.;/secret",
+        "/api/%2e%2e;/secret",
+        "/api/..%3b/secret",
+        "/api/%252e%252e/secret",
+        "/api/x%25",
+        "/api/x%2fy",
+        "/api/x%5cy",
+        "/api/%00",
+        "/api/x%0d%0aHost:%20other",
+        "/api/%c0%ae%c0%ae/secret",
+        "/api/\uff0e\uff0e/secret",
+        "/api/x\uff0fy",
+        "/api/.../secret",
+        "/api/%zz",
+        "/api/teams\t",
     ],
 )
 async def test_no_other_address_is_asked(tmp_path, path):
@@ -93,6 +110,55 @@ async def test_no_other_server_is_asked(tmp_path):
         port = server.url.rpartition(":")[2]
         said = await door.ask(f'http.Get("http://user@127.0.0.1:{port}/api/teams").name')
     assert "policies may not ask" in said
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.1", "2130706433", "0x7f000001", "0x7f.1", "017700000001", "127.0.0.01", "0"),
+        *("[::ffff:127.0.0.1]", "[::1]", "[fe80::1%25eth0]", "127.0.0.1@other", "a@127.0.0.1"),
+        *("127.0.0.1%00", "127.0.0.1\\@other", "127.0.0.1:1@127.0.0.1", " 127.0.0.1"),
+    ],
+)
+async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
+    async with asking(tmp_path, "") as (door, server):
+        port = server.url.rpartition(":")[2]
+        said = await door.ask(f'http.Get(r"http://{host}:{port}/api/teams").name')
+        if host != "[::1]":  # which is written as it should be, and another
+            with pytest.raises(ConfigurationError, match="is no address that policies can ask"):
+                Web(door.fetcher, door.inquiries, [f"http://{host}:{port}/api"])
+    assert "policies may not ask" in said
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Host", "host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding"),
+        *("X-Original-Url", "X-Rewrite-Url", "X-HTTP-Method-Override", "Expect"),
+    ],
+)
+async def test_no_header_makes_another_request_of_it(tmp_path, name):
+    async with asking(tmp_path) as (door, server):
+        said = await door.ask(f'http.Get("URL/api/teams", {{"{name}": "other"}}).name')
+    assert f"header `{name}` is not a policy's to set" in said
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        pytest.param('{"a": "b\\r\\nHost: other"}', "", id="a-line"),
+        pytest.param('{"a\\r\\nHost": "b"}', "", id="a-line-in-a-name"),
+        pytest.param(f'{{"a": "{"b" * 20_000}"}}', "more than 16384 characters", id="long"),
+    ],
+)
+async def test_headers_are_bounded_and_on_one_line(tmp_path, headers, why):
+    async with asking(tmp_path) as (door, server):
+        said = await door.ask(f'http.Get("URL/api/teams", {headers}).name')
+    assert "failed to send http" in said
+    assert why in said
     assert not server.asked
 
 

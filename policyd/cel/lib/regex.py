@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from policyd.cel import estimates
+from policyd.cel.allowance import current
 from policyd.cel.cost import search_pattern
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
@@ -23,6 +24,8 @@ _FIND_WORK = 20
 _COMPILE_WORK = 250
 _INSTRUCTION_WORK = 4
 _REFUSAL_WORK = 50_000
+# What a pattern that is found too large takes, in instructions of one that is not.
+_REFUSED_INSTRUCTIONS = 20_000
 STEPS_WORK = 30
 """Steps of an automaton that take as long as comparing an element.
 
@@ -45,14 +48,59 @@ def _options(memory: int) -> Any:  # noqa: ANN401 - re2 has no types
     return options
 
 
-@lru_cache(maxsize=_CACHED)
 def compiled(pattern: str) -> Any:  # noqa: ANN401 - re2 has no types
     """Compile a pattern.
 
     Raises:
-        CelError: If it is no pattern of RE2.
+        CelError: If it is no pattern of RE2, or one too many.
     """
-    return _compile(pattern, _MEMORY)
+    if _is_used_up():
+        raise CelError("the patterns of the document are too large together")
+    found = _constant(pattern)
+    _take(found.instructions)
+    return found.usable()
+
+
+def _is_used_up() -> bool:
+    """Tell whether no more patterns of the document that is being compiled are looked at."""
+    allowance = current()
+    return allowance is not None and allowance.instructions < 0
+
+
+def _take(instructions: int) -> None:
+    """Take from the allowance what a pattern is, whether or not it is compiled already."""
+    allowance = current()
+    if allowance is not None:
+        allowance.instructions -= instructions
+
+
+class _Constant:
+    """A constant pattern, or why it is none: finding that out may take as long."""
+
+    __slots__ = ("error", "expression", "instructions")
+
+    def __init__(self, pattern: str) -> None:
+        self.error: CelError | None = None
+        self.expression: Any = None
+        try:
+            self.expression = _compile(pattern, _MEMORY)
+            self.instructions = int(self.expression.programsize)
+        except CelError as error:
+            self.error = error.with_traceback(None)
+            self.instructions = _REFUSED_INSTRUCTIONS if "too large" in error.message else 0
+
+    def usable(self) -> Any:  # noqa: ANN401 - re2 has no types
+        """Return the pattern.
+
+        Raises:
+            CelError: If it is none.
+        """
+        if self.error is not None:
+            raise CelError(self.error.message)
+        return self.expression
+
+
+_constant = lru_cache(maxsize=_CACHED)(_Constant)
 
 
 def _compile(pattern: str, memory: int) -> Any:  # noqa: ANN401 - re2 has no types
@@ -68,7 +116,6 @@ def _reason(error: Exception) -> str:
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
-@lru_cache(maxsize=_CACHED)
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that tells whether a string contains the pattern.
 
@@ -76,9 +123,15 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     as the match itself; where a release has no such object, the wrapper serves.
 
     Raises:
-        CelError: If it is no pattern of RE2.
+        CelError: If it is no pattern of RE2, or one too many.
     """
-    expression = compiled(pattern)
+    compiled(pattern)
+    return _matcher(pattern)
+
+
+@lru_cache(maxsize=_CACHED)
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    expression = _constant(pattern).usable()
     return _direct_match(pattern, _MEMORY) or (lambda text: expression.search(text) is not None)
 
 
@@ -125,26 +178,29 @@ class _Computed:
     """A pattern that is no constant: compiled while an expression runs, in little memory.
 
     `work` is what that took, until an expression is charged for it; `steps` is what a character of
-    a text takes. A pattern that cannot be
-    compiled is kept too: finding that out may take as long.
+    a text takes. A pattern that cannot be compiled is kept too: finding that out may take as long.
     """
 
-    __slots__ = ("error", "expression", "match", "steps", "work")
+    __slots__ = ("error", "expression", "instructions", "match", "steps", "work")
 
     def __init__(self, pattern: str) -> None:
         self.error: CelError | None = None
         self.work = _COMPILE_WORK
         self.steps = 0
+        self.instructions = 0
         try:
             self.expression = _compile(pattern, _COMPUTED_MEMORY)
         except CelError as error:
             self.error = error.with_traceback(None)
-            self.work = _REFUSAL_WORK if "too large" in error.message else _COMPILE_WORK
+            too_large = "too large" in error.message
+            self.work = _REFUSAL_WORK if too_large else _COMPILE_WORK
+            self.instructions = _REFUSED_INSTRUCTIONS if too_large else 0
         else:
             direct = _direct_match(pattern, _COMPUTED_MEMORY)
             self.match = direct or (lambda text: self.expression.search(text) is not None)
             self.steps = _steps(pattern)
-            self.work += _COMPILE_WORK + _INSTRUCTION_WORK * self.expression.programsize
+            self.instructions = int(self.expression.programsize)
+            self.work += _COMPILE_WORK + _INSTRUCTION_WORK * self.instructions
 
     def usable(self) -> "_Computed":
         """Return this if it is a pattern.
@@ -165,7 +221,10 @@ def pattern_work(text: str, pattern: str, *_rest: object) -> int:
 
     It is compiled then and there.
     """
+    if _is_used_up():
+        return _REFUSAL_WORK
     entry = _computed(pattern)
+    _take(entry.instructions)
     work, entry.work = entry.work, 0
     return work + _CALL_WORK + len(text) * entry.steps // STEPS_WORK
 

@@ -19,7 +19,8 @@ from policyd.api.meta import Json
 from policyd.api.policy import Enforcement, MatchConstraints, PolicySpec, Validation
 from policyd.engine.compile import Form, Layout, compile_policy
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.dialects import Dialect, cluster_policy_places
+from policyd.engine.confinement import elsewhere, params_elsewhere, with_own_words
+from policyd.engine.dialects import Dialect, cluster_policy_places, namespaced_rule_places
 from policyd.engine.documents import Document
 from policyd.engine.facts import Facts
 from policyd.engine.findings import Finding
@@ -32,7 +33,7 @@ from policyd.engine.kyverno.filters import (
     picks,
     rules_of,
 )
-from policyd.engine.kyverno.policies import not_at_admission, shape_of
+from policyd.engine.kyverno.policies import namespace_of, not_at_admission, shape_of
 from policyd.engine.native import in_own_words, validation_of
 
 GROUP: Final = "kyverno.io"
@@ -129,21 +130,34 @@ def _rule(
             "matchConditions": (*at, "celPreconditions"),
         },
     )
-    kind = NAMESPACED if policy.kind == "Policy" else policy.kind
-    form = Form(kind=kind, places=cluster_policy_places, layout=layout)
+    namespace = namespace_of(policy.metadata, namespaced=policy.kind == "Policy")
+    kind = NAMESPACED if namespace else policy.kind
+    places = namespaced_rule_places if namespace else cluster_policy_places
+    form = Form(kind=kind, places=places, layout=layout)
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        return compiled
+        return with_own_words(compiled) if namespace else compiled
+    withheld = _withheld(compiled, spec, document, layout, namespace) if namespace else []
+    if withheld:
+        return withheld
     return replace(
         compiled,
         part=rule.name,
-        namespace=(policy.metadata.namespace or "default") if policy.kind == "Policy" else "",
+        namespace=namespace,
         templates=bool(extended),
         applies=_predicate(rule, templates=bool(extended)),
         background=policy.spec.background,
         bindings=(_binding(policy.spec, rule.validate, spec),),
     )
+
+
+def _withheld(
+    compiled: CompiledPolicy, spec: PolicySpec, document: Document, layout: Layout, namespace: str
+) -> list[Finding]:
+    """Say what a rule of a namespace asks for that is not there for it."""
+    params = params_elsewhere(spec.param_kind, spec.param_ref, document, layout.root, namespace)
+    return [*elsewhere(compiled.uses, document, namespace), *params]
 
 
 def _binding(

@@ -6,6 +6,7 @@ What is not declared is not there; nothing is ever asked of a cluster, a registr
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from policyd.api.kinds import resource as built_in_resource
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
 from policyd.cel.kyverno import kyverno_values
@@ -67,6 +68,15 @@ class _Cluster:
         body: Json,  # noqa: ARG002
     ) -> Json:
         raise UndeclaredError(f"nothing answers {api_version} {resource}")
+
+    def namespaced(self, api_version: str, resource: str) -> bool:
+        """Tell whether a resource lives in namespaces: a custom one if an object of it does."""
+        plural = resource.partition("/")[0]
+        group, _, version = api_version.rpartition("/")
+        built_in = built_in_resource(group, version, plural)
+        if built_in is not None:
+            return built_in.namespaced
+        return any(map(_namespace, self._of(api_version, plural, "")))
 
     def _of(self, api_version: str, resource: str, namespace: str) -> Sequence[Json]:
         plural = resource.partition("/")[0]

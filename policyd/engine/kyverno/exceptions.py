@@ -11,13 +11,14 @@ from policyd.api.kyverno import PolicyException, RuleException, RuleExceptionSpe
 from policyd.api.meta import Json
 from policyd.cel import CelCompileError, compile_expression
 from policyd.engine.compiled import CompiledException, CompiledPolicy
-from policyd.engine.dialects import Dialect, kyverno_places
+from policyd.engine.confinement import elsewhere, with_own_words
+from policyd.engine.dialects import Dialect, own_namespace_places
 from policyd.engine.documents import Document
 from policyd.engine.facts import Facts
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.cluster_policies import NAMESPACED
 from policyd.engine.kyverno.filters import like, picks
-from policyd.engine.kyverno.policies import shape_of
+from policyd.engine.kyverno.policies import namespace_of, shape_of
 
 KIND: Final = "PolicyException"
 
@@ -31,7 +32,7 @@ def load_exception(
         return None, findings
     read: PolicyException = msgspec.convert(value, PolicyException)
     spec = read.spec
-    environment = kyverno_places(dialect, params=False).conditions
+    environment = own_namespace_places(dialect, False).conditions  # noqa: FBT003 - no params
     conditions = []
     for index, condition in enumerate(spec.match_conditions):
         path = ("spec", "matchConditions", index, "expression")
@@ -41,10 +42,14 @@ def load_exception(
             for issue in error.issues:
                 at = document.position_within(path, issue.line, issue.column)
                 findings.append(document.finding(issue.message, path, hint=issue.hint, at=at))
+    namespace = namespace_of(read.metadata, namespaced=True)
+    uses = frozenset[str]().union(*(program.variables_used for program in conditions))
+    findings = [*with_own_words(findings), *elsewhere(uses, document, namespace)]
     if findings:
         return None, findings
     exception = CompiledException(
         name=read.metadata.name,
+        namespace=namespace,
         policies=frozenset((ref.kind, ref.name) for ref in spec.policy_refs),
         conditions=tuple(conditions),
         images=spec.images,

@@ -9,10 +9,12 @@ import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.kyverno import Evaluation, MutatingPolicy, ValidatingPolicy
+from policyd.api.meta import ObjectMeta
 from policyd.api.policy import MatchConstraints, PolicySpec
 from policyd.engine.compile import Form, compile_policy
 from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.dialects import Dialect, kyverno_places
+from policyd.engine.confinement import elsewhere, with_own_words
+from policyd.engine.dialects import Dialect, kyverno_places, own_namespace_places
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.autogen import (
@@ -60,25 +62,29 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
     if wrong:
         return [], [*findings, *wrong]
     policy = in_own_words(read.metadata, _spec(read.spec))
-    form = Form(kind=kind, places=kyverno_places)
+    namespace = namespace_of(read.metadata, namespaced=kind.startswith("Namespaced"))
+    form = Form(kind=kind, places=own_namespace_places if namespace else kyverno_places)
     compiled = compile_policy(policy, document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        return [], [*findings, *compiled]
+        return [], [*findings, *(with_own_words(compiled) if namespace else compiled)]
     if not read.spec.evaluation.admission.enabled:
         return [], [*findings, not_at_admission(document, ("spec", "evaluation", "admission"))]
-    namespaced = kind.startswith("Namespaced")
-    if namespaced and "http" in compiled.uses:
-        message = "`http` is not there for a policy of a namespace"
-        hint = "let a policy of the cluster ask, as in Kyverno"
-        return [], [*findings, document.finding(message, ("kind",), hint=hint)]
+    withheld = elsewhere(compiled.uses, document, namespace) if namespace else []
+    if withheld:
+        return [], [*findings, *withheld]
     made = replace(
         compiled,
-        namespace=(read.metadata.namespace or "default") if namespaced else "",
+        namespace=namespace,
         templates=_extended(read.spec),
         background=_scanned(read.spec.evaluation),
         bindings=(CompiledBinding(actions=getattr(read.spec, "validation_actions", ("Deny",))),),
     )
     return [made], [*findings, *_unknown_controllers(read.spec, document)]
+
+
+def namespace_of(metadata: ObjectMeta, *, namespaced: bool) -> str:
+    """Return the namespace that something belongs to; empty if that is the cluster."""
+    return (metadata.namespace or "default") if namespaced else ""
 
 
 def _unknown_controllers(

@@ -1,7 +1,8 @@
 """What Kyverno's policies ask the world outside for: the cluster, HTTP, registries.
 
 The variables `resource`, `http`, `globalContext` and `image` are what the caller provides; what it
-does not provide is refused when it is asked for.
+does not provide is refused when it is asked for. What belongs to a namespace has `resource` for
+that namespace alone: its functions take no namespace.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,6 +39,26 @@ class Resources(Protocol):
 
     def post(self, api_version: str, resource: str, namespace: str, body: Json) -> Json:
         """Ask a question by creating an object, as a SubjectAccessReview; return the answer."""
+        ...
+
+    def namespaced(self, api_version: str, resource: str) -> bool:
+        """Tell whether the objects of a resource live in namespaces."""
+        ...
+
+
+class OwnResources(Protocol):
+    """Reads the objects of one namespace."""
+
+    def get(self, api_version: str, resource: str, name: str) -> Json | None:
+        """Return an object; None if it is not there."""
+        ...
+
+    def list(self, api_version: str, resource: str, labels: Mapping[str, str]) -> Json:
+        """Return a list object, with `items`."""
+        ...
+
+    def post(self, api_version: str, resource: str, body: Json) -> Json:
+        """Ask a question about the namespace; return the answer."""
         ...
 
 
@@ -149,6 +170,18 @@ def _post_cluster(context: Outside, version: str, resource: str, body: Json) -> 
     return context.ask("post", version, resource, "", body)
 
 
+def _get_own(context: Outside, version: str, resource: str, name: str) -> Json:
+    return context.ask("get", version, resource, name)
+
+
+def _list_own(context: Outside, version: str, resource: str, labels: Json = None) -> Json:
+    return context.ask("list", version, resource, labels or {})
+
+
+def _post_own(context: Outside, version: str, resource: str, body: Json) -> Json:
+    return context.ask("post", version, resource, body)
+
+
 def _to_gvr(_context: Outside, version: str, resource: str) -> Json:
     group, slash, number = version.rpartition("/")
     parts = {"Group": group if slash else "", "Version": number, "Resource": resource}
@@ -209,7 +242,7 @@ _BODY = map_of(STRING, DYN)
 _THREE = (STRING, STRING, STRING)
 _GVR = (RESOURCE, GVR, STRING)
 
-OUTSIDE: tuple[Overload, ...] = (
+RESOURCES: tuple[Overload, ...] = (
     *_both("Get", RESOURCE, *_THREE, STRING, run=_get),
     *_both("Get", *_GVR, STRING, run=_by_gvr(_get)),
     *_both("List", RESOURCE, *_THREE, run=_list),
@@ -218,6 +251,19 @@ OUTSIDE: tuple[Overload, ...] = (
     *_both("List", *_GVR, _LABELS, run=_by_gvr(_list)),
     *_both("Post", RESOURCE, *_THREE, _BODY, run=_post),
     *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_cluster),
+)
+"""What policies of the cluster ask `resource`."""
+OWN_RESOURCES: tuple[Overload, ...] = (
+    *_both("Get", RESOURCE, *_THREE, run=_get_own),
+    *_both("Get", *_GVR, run=_by_gvr(_get_own)),
+    *_both("List", RESOURCE, STRING, STRING, run=_list_own),
+    *_both("List", RESOURCE, STRING, STRING, _LABELS, run=_list_own),
+    *_both("List", RESOURCE, GVR, run=_by_gvr(_list_own)),
+    *_both("List", RESOURCE, GVR, _LABELS, run=_by_gvr(_list_own)),
+    *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_own),
+)
+"""What policies of a namespace ask `resource`."""
+OUTSIDE: tuple[Overload, ...] = (
     *_typed("ToGVR", RESOURCE, STRING, STRING, returns=GVR, run=_to_gvr),
     *_both("Get", HTTP, STRING, run=_http_get),
     *_both("Get", HTTP, STRING, _LABELS, run=_http_get),
