@@ -41,10 +41,16 @@ def equal(a: Value, b: Value) -> bool:
 
 
 def equal_counted(a: Value, b: Value, budget: Budget) -> bool:
-    """Compare like `equal`, but charge every pair of values looked at, deep down."""
+    """Compare like `equal`, but charge every pair of values looked at, deep down.
+
+    Values of libraries say what comparing them takes in an attribute `comparison_work`.
+    """
     budget.charge_work(_COMPARISON_WORK)
-    if type(a) is list or isinstance(a, dict):
+    if type(a) in _DEEP or isinstance(a, dict):
         return _equal_deep(a, b, budget.charge_work)
+    work = getattr(a, "comparison_work", 0)
+    if work:
+        budget.charge_work(work)
     return equal(a, b)
 
 
@@ -108,6 +114,16 @@ _DEEP: Final[dict[type, Callable[[Any, Value, Pairs, Charge], bool]]] = {
     list: _equal_lists,
     Optional: _equal_optionals,
 }
+
+
+def comes_after(a: Value, b: Value) -> bool:
+    """Tell whether `a` is greater: what has no order with the other is not, as in Kubernetes."""
+    kind = type(a)
+    if kind is type(b):
+        ordered = kind in _ORDERED or kind is Timestamp or kind is Duration
+    else:
+        ordered = kind in NUMBERS and type(b) in NUMBERS
+    return ordered and greater(a, b)
 
 
 def _ordering(compare: Callable[[Any, Any], bool], name: str) -> Callable[[Value, Value], bool]:
