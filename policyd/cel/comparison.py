@@ -25,7 +25,7 @@ _ORDERED: Final = frozenset((int, UInt, float, bool, str, bytes))
 _KEYS: Final = frozenset((str, int, UInt, float))
 _CONTAINERS: Final = frozenset((list, dict))
 # What a comparison takes before it looks at any part.
-_COMPARISON_WORK: Final = 3
+_COMPARISON_WORK: Final = 5
 
 
 def equal(a: Value, b: Value) -> bool:
@@ -80,7 +80,7 @@ def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> b
     if (type(x) is Struct or type(y) is Struct) and type_name(x) != type_name(y):
         return False
     # Pairing the parts takes as long as comparing them.
-    charge(2 * len(x))
+    charge(2 + 2 * len(x))
     for key, value in dict.items(x):
         other = dict.__getitem__(y, key)
         if type(value) is not type(other) or type(value) not in _SCALARS:
@@ -93,7 +93,7 @@ def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> b
 def _equal_lists(x: list[Value], y: Value, rest: Pairs, charge: Charge) -> bool:
     if type(y) is not list or len(x) != len(y):
         return False
-    charge(2 * len(x))
+    charge(2 + 2 * len(x))
     for value, other in zip(x, y, strict=True):
         if type(value) is not type(other) or type(value) not in _SCALARS:
             rest.append((value, other))
@@ -105,7 +105,7 @@ def _equal_lists(x: list[Value], y: Value, rest: Pairs, charge: Charge) -> bool:
 def _equal_optionals(x: Optional, y: Value, rest: Pairs, charge: Charge) -> bool:
     if type(y) is not Optional or x.present != y.present:
         return False
-    charge(2)
+    charge(3)
     rest.append((x.value, y.value))
     return True
 

@@ -19,7 +19,7 @@ POLICY_LIMIT: Final = 10_000_000
 """Cost all expressions of a policy may have together."""
 MATCH_CONDITIONS_LIMIT: Final = 2_500_000
 """Cost all match conditions of a policy may have together."""
-WORK_LIMIT: Final = 300_000
+WORK_LIMIT: Final = 250_000
 """Elements one expression may compare or copy beyond what its cost covers. One takes a fifth to a
 third of a microsecond, so that cost and work together stay well below 200 ms."""
 POLICY_WORK_LIMIT: Final = 10 * WORK_LIMIT
@@ -43,6 +43,8 @@ _PLAIN: Final = frozenset((int, float, bool, type(None)))
 _CERTAIN: Final = frozenset((int, bool, type(None)))
 # What may be spent before it is counted to the request, and the time is asked: about a millisecond.
 _UNSETTLED: Final = 5_000
+# What a look at a list takes besides its elements.
+_LOOK_WORK: Final = 5
 # Elements that are looked at one by one rather than all at once.
 _FEW: Final = 8
 # Lists whose weights are remembered at a time.
@@ -264,6 +266,8 @@ def deep_size(value: object) -> int:
             continue
         inner = part if kind is list else _inside(part)
         count += len(inner)
+        if kind is dict:
+            count += sum(map(size_of, part)) // _CHARACTERS
         if count > WORK_LIMIT:
             break
         if len(inner) < _FEW or not set(map(type, inner)) <= _PLAIN:
@@ -274,7 +278,7 @@ def deep_size(value: object) -> int:
 def _inside(part: object) -> Collection[Any]:
     """Return what has to be looked at in a map, an optional, or any other value."""
     if isinstance(part, dict):
-        return part.values()
+        return dict.values(part)
     return (getattr(part, "value", None),)
 
 
@@ -336,7 +340,7 @@ def visit_list(values: object, _wanted: object, budget: Budget | None = None) ->
     if budget is None or type(values) is str:
         return visit(values)
     weight = budget.weigh(values)
-    budget.charge_work(weight.elements)
+    budget.charge_work(_LOOK_WORK + weight.elements)
     return weight.cost
 
 

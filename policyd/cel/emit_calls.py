@@ -22,7 +22,7 @@ _CONVERSIONS: Final = frozenset(
     ("int", "uint", "double", "bool", "string", "bytes", "duration", "timestamp", "dyn", "type")
 )
 # Choosing an overload for what a call costs, what it works, and what it does takes so many elements.
-_CHOOSING_WORK: Final = 6
+_CHOOSING_WORK: Final = 8
 # Cost of a call that is still made while compiling, when its arguments are constants.
 _FOLDED_COST: Final = 1_000
 _PYTHON_TYPES: Final = {

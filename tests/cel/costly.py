@@ -80,6 +80,11 @@ def _shared(levels, width, last):
     return value
 
 
+def _container(resources):
+    limits = {f"nvidia.com/mig-{n}": 1 for n in range(resources)}
+    return {"name": "a", "resources": {"limits": limits}}
+
+
 _LONG = {
     "ascii": "a" * _SIZE,
     "less": "<" * _SIZE,
@@ -126,7 +131,7 @@ _MIDDLE = {
     "k_json": "[" + "1," * 5_000 + "1]",
     "k_yaml": "a: [" + "1," * 500 + "1]",
     "k_aliases": "a: &a [1,1,1,1,1,1,1,1]\n"
-    + "".join(f"{b}: &{b} [{','.join(['*' + a] * 8)}]\n" for a, b in zip("abcde", "bcdef")),
+    + "".join(f"{b}: &{b} [{','.join(['*' + a] * 8)}]\n" for a, b in zip("abcde", "bcdef", strict=True)),
 }
 _SHORT = {
     "s": "a",
@@ -181,6 +186,14 @@ _MAPS = {
     "map_of_lists": {f"k{i}": [i] for i in range(150_000)},
     "map_of_maps": {f"k{i}": {"a": {"b": i}} for i in range(100_000)},
     "deep_map": _deep(500, 1),
+    "many_containers": {"spec": {"containers": [_container(1) for _ in range(30_000)]}},
+    "many_resources": {"spec": {"containers": [_container(100_000)]}},
+    "many_owners": {"metadata": {"ownerReferences": [{"kind": "a"} for _ in range(150_000)]}},
+    "job": {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "spec": {"template": {"spec": {"containers": [_container(1) for _ in range(30_000)]}}},
+    },
 }
 _LITTLE = {
     "t": list(range(100)),
@@ -427,7 +440,8 @@ _FORMS = (
     *("<list>.all(x, (<bool> ? <any> : <any>) == x || true)", "type(<any>) == type(<any>)"),
     *("[<any>, <any>] == [<any>, <any>]", "{'a': <any>} == {'a': <any>}"),
     *("[<optional_type>, <any>] == [<optional_type>, <any>]", "<any> != <any>"),
-    *("Object{a: <any>} == Object{a: <any>}", "[JSONPatch{op: 'add', path: <string>, value: <any>}]"),
+    "Object{a: <any>} == Object{a: <any>}",
+    "[JSONPatch{op: 'add', path: <string>, value: <any>}]",
     *("<list>.filter(x, <list>.exists(y, y == x))", "<list>.map(x, <list>.filter(y, x == y))"),
     *("<list>.all(x, <list>.all(y, <list>.all(z, x == z || y == z || true)))",),
     *("<list>.all(x, <bool> && <bool> || true)", "(<bool> || <bool>) && <bool>"),

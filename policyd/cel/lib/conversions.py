@@ -185,11 +185,17 @@ def _to(result: Type, *pairs: tuple[Type, Code]) -> tuple[Overload, ...]:
     )
 
 
+def _digits_work(text: str) -> int:
+    """Return the work of reading a number of however many digits."""
+    return len(text) // 20
+
+
 _CONVERSION: Final = {
     (STRING, BYTES): Size(cost=traverse, estimate=estimates.encode),
     (BYTES, STRING): Size(cost=traverse, estimate=estimates.decode),
     (STRING, DURATION): Size(work=duration_work),
     (STRING, TIMESTAMP): Size(work=12),
+    (STRING, DOUBLE): Size(work=_digits_work),
     (DOUBLE, STRING): Size(work=5),
     (TIMESTAMP, STRING): Size(work=10),
     (DURATION, STRING): Size(work=10),

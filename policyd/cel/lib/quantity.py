@@ -106,7 +106,7 @@ def _digits_work(*quantities: CelQuantity | int) -> int:
     return _SUM_WORK + sum(digits)
 
 
-_SUM_WORK = 10
+_SUM_WORK = 15
 _READ = Size(cost=traverse, work=_reading_work)
 _SUM = Size(work=_digits_work)
 

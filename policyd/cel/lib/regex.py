@@ -18,9 +18,9 @@ _CACHED_COMPUTED = 64
 _LONGEST_COMPUTED = 1 << 16
 # What RE2 takes, in elements compared: for a call through Python, for a match in a list of
 # matches, to compile anything, to compile an instruction, to find a pattern too large.
-_CALL_WORK = 5
+_CALL_WORK = 8
 _MATCH_WORK = 20
-_FIND_WORK = 20
+_FIND_WORK = 40
 _COMPILE_WORK = 250
 _INSTRUCTION_WORK = 4
 _REFUSAL_WORK = 50_000
@@ -224,7 +224,7 @@ def _find_first(text: str, pattern: str, limit: int, budget: Budget | None = Non
     return [match[0] for match in each_match(text, pattern, budget, limit)]
 
 
-def _find_work(text: str, pattern: str, *_rest: object) -> int:
+def find_work(text: str, pattern: str, *_rest: object) -> int:
     """Return the work of one match that says where it is, by the wrapper."""
     return pattern_work(text, pattern) + _FIND_WORK
 
@@ -234,8 +234,8 @@ def _match_work(text: str, pattern: str) -> int:
 
 
 _SEARCH = Size(cost=search_pattern, work=pattern_work)
-_FIND = Size(cost=search_pattern, work=_find_work, estimate=estimates.find)
-_FIND_ALL = Size(cost=search_pattern, work=_find_work, estimate=estimates.find, counted=True)
+_FIND = Size(cost=search_pattern, work=find_work, estimate=estimates.find)
+_FIND_ALL = Size(cost=search_pattern, work=find_work, estimate=estimates.find, counted=True)
 # The API server takes 1 for the function, and computes the cost of the method.
 _MATCH = Size(work=_match_work)
 

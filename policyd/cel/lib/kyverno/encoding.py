@@ -20,6 +20,8 @@ YAML = Type("yaml.Yaml")
 # Parsing a character of YAML takes about as long as copying ten elements.
 _YAML_WORK: Final = 10
 _LARGEST: Final = 1 << 20
+# What a compressor takes before it sees anything.
+_GZIP_WORK: Final = 60
 
 
 class Codec:
@@ -80,11 +82,11 @@ def _yaml_work(_codec: Codec, text: str) -> int:
 
 def _reading_work(_codec: Codec, text: object) -> int:
     """Return the work of reading JSON: a value may be as short as three characters."""
-    return 1 + size_of(text) // 8
+    return 8 + size_of(text) // 8
 
 
 def _writing_work(_codec: Codec, value: object) -> int:
-    return 3 * deep_size(value)
+    return 8 + 3 * deep_size(value)
 
 
 def _decompress(value: bytes) -> str:
@@ -110,7 +112,7 @@ def _compress(value: object) -> bytes:
 
 
 def _gzip_work(value: object) -> int:
-    return size_of(value)
+    return _GZIP_WORK + size_of(value)
 
 
 _READ = Size(cost=traverse)

@@ -7,7 +7,7 @@ from policyd.cel.cost import Budget, search_pattern, traversal
 from policyd.cel.errors import CelError
 from policyd.cel.estimates import search_pattern as search_pattern_estimate
 from policyd.cel.functions import Overload, Size, function
-from policyd.cel.lib.regex import computed, each_match, pattern_work
+from policyd.cel.lib.regex import computed, each_match, find_work
 from policyd.cel.types import INT, STRING, list_of, optional_of
 from policyd.cel.values import NONE, Optional
 
@@ -74,10 +74,10 @@ def _replace_cost(text: str, pattern: str, template: str, *_limit: int) -> int:
     return search_pattern(text, pattern) + made
 
 
-_SEARCH = Size(cost=search_pattern, work=pattern_work)
-_SEARCH_ALL = Size(cost=search_pattern, work=pattern_work, counted=True)
+_SEARCH = Size(cost=search_pattern, work=find_work)
+_SEARCH_ALL = Size(cost=search_pattern, work=find_work, counted=True)
 _REPLACE = Size(
-    cost=_replace_cost, work=pattern_work, estimate=search_pattern_estimate, counted=True
+    cost=_replace_cost, work=find_work, estimate=search_pattern_estimate, counted=True
 )
 _THREE = (STRING, STRING, STRING)
 
