@@ -25,7 +25,7 @@ _ORDERED: Final = frozenset((int, UInt, float, bool, str, bytes))
 _KEYS: Final = frozenset((str, int, UInt, float))
 _CONTAINERS: Final = frozenset((list, dict))
 # What a comparison takes before it looks at any part.
-_COMPARISON_WORK: Final = 3
+_COMPARISON_WORK: Final = 5
 
 
 def equal(a: Value, b: Value) -> bool:
@@ -41,10 +41,16 @@ def equal(a: Value, b: Value) -> bool:
 
 
 def equal_counted(a: Value, b: Value, budget: Budget) -> bool:
-    """Compare like `equal`, but charge every pair of values looked at, deep down."""
+    """Compare like `equal`, but charge every pair of values looked at, deep down.
+
+    Values of libraries say what comparing them takes in an attribute `comparison_work`.
+    """
     budget.charge_work(_COMPARISON_WORK)
-    if type(a) is list or isinstance(a, dict):
+    if type(a) in _DEEP or isinstance(a, dict):
         return _equal_deep(a, b, budget.charge_work)
+    work = getattr(a, "comparison_work", 0)
+    if work:
+        budget.charge_work(work)
     return equal(a, b)
 
 
@@ -74,7 +80,7 @@ def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> b
     if (type(x) is Struct or type(y) is Struct) and type_name(x) != type_name(y):
         return False
     # Pairing the parts takes as long as comparing them.
-    charge(2 * len(x))
+    charge(2 + 2 * len(x))
     for key, value in dict.items(x):
         other = dict.__getitem__(y, key)
         if type(value) is not type(other) or type(value) not in _SCALARS:
@@ -87,7 +93,7 @@ def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> b
 def _equal_lists(x: list[Value], y: Value, rest: Pairs, charge: Charge) -> bool:
     if type(y) is not list or len(x) != len(y):
         return False
-    charge(2 * len(x))
+    charge(2 + 2 * len(x))
     for value, other in zip(x, y, strict=True):
         if type(value) is not type(other) or type(value) not in _SCALARS:
             rest.append((value, other))
@@ -99,7 +105,7 @@ def _equal_lists(x: list[Value], y: Value, rest: Pairs, charge: Charge) -> bool:
 def _equal_optionals(x: Optional, y: Value, rest: Pairs, charge: Charge) -> bool:
     if type(y) is not Optional or x.present != y.present:
         return False
-    charge(2)
+    charge(3)
     rest.append((x.value, y.value))
     return True
 
@@ -108,6 +114,16 @@ _DEEP: Final[dict[type, Callable[[Any, Value, Pairs, Charge], bool]]] = {
     list: _equal_lists,
     Optional: _equal_optionals,
 }
+
+
+def comes_after(a: Value, b: Value) -> bool:
+    """Tell whether `a` is greater: what has no order with the other is not, as in Kubernetes."""
+    kind = type(a)
+    if kind is type(b):
+        ordered = kind in _ORDERED or kind is Timestamp or kind is Duration
+    else:
+        ordered = kind in NUMBERS and type(b) in NUMBERS
+    return ordered and greater(a, b)
 
 
 def _ordering(compare: Callable[[Any, Any], bool], name: str) -> Callable[[Value, Value], bool]:

@@ -1,14 +1,17 @@
 """What evaluating an expression may cost, in the API server's units.
 
 Every step has a cost, known when the expression is compiled or computed from the sizes of what it
-works on before it works. Besides, what the API server's units do not see (deep comparison, copies
-of lists) is counted as work, so that no expression gets at more time or memory than its cost says.
+works on before it works. Besides, what the API server's
+units do not see (deep comparison, copies of lists) is counted as work, so that no expression gets
+at more time or memory than its cost says. Both are counted, and no clock is read: the same
+expression on the same object always ends at the same place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, NoReturn
 
-from policyd.cel.errors import CelCostError
+from policyd.cel.errors import CelCostError, CelTimeError
+from policyd.cel.values import Optional
 
 EXPRESSION_LIMIT: Final = 1_000_000
 """Cost one expression may have."""
@@ -16,8 +19,15 @@ POLICY_LIMIT: Final = 10_000_000
 """Cost all expressions of a policy may have together."""
 MATCH_CONDITIONS_LIMIT: Final = 2_500_000
 """Cost all match conditions of a policy may have together."""
-WORK_LIMIT: Final = 500_000
-"""Elements one expression may compare or copy beyond what its cost covers."""
+WORK_LIMIT: Final = 250_000
+"""Elements one expression may compare or copy beyond what its cost covers. One takes a fifth to a
+third of a microsecond, so that cost and work together stay well below 200 ms."""
+POLICY_WORK_LIMIT: Final = 10 * WORK_LIMIT
+"""Elements all expressions of a policy may compare or copy together."""
+REQUEST_LIMIT: Final = 20_000_000
+"""Units that all expressions about one request may take together: about two seconds."""
+WORK_UNITS: Final = 3
+"""Units of a request that an element takes; what costs 1 takes one."""
 # Comparing or copying so many characters takes about as long as an element.
 _CHARACTERS: Final = 100
 
@@ -31,6 +41,12 @@ _SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
 # Scalars that are equal to themselves; a double may be no number.
 _CERTAIN: Final = frozenset((int, bool, type(None)))
+# What may be spent before it is counted to the request, and the time is asked: about a millisecond.
+_UNSETTLED: Final = 5_000
+# What a look at a list takes besides its elements.
+_LOOK_WORK: Final = 5
+# Elements that are looked at one by one rather than all at once.
+_FEW: Final = 8
 # Lists whose weights are remembered at a time.
 _REMEMBERED: Final = 64
 
@@ -52,6 +68,75 @@ class Weight(NamedTuple):
     certain: bool
 
 
+class Allowance:
+    """What all expressions about one request may take together, in units of cost.
+
+    Half of it is shared out: each policy has as much as any other, whatever those before it took.
+    The other half is for those that need more, first come, first served.
+    """
+
+    __slots__ = ("_current", "_is_late", "_own", "_pool", "_share")
+
+    def __init__(
+        self,
+        turns: int = 1,
+        is_late: Callable[[], bool] | None = None,
+        *,
+        units: int = REQUEST_LIMIT,
+    ) -> None:
+        """Share out what there is.
+
+        Args:
+            turns: How many policies will be evaluated; one that is evaluated twice counts twice.
+            is_late: Tells whether whoever waits is about to stop waiting.
+            units: What there is.
+        """
+        self._pool = units // 2
+        self._own = self._share = units // 2 // max(turns, 1)
+        self._is_late = is_late
+        self._current: Budget | None = None
+
+    @property
+    def left(self) -> int:
+        """What the policy whose turn it is may still take."""
+        return self._own + max(self._pool, 0)
+
+    def begin_turn(self) -> None:
+        """Begin with another policy."""
+        self._settle()
+        self._current = None
+        self._own = self._share
+
+    def begin(self, budget: "Budget") -> "Budget":
+        """Begin to spend a budget, of which there may be no more than is left."""
+        self._settle()
+        self._current = budget
+        budget.allowance = self
+        budget.narrow(self.left)
+        return budget
+
+    def take(self, units: int) -> None:
+        """Take note of what an expression took.
+
+        Raises:
+            CelTimeError: If whoever waits is about to stop waiting.
+        """
+        self._own -= units
+        if self._own < 0:
+            self._pool += self._own
+            self._own = 0
+        if self._is_late is not None and self._is_late():
+            raise CelTimeError
+
+    def _settle(self) -> None:
+        if self._current is not None:
+            units = self._current.unsettled()
+            self._own -= units
+            if self._own < 0:
+                self._pool += self._own
+                self._own = 0
+
+
 class Budget:
     """What the expressions of one policy may still cost together.
 
@@ -59,16 +144,35 @@ class Budget:
         limit: What they may cost.
         spent: What they cost so far.
         work: Elements looked at by the expression that is being evaluated.
+        work_limit: Elements it may look at.
+        done: Elements that those before it looked at.
+        allowance: What it is a part of.
+        settle_at: The cost from which on the allowance is told.
         weights: Lists that expression has looked at, by their identity; they are kept, so that no
             others get the same. Values stay as they are only while an expression is evaluated.
     """
 
-    __slots__ = ("limit", "spent", "weights", "work")
+    __slots__ = (
+        "_settled",
+        "allowance",
+        "done",
+        "limit",
+        "settle_at",
+        "spent",
+        "weights",
+        "work",
+        "work_limit",
+    )
 
     def __init__(self, limit: int = POLICY_LIMIT) -> None:
         self.limit = limit
         self.spent = 0
         self.work = 0
+        self.work_limit = WORK_LIMIT
+        self.done = 0
+        self.allowance: Allowance | None = None
+        self.settle_at = _UNSETTLED
+        self._settled = 0
         self.weights: dict[int, tuple[object, Weight]] = {}
 
     @property
@@ -83,8 +187,40 @@ class Budget:
             CelCostError: If the expression has done more work than allowed.
         """
         self.work += elements
-        if self.work > WORK_LIMIT:
+        if self.work > self.work_limit:
             exceed()
+
+    def finish_work(self, outer: int) -> None:
+        """Count the work of an expression to that of its policy; go on with that around it."""
+        self.done += self.work
+        self.settle_at -= WORK_UNITS * self.work
+        self.work = outer
+        self.work_limit = min(self.work_limit, max(POLICY_WORK_LIMIT - self.done, 0))
+
+    def settle(self) -> None:
+        """Tell the allowance what expressions took since it was told last.
+
+        Raises:
+            CelTimeError: If whoever waits is about to stop waiting.
+        """
+        units = self.unsettled()
+        if self.allowance is not None:
+            try:
+                self.allowance.take(units)
+            finally:
+                self.narrow(self.allowance.left)
+
+    def unsettled(self) -> int:
+        """Return what expressions took since this was asked last, in units of a request."""
+        units = self.spent + WORK_UNITS * self.done - self._settled
+        self._settled += units
+        self.settle_at = self.spent + _UNSETTLED
+        return units
+
+    def narrow(self, units: int) -> None:
+        """Allow no more than so many units of a request from here on."""
+        self.limit = min(self.limit, self.spent + units)
+        self.work_limit = min(self.work_limit, units // WORK_UNITS)
 
     def weigh(self, values: object) -> Weight:
         """Return the weight of a value, which is looked at once in an evaluation."""
@@ -117,24 +253,33 @@ def deep_size(value: object) -> int:
 
     A part that is in the value several times counts several times: it will be looked at so often.
     """
-    if type(value) is list and set(map(type, value)) <= _PLAIN:
+    if type(value) is list and len(value) <= WORK_LIMIT and set(map(type, value)) <= _PLAIN:
         return 1 + len(value)
     count = 1
-    pending = [value]
-    while pending and count <= WORK_LIMIT:
-        part = pending.pop()
-        if isinstance(part, str | bytes):
+    pending: list[Any] = [value]
+    for part in pending:
+        kind = type(part)
+        if kind is str or kind is bytes:
             count += len(part) // _CHARACTERS
             continue
-        if isinstance(part, dict):
-            part = list(part.values())
-        elif not isinstance(part, list):
-            part = [getattr(part, "value", None)]
-        count += len(part)
-        kinds = set(map(type, part))
-        if not kinds <= _PLAIN:
-            pending.extend(part)
+        if kind in _PLAIN:
+            continue
+        inner = part if kind is list else _inside(part)
+        count += len(inner)
+        if kind is dict:
+            count += sum(map(size_of, part)) // _CHARACTERS
+        if count > WORK_LIMIT:
+            break
+        if len(inner) < _FEW or not set(map(type, inner)) <= _PLAIN:
+            pending += inner
     return count
+
+
+def _inside(part: object) -> Collection[Any]:
+    """Return what has to be looked at in a map, an optional, or any other value."""
+    if isinstance(part, dict):
+        return dict.values(part)
+    return (getattr(part, "value", None),)
 
 
 def traversal(size: int) -> int:
@@ -195,8 +340,17 @@ def visit_list(values: object, _wanted: object, budget: Budget | None = None) ->
     if budget is None or type(values) is str:
         return visit(values)
     weight = budget.weigh(values)
-    budget.charge_work(weight.elements)
+    budget.charge_work(_LOOK_WORK + weight.elements)
     return weight.cost
+
+
+def visit_each(values: object, budget: Budget | None = None) -> int:
+    """Cost of looking at a list deep down; the work it is gets charged.
+
+    Raises:
+        CelCostError: If the expression has done more work than allowed.
+    """
+    return visit_list(values, None, budget)
 
 
 def weigh(value: object) -> Weight:
@@ -204,9 +358,12 @@ def weigh(value: object) -> Weight:
 
     A part that is in the value several times counts several times: it will be looked at so often.
     """
+    if type(value) is list and set(map(type, value[:WORK_LIMIT])) <= _CERTAIN:
+        return Weight(len(value), 1 + len(value), certain=True)
     texts: list[str] = []
     scalars: list[Any] = []
     pending: list[Any] = [value]
+    hidden = 0
     for part in pending:
         kind = type(part)
         if kind is dict:
@@ -214,20 +371,22 @@ def weigh(value: object) -> Weight:
             for inner in part.values():
                 (texts if type(inner) is str else pending).append(inner)
         elif kind is list:
-            pending += part if len(pending) <= WORK_LIMIT else ()
+            pending += part
         elif kind is str:
             texts.append(part)
         elif isinstance(part, dict):
             pending += (*dict.keys(part), *dict.values(part))
         else:
             scalars.append(part)
-        if len(texts) > WORK_LIMIT:
+            if kind is Optional:
+                hidden += deep_size(part.value)
+        if len(pending) + len(texts) + hidden > WORK_LIMIT:
             break
     kinds = set(map(type, scalars))
     certain = kinds <= _CERTAIN or all(type(s) in _CERTAIN or _is_number(s) for s in scalars)
     each = len(scalars) if kinds <= _PLAIN else sum(map(_cost_of_scalar, scalars))
     cost = _tenths(texts) + each
-    return Weight(cost, len(pending) + len(texts) + cost // 10, certain)
+    return Weight(cost, len(pending) + len(texts) + hidden + cost // 10, certain)
 
 
 def _is_number(value: object) -> bool:
@@ -247,17 +406,12 @@ def _tenths(texts: list[str]) -> int:
 
 def pairs(values: object, *_rest: object) -> int:
     """Work of comparing each element of a list with each other."""
-    return size_of(values) * deep_size(values)
+    return max(size_of(values), 1) * deep_size(values)
 
 
 def pairs_of(a: object, b: object) -> int:
-    """Work of comparing each element of one list with each of another."""
-    return size_of(a) * deep_size(b)
-
-
-def ordered(values: object, *_rest: object) -> int:
-    """Work of comparing each element of a list with its neighbour."""
-    return deep_size(values)
+    """Work of comparing each element of one list with each of another; looking is work, too."""
+    return max(size_of(a), 1) * deep_size(b)
 
 
 def product(a: object, b: object) -> int:

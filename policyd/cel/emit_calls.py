@@ -21,6 +21,8 @@ from policyd.cel.types import STRING, is_dyn
 _CONVERSIONS: Final = frozenset(
     ("int", "uint", "double", "bool", "string", "bytes", "duration", "timestamp", "dyn", "type")
 )
+# Choosing an overload for what a call costs, what it works, and what it does takes so many elements.
+_CHOOSING_WORK: Final = 8
 # Cost of a call that is still made while compiling, when its arguments are constants.
 _FOLDED_COST: Final = 1_000
 _PYTHON_TYPES: Final = {
@@ -169,6 +171,8 @@ def _emit_cost(
             price = f"{generator.constant(first if sure else cost_dynamically(fitting))}({codes})"
         generator.line(f"c += {price}", position)
         generator.line("if c > m: R_exceed()")
+    if not sure:  # the overload is to be chosen
+        generator.charge(0, work=_CHOOSING_WORK)
     works = [overload.work for overload in fitting if overload.work]
     if not any(map(callable, works)):
         generator.charge(0, work=max([work for work in works if isinstance(work, int)], default=0))

@@ -7,6 +7,8 @@ from policyd.errors import PolicydError
 
 MAX_ISSUES: Final = 20
 """Issues reported of one expression: who has more will look again anyway."""
+# What an error says may hold what an object does, which is no longer shown to anybody.
+_LONGEST: Final = 4_096
 # A line of an expression longer than this is cut in messages: the caret says where to look.
 _SHOWN = 200
 
@@ -22,6 +24,7 @@ class CelError(PolicydError):
     """
 
     def __init__(self, message: str, *, position: int | None = None) -> None:
+        message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
         super().__init__(message)
         self.message = message
         self.position = position
@@ -31,6 +34,13 @@ class CelError(PolicydError):
 
 class CelCostError(CelError):
     """An expression, or all expressions of a policy, used up what they may cost."""
+
+
+class CelTimeError(CelCostError):
+    """Whoever waits for what expressions evaluate to is about to stop waiting."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: not decided in time")
 
 
 class CelInternalError(CelError):

@@ -259,6 +259,7 @@ COUNTERPARTS: Final[dict[Cost, Estimator]] = {
     cost.search: search,
     cost.search_pattern: search_pattern,
     cost.visit: each,
+    cost.visit_each: each,
     cost.visit_list: each,
     cost.elements: look,
     cost.product: product,

@@ -12,8 +12,11 @@ FILE: Final = "<cel>"
 """The name of generated code in tracebacks."""
 PLACES: Final = "_places"
 """The global of generated code that has position and probe of each of its lines."""
-# An error that is absorbed takes as long as comparing so many elements.
+# An error that is absorbed takes as long as comparing so many elements. Besides, Python looks for
+# the number of its line from the function's first line on, and copies all local names: so many take
+# as long as an element.
 _ERROR_WORK: Final = 20
+_PASSED: Final = 4
 
 
 def translate(error: BaseException) -> CelError:
@@ -78,8 +81,18 @@ def absorb(error: BaseException, first: CelError | None, budget: Budget) -> CelE
         CelCostError: If that is what happened; nothing absorbs it.
         CelInternalError: If that is what happened; nothing absorbs it.
     """
+    budget.charge_work(_ERROR_WORK + _passed(error.__traceback__) // _PASSED)
     failed = translate(error)
     if isinstance(failed, CelCostError | CelInternalError):
         raise failed
-    budget.charge_work(_ERROR_WORK)
     return first or failed
+
+
+def _passed(traceback: TracebackType | None) -> int:
+    """Return how many lines Python passes in looking for those of an error, and how many names."""
+    passed = 0
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        passed += traceback.tb_lineno - code.co_firstlineno + code.co_nlocals
+        traceback = traceback.tb_next
+    return passed

@@ -177,7 +177,7 @@ def dispatch(overloads: tuple[Overload, ...]) -> Callable[..., Overload]:
 def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
     """Return code that runs the overload for the types of its arguments."""
     choose = dispatch(overloads)
-    if len(overloads[0].parameters) != 1:
+    if len(overloads[0].parameters) != 1 or any(overload.counted for overload in overloads):
         return lambda *given: (chosen := choose(*given)).run(*chosen.taken(given))
     codes: dict[type, Code] = {}
 

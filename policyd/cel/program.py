@@ -112,17 +112,22 @@ class Program:
 
         Raises:
             CelError: If the evaluation fails; it says where in the expression.
-            CelCostError: If the expression, or the policy, costs too much.
+            CelCostError: If the expression, the policy, or the request costs too much.
+            CelTimeError: If it may have taken too long for whoever waits.
         """
         outer, budget.work = budget.work, 0
         if budget.weights:
             budget.weights = {}
         try:
-            return self.run(variables, budget)
+            value = self.run(variables, budget)
         except Exception as error:  # noqa: BLE001 - whatever an object holds, the door stays closed
             raise self._located(translate(error)) from None
         finally:
-            budget.work = outer
+            if budget.work or outer:
+                budget.finish_work(outer)
+        if budget.spent > budget.settle_at:
+            budget.settle()
+        return value
 
     def _located(self, error: CelError) -> CelError:
         if error.position is not None and not error.line:

@@ -27,6 +27,8 @@ class UInt(int):
         return f"{int(self)}u"
 
 
+# How much of a key an error shows.
+_SHOWN: Final = 256
 _KEYS: Final = frozenset((str, int, UInt, float))
 
 
@@ -233,6 +235,8 @@ def map_key(container: Value, key: Value) -> Value:
 
 def shown_key(key: Value) -> str:
     """Write a key as CEL does."""
+    if type(key) is str:
+        return key if len(key) <= _SHOWN else f"{key[:_SHOWN]}..."
     return str(key).lower() if type(key) is bool else str(key)
 
 

@@ -120,7 +120,7 @@ class BranchCoverage:
         for view in views_of(policy, facts):
             variables = variables_of(invocation, facts, view)
             lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
-            asked = condition_variables(policy, variables)
+            asked = condition_variables(policy, facts, variables)
             self._ask(self._conditions.get(policy.id, ()), asked)
             make_match(policy, view, variables, lifted)
         for match in matches(invocation, facts):

@@ -8,8 +8,10 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.cel import Budget, CelError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
+from policyd.cel.errors import CelTimeError
 from policyd.engine.compiled import NATIVE, CompiledPolicy
 from policyd.engine.confinement import confined
+from policyd.engine.deadline import OutOfTimeError
 from policyd.engine.exceptions import NOTHING, Lifted, lift
 from policyd.engine.extracts import as_pod, named
 from policyd.engine.facts import Facts, View
@@ -63,7 +65,9 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
         facts.check_time()
         variables = variables_of(invocation, facts, view)
         lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
-        if not lifted.whole and (not policy.conditions or _conditions_hold(policy, variables)):
+        if lifted.whole:
+            continue
+        if not policy.conditions or _conditions_hold(policy, facts, variables):
             found.append(make_match(policy, view, variables, lifted))
     unusable = policy.unusable or invocation.binding.unusable
     if unusable and found:
@@ -141,6 +145,8 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
         variables["maker"] = facts.maker
     if "pod" in uses:
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
+
+
 def _sees_otherwise(invocation: Invocation, facts: Facts) -> bool:
     """Tell whether a policy sees anything in another way than most do."""
     policy = invocation.policy
@@ -199,18 +205,30 @@ _VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {
 """What is looked up only if an expression names it."""
 
 
-def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bool:
+def stop(error: CelError, budget: Budget) -> None:
+    """End a policy of which no other expression is to be evaluated after one that failed.
+
+    Raises:
+        OutOfTimeError: If there is no time left.
+        OutOfBudgetError: If nothing is left of what its expressions may cost.
+    """
+    if isinstance(error, CelTimeError):
+        raise OutOfTimeError from None
+    if budget.remaining < 0:
+        raise OutOfBudgetError from None
+
+
+def _conditions_hold(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> bool:
     """Tell whether all match conditions are true; one that is false outweighs any error."""
     failed: list[str] = []
-    budget = Budget(MATCH_CONDITIONS_LIMIT)
-    variables = condition_variables(policy, variables)
+    variables = condition_variables(policy, facts, variables)
+    budget = facts.allowance.begin(Budget(MATCH_CONDITIONS_LIMIT))
     for name, program in policy.conditions:
         try:
             if program.evaluate(variables, budget) is False:
                 return False
         except CelError as error:
-            if budget.remaining < 0:
-                raise OutOfBudgetError from None
+            stop(error, budget)
             own = f"match condition `{name}` failed: {error}"
             failed.append(own if policy.own else failed_expression(program.source, error))
     if failed:
@@ -220,14 +238,17 @@ def _conditions_hold(policy: CompiledPolicy, variables: dict[str, object]) -> bo
     return True
 
 
-def condition_variables(policy: CompiledPolicy, variables: dict[str, object]) -> dict[str, object]:
+def condition_variables(
+    policy: CompiledPolicy, facts: Facts, variables: dict[str, object]
+) -> dict[str, object]:
     """Return what match conditions see: the API server's code asks without the namespace.
 
     Kyverno's own code has the policy's variables for them.
     """
     if policy.kind in _KYVERNO and policy.variables:
         seen = dict(variables)
-        seen["variables"] = LazyVariables(policy.variables, seen, Budget())
+        budget = facts.allowance.begin(Budget())
+        seen["variables"] = LazyVariables(policy.variables, seen, budget)
         return seen
     if "namespaceObject" not in variables or policy.own or policy.kind in _KYVERNO:
         return variables

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 from policyd.api.policy import PolicyException
 from policyd.cel import Budget, CelError, Program
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
+from policyd.cel.errors import CelTimeError
 from policyd.engine.compiled import CompiledException, CompiledPolicy
 from policyd.engine.confinement import confined
+from policyd.engine.deadline import OutOfTimeError
 from policyd.engine.facts import Facts
 from policyd.errors import PolicydError
 from policyd.patch.operations import Path
@@ -113,11 +115,13 @@ def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str,
         return False
     if terms is not None and not (_concerns(terms, facts) and _holds(terms, facts)):
         return False
-    budget = Budget(MATCH_CONDITIONS_LIMIT)
+    budget = facts.allowance.begin(Budget(MATCH_CONDITIONS_LIMIT))
     if exception.namespace and exception.conditions:
         variables = {**variables, **confined(variables, exception.namespace)}
     try:
         return all(p.evaluate(variables, budget) is True for p in exception.conditions)
+    except CelTimeError:
+        raise OutOfTimeError from None
     except CelError as error:
         raise ExceptionError(f"exception `{exception.name}` failed: {error}") from error
 

@@ -195,7 +195,7 @@ def _seen(invocation: Invocation, view: View, facts: Facts, phase: Phase, places
     policy = invocation.policy
     variables = variables_of(invocation, facts, view)
     lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
-    asked = condition_variables(policy, variables)
+    asked = condition_variables(policy, facts, variables)
     seen = Seen(
         path=field_path(view.template or ()) if len(facts.templates) > 1 else "",
         binding=invocation.binding.name,

@@ -19,18 +19,22 @@ from typing import TypeVar
 from policyd.api.makers import controllers_of, group_kind_of
 from policyd.api.meta import Json
 from policyd.cel import CelError, Environment, admission_environment
+from policyd.cel.cost import Budget, deep_size
 from policyd.cel.environments import DEFAULT_VERSION
 from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
 from policyd.engine.pods import PodError, Side, count_pods, gpus, total
+from policyd.engine.workloads import find_kind
 
 T = TypeVar("T")
 
 POD = map_of(STRING, DYN)
 
-_LOOK = Size(cost=10)
-"""A look at all containers of a pod costs about as much as ten selections."""
+_PART_WORK = 5
+"""Elements that take as long to compare as a part of a container does to look at."""
+_SUM_WORK = 15
+"""Elements that take as long to compare as making the sum does."""
 
 
 def _failing(run: Callable[..., T]) -> Callable[..., T]:
@@ -43,6 +47,35 @@ def _failing(run: Callable[..., T]) -> Callable[..., T]:
             raise CelError(str(error)) from None
 
     return call
+
+
+def _looked_at(pod: Json) -> int:
+    """Return the work of adding up what containers ask for, or what makes pods would make."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return 0
+    if pod.get("kind", "Pod") != "Pod":
+        return deep_size(pod) if find_kind(pod) else 0
+    work = 0
+    for field in ("containers", "initContainers"):
+        containers = spec.get(field)
+        for container in containers if isinstance(containers, list) else ():
+            resources = container.get("resources") if isinstance(container, dict) else None
+            work += 2
+            if isinstance(resources, dict):
+                work += sum(len(side) for side in resources.values() if isinstance(side, dict))
+    return _PART_WORK * work
+
+
+def _looking(pod: Json, *_resource: str) -> int:
+    return _SUM_WORK + _looked_at(pod)
+
+
+def _owned(obj: Json) -> int:
+    """Return the work of looking for the controller among owners."""
+    metadata = obj.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    return len(owners) if isinstance(owners, list) else 0
 
 
 def _total(side: Side) -> Callable[[Json, str], CelQuantity]:
@@ -61,18 +94,24 @@ class _Remembering:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Json, Json, Json, int] | None = None
+        self._last: tuple[Json, Json, Json, int, int] | None = None
 
-    def __call__(self, pod: Json) -> int:
+    def __call__(self, pod: Json, budget: Budget | None = None) -> int:
         spec = pod.get("spec")
         if pod.get("kind", "Pod") != "Pod" or not isinstance(spec, dict):
-            return gpus(pod)
-        parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
+            parts = pod, None, None
+        else:
+            parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
         last = self._last
-        if last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]:
+        if not (last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]):
+            last = None
+        work = last[4] if last else _looked_at(pod)
+        if budget is not None:  # the same whether it was remembered or not
+            budget.charge_work(work)
+        if last:
             return last[3]
         count = gpus(pod)
-        self._last = (*parts, count)
+        self._last = (*parts, count, work)
         return count
 
 
@@ -81,8 +120,13 @@ def controller_kind(obj: Json) -> str:
     return next((group_kind_of(owner)[1] for owner in controllers_of(obj)), "")
 
 
+# A look at all containers of a pod costs about as much as ten selections.
+_LOOK = Size(cost=10, work=_looking)
+_REMEMBERED = Size(cost=10, counted=True)
+_OWNERS = Size(cost=10, work=_owned)
+
 FUNCTIONS: tuple[Overload, ...] = (
-    method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_LOOK),
+    method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
     method(
         "requests",
         POD,
@@ -100,7 +144,7 @@ FUNCTIONS: tuple[Overload, ...] = (
         size=_LOOK,
     ),
     method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
-    method("controller", POD, returns=STRING, run=controller_kind, size=_LOOK),
+    method("controller", POD, returns=STRING, run=controller_kind, size=_OWNERS),
 )
 
 

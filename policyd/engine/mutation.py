@@ -4,7 +4,9 @@ from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
 from policyd.cel import CelError
+from policyd.cel.errors import CelTimeError
 from policyd.engine.compiled import MUTATING, CompiledMutation, CompiledPolicy
+from policyd.engine.deadline import OutOfTimeError
 from policyd.engine.equivalents import restore
 from policyd.engine.evaluate import (
     EvaluationError,
@@ -120,6 +122,7 @@ class _Mutation:
 
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails."""
+        self._facts.allowance.begin_turn()
         if policy.own:
             self._apply(policy)
             self._seen[policy.id] = len(self._changes)
@@ -137,6 +140,7 @@ class _Mutation:
             if self._may_change(policy):
                 self.apply(policy)
             return
+        self._facts.allowance.begin_turn()
         for invocation in self._chosen.get(policy.id, ()):
             seen = self._invoked.get(id(invocation), len(self._changes))
             if policy.kind == MUTATING or seen < len(self._changes):
@@ -223,11 +227,13 @@ class _Mutation:
             PolicydError: If it fails.
         """
         facts = self._facts
-        facts.check_time()
         if not fresh:
             match = self._seen_anew(invocation, match)
+        facts.begin(match.budget)
         try:
             value = mutation.program.evaluate(match.variables, match.budget)
+        except CelTimeError:
+            raise OutOfTimeError from None
         except CelError as error:
             raise EvaluationError(failed_expression(mutation.program.source, error)) from error
         if value == [] and mutation.patch_type == "JSONPatch":
@@ -271,7 +277,7 @@ class _Mutation:
     ) -> list[tuple[Step, Target, Json]]:
         """Compute everything that is to be set, before anything is."""
         facts = self._facts
-        facts.check_time()
+        facts.begin(match.budget)
         created = facts.request.operation == "CREATE"
         target = Target(facts.kind, match.view.paths, created)
         edits = []

@@ -148,7 +148,8 @@ class PolicySet:
         concerned = self._mutating.find(request)
         if not concerned:
             return ALLOWED
-        facts, verdict = Facts(request, self.surroundings, out_of_time), Verdict()
+        facts = Facts(request, self.surroundings, out_of_time, turns=2 * len(concerned))
+        verdict = Verdict()
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         operations = mutate(concerned, facts, verdict, twice=twice)
@@ -159,7 +160,8 @@ class PolicySet:
         concerned = self._validating.find(request)
         if not concerned:
             return ALLOWED
-        facts, verdict = Facts(request, self.surroundings, out_of_time), Verdict()
+        facts = Facts(request, self.surroundings, out_of_time, turns=len(concerned))
+        verdict = Verdict()
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         validate(concerned, facts, verdict)
@@ -167,8 +169,9 @@ class PolicySet:
 
     def review(self, request: AdmissionRequest) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
-        facts, verdict = Facts(request, self.surroundings), Verdict()
         mutating, validating = self._mutating.find(request), self._validating.find(request)
+        turns = 2 * len(mutating) + len(validating)
+        facts, verdict = Facts(request, self.surroundings, turns=turns), Verdict()
         if self._staged:
             mutating = _as_enforced(mutating, facts, verdict)
             validating = _as_enforced(validating, facts, verdict)

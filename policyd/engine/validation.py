@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from policyd.cel import Budget, CelError, LazyVariables
+from policyd.cel.errors import CelTimeError
 from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
@@ -13,9 +14,9 @@ from policyd.engine.decision import Denial
 from policyd.engine.evaluate import (
     EvaluationError,
     Match,
-    OutOfBudgetError,
     failed_expression,
     matches,
+    stop,
 )
 from policyd.engine.extracts import without_containers
 from policyd.engine.facts import Facts
@@ -35,6 +36,7 @@ MAXIMUM_ANNOTATION = 10 * 1024
 def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -> None:
     """Ask every policy that concerns the request."""
     for policy in policies:
+        facts.allowance.begin_turn()
         try:
             for invocation in invocations(policy, facts):
                 _invoke(invocation, facts, verdict)
@@ -48,11 +50,11 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: Verdict) -> None:
     policy, binding = invocation.policy, invocation.binding
     try:
         for match in matches(invocation, facts):
-            facts.check_time()
+            facts.begin(match.budget)
             verdict.matched(policy)
             _ask(invocation, match, facts, verdict)
             if policy.annotations:
-                _annotate(invocation, match, verdict)
+                _annotate(invocation, match, facts, verdict)
     except CATCHABLE as error:
         verdict.fail(policy, error, binding)
 
@@ -69,8 +71,8 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -
             if validation.program.evaluate(asked.variables, match.budget) is not True:
                 objections.append((validation, asked, None))
         except CelError as error:
-            if match.budget.remaining < 0 and not policy.own:
-                raise OutOfBudgetError from None
+            if not policy.own or isinstance(error, CelTimeError):
+                stop(error, match.budget)
             objections.append((validation, asked, error))
     for validation, asked, failed in objections:
         if failed is None:
@@ -115,16 +117,18 @@ def _denial(
     return Denial(
         policy=invocation.policy.name,
         validation=validation.place,
-        message=_message(invocation.policy, validation, match),
+        message=_message(invocation.policy, validation, match, facts),
         remedy=_remedy(validation, match),
         reason=validation.reason,
         path=field_path(match.view.template or ()) if several else "",
     )
 
 
-def _message(policy: CompiledPolicy, validation: CompiledValidation, match: Match) -> str:
+def _message(
+    policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
+) -> str:
     """Return the computed message if it can be had, and is one short line; else the static one."""
-    if validation.message_program is None:
+    if validation.message_program is None or facts.out_of_time():
         return validation.message
     if policy.kind == VALIDATING:
         match = _anew(policy, match, match.budget)
@@ -175,16 +179,15 @@ def _remedy(validation: CompiledValidation, match: Match) -> str:
     return "" if remedy is ABSENT else str(remedy)
 
 
-def _annotate(invocation: Invocation, match: Match, verdict: Verdict) -> None:
+def _annotate(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -> None:
     """Tell the audit log what the policy says, out of a budget of its own."""
-    policy, budget = invocation.policy, Budget()
+    policy, budget = invocation.policy, facts.begin(Budget())
     variables = _anew(policy, match, budget).variables
     for key, program in policy.annotations:
         try:
             value = program.evaluate(variables, budget)
         except CelError as error:
-            if budget.remaining < 0:
-                raise OutOfBudgetError from None
+            stop(error, budget)
             verdict.fail_annotation(invocation, failed_expression(program.source, error))
             continue
         if value is not None and not isinstance(value, str):

@@ -19,6 +19,8 @@ GROUP_CHECK = Type("kubernetes.authorization.GroupCheck")
 RESOURCE_CHECK = Type("kubernetes.authorization.ResourceCheck")
 DECISION = Type("kubernetes.authorization.Decision")
 _CHECK_COST = 350_000
+# What making a question takes that is more specific, in elements compared.
+_NARROWING_WORK = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,8 @@ def _selector_cost(_check: ResourceCheck, selector: str) -> int:
 
 
 def _narrowing(name: str, field: str, *, selector: bool = False) -> Overload:
-    size = Size(cost=_selector_cost, estimate=estimates.selector) if selector else Size()
+    cost = _selector_cost if selector else 1
+    size = Size(cost=cost, work=_NARROWING_WORK, estimate=estimates.selector if selector else None)
     return method(
         name,
         RESOURCE_CHECK,
@@ -148,12 +151,23 @@ def _narrowing(name: str, field: str, *, selector: bool = False) -> Overload:
 
 
 _CHECK = Size(cost=_CHECK_COST)
+_NAME = Size(work=lambda _check, name: _NARROWING_WORK + len(name) // 100)
+_NARROW = Size(work=_NARROWING_WORK)
+_ACCOUNT = Size(work=lambda _authorizer, *names: _NARROWING_WORK + sum(map(len, names)) // 4)
 
 AUTHORIZERS: tuple[Overload, ...] = (
-    method("path", AUTHORIZER, STRING, returns=PATH_CHECK, run=_path),
-    method("group", AUTHORIZER, STRING, returns=GROUP_CHECK, run=_group),
-    method("serviceAccount", AUTHORIZER, STRING, STRING, returns=AUTHORIZER, run=_service_account),
-    method("resource", GROUP_CHECK, STRING, returns=RESOURCE_CHECK, run=_resource),
+    method("path", AUTHORIZER, STRING, returns=PATH_CHECK, run=_path, size=_NAME),
+    method("group", AUTHORIZER, STRING, returns=GROUP_CHECK, run=_group, size=_NARROW),
+    method(
+        "serviceAccount",
+        AUTHORIZER,
+        STRING,
+        STRING,
+        returns=AUTHORIZER,
+        run=_service_account,
+        size=_ACCOUNT,
+    ),
+    method("resource", GROUP_CHECK, STRING, returns=RESOURCE_CHECK, run=_resource, size=_NAME),
     _narrowing("subresource", "subresource"),
     _narrowing("namespace", "namespace"),
     _narrowing("name", "name"),

@@ -9,7 +9,13 @@ from policyd.cel.cost import search, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Code, Overload, Size, function, method
 from policyd.cel.lib.regex import MATCHES
-from policyd.cel.lib.time import duration_text, parse_duration, parse_timestamp, timestamp_text
+from policyd.cel.lib.time import (
+    duration_text,
+    duration_work,
+    parse_duration,
+    parse_timestamp,
+    timestamp_text,
+)
 from policyd.cel.patterns import lazy_pattern
 from policyd.cel.types import (
     BOOL,
@@ -179,11 +185,20 @@ def _to(result: Type, *pairs: tuple[Type, Code]) -> tuple[Overload, ...]:
     )
 
 
+def _digits_work(text: str) -> int:
+    """Return the work of reading a number of however many digits."""
+    return len(text) // 20
+
+
 _CONVERSION: Final = {
     (STRING, BYTES): Size(cost=traverse, estimate=estimates.encode),
     (BYTES, STRING): Size(cost=traverse, estimate=estimates.decode),
-    (STRING, DURATION): Size(work=10),
+    (STRING, DURATION): Size(work=duration_work),
     (STRING, TIMESTAMP): Size(work=12),
+    (STRING, DOUBLE): Size(work=_digits_work),
+    (DOUBLE, STRING): Size(work=5),
+    (TIMESTAMP, STRING): Size(work=10),
+    (DURATION, STRING): Size(work=10),
 }
 
 

@@ -171,9 +171,10 @@ def _precision(digits: str | None) -> int:
 
 def _format_work(template: str, arguments: list[Value]) -> int:
     """Return how much text is made at most, in tens of characters."""
-    size = template.count("%.") * _LARGEST_PRECISION + len(template)
+    clauses = template.count("%")
+    size = template.count("%.") * _LARGEST_PRECISION + len(template) + 50 * clauses
     # Every value takes some characters; a hundred of text count as one, and may be escaped.
-    return size // 10 + 30 * deep_size(arguments)
+    return size // 10 + 10 * deep_size(arguments)
 
 
 FORMAT: tuple[Overload, ...] = (

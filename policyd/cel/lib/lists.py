@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from policyd.cel import arithmetic, comparison, estimates
-from policyd.cel.cost import LIST, Budget, deep_size, ordered, pairs, visit, visit_list
+from policyd.cel.cost import LIST, Budget, deep_size, pairs, visit_each, visit_list
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import (
@@ -48,7 +48,7 @@ _COMPARABLE: Final = _SUMMABLE | {bool, str, bytes, Timestamp}
 def _sum_from(zero: object) -> Callable[[list[Any]], object]:
     """Return what adds numbers up; without any they are `zero`."""
 
-    def add_up(numbers: list[Any]) -> object:
+    def add_up(numbers: list[Any], _budget: Budget | None = None) -> object:
         if set(map(type, numbers)) == _INTEGERS and sum(map(abs, numbers)) <= INT_MAX:
             return sum(numbers)
         total = zero
@@ -61,12 +61,16 @@ def _sum_from(zero: object) -> Callable[[list[Any]], object]:
     return add_up
 
 
-def _minimum(values: list[Any]) -> object:
+def _minimum(values: list[Any], _budget: Budget | None = None) -> object:
     return min(values) if set(map(type, values)) in _PLAIN else _extreme("min", values, _is_less)
 
 
-def _maximum(values: list[Any]) -> object:
-    return max(values) if set(map(type, values)) in _PLAIN else _extreme("max", values, _is_more)
+def _maximum(values: list[Any], _budget: Budget | None = None) -> object:
+    return (
+        max(values)
+        if set(map(type, values)) in _PLAIN
+        else _extreme("max", values, comparison.comes_after)
+    )
 
 
 def _extreme(name: str, values: list[Any], better: Callable[[Any, Any], bool]) -> object:
@@ -81,28 +85,20 @@ def _extreme(name: str, values: list[Any], better: Callable[[Any, Any], bool]) -
 
 
 def _is_less(a: object, b: object) -> bool:
-    return _is_more(b, a)
+    return comparison.comes_after(b, a)
 
 
-def _is_more(a: object, b: object) -> bool:
-    """Tell whether `a` is greater: what has no order with the other is not, as in Kubernetes."""
-    try:
-        return comparison.greater(a, b)
-    except CelError:
-        return False
-
-
-def _is_sorted(values: list[Any]) -> bool:
+def _is_sorted(values: list[Any], _budget: Budget | None = None) -> bool:
     if values and type(values[0]) not in _COMPARABLE:
         raise no_such_overload("isSorted", values)
-    return not any(map(_is_more, values, values[1:]))
+    return not any(map(comparison.comes_after, values, values[1:]))
 
 
 def _index_of(values: list[Any], wanted: object, budget: Budget | None = None) -> int:
     return comparison.place_of(wanted, values, budget)
 
 
-def _last_index_of(values: list[Any], wanted: object) -> int:
+def _last_index_of(values: list[Any], wanted: object, _budget: Budget | None = None) -> int:
     places = range(len(values) - 1, -1, -1)
     return next((i for i in places if comparison.equal(values[i], wanted)), -1)
 
@@ -128,16 +124,16 @@ def _flatten(values: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise CelError("level must be non-negative")
     flat = values
-    for _ in range(min(depth, _nesting(values))):
+    for _ in range(_nesting(values, depth)):
         flat = [part for v in flat for part in (v if type(v) is list else (v,))]
     return flat
 
 
-def _nesting(values: list[Any]) -> int:
-    """Return how many levels of lists there are to flatten."""
+def _nesting(values: list[Any], most: int) -> int:
+    """Return how many levels of lists there are to flatten, of so many."""
     levels = 0
     inner = [value for value in values if type(value) is list]
-    while inner:
+    while inner and levels < most:
         levels += 1
         inner = [value for one in inner for value in one if type(value) is list]
     return levels
@@ -211,7 +207,7 @@ def self_compare_cost(values: list[Any]) -> int:
     return _CALL + (21 if text else 20) * len(values) ** 2 // 10
 
 
-_EACH = Size(cost=visit, work=ordered)
+_EACH = Size(cost=visit_each, counted=True)
 _FIND = Size(cost=visit_list, counted=True)
 _SORT = Size(cost=self_compare_cost, work=_sort_work, estimate=estimates.compare_all)
 _FLATTEN = Size(cost=_flatten_cost, work=_flatten_work, estimate=estimates.flatten)
@@ -236,7 +232,7 @@ LISTS: tuple[Overload, ...] = (
     *_of_each("min", _minimum, _ORDERED, None),
     *_of_each("max", _maximum, _ORDERED, None),
     method("indexOf", _LIST, A, returns=INT, run=_index_of, size=_FIND),
-    method("lastIndexOf", _LIST, A, returns=INT, run=_last_index_of, size=_EACH),
+    method("lastIndexOf", _LIST, A, returns=INT, run=_last_index_of, size=_FIND),
     # A single value counts as a list of it.
     method("includes", DYN, DYN, returns=BOOL, run=_includes, size=_FIND, since=(1, 37)),
 )

@@ -35,18 +35,19 @@ def _extreme(name: str, better: Callable[[Value, Value], bool]) -> Callable[...,
     return choose
 
 
+_FEW: Final = Size(work=5)
+_MANY: Final = Size(cost=elements, work=lambda numbers: len(numbers) // 2)
+
+
 def _extreme_overloads(name: str, better: Callable[[Value, Value], bool]) -> tuple[Overload, ...]:
     run = _extreme(name, better)
     pairs = ((a, b) for a in _NUMBERS for b in _NUMBERS)
     many = ((DYN,) * count for count in range(3, _MOST_ARGUMENTS + 1))
     return (
-        *(function(name, kind, returns=kind, run=run) for kind in _NUMBERS),
-        *(function(name, a, b, returns=a if a == b else DYN, run=run) for a, b in pairs),
-        *(function(name, *kinds, returns=DYN, run=run) for kinds in many),
-        *(
-            function(name, list_of(kind), returns=kind, run=run, size=Size(cost=elements))
-            for kind in _NUMBERS
-        ),
+        *(function(name, kind, returns=kind, run=run, size=_FEW) for kind in _NUMBERS),
+        *(function(name, a, b, returns=a if a == b else DYN, run=run, size=_FEW) for a, b in pairs),
+        *(function(name, *kinds, returns=DYN, run=run, size=_FEW) for kinds in many),
+        *(function(name, list_of(kind), returns=kind, run=run, size=_MANY) for kind in _NUMBERS),
     )
 
 

@@ -95,12 +95,19 @@ def _sign(a: CelQuantity) -> int:
     return a.quantity.sign()
 
 
+def _reading_work(text: str) -> int:
+    """Return the work of reading a quantity, be it none."""
+    return 15 + len(text) // 20
+
+
 def _digits_work(*quantities: CelQuantity | int) -> int:
     """Return the work of adding numbers that have more digits than any amount has."""
-    return sum(q.quantity.nano.bit_length() >> 7 for q in quantities if type(q) is CelQuantity)
+    digits = (q.quantity.nano.bit_length() >> 7 for q in quantities if type(q) is CelQuantity)
+    return _SUM_WORK + sum(digits)
 
 
-_READ = Size(cost=traverse, work=10)
+_SUM_WORK = 15
+_READ = Size(cost=traverse, work=_reading_work)
 _SUM = Size(work=_digits_work)
 
 QUANTITIES: tuple[Overload, ...] = (

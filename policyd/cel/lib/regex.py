@@ -1,12 +1,12 @@
 """Regular expressions: RE2's syntax, in time linear in the text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from policyd.cel import estimates
 from policyd.cel.allowance import current
-from policyd.cel.cost import search_pattern
+from policyd.cel.cost import Budget, search_pattern
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, INT, STRING, list_of
@@ -16,11 +16,12 @@ _MEMORY = 8 << 20
 _COMPUTED_MEMORY = 1 << 20
 _CACHED = 1_024
 _CACHED_COMPUTED = 64
+_LONGEST_COMPUTED = 1 << 16
 # What RE2 takes, in elements compared: for a call through Python, for a match in a list of
 # matches, to compile anything, to compile an instruction, to find a pattern too large.
-_CALL_WORK = 5
+_CALL_WORK = 8
 _MATCH_WORK = 20
-_FIND_WORK = 20
+_FIND_WORK = 40
 _COMPILE_WORK = 250
 _INSTRUCTION_WORK = 4
 _REFUSAL_WORK = 50_000
@@ -213,7 +214,18 @@ class _Computed:
         return self
 
 
-_computed = lru_cache(maxsize=_CACHED_COMPUTED)(_Computed)
+_remembered = lru_cache(maxsize=_CACHED_COMPUTED)(_Computed)
+
+
+def _computed(pattern: str) -> _Computed:
+    """Return a pattern, compiled once while it is remembered.
+
+    Raises:
+        CelError: If it is too long for RE2 to compile in so little memory, whatever it says.
+    """
+    if len(pattern) > _LONGEST_COMPUTED:
+        raise CelError(f"error parsing regexp: pattern too large: `{pattern[:100]}`")
+    return _remembered(pattern)
 
 
 def pattern_work(text: str, pattern: str, *_rest: object) -> int:
@@ -248,23 +260,30 @@ def _find(text: str, pattern: str) -> str:
     return str(found[0]) if found else ""
 
 
-def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found: list[str] = []
-    for match in computed(pattern).finditer(text):
-        if 0 <= limit <= len(found):
-            break
-        found.append(match[0])
-    return found
+def each_match(text: str, pattern: str, budget: Budget | None, limit: int = -1) -> Iterator[Any]:
+    """Yield all matches, or the first ones; each is charged, as there may be one in every place.
+
+    Raises:
+        CelError: If `pattern` is none of RE2.
+        CelCostError: If there are too many.
+    """
+    for place, match in enumerate(computed(pattern).finditer(text)):
+        if 0 <= limit <= place:
+            return
+        if budget is not None:
+            budget.charge_work(_MATCH_WORK)
+        yield match
 
 
-def _find_all_work(text: str, pattern: str, limit: int = -1) -> int:
-    """Return the work of a match in each place: the wrapper takes as long as for 20 elements."""
-    places = len(text) + 1
-    matched = _MATCH_WORK * (min(places, limit) if limit >= 0 else places)
-    return matched + pattern_work(text, pattern)
+def _find_all(text: str, pattern: str, budget: Budget | None = None) -> list[str]:
+    return [match[0] for match in each_match(text, pattern, budget)]
 
 
-def _find_work(text: str, pattern: str) -> int:
+def _find_first(text: str, pattern: str, limit: int, budget: Budget | None = None) -> list[str]:
+    return [match[0] for match in each_match(text, pattern, budget, limit)]
+
+
+def find_work(text: str, pattern: str, *_rest: object) -> int:
     """Return the work of one match that says where it is, by the wrapper."""
     return pattern_work(text, pattern) + _FIND_WORK
 
@@ -274,15 +293,17 @@ def _match_work(text: str, pattern: str) -> int:
 
 
 _SEARCH = Size(cost=search_pattern, work=pattern_work)
-_FIND = Size(cost=search_pattern, work=_find_work, estimate=estimates.find)
-_FIND_ALL = Size(cost=search_pattern, work=_find_all_work, estimate=estimates.find)
+_FIND = Size(cost=search_pattern, work=find_work, estimate=estimates.find)
+_FIND_ALL = Size(cost=search_pattern, work=find_work, estimate=estimates.find, counted=True)
 # The API server takes 1 for the function, and computes the cost of the method.
 _MATCH = Size(work=_match_work)
 
 REGEX: tuple[Overload, ...] = (
     method("find", STRING, STRING, returns=STRING, run=_find, size=_FIND),
     method("findAll", STRING, STRING, returns=list_of(STRING), run=_find_all, size=_FIND_ALL),
-    method("findAll", STRING, STRING, INT, returns=list_of(STRING), run=_find_all, size=_FIND_ALL),
+    method(
+        "findAll", STRING, STRING, INT, returns=list_of(STRING), run=_find_first, size=_FIND_ALL
+    ),
 )
 MATCHES: tuple[Overload, ...] = (
     function("matches", STRING, STRING, returns=BOOL, run=matches, size=_MATCH),

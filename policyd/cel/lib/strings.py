@@ -44,7 +44,7 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
 
 def _search_work(text: str, part: str, *_start: int) -> int:
     """Return the work of looking for a part in each place: the cost sees the text alone."""
-    return traversal(len(text)) * traversal(len(part)) // _CHARACTERS
+    return traversal(len(text)) * traversal(len(part)) // _LOOKS
 
 
 def _bytewise(text: str, change: Callable[[bytes], bytes]) -> str:
@@ -68,7 +68,7 @@ def _replace_work(text: str, old: str, new: str, limit: int = -1) -> int:
     """Return the work of what is put in: its size is not in the cost."""
     found = text.count(old) if old else len(text) + 1
     found = min(found, limit) if limit >= 0 else found
-    return found * len(new) // _MADE
+    return _search_work(text, old) + found + found * len(new) // _MADE
 
 
 def _split(text: str, separator: str, limit: int = -1) -> list[str]:
@@ -84,7 +84,7 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
 def _split_work(text: str, separator: str, limit: int = -1) -> int:
     """Return how many strings are made."""
     made = text.count(separator) + 1 if separator else len(text)
-    return min(made, limit) if limit >= 0 else made
+    return _search_work(text, separator) + (min(made, limit) if limit >= 0 else made)
 
 
 def _join(parts: list[str], separator: str = "") -> str:
@@ -125,8 +125,9 @@ def _quote(text: str) -> str:
     return f'"{text}"'
 
 
-# Copying so many characters takes about as long as an element.
-_CHARACTERS: Final = 100
+# A search looks, at worst, at each character of the part in each place: so many of ten characters
+# in ten places take about as long as an element.
+_LOOKS: Final = 5
 # Making characters takes no longer than looking at them, but they stay in memory.
 _MADE: Final = 20
 _ONCE = Size(cost=traverse)

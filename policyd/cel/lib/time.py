@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
 
+from policyd.cel.caches import cache_short
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.patterns import lazy_pattern
@@ -34,12 +35,12 @@ _TIMESTAMP = lazy_pattern(
 _OFFSET = lazy_pattern(r"([+-]?)([0-9]{1,2}):([0-9]{1,2})", re.ASCII)
 _LONGEST_ZONE: Final = 64
 # What a zone takes, in elements compared: to be found, and to be converted to.
-_ZONE_WORK: Final = 500
-_CONVERSION_WORK: Final = 3
+_ZONE_WORK: Final = 1_000
+_CONVERSION_WORK: Final = 8
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@lru_cache(maxsize=4_096)
+@cache_short(4_096)
 def parse_duration(text: str) -> Duration:
     """Read a duration such as `1h30m`.
 
@@ -61,7 +62,7 @@ def parse_duration(text: str) -> Duration:
     return Duration(-total if text[0] == "-" else total)
 
 
-@lru_cache(maxsize=4_096)
+@cache_short(4_096)
 def parse_timestamp(text: str) -> Timestamp:
     """Read a timestamp of RFC 3339.
 
@@ -136,6 +137,11 @@ def _find_zone(name: str) -> tzinfo | None:
         return None
 
 
+def duration_work(text: str) -> int:
+    """Return the work of reading a duration part by part."""
+    return 10 + 2 * len(text)
+
+
 def _zone_work(_moment: Timestamp, name: str) -> int:
     entry = _zone(name[:_LONGEST_ZONE])
     work, entry.work = entry.work, _CONVERSION_WORK
@@ -190,6 +196,7 @@ def part_of_time(name: str, moment: Timestamp) -> int:
     return _PARTS[name](_local(moment, "UTC"))
 
 
+_PART: Final = Size(work=_CONVERSION_WORK)
 _CONVERSION: Final = Size(work=_zone_work)
 _LENGTHS: Final = {
     "getHours": _part_of_duration(3_600 * _SECOND),
@@ -201,7 +208,7 @@ TIME: tuple[Overload, ...] = tuple(
     overload
     for name, read in _PARTS.items()
     for overload in (
-        method(name, TIMESTAMP, returns=INT, run=_part_of_time(read)),
+        method(name, TIMESTAMP, returns=INT, run=_part_of_time(read), size=_PART),
         method(name, TIMESTAMP, STRING, returns=INT, run=_part_of_time(read), size=_CONVERSION),
     )
 ) + tuple(method(name, DURATION, returns=INT, run=run) for name, run in _LENGTHS.items())

@@ -20,6 +20,8 @@ YAML = Type("yaml.Yaml")
 # Parsing a character of YAML takes about as long as copying ten elements.
 _YAML_WORK: Final = 10
 _LARGEST: Final = 1 << 20
+# What a compressor takes before it sees anything.
+_GZIP_WORK: Final = 60
 
 
 class Codec:
@@ -78,8 +80,13 @@ def _yaml_work(_codec: Codec, text: str) -> int:
     return _YAML_WORK * len(text)
 
 
-def _json_work(_codec: Codec, value: object) -> int:
-    return deep_size(value)
+def _reading_work(_codec: Codec, text: object) -> int:
+    """Return the work of reading JSON: a value may be as short as three characters."""
+    return 8 + size_of(text) // 8
+
+
+def _writing_work(_codec: Codec, value: object) -> int:
+    return 8 + 3 * deep_size(value)
 
 
 def _decompress(value: bytes) -> str:
@@ -105,12 +112,13 @@ def _compress(value: object) -> bytes:
 
 
 def _gzip_work(value: object) -> int:
-    return size_of(value)
+    return _GZIP_WORK + size_of(value)
 
 
 _READ = Size(cost=traverse)
 _GZIP = Size(cost=traverse, work=_gzip_work)
-_JSON = Size(work=_json_work)
+_READ_JSON = Size(work=_reading_work)
+_WRITE_JSON = Size(work=_writing_work)
 _YAML = Size(work=_yaml_work)
 
 ENCODING: tuple[Overload, ...] = (
@@ -120,11 +128,11 @@ ENCODING: tuple[Overload, ...] = (
         for prefix in ("", "hash.")
     ),
     *(
-        method(name, JSON, DYN, returns=DYN, run=_parse_json, size=_JSON)
+        method(name, JSON, DYN, returns=DYN, run=_parse_json, size=_READ_JSON)
         for name in ("unmarshal", "Unmarshal")
     ),
     *(
-        method(name, JSON, DYN, returns=STRING, run=_write_json, size=_JSON)
+        method(name, JSON, DYN, returns=STRING, run=_write_json, size=_WRITE_JSON)
         for name in ("marshal", "Marshal")
     ),
     *(

@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
+from policyd.cel.caches import cache_short
 from policyd.cel.cost import traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
@@ -36,7 +36,7 @@ class Image:
         return "@".join(part for part in (self.tag, self.digest) if part)
 
 
-@lru_cache(maxsize=2_048)
+@cache_short(2_048)
 def parse_image(text: str) -> Image:
     """Read a reference, with Docker's defaults for what it leaves out.
 
@@ -87,7 +87,7 @@ def _parse(text: str) -> Image:
     return parse_image(text)
 
 
-_READ = Size(cost=traverse)
+_READ = Size(cost=traverse, work=20)
 
 IMAGES: tuple[Overload, ...] = (
     function("image", STRING, returns=IMAGE, run=_parse, size=_READ),

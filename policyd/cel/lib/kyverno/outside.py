@@ -8,6 +8,7 @@ that namespace alone: its functions take no namespace.
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from policyd.cel.cost import deep_size
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.types import DYN, STRING, Type, map_of
@@ -219,8 +220,14 @@ def _metadata(context: Outside, image: str) -> Json:
     return context.ask("metadata", image)
 
 
+def _asking_work(*given: object) -> int:
+    """Return the work of writing a question down: all that is in it is looked at."""
+    return 5 + 2 * sum(map(deep_size, given))
+
+
 # An answer from outside costs about as much as a hundred selections, even from a cache.
-_ASKING = Size(cost=100)
+_ASKING = Size(cost=100, work=_asking_work)
+_NAMING = Size(work=_asking_work)
 
 
 def _both(name: str, *parameters: Type, run: Callable[..., Json]) -> tuple[Overload, ...]:
@@ -234,7 +241,9 @@ def _both(name: str, *parameters: Type, run: Callable[..., Json]) -> tuple[Overl
 def _typed(name: str, *parameters: Type, returns: Type, run: object) -> tuple[Overload, ...]:
     assert callable(run), "a method has code"
     newer = name[0].lower() + name[1:]
-    return tuple(method(each, *parameters, returns=returns, run=run) for each in (name, newer))
+    return tuple(
+        method(each, *parameters, returns=returns, run=run, size=_NAMING) for each in (name, newer)
+    )
 
 
 _LABELS = map_of(STRING, STRING)

@@ -3,17 +3,17 @@
 import re
 from typing import Any
 
-from policyd.cel.cost import search_pattern, traversal
+from policyd.cel.cost import Budget, search_pattern, traversal
 from policyd.cel.errors import CelError
 from policyd.cel.estimates import search_pattern as search_pattern_estimate
 from policyd.cel.functions import Overload, Size, function
-from policyd.cel.lib.regex import computed, pattern_work
+from policyd.cel.lib.regex import computed, each_match, find_work
 from policyd.cel.types import INT, STRING, list_of, optional_of
 from policyd.cel.values import NONE, Optional
 
 _REFERENCE = re.compile(r"\\(.?)", re.DOTALL)
-# The wrapper of a match takes about as long as copying so many elements.
-_MATCH_WORK = 20
+# Making so many characters takes about as long as copying an element.
+_MADE = 4
 
 
 def _expanded(template: str, match: Any) -> str:  # noqa: ANN401 - re2 has no types
@@ -32,15 +32,22 @@ def _expanded(template: str, match: Any) -> str:  # noqa: ANN401 - re2 has no ty
     return _REFERENCE.sub(part, template)
 
 
-def _replace(text: str, pattern: str, template: str, limit: int = -1) -> str:
+def _replace_first(
+    text: str, pattern: str, template: str, limit: int, budget: Budget | None = None
+) -> str:
     written: list[str] = []
-    end, replaced = 0, 0
-    for match in computed(pattern).finditer(text):
-        if 0 <= limit <= replaced:
-            break
-        written += (text[end : match.start()], _expanded(template, match))
-        end, replaced = match.end(), replaced + 1
+    end = 0
+    for match in each_match(text, pattern, budget, limit):
+        made = _expanded(template, match)
+        if budget is not None:
+            budget.charge_work((len(template) + len(made)) // _MADE)
+        written += (text[end : match.start()], made)
+        end = match.end()
     return "".join((*written, text[end:]))
+
+
+def _replace(text: str, pattern: str, template: str, budget: Budget | None = None) -> str:
+    return _replace_first(text, pattern, template, -1, budget)
 
 
 def _captured(match: Any) -> str | None:  # noqa: ANN401 - re2 has no types
@@ -56,8 +63,8 @@ def _extract(text: str, pattern: str) -> Optional:
     return NONE if found is None else Optional(found)
 
 
-def _extract_all(text: str, pattern: str) -> list[str]:
-    found = (_captured(match) for match in computed(pattern).finditer(text))
+def _extract_all(text: str, pattern: str, budget: Budget | None = None) -> list[str]:
+    found = (_captured(match) for match in each_match(text, pattern, budget))
     return [part for part in found if part]
 
 
@@ -67,18 +74,14 @@ def _replace_cost(text: str, pattern: str, template: str, *_limit: int) -> int:
     return search_pattern(text, pattern) + made
 
 
-def _each_match(text: str, pattern: str, *_rest: object) -> int:
-    return _MATCH_WORK * (len(text) + 1) + pattern_work(text, pattern)
-
-
-_SEARCH = Size(cost=search_pattern, work=pattern_work)
-_SEARCH_ALL = Size(cost=search_pattern, work=_each_match)
-_REPLACE = Size(cost=_replace_cost, work=_each_match, estimate=search_pattern_estimate)
+_SEARCH = Size(cost=search_pattern, work=find_work)
+_SEARCH_ALL = Size(cost=search_pattern, work=find_work, counted=True)
+_REPLACE = Size(cost=_replace_cost, work=find_work, estimate=search_pattern_estimate, counted=True)
 _THREE = (STRING, STRING, STRING)
 
 PATTERNS: tuple[Overload, ...] = (
     function("regex.replace", *_THREE, returns=STRING, run=_replace, size=_REPLACE),
-    function("regex.replace", *_THREE, INT, returns=STRING, run=_replace, size=_REPLACE),
+    function("regex.replace", *_THREE, INT, returns=STRING, run=_replace_first, size=_REPLACE),
     function(
         "regex.extract", STRING, STRING, returns=optional_of(STRING), run=_extract, size=_SEARCH
     ),

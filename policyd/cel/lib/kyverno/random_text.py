@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from policyd.cel.cost import Budget
 from policyd.cel.errors import CelError
-from policyd.cel.functions import Overload, Size
+from policyd.cel.functions import Overload
 from policyd.cel.types import STRING
 
 Dice = Callable[[int], int]
@@ -24,6 +25,12 @@ _CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r"}
 # How many more than the least an open repetition makes.
 _MORE: Final = 10
 _LONGEST: Final = 4_096
+# So many characters of a class take a step.
+_CLASS_STEP: Final = 16
+# Longer ones are no repetition.
+_LONGEST_REPETITION: Final = 20
+# What a step takes, in elements compared; few texts take more than some ten.
+_STEP_WORK: Final = 10
 
 
 @dataclass(slots=True)
@@ -53,9 +60,11 @@ class _Writer:
 
     def sequence(self) -> str:
         parts: list[str] = []
+        length = 0
         while self.peek() not in ("", "|", ")"):
             parts.append(self.repeated())
-            if sum(map(len, parts)) > _LONGEST:
+            length += len(parts[-1])
+            if length > _LONGEST:
                 raise CelError(f"the pattern makes more than {_LONGEST} characters")
         return "".join(parts)
 
@@ -86,7 +95,7 @@ class _Writer:
         return self.counted() if mark == "{" else (1, 1)
 
     def counted(self) -> tuple[int, int]:
-        end = self.pattern.find("}", self.place)
+        end = self.pattern.find("}", self.place, self.place + _LONGEST_REPETITION)
         least, comma, most = self.pattern[self.place + 1 : end].partition(",")
         numbers = all(part.isascii() and part.isdigit() for part in (least, most or "0"))
         if end < 0 or not numbers or len(least + most) > 8:
@@ -98,9 +107,7 @@ class _Writer:
         return int(least), upper
 
     def atom(self) -> str:
-        self.steps += 1
-        if self.steps > _LONGEST:
-            raise self.wrong(f"it takes more than {_LONGEST} steps")
+        self.step(1)
         character = self.take()
         if character == "(":
             return self.group()
@@ -113,6 +120,11 @@ class _Writer:
         if character in "*+?{":
             raise self.wrong("nothing to repeat")
         return "" if character in "^$" else character
+
+    def step(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > _LONGEST:
+            raise self.wrong(f"it takes more than {_LONGEST} steps")
 
     def group(self) -> str:
         if self.pattern.startswith("?:", self.place):
@@ -143,8 +155,11 @@ class _Writer:
                 "]",
             ):
                 self.place += 1
-                found = "".join(map(chr, range(ord(found[0]), ord(self.take()) + 1)))
+                first, last = ord(found[0]), ord(self.take())
+                self.step(max(last - first, 0) // _CLASS_STEP)
+                found = "".join(map(chr, range(first, last + 1)))
             members += found
+            self.step(1 + len(members) // (_CLASS_STEP * _CLASS_STEP))
         return _without(members) if negated else members
 
     def one_of(self, characters: str) -> str:
@@ -160,8 +175,8 @@ def _without(members: str) -> str:
     return "".join(character for character in _PRINTABLE if character not in members)
 
 
-def random_text(pattern: str, dice: Dice) -> str:
-    """Write text that matches a pattern.
+def random_text(pattern: str, dice: Dice, budget: Budget | None = None) -> str:
+    """Write text that matches a pattern; each step is charged as work.
 
     Raises:
         CelError: If the pattern cannot be read, or makes too much.
@@ -171,6 +186,9 @@ def random_text(pattern: str, dice: Dice) -> str:
         written = writer.alternatives()
     except RecursionError:
         raise writer.wrong("groups nest too deep") from None
+    finally:
+        if budget is not None:
+            budget.charge_work(_STEP_WORK * (1 + writer.steps))
     if writer.place < len(pattern):
         raise writer.wrong("a group is not opened")
     return written
@@ -179,21 +197,24 @@ def random_text(pattern: str, dice: Dice) -> str:
 def random_texts(dice: Dice | None) -> tuple[Overload, ...]:
     """Return the functions, with the caller's dice."""
 
-    def write(pattern: str = DEFAULT_PATTERN) -> str:
+    def write(pattern: str, budget: Budget | None = None) -> str:
         if dice is None:
             raise CelError("`random` is not available here: it needs a source of random numbers")
-        return random_text(pattern, dice)
+        return random_text(pattern, dice, budget)
 
-    size = Size(cost=_LONGEST // 10)
+    def write_default(budget: Budget | None = None) -> str:
+        return write(DEFAULT_PATTERN, budget)
+
     return tuple(
         Overload(
             name=name,
             parameters=parameters,
             result=STRING,
-            run=write,
-            cost=size.cost,
+            run=run,
+            cost=_LONGEST // 10,
             constant=False,
+            counted=True,
         )
         for name in ("random", "random.random")
-        for parameters in ((), (STRING,))
+        for parameters, run in (((), write_default), ((STRING,), write))
     )
