@@ -48,6 +48,19 @@ def certificate_files(settings: Settings) -> CertificateFiles | None:
     return CertificateFiles(certificate=Path(settings.certificate), key=Path(settings.key))
 
 
+def check_callers(settings: Settings) -> None:
+    """Check that names of callers come with who vouches for them.
+
+    Raises:
+        ConfigurationError: If they do not.
+    """
+    if settings.client_names and not settings.client_ca:
+        raise ConfigurationError(
+            "callers are named, and nobody vouches for their names",
+            hint="give who signs their certificates with `--client-ca`",
+        )
+
+
 def secret_name(settings: Settings) -> SecretName:
     """Return where the Secret is.
 

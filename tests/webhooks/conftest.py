@@ -6,13 +6,12 @@ import ssl
 import time
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from policyd.certificates import Authority
 from policyd.connections import Listening
 from policyd.serving import listen
 from webhooks.app import create_app
-from webhooks.health import Readiness
 from webhooks.metrics import DoorMetrics
 from webhooks.tls import LiveContext, serve
 
@@ -95,10 +94,15 @@ class RunningDoor:
             await connection.close()
 
 
+def figures(registry):
+    """What `/metrics` says."""
+    return generate_latest(registry).decode()
+
+
 def app_for(answer):
     metrics = DoorMetrics(CollectorRegistry())
     answers = {"/mutate": answer, "/validate": answer}
-    return create_app(answers, readiness=Readiness(), metrics=metrics)
+    return create_app(answers, metrics=metrics)
 
 
 @contextlib.asynccontextmanager
