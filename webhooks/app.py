@@ -291,17 +291,17 @@ async def read_body(body: Body, room: Room, scope: Scope, receive: Receive) -> N
         async with asyncio.timeout(seconds) as limit:
             body.give_up = give_up
             room.expect(body)
-            while await _more(body, receive):
-                if body.size >= HEAD_BYTES and not body.reserved:
-                    await _have_room(body, room, length)
+            while not reasons and await _more(body, room, receive, length):
+                pass
     except TimeoutError:
-        if reasons:
-            raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0]) from None
-        raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
+        if not reasons:
+            raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
     finally:
         room.complete(body)
     if room.full and not body.reserved:
-        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+        reasons.append(NO_ROOM)
+    if reasons:
+        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0])
 
 
 async def _have_room(body: Body, room: Room, length: int | None) -> None:
@@ -320,12 +320,14 @@ async def _have_room(body: Body, room: Room, length: int | None) -> None:
         await room.reserve(body, length)
 
 
-async def _more(body: Body, receive: Receive) -> bool:
-    """Read on; tell whether there is more."""
+async def _more(body: Body, room: Room, receive: Receive, length: int | None) -> bool:
+    """Read on, and have room for it; tell whether there is more."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise CallerGoneError
     body.add(message.get("body", b""))
+    if body.size >= HEAD_BYTES and not body.reserved:
+        await _have_room(body, room, length)
     return bool(message.get("more_body", False))
 
 

@@ -1,5 +1,6 @@
 """The application: what is a call, what is answered when it is none, and that it goes on."""
 
+import asyncio
 import json
 
 import msgspec
@@ -7,9 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
-from policyd.api.admission import ReviewError
+from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from tests.webhooks.conftest import figures as told_by
+from webhooks import app
 from webhooks.app import DEFAULT_TIMEOUT_SECONDS, create_app, timeout_seconds
+from webhooks.bodies import LIGHT_BYTES, LIGHT_ROOM, NO_ROOM
 from webhooks.health import Readiness, create_health_app
 from webhooks.metrics import DoorMetrics
 
@@ -53,6 +56,210 @@ def test_a_body_may_come_in_pieces():
         yield b"2]"
 
     assert client_for().post("/validate", content=pieces(), headers=JSON).content == b"[1, 2]"
+
+
+UID = b'{"kind": "AdmissionReview", "request": {"uid": "u-1", "object": "'
+
+
+class Sent:
+    """A call whose body comes in pieces, as a server passes it on."""
+
+    def __init__(self, client, body, *, length=True, size=65_536, query=b""):
+        given = [(b"content-type", b"application/json")]
+        given += [(b"content-length", b"%d" % len(body))] if length else []
+        self.scope = {"type": "http", "method": "POST", "path": "/validate", "headers": given}
+        self.scope["query_string"] = query
+        self.pieces = [body[at : at + size] for at in range(0, len(body), size)]
+        self.client, self.messages = client, []
+
+    async def receive(self):
+        if not self.pieces:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": self.pieces.pop(0), "more_body": bool(self.pieces)}
+
+    async def send(self, message):
+        self.messages.append(message)
+
+    def answered(self):
+        """Return status and body."""
+        asyncio.run(self.client.app(self.scope, self.receive, self.send))
+        first, *rest = self.messages
+        return first["status"], b"".join(message["body"] for message in rest)
+
+    def verdict(self):
+        """Return the answer of a review."""
+        status, body = self.answered()
+        assert status == 200
+        return json.loads(body)["response"]
+
+
+def test_a_review_of_the_largest_size_is_judged():
+    body = UID + b"x" * (MAXIMUM_REVIEW_BYTES - len(UID) - 3) + b'"}}'
+    seen = []
+
+    async def answer(body, _out_of_time):
+        seen.append(len(body))
+        return b"{}"
+
+    client = client_for(answer)
+
+    assert Sent(client, body).answered() == (200, b"{}")
+    assert seen == [MAXIMUM_REVIEW_BYTES]
+    assert client.app.doors[b"/validate"].room.taken == 0
+
+
+async def nothing(_body, _out_of_time):
+    raise AssertionError("it is not judged")
+
+
+TOO_LARGE = UID.ljust(MAXIMUM_REVIEW_BYTES + 1)
+UNREAD = [
+    pytest.param(
+        TOO_LARGE, True, f"the review has more than {MAXIMUM_REVIEW_BYTES} bytes", id="too-large"
+    ),
+    pytest.param(
+        UID.ljust(LIGHT_BYTES + 1),
+        False,
+        f"the review has more than {LIGHT_BYTES} bytes, and the call did not say how many",
+        id="large-and-of-no-length",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "length", "reason"), UNREAD)
+def test_a_review_that_is_not_read_is_refused_by_a_verdict(body, length, reason):
+    client = client_for(nothing)
+    sent = Sent(client, body, length=length)
+
+    verdict = sent.verdict()
+
+    assert (verdict["uid"], verdict["allowed"]) == ("u-1", False)
+    assert reason in verdict["status"]["message"]
+    assert 'policyd_reviews_total{outcome="unjudged",path="/validate"} 1.0' in told(client)
+    assert client.app.doors[b"/validate"].room.taken == 0
+
+
+def test_what_is_too_large_is_answered_when_its_beginning_is_there():
+    sent = Sent(client_for(nothing), TOO_LARGE)
+    sent.answered()
+
+    assert len(sent.pieces) > 1000
+
+
+@pytest.mark.parametrize("size", [1000, 200_000], ids=["light", "within-a-large-one"])
+def test_a_review_that_does_not_come_in_is_refused_by_a_verdict(monkeypatch, size):
+    monkeypatch.setattr(app, "LATE", 0.001)
+    sent = Sent(client_for(nothing), UID.ljust(5_000_000), size=size)
+    del sent.pieces[2:]
+    sent.pieces.append(b"")
+    sent.receive = stopping(sent)
+
+    verdict = sent.verdict()
+
+    assert verdict["allowed"] is False
+    assert "did not come in within 0.01 s" in verdict["status"]["message"]
+
+
+def stopping(sent):
+    """Receive what is there, and nothing more."""
+
+    async def receive():
+        if len(sent.pieces) == 1:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": sent.pieces.pop(0), "more_body": True}
+
+    return receive
+
+
+def test_a_review_that_finds_no_room_is_refused_by_a_verdict_and_not_judged_in_part():
+    client = client_for(nothing)
+    client.app.doors[b"/validate"].room.took(LIGHT_ROOM)
+
+    verdict = Sent(client, UID.ljust(200_000), size=1000).verdict()
+
+    assert verdict["allowed"] is False
+    assert NO_ROOM in verdict["status"]["message"]
+
+
+def test_a_caller_that_is_gone_leaves_no_room_taken():
+    client = client_for(nothing)
+    sent = Sent(client, UID.ljust(5_000_000))
+    given = iter([{"type": "http.request", "body": UID.ljust(100_000), "more_body": True}])
+
+    async def receive():
+        return next(given, {"type": "http.disconnect"})
+
+    asyncio.run(client.app(sent.scope, receive, sent.send))
+
+    assert sent.messages == []
+    assert client.app.doors[b"/validate"].room.taken == 0
+
+
+def test_who_answers_what_is_not_judged_is_told_its_beginning_and_the_reason():
+    told_to = []
+
+    def unjudged(head, reason):
+        told_to.append((head, reason))
+        return b'"unjudged"'
+
+    async def deep(_body, _out_of_time):
+        raise ReviewError("the review is nested too deep")
+
+    client = client_for(deep, unjudged={"/mutate": unjudged})
+
+    answer = client.post("/mutate", content=UID, headers=JSON)
+
+    assert (answer.status_code, answer.content) == (200, b'"unjudged"')
+    assert told_to == [(UID, "the review is nested too deep")]
+
+
+def test_what_is_too_large_and_says_no_uid_is_told_so():
+    status, body = Sent(client_for(nothing), b" " * (MAXIMUM_REVIEW_BYTES + 1)).answered()
+
+    assert (status, json.loads(body)["reason"]) == (413, "RequestEntityTooLarge")
+
+
+def test_a_bug_is_no_yes():
+    async def broken(_body, _out_of_time):
+        raise KeyError("spec")
+
+    client = client_for(broken)
+
+    verdict = client.post("/validate", content=UID, headers=JSON).json()["response"]
+
+    assert verdict["allowed"] is False
+    assert "KeyError: 'spec'" in verdict["status"]["message"]
+    assert 'policyd_reviews_total{outcome="failed",path="/validate"} 1.0' in told(client)
+
+
+def test_an_answer_that_waits_for_too_long_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(app, "LATE", 0.001)
+    monkeypatch.setattr(app, "SPARE_SECONDS", 0.001)
+
+    async def waiting(_body, _out_of_time):
+        await asyncio.Event().wait()
+
+    verdict = client_for(waiting).post("/validate", content=UID, headers=JSON).json()["response"]
+
+    assert verdict["allowed"] is False
+    assert "there was no time left" in verdict["status"]["message"]
+
+
+def test_a_timeout_that_is_not_ours_is_a_bug_like_others():
+    async def broken(_body, _out_of_time):
+        raise TimeoutError("elsewhere")
+
+    answer = client_for(broken).post("/validate", content=b"{}", headers=JSON)
+
+    assert answer.status_code == 500
+    assert "TimeoutError" in answer.json()["message"]
+
+
+def test_a_long_answer_comes_whole():
+    async def long(_body, _out_of_time):
+        return b"x" * 1_000_000
+
+    assert len(client_for(long).post("/mutate", content=b"{}", headers=JSON).content) == 1_000_000
 
 
 def call(method="POST", url="/mutate", content=b"{}", headers=JSON):
@@ -215,6 +422,7 @@ class FakeClock:
     [
         pytest.param(b"timeout=10s", 10.0, id="as-the-api-server-writes-it"),
         pytest.param(b"a=b&timeout=7s", 7.0, id="among-others"),
+        pytest.param(b"timeout=999s", 30.0, id="longer-than-a-webhook-may-take"),
         pytest.param(b"", DEFAULT_TIMEOUT_SECONDS, id="missing"),
         pytest.param(b"timeout=soon", DEFAULT_TIMEOUT_SECONDS, id="no-number"),
         pytest.param(b"timeout=s", DEFAULT_TIMEOUT_SECONDS, id="no-digits"),
