@@ -29,6 +29,7 @@ _LISTS = {
     "registries": ",",
     "starters": ",",
     "makers": " ",
+    "client_names": ",",
 }
 """Settings that take several values, and what parts these in a variable."""
 
@@ -87,6 +88,22 @@ class Settings:
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9443
     """TCP port to listen on. The one that controller-runtime's webhooks made usual; needs no root;
     0 lets the system choose."""
+
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    """TCP port of `/livez`, `/readyz` and `/metrics`, by HTTP without TLS; 0 lets the system
+    choose. Empty: the one after `port`, or any other where that is taken."""
+
+    client_ca: str = ""
+    """Path of who signs the certificates that callers show, PEM; reloaded when it changes. Others
+    are turned away in the handshake. Empty: whoever reaches the port is answered."""
+
+    client_names: tuple[str, ...] = ()
+    """Names in these certificates, the common one or an alternative one, whose callers alone are
+    answered. Empty: all that `client_ca` signs for. In the variable: parted by `,`."""
+
+    plain_http: bool = False
+    """Whether to leave HTTP to uvicorn alone. Reviews then take about twice as long; it is for an
+    uvicorn whose insides are not those that the faster way was written for."""
 
     certificate: str = ""
     """Path of the server certificate, PEM, its chain after it; reloaded when it changes."""
@@ -252,7 +269,7 @@ def _own(variables: Mapping[str, str], known: set[str]) -> dict[str, str]:
 
 def _service_link(variable: str, text: str) -> bool:
     """Tell whether Kubernetes made the variable: of a Service `policyd`, or `policyd-…`."""
-    if variable == f"{PREFIX}PORT":
+    if variable in (f"{PREFIX}PORT", f"{PREFIX}METRICS_PORT"):
         return text.startswith("tcp://")
     return any(end in variable.removeprefix(PREFIX[:-1]) for end in SERVICE_LINKS)
 

@@ -101,7 +101,6 @@ class Connections:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
             while True:
-                await self._room()
                 await self._accept(listener, group)
 
     async def _accept(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
@@ -115,6 +114,7 @@ class Connections:
             self._shed()
             await asyncio.sleep(SWEEP_SECONDS)
             return
+        await self._room()
         connection = Connection(self, address[0])
         connection.opening = group.create_task(self._open(connection, accepted))
 

@@ -24,10 +24,14 @@ CHUNKS_FREE: Final = 256
 CHUNK_BYTES: Final = 512
 """A body may come in so many chunks, and in more if they have so many bytes on average."""
 
+MOST_DIGITS: Final = 15
+"""Of a length: what has more is no length of anything."""
+
 Broken = Literal["head_too_large", "not_http", "too_many_requests", "too_many_chunks"]
 """Why nothing more is read."""
 
 _END: Final = b"\r\n\r\n"
+_DIGITS: Final = b"0123456789abcdefABCDEF"
 _LENGTH: Final = b"\r\ncontent-length:"
 _CODING: Final = b"\r\ntransfer-encoding:"
 
@@ -106,7 +110,7 @@ class Framing:
             self._chunks = _Chunks()
             self.in_head = False
         elif length is not None:
-            if not length.isdigit() or len(length) > 18:
+            if not length.isdigit() or len(length) > MOST_DIGITS:
                 raise BrokenError("not_http")
             self._left = int(length)
             self.in_head = False
@@ -175,12 +179,9 @@ class _Chunks:
             self.ended = True
             return
         size = line.partition(b";")[0].strip(b" \t")
-        try:
-            length = int(size, 16) if size.isalnum() else -1
-        except ValueError:
-            length = -1
-        if not 0 <= length < 1 << 62:
+        if not size or size.strip(_DIGITS) or len(size) > MOST_DIGITS:
             raise BrokenError("not_http")
+        length = int(size, 16)
         self._last = length == 0
         self._left = length and length + 2
         self._count += 1

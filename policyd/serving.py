@@ -69,11 +69,15 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=made.detach())
 
 
-def server_context(pair: CertificatePair | None) -> ssl.SSLContext:
+def server_context(pair: CertificatePair | None, *, callers_pem: bytes = b"") -> ssl.SSLContext:
     """Return a server's TLS context, with a certificate or to be given one later.
 
+    Args:
+        pair: The certificate.
+        callers_pem: Who signs the certificates that callers show; empty if they need none.
+
     Raises:
-        ConfigurationError: If OpenSSL will not have the certificate.
+        ConfigurationError: If OpenSSL will not have one of them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -83,7 +87,20 @@ def server_context(pair: CertificatePair | None) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_TICKET
     if pair is not None:
         _load(context, pair)
+    if callers_pem:
+        _require(context, callers_pem)
     return context
+
+
+def _require(context: ssl.SSLContext, callers_pem: bytes) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(cadata=callers_pem.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigurationError(
+            f"the authority of the callers cannot be used: {error}",
+            hint="give a file of certificates, PEM, with `--client-ca`",
+        ) from error
 
 
 def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:

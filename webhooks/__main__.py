@@ -4,7 +4,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -12,12 +12,13 @@ import click
 import msgspec
 
 from policyd.config import Settings, configured_kinds, environment
+from policyd.errors import ConfigurationError
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import in_words, keep_for_good, run
 from policyd.serving import listen
 from policyd.telemetry import configure_logging
-from webhooks.choices import certificate_files, endpoint, needs_cluster, secret_name
+from webhooks.choices import certificate_files, check_callers, endpoint, needs_cluster, secret_name
 from webhooks.door import Door, run_door
 
 
@@ -34,6 +35,10 @@ from webhooks.door import Door, run_door
 @click.option("--kubeconfig", metavar="FILE", help="How to reach the API server.")
 @click.option("--host", help="Address to listen on.  [0.0.0.0]")
 @click.option("--port", type=int, help="Port to listen on; 0 chooses one.  [9443]")
+@click.option("--metrics-port", type=int, help="Port of health and metrics.  [--port, and one]")
+@click.option("--client-ca", metavar="FILE", help="Who signs certificates of callers, PEM.")
+@click.option("--client-names", multiple=True, metavar="NAME", help="Which of them may call.")
+@click.option("--plain-http", is_flag=True, default=None, help="Leave HTTP to uvicorn alone.")
 @click.option("--certificate", metavar="FILE", help="Server certificate, PEM.")
 @click.option("--key", metavar="FILE", help="Its private key, PEM.")
 @click.option("--authority", metavar="FILE", help="Who signed it, PEM, for --register.")
@@ -75,17 +80,18 @@ def main(**flags: object) -> None:
         configure_logging(json=_wants_json(settings))
         _check(settings)
         listener = listen(settings.host, settings.port)
-        run(partial(_serve, settings, variables, listener))
+        beside = _listen_beside(settings, listener)
+        run(partial(_serve, settings, variables, (listener, beside)))
 
 
 async def _serve(
     settings: Settings,
     variables: Mapping[str, str],
-    listener: socket.socket,
+    sockets: tuple[socket.socket, socket.socket],
     stop: asyncio.Event,
 ) -> None:
     async with AsyncExitStack() as stack:
-        stack.enter_context(listener)
+        listener, beside = (stack.enter_context(opened) for opened in sockets)
         kinds = configured_kinds(settings.config)
         kinds = replace(kinds, makers=settings.whose_word_counts)
         door = Door(settings=settings, integrations=kinds, variables=variables)
@@ -93,7 +99,22 @@ async def _serve(
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))
             await _until_answered(client, stop)
-        await run_door(door, listener, stop=stop, loaded=keep_for_good)
+        await run_door(door, listener, stop=stop, beside=beside, loaded=keep_for_good)
+
+
+def _listen_beside(settings: Settings, listener: socket.socket) -> socket.socket:
+    """Open the socket of health and metrics.
+
+    Raises:
+        ConfigurationError: If the port that is asked for is taken.
+    """
+    wanted, option = settings.metrics_port, "--metrics-port"
+    if wanted is not None:
+        return listen(settings.host, wanted, option=option)
+    if settings.port:
+        with suppress(ConfigurationError):
+            return listen(settings.host, listener.getsockname()[1] + 1, option=option)
+    return listen(settings.host, 0, option=option)
 
 
 async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:
@@ -114,6 +135,7 @@ async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:
 def _check(settings: Settings) -> None:
     """Find out what does not go together before anything is opened."""
     endpoint(settings)
+    check_callers(settings)
     if certificate_files(settings) is None:
         secret_name(settings)
 

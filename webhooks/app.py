@@ -1,8 +1,7 @@
 """The ASGI application: an AdmissionReview's bytes in, its answer's bytes out.
 
-The doors (`/mutate`, `/validate`, `/convert`) are dispatched in front of Starlette, whose routing,
-request and response cost a third of a review that no policy matches. Everything else is
-Starlette's. A server may ask the doors themselves, without the messages of ASGI.
+The doors (`/mutate`, `/validate`, `/convert`) are all there is on this port. A server may ask them
+themselves, without the messages of ASGI.
 """
 
 import asyncio
@@ -13,8 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 import structlog
-from starlette.applications import Starlette
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
@@ -22,7 +20,6 @@ from policyd.engine.deadline import OutOfTime
 from webhooks.bodies import LIGHT_BYTES, LONG_BYTES, NO_ROOM, Body, Room, UnreadError
 from webhooks.conversion import PATH as CONVERT
 from webhooks.conversion import unconverted
-from webhooks.health import Readiness, health_routes
 from webhooks.metrics import DoorMetrics
 from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
@@ -38,6 +35,7 @@ DEFAULT_TIMEOUT_SECONDS = 10.0
 
 REASONS = {
     HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.NOT_FOUND: "NotFound",
     HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
     HTTPStatus.REQUEST_TIMEOUT: "Timeout",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
@@ -85,7 +83,6 @@ class CallerGoneError(Exception):
 def create_app(
     answers: Mapping[str, Answer],
     *,
-    readiness: Readiness,
     metrics: DoorMetrics,
     clock: Clock | None = None,
     unjudged: Mapping[str, Unjudged] = MappingProxyType({}),
@@ -94,8 +91,7 @@ def create_app(
 
     Args:
         answers: What is answered, by path: `/mutate`, `/validate`, `/convert`.
-        readiness: What `/readyz` reports.
-        metrics: What `/metrics` reports, and where reviews are counted.
+        metrics: Where reviews are counted.
         clock: Measures how long reviews take; the machine's by default.
         unjudged: What answers reviews that cannot be judged, by path. Where none is given, they
             are refused.
@@ -107,20 +103,25 @@ def create_app(
         )
         for path, answer in answers.items()
     }
-    return Application(doors, Starlette(routes=health_routes(readiness, metrics.registry)))
+    return Application(doors)
 
 
 class Application:
-    """Doors, by the path of each, and what answers all other paths."""
+    """Doors, by the path of each."""
 
-    def __init__(self, doors: "Mapping[bytes, Door]", rest: ASGIApp) -> None:
+    def __init__(self, doors: "Mapping[bytes, Door]") -> None:
         self.doors = doors
-        self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call."""
-        door = self.doors.get(scope["path"].encode()) if scope["type"] == "http" else None
-        await (door or self._rest)(scope, receive, send)
+        if scope["type"] != "http":  # there is nothing to start, and no other protocol
+            raise NotImplementedError(scope["type"])
+        door = self.doors.get(scope["path"].encode())
+        if door is None:
+            reason = "reviews alone are answered here"
+            await _respond(send, HTTPStatus.NOT_FOUND, _status(HTTPStatus.NOT_FOUND, reason))
+        else:
+            await door(scope, receive, send)
 
 
 class Door:
@@ -290,17 +291,17 @@ async def read_body(body: Body, room: Room, scope: Scope, receive: Receive) -> N
         async with asyncio.timeout(seconds) as limit:
             body.give_up = give_up
             room.expect(body)
-            while await _more(body, receive):
-                if body.size >= HEAD_BYTES and not body.reserved:
-                    await _have_room(body, room, length)
+            while not reasons and await _more(body, room, receive, length):
+                pass
     except TimeoutError:
-        if reasons:
-            raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0]) from None
-        raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
+        if not reasons:
+            raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
     finally:
         room.complete(body)
     if room.full and not body.reserved:
-        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+        reasons.append(NO_ROOM)
+    if reasons:
+        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0])
 
 
 async def _have_room(body: Body, room: Room, length: int | None) -> None:
@@ -319,12 +320,14 @@ async def _have_room(body: Body, room: Room, length: int | None) -> None:
         await room.reserve(body, length)
 
 
-async def _more(body: Body, receive: Receive) -> bool:
-    """Read on; tell whether there is more."""
+async def _more(body: Body, room: Room, receive: Receive, length: int | None) -> bool:
+    """Read on, and have room for it; tell whether there is more."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise CallerGoneError
     body.add(message.get("body", b""))
+    if body.size >= HEAD_BYTES and not body.reserved:
+        await _have_room(body, room, length)
     return bool(message.get("more_body", False))
 
 

@@ -48,6 +48,24 @@ def certificate_files(settings: Settings) -> CertificateFiles | None:
     return CertificateFiles(certificate=Path(settings.certificate), key=Path(settings.key))
 
 
+def check_callers(settings: Settings) -> None:
+    """Check what is asked of callers: that they can do it, and that somebody vouches for names.
+
+    Raises:
+        ConfigurationError: If they do not.
+    """
+    if settings.client_ca and serves_old_versions(settings):
+        raise ConfigurationError(
+            "the API server shows no certificate when it asks for another version of Kueue's kinds",
+            hint="leave out `--serve-v1beta1`, or `--client-ca`",
+        )
+    if settings.client_names and not settings.client_ca:
+        raise ConfigurationError(
+            "callers are named, and nobody vouches for their names",
+            hint="give who signs their certificates with `--client-ca`",
+        )
+
+
 def secret_name(settings: Settings) -> SecretName:
     """Return where the Secret is.
 

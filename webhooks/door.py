@@ -8,6 +8,7 @@ socket answers, and the API server is told to call it.
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 import structlog
 from starlette.types import ASGIApp
 
-from policyd.connections import Listening
+from policyd.connections import Bounds, Listening
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.policy_set import PHASES
 from policyd.errors import PolicydError
@@ -41,11 +42,13 @@ from webhooks.decisions import (
 )
 from webhooks.defaults import DefaultsWatch
 from webhooks.files import fingerprint, follow, read_file
+from webhooks.health import create_health_app
 from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.namespaces import without_cluster
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
+from webhooks.protocol import DoorProtocol
 from webhooks.publication import REMEDY, Publication
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 from webhooks.registration import NAME, Registration, exempt_groups
@@ -68,6 +71,9 @@ NOT_REGISTERED = (
 )
 """Why a server that starts is not ready, as long as nobody can call it."""
 
+BESIDE = Bounds(connections=64, first=10.0, body=5.0)
+"""What connections to health and metrics may take: probes, and a few that scrape."""
+
 __all__ = ["NOT_REGISTERED", "Door", "run_door"]
 
 log = structlog.get_logger(__name__)
@@ -78,28 +84,30 @@ async def run_door(
     listener: socket.socket,
     *,
     stop: asyncio.Event,
+    beside: socket.socket | None = None,
     loaded: Callable[[], None] = lambda: None,
 ) -> None:
     """Run an admission server until `stop` is set; any part of it that fails ends it.
 
     Args:
         door: Settings, and the API server if they need one.
-        listener: The socket to answer on; closed at the end.
+        listener: The socket to answer reviews on; closed at the end.
         stop: Set it to end: readiness fails, `drain_seconds` pass, what is in flight finishes.
+        beside: The socket of health and metrics, closed as well; None if nobody asks for them.
         loaded: Called once all policies are read, before the first review is answered.
 
     Raises:
         ExceptionGroup: Of what failed; a PolicydError in it is for the user.
     """
-    with listener:
+    with listener, beside or nullcontext():
         async with asyncio.TaskGroup() as group:
-            await _run(door, listener, group, stop, loaded)
+            await _run(door, (listener, beside), group, stop, loaded)
     log.info("door_closed")
 
 
 async def _run(
     door: Door,
-    listener: socket.socket,
+    listeners: tuple[socket.socket, socket.socket | None],
     group: asyncio.TaskGroup,
     stop: asyncio.Event,
     loaded: Callable[[], None],
@@ -117,15 +125,40 @@ async def _run(
     if preparation.done():
         drained = asyncio.Event()
         tasks.append(group.create_task(_drain(door, stop, drained)))
-        host, port, *_ = listener.getsockname()
         policies = preparation.result()
-        log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
         loaded()
         app = _application(door, policies, start)
-        tls = None if door.context is None else door.context.front
-        await serve(app, listener, listening=Listening(tls=tls), stop=drained)
+        listener, beside = listeners
+        tasks.append(group.create_task(_serve_health(door, beside, drained)))
+        _say_opened(listener, beside, policies=len(policies.loaded))
+        await _serve_reviews(door, app, listener, drained)
     for task in tasks:
         task.cancel()
+
+
+def _say_opened(listener: socket.socket, beside: socket.socket | None, *, policies: int) -> None:
+    host, port, *_ = listener.getsockname()
+    more = {} if beside is None else {"metrics_port": beside.getsockname()[1]}
+    log.info("door_opened", host=host, port=port, policies=policies, **more)
+
+
+async def _serve_reviews(
+    door: Door, app: ASGIApp, listener: socket.socket, drained: asyncio.Event
+) -> None:
+    listening = Listening(
+        tls=None if door.context is None else door.context.front,
+        count=door.metrics.connection_closed,
+        names=frozenset(door.settings.client_names),
+    )
+    http = "httptools" if door.settings.plain_http else DoorProtocol
+    await serve(app, listener, listening=listening, stop=drained, http=http)
+
+
+async def _serve_health(door: Door, listener: socket.socket | None, drained: asyncio.Event) -> None:
+    if listener is not None:
+        app = create_health_app(door.readiness, door.metrics.registry)
+        listening = Listening(bounds=BESIDE, count=door.metrics.connection_closed)
+        await serve(app, listener, listening=listening, stop=drained, http="httptools")
 
 
 async def _prepare(door: Door, start: Start) -> Policies:
@@ -184,7 +217,6 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     )
     return create_app(
         answers,
-        readiness=door.readiness,
         metrics=door.metrics,
         clock=door.pace.clock,
         unjudged={f"/{phase}": unasked.answers(phase) for phase in PHASES},
@@ -194,6 +226,7 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
 async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     """Have a certificate in use and, where it is asked for, the API server told to call."""
     called, settings = endpoint(door.settings), door.settings
+    _follow_callers(door, start)
     queue = door.integrations if settings.queue else None
 
     def derived(known: tuple[CompiledPolicy, ...], defaulted: frozenset[str]) -> DoorRules:
@@ -260,6 +293,20 @@ def _use_files(door: Door, files: CertificateFiles, start: Start) -> Callable[[]
     trusted()
     start(follow(paths, since=since, changed=use, every=door.settings.reload_seconds))
     return trusted
+
+
+def _follow_callers(door: Door, start: Start) -> None:
+    """Know who vouches for callers, and follow the file that says so."""
+    if not door.settings.client_ca:
+        return
+    path = Path(door.settings.client_ca)
+    since = fingerprint([path])
+
+    def trust() -> None:
+        door.trust(read_file(path))
+
+    trust()
+    start(follow([path], since=since, changed=trust, every=door.settings.reload_seconds))
 
 
 async def _keep_registered(

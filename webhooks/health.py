@@ -1,11 +1,14 @@
-"""/livez, /readyz and /metrics."""
+"""/livez, /readyz and /metrics, on a port of their own."""
 
 from collections.abc import Awaitable, Callable
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+
+from policyd.exposition import Exposition
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -30,13 +33,15 @@ class Readiness:
         self._reasons.pop(reason, None)
 
 
-def health_routes(readiness: Readiness, registry: CollectorRegistry) -> list[Route]:
-    """Build the routes that say how this process fares."""
-    return [
-        Route("/livez", _livez),
-        Route("/readyz", _readyz(readiness)),
-        Route("/metrics", _metrics(registry)),
-    ]
+def create_health_app(readiness: Readiness, registry: CollectorRegistry) -> Starlette:
+    """Build the application that says how this process fares."""
+    return Starlette(
+        routes=[
+            Route("/livez", _livez),
+            Route("/readyz", _readyz(readiness)),
+            Route("/metrics", _metrics(registry)),
+        ]
+    )
 
 
 async def _livez(_request: Request) -> Response:
@@ -54,7 +59,9 @@ def _readyz(readiness: Readiness) -> Handler:
 
 
 def _metrics(registry: CollectorRegistry) -> Handler:
+    exposition = Exposition(registry)
+
     async def metrics(_request: Request) -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposition.text(), media_type=CONTENT_TYPE_LATEST)
 
     return metrics

@@ -4,8 +4,9 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-Outcome = Literal["allowed", "denied", "refused", "failed"]
-"""Denied is the verdict; refused is a body that is no review; failed is our own mistake."""
+Outcome = Literal["allowed", "denied", "unjudged", "refused", "failed"]
+"""Denied is the verdict; unjudged is a review that was answered without one; refused is a body that
+is no review; failed is our own mistake."""
 
 BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Seconds. A review takes a fraction of a millisecond; what is above 10 ms wants an explanation."""
@@ -36,6 +37,12 @@ class DoorMetrics:
             "policyd_unjudged_reviews_total",
             "Reviews that nobody judged: too large, too late, too many, or for a mistake of ours.",
             ["path", "outcome"],
+            registry=registry,
+        )
+        self.connections = Counter(
+            "policyd_closed_connections_total",
+            "Connections that were closed before their caller was answered, by why.",
+            ["reason"],
             registry=registry,
         )
         self.recalled_decisions = Counter(
@@ -78,3 +85,7 @@ class DoorMetrics:
         self.certificate_loads = Counter(
             "policyd_certificate_loads_total", "Certificates put to use.", registry=registry
         )
+
+    def connection_closed(self, reason: str) -> None:
+        """Count a connection that was closed before its caller was answered."""
+        self.connections.labels(reason).inc()

@@ -48,6 +48,8 @@ class Door:
     """Whether jobs that name no priority class get one."""
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
+    callers_pem: bytes = b""
+    """Who signs the certificates of those that are answered; empty for anybody."""
     registered: bool = False
     """Whether the API server was told to call, at least once."""
     integrations: Integrations = EVERYTHING
@@ -72,13 +74,20 @@ class Door:
     def use(self, pair: CertificatePair) -> None:
         """Serve a certificate from now on."""
         if self.context is None:
-            self.context = LiveContext(pair)
+            self.context = LiveContext(pair, callers_pem=self.callers_pem)
         else:
             self.context.replace(pair)
         expires_at = certificate_facts(pair.certificate_pem).not_after
         self.metrics.certificate_expiry.set(expires_at)
         self.metrics.certificate_loads.inc()
         log.info("certificate_in_use", expires_at=expires_at)
+
+    def trust(self, callers_pem: bytes) -> None:
+        """Answer from now on those alone whose certificates these sign."""
+        if self.context is not None:
+            self.context.trust(callers_pem)
+        self.callers_pem = callers_pem
+        log.info("callers_authority_in_use")
 
     @property
     def api_server(self) -> Client:

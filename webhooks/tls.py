@@ -31,9 +31,20 @@ class LiveContext:
     stand keep theirs. So a replacement is never seen half done, whatever the kind of its key.
     """
 
-    def __init__(self, pair: CertificatePair) -> None:
-        self._newest = server_context(pair)
+    def __init__(self, pair: CertificatePair, *, callers_pem: bytes = b"") -> None:
+        """Serve `pair`.
+
+        Args:
+            pair: The certificate.
+            callers_pem: Who signs the certificates of those that are answered; empty for anybody.
+
+        Raises:
+            ConfigurationError: If OpenSSL will not have one of them.
+        """
+        self._pair, self._callers_pem = pair, callers_pem
+        self._newest = server_context(pair, callers_pem=callers_pem)
         self.front = server_context(None)
+        self.front.verify_mode = self._newest.verify_mode  # a handshake has it from the first one
         self.front.sni_callback = self._choose
 
     def replace(self, pair: CertificatePair) -> None:
@@ -42,7 +53,17 @@ class LiveContext:
         Raises:
             ConfigurationError: If OpenSSL will not have it; the old one stays.
         """
-        self._newest = server_context(pair)
+        self._newest = server_context(pair, callers_pem=self._callers_pem)
+        self._pair = pair
+
+    def trust(self, callers_pem: bytes) -> None:
+        """Answer those whose certificates others sign, from the next handshake on.
+
+        Raises:
+            ConfigurationError: If OpenSSL will not have it; the old ones stay.
+        """
+        self._newest = server_context(self._pair, callers_pem=callers_pem)
+        self._callers_pem = callers_pem
 
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _front: ssl.SSLContext

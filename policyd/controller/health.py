@@ -7,10 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
+from policyd.connections import Bounds, Connections, Listening
 from policyd.controller.metrics import Metrics
-from policyd.errors import ConfigurationError, system_reason
+from policyd.exposition import Exposition
+from policyd.serving import KEEP_ALIVE_SECONDS, listen
+
+BOUNDS = Bounds(connections=64, first=10.0, body=5.0)
+"""What connections may take: probes, a few that scrape, the API server for its users."""
 
 
 @dataclass(slots=True)
@@ -41,9 +46,10 @@ def create_app(health: Health) -> web.Application:
         missing = f"waiting for {', '.join(health.missing)}" if health.missing else "not synced"
         return web.Response(text=f"{missing}\n", status=503)
 
+    exposition = Exposition(health.metrics.registry)
+
     async def metrics(_request: web.Request) -> web.Response:
-        body = generate_latest(health.metrics.registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=exposition.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
     app.add_routes(
@@ -79,17 +85,16 @@ async def serve(
     Raises:
         ConfigurationError: If the port is taken.
     """
-    runner = web.AppRunner(app, access_log=None)
+    listener = listen(host, port, option=option)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
     await runner.setup()
+    assert runner.server is not None, "it is set up"
+    connections = Connections(runner.server, Listening(bounds=BOUNDS, tls=tls))
+    accepting = asyncio.create_task(connections.serve(listener))
     try:
-        site = web.TCPSite(runner, host, port, ssl_context=tls)
-        try:
-            await site.start()
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on `{host}:{port}`: {system_reason(error)}",
-                hint=f"choose another port with {option}",
-            ) from error
-        yield runner.addresses[0][1]
+        yield listener.getsockname()[1]
     finally:
+        accepting.cancel()
+        await asyncio.wait({accepting})
+        listener.close()
         await runner.cleanup()

@@ -1,8 +1,8 @@
-"""Floods of connections: what whoever reaches the port of the webhooks can do to everybody's reviews.
+"""Floods of connections: what whoever reaches the webhooks' port can do to everybody's reviews.
 
 The real process on loopback, with TLS. The flood comes from a process of its own, from the same
-address as the reviews, as it may where connections to the webhooks are relayed. Meanwhile reviews are
-sent as an API server does, over a connection that stays and over new ones.
+address as the reviews, as it may where connections to the webhooks are relayed. Meanwhile reviews
+are sent as an API server does, over a connection that stays and over new ones.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ MEBIBYTE = 1024 * 1024
 
 JSON_TYPE = b"content-type: application/json\r\n"
 POST = b"POST /validate?timeout=5s HTTP/1.1\r\nhost: a\r\n" + JSON_TYPE
-UID = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-9","object":"'
+UID = b'{"kind":"AdmissionReview","request":{"uid":"u-9","object":"'
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Sender = Callable[[Stream], Awaitable[None]]

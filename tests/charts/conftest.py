@@ -69,7 +69,7 @@ def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str,
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     for definition in definitions(APIS[1]):
         api.create(definition)
-    ports = free_ports(["webhooks", "health"])
+    ports = free_ports(["webhooks", "metrics", "health"])
     values: dict[str, object] = {
         "policies.enabled": True,
         "webhooks.authorizer": True,
@@ -77,6 +77,7 @@ def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str,
         "reports.enabled": True,
         "reports.apiGroups": [APIS[1].group],
         "webhooks.port": ports["webhooks"],
+        "webhooks.metricsPort": ports["metrics"],
         "webhooks.service.port": ports["webhooks"],
         "webhooks.drainSeconds": 0,
         "controller.healthPort": ports["health"],

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import ssl
 from contextlib import ExitStack
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
@@ -49,9 +48,9 @@ def registered(control_plane):
 
 def unready(running):
     """Say why the webhooks are not ready; nothing if they are, or do not answer yet."""
-    port = running.values["webhooks.port"]
+    port = running.values["webhooks.metricsPort"]
     try:
-        urlopen(f"https://{HOST}:{port}/readyz", context=ssl._create_unverified_context())
+        urlopen(f"http://{HOST}:{port}/readyz")
     except HTTPError as error:
         return error.read().decode()
     except URLError:

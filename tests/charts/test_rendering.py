@@ -45,6 +45,8 @@ EVERYTHING = {
     "priorityClassName": "",
     "webhooks.extraArgs": ["--host=::"],
     "webhooks.hostNetwork": True,
+    "webhooks.callers.existingConfigMap": "callers",
+    "webhooks.callers.names": ["kube-apiserver", "a, b"],
     "webhooks.nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
     "webhooks.podDisruptionBudget.maxUnavailable": "50%",
     "webhooks.podLabels": {"a": "b"},
@@ -161,6 +163,39 @@ def test_positions_are_served_through_the_api_server_if_that_is_switched_on(tmp_
     assert ("Service", called) in objects
     assert objects["RoleBinding", called]["metadata"]["namespace"] == "kube-system"
     assert "--visibility-port=8082" in arguments(objects, "controller")
+
+
+def policy_of(objects, component):
+    spec = objects["NetworkPolicy", f"{RELEASE}-{component}"]["spec"]
+    return {each["ports"][0]["port"]: each.get("from") for each in spec["ingress"] or ()}
+
+
+def test_nobody_but_nodes_reaches_metrics_unless_told(tmp_path):
+    objects = rendered(tmp_path, {"controller.visibility.enabled": True})
+
+    assert policy_of(objects, "webhooks") == {"https": None}
+    assert policy_of(objects, "controller") == {"visibility": None}
+
+
+def test_who_scrapes_and_where_the_api_server_is_can_be_told(tmp_path):
+    scrapes = [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
+    calls = [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
+    values = {"networkPolicy.metricsFrom": scrapes, "networkPolicy.apiServerFrom": calls}
+    objects = rendered(tmp_path, {**values, "controller.visibility.enabled": True})
+
+    assert policy_of(objects, "webhooks") == {"https": calls, "metrics": scrapes}
+    assert policy_of(objects, "controller") == {"health": scrapes, "visibility": calls}
+
+
+def test_the_api_server_alone_is_answered_where_its_authority_is_given(tmp_path):
+    values = {"webhooks.callers.existingConfigMap": "mine", "webhooks.callers.names": ["a", "b"]}
+    objects = rendered(tmp_path, values)
+    pod = objects["Deployment", f"{RELEASE}-webhooks"]["spec"]["template"]["spec"]
+
+    asked = arguments(objects, "webhooks")
+    assert {"--client-ca=/callers/ca.crt", "--client-names=a", "--client-names=b"} <= set(asked)
+    assert {"name": "callers", "configMap": {"name": "mine"}} in pod["volumes"]
+    assert "/callers" in [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
 
 
 def test_without_the_queue_the_door_holds_no_jobs(tmp_path):

@@ -48,7 +48,7 @@ async def test_probes_say_what_is_waited_for():
 @pytest.mark.anyio
 async def test_a_port_that_is_taken_is_told():
     async with serve_health(Health(), host="127.0.0.1", port=0) as port:
-        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}"):
+        with pytest.raises(ConfigurationError, match=f"port `{port}` on `127.0.0.1` is taken"):
             async with serve_health(Health(), host="127.0.0.1", port=port):
                 pass
 

@@ -4,16 +4,17 @@ import asyncio
 import contextlib
 import ssl
 import time
+from collections import Counter
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from policyd.certificates import Authority
 from policyd.connections import Listening
 from policyd.serving import listen
 from webhooks.app import create_app
-from webhooks.health import Readiness
 from webhooks.metrics import DoorMetrics
+from webhooks.protocol import DoorProtocol
 from webhooks.tls import LiveContext, serve
 
 AUTHORITY = Authority.create(now=time.time())
@@ -78,16 +79,20 @@ class RunningDoor:
     """A served application."""
 
     def __init__(self, port, context=None, stop=None):
+        self.ended = Counter()
+        self.reviews = 0
         self.port = port
         self.context = context
         self.stop = stop
 
     @contextlib.asynccontextmanager
-    async def connection(self, **settings):
+    async def connection(self, *, shown=None, **settings):
         trust = ssl.create_default_context(cadata=AUTHORITY.certificate_pem.decode())
         trust.set_alpn_protocols(["h2", "http/1.1"])
         for name, value in settings.items():
             setattr(trust, name, value)
+        if shown:
+            trust.load_cert_chain(*shown)
         connection = Connection(*await asyncio.open_connection("127.0.0.1", self.port, ssl=trust))
         try:
             yield connection
@@ -95,18 +100,32 @@ class RunningDoor:
             await connection.close()
 
 
+def figures(registry):
+    """What `/metrics` says."""
+    return generate_latest(registry).decode()
+
+
 def app_for(answer):
     metrics = DoorMetrics(CollectorRegistry())
     answers = {"/mutate": answer, "/validate": answer}
-    return create_app(answers, readiness=Readiness(), metrics=metrics)
+    return create_app(answers, metrics=metrics)
 
 
 @contextlib.asynccontextmanager
-async def running_door(answer, *, pair=None):
+async def running_door(answer, *, pair=None, callers_pem=b"", names=(), http=DoorProtocol):
     listener = listen("127.0.0.1", 0)
-    context, stop = LiveContext(pair or issue("first")), asyncio.Event()
+    context = LiveContext(pair or issue("first"), callers_pem=callers_pem)
+    door = RunningDoor(listener.getsockname()[1], context, asyncio.Event())
+
+    async def counted(body, out_of_time):
+        door.reviews += 1
+        return await answer(body, out_of_time)
+
+    listening = Listening(
+        tls=context.front, count=lambda why: door.ended.update([why]), names=frozenset(names)
+    )
+    app = app_for(counted)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        listening = Listening(tls=context.front)
-        group.create_task(serve(app_for(answer), listener, listening=listening, stop=stop))
-        yield RunningDoor(listener.getsockname()[1], context, stop)
-        stop.set()
+        group.create_task(serve(app, listener, listening=listening, stop=door.stop, http=http))
+        yield door
+        door.stop.set()

@@ -1,5 +1,6 @@
 """The application: what is a call, what is answered when it is none, and that it goes on."""
 
+import asyncio
 import json
 
 import msgspec
@@ -8,8 +9,11 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from tests.webhooks.conftest import figures as told_by
+from webhooks import app
 from webhooks.app import DEFAULT_TIMEOUT_SECONDS, create_app, timeout_seconds
-from webhooks.health import Readiness
+from webhooks.bodies import LIGHT_BYTES, LIGHT_ROOM, NO_ROOM
+from webhooks.health import Readiness, create_health_app
 from webhooks.metrics import DoorMetrics
 
 JSON = {"content-type": "application/json"}
@@ -20,14 +24,16 @@ async def echo(body: bytes, _out_of_time) -> bytes:
     return body
 
 
-def client_for(answer=echo, *, readiness=None, clock=None):
-    app = create_app(
-        {"/mutate": answer, "/validate": answer},
-        readiness=readiness or Readiness(),
-        metrics=DoorMetrics(CollectorRegistry()),
-        clock=clock,
-    )
-    return TestClient(app)
+def client_for(answer=echo, *, clock=None, unjudged=None):
+    metrics = DoorMetrics(CollectorRegistry())
+    answers = {"/mutate": answer, "/validate": answer}
+    client = TestClient(create_app(answers, metrics=metrics, clock=clock, unjudged=unjudged or {}))
+    client.registry = metrics.registry
+    return client
+
+
+def told(client):
+    return told_by(client.registry)
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
@@ -52,6 +58,210 @@ def test_a_body_may_come_in_pieces():
     assert client_for().post("/validate", content=pieces(), headers=JSON).content == b"[1, 2]"
 
 
+UID = b'{"kind": "AdmissionReview", "request": {"uid": "u-1", "object": "'
+
+
+class Sent:
+    """A call whose body comes in pieces, as a server passes it on."""
+
+    def __init__(self, client, body, *, length=True, size=65_536, query=b""):
+        given = [(b"content-type", b"application/json")]
+        given += [(b"content-length", b"%d" % len(body))] if length else []
+        self.scope = {"type": "http", "method": "POST", "path": "/validate", "headers": given}
+        self.scope["query_string"] = query
+        self.pieces = [body[at : at + size] for at in range(0, len(body), size)]
+        self.client, self.messages = client, []
+
+    async def receive(self):
+        if not self.pieces:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": self.pieces.pop(0), "more_body": bool(self.pieces)}
+
+    async def send(self, message):
+        self.messages.append(message)
+
+    def answered(self):
+        """Return status and body."""
+        asyncio.run(self.client.app(self.scope, self.receive, self.send))
+        first, *rest = self.messages
+        return first["status"], b"".join(message["body"] for message in rest)
+
+    def verdict(self):
+        """Return the answer of a review."""
+        status, body = self.answered()
+        assert status == 200
+        return json.loads(body)["response"]
+
+
+def test_a_review_of_the_largest_size_is_judged():
+    body = UID + b"x" * (MAXIMUM_REVIEW_BYTES - len(UID) - 3) + b'"}}'
+    seen = []
+
+    async def answer(body, _out_of_time):
+        seen.append(len(body))
+        return b"{}"
+
+    client = client_for(answer)
+
+    assert Sent(client, body).answered() == (200, b"{}")
+    assert seen == [MAXIMUM_REVIEW_BYTES]
+    assert client.app.doors[b"/validate"].room.taken == 0
+
+
+async def nothing(_body, _out_of_time):
+    raise AssertionError("it is not judged")
+
+
+TOO_LARGE = UID.ljust(MAXIMUM_REVIEW_BYTES + 1)
+UNREAD = [
+    pytest.param(
+        TOO_LARGE, True, f"the review has more than {MAXIMUM_REVIEW_BYTES} bytes", id="too-large"
+    ),
+    pytest.param(
+        UID.ljust(LIGHT_BYTES + 1),
+        False,
+        f"the review has more than {LIGHT_BYTES} bytes, and the call did not say how many",
+        id="large-and-of-no-length",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "length", "reason"), UNREAD)
+def test_a_review_that_is_not_read_is_refused_by_a_verdict(body, length, reason):
+    client = client_for(nothing)
+    sent = Sent(client, body, length=length)
+
+    verdict = sent.verdict()
+
+    assert (verdict["uid"], verdict["allowed"]) == ("u-1", False)
+    assert reason in verdict["status"]["message"]
+    assert 'policyd_reviews_total{outcome="unjudged",path="/validate"} 1.0' in told(client)
+    assert client.app.doors[b"/validate"].room.taken == 0
+
+
+def test_what_is_too_large_is_answered_when_its_beginning_is_there():
+    sent = Sent(client_for(nothing), TOO_LARGE)
+    sent.answered()
+
+    assert len(sent.pieces) > 1000
+
+
+@pytest.mark.parametrize("size", [1000, 200_000], ids=["light", "within-a-large-one"])
+def test_a_review_that_does_not_come_in_is_refused_by_a_verdict(monkeypatch, size):
+    monkeypatch.setattr(app, "LATE", 0.001)
+    sent = Sent(client_for(nothing), UID.ljust(5_000_000), size=size)
+    del sent.pieces[2:]
+    sent.pieces.append(b"")
+    sent.receive = stopping(sent)
+
+    verdict = sent.verdict()
+
+    assert verdict["allowed"] is False
+    assert "did not come in within 0.01 s" in verdict["status"]["message"]
+
+
+def stopping(sent):
+    """Receive what is there, and nothing more."""
+
+    async def receive():
+        if len(sent.pieces) == 1:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": sent.pieces.pop(0), "more_body": True}
+
+    return receive
+
+
+def test_a_review_that_finds_no_room_is_refused_by_a_verdict_and_not_judged_in_part():
+    client = client_for(nothing)
+    client.app.doors[b"/validate"].room.took(LIGHT_ROOM)
+
+    verdict = Sent(client, UID.ljust(200_000), size=1000).verdict()
+
+    assert verdict["allowed"] is False
+    assert NO_ROOM in verdict["status"]["message"]
+
+
+def test_a_caller_that_is_gone_leaves_no_room_taken():
+    client = client_for(nothing)
+    sent = Sent(client, UID.ljust(5_000_000))
+    given = iter([{"type": "http.request", "body": UID.ljust(100_000), "more_body": True}])
+
+    async def receive():
+        return next(given, {"type": "http.disconnect"})
+
+    asyncio.run(client.app(sent.scope, receive, sent.send))
+
+    assert sent.messages == []
+    assert client.app.doors[b"/validate"].room.taken == 0
+
+
+def test_who_answers_what_is_not_judged_is_told_its_beginning_and_the_reason():
+    told_to = []
+
+    def unjudged(head, reason):
+        told_to.append((head, reason))
+        return b'"unjudged"'
+
+    async def deep(_body, _out_of_time):
+        raise ReviewError("the review is nested too deep")
+
+    client = client_for(deep, unjudged={"/mutate": unjudged})
+
+    answer = client.post("/mutate", content=UID, headers=JSON)
+
+    assert (answer.status_code, answer.content) == (200, b'"unjudged"')
+    assert told_to == [(UID, "the review is nested too deep")]
+
+
+def test_what_is_too_large_and_says_no_uid_is_told_so():
+    status, body = Sent(client_for(nothing), b" " * (MAXIMUM_REVIEW_BYTES + 1)).answered()
+
+    assert (status, json.loads(body)["reason"]) == (413, "RequestEntityTooLarge")
+
+
+def test_a_bug_is_no_yes():
+    async def broken(_body, _out_of_time):
+        raise KeyError("spec")
+
+    client = client_for(broken)
+
+    verdict = client.post("/validate", content=UID, headers=JSON).json()["response"]
+
+    assert verdict["allowed"] is False
+    assert "KeyError: 'spec'" in verdict["status"]["message"]
+    assert 'policyd_reviews_total{outcome="failed",path="/validate"} 1.0' in told(client)
+
+
+def test_an_answer_that_waits_for_too_long_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(app, "LATE", 0.001)
+    monkeypatch.setattr(app, "SPARE_SECONDS", 0.001)
+
+    async def waiting(_body, _out_of_time):
+        await asyncio.Event().wait()
+
+    verdict = client_for(waiting).post("/validate", content=UID, headers=JSON).json()["response"]
+
+    assert verdict["allowed"] is False
+    assert "there was no time left" in verdict["status"]["message"]
+
+
+def test_a_timeout_that_is_not_ours_is_a_bug_like_others():
+    async def broken(_body, _out_of_time):
+        raise TimeoutError("elsewhere")
+
+    answer = client_for(broken).post("/validate", content=b"{}", headers=JSON)
+
+    assert answer.status_code == 500
+    assert "TimeoutError" in answer.json()["message"]
+
+
+def test_a_long_answer_comes_whole():
+    async def long(_body, _out_of_time):
+        return b"x" * 1_000_000
+
+    assert len(client_for(long).post("/mutate", content=b"{}", headers=JSON).content) == 1_000_000
+
+
 def call(method="POST", url="/mutate", content=b"{}", headers=JSON):
     return {"method": method, "url": url, "content": content, "headers": headers}
 
@@ -72,12 +282,6 @@ def call(method="POST", url="/mutate", content=b"{}", headers=JSON):
             "`` is not a content type that is understood, only `application/json`",
             id="no-content-type",
         ),
-        pytest.param(
-            call(url="/validate", content=b" " * (MAXIMUM_REVIEW_BYTES + 1)),
-            413,
-            "the review has more than 3145728 bytes",
-            id="too-large",
-        ),
     ],
 )
 def test_what_is_no_call_is_refused_in_one_sentence(given, code, sentence):
@@ -89,12 +293,6 @@ def test_what_is_no_call_is_refused_in_one_sentence(given, code, sentence):
     assert (response.status_code, status["code"], status["message"]) == (code, code, sentence)
     assert status["kind"] == "Status"
     assert client.post("/mutate", content=b"{}", headers=JSON).status_code == 200
-
-
-def test_a_body_of_exactly_the_limit_is_read():
-    body = b'"' + b"x" * (MAXIMUM_REVIEW_BYTES - 2) + b'"'
-
-    assert client_for().post("/mutate", content=body, headers=JSON).status_code == 200
 
 
 def test_what_is_no_review_is_refused_with_the_reason():
@@ -134,14 +332,14 @@ def test_a_bug_is_a_500_with_a_reason_and_counted_and_the_next_review_is_answere
     assert response.json()["message"] == "policyd could not decide: KeyError: 'spec'"
     assert "Traceback" not in response.text
     assert client.post("/validate", content=b"{}", headers=JSON).status_code == 200
-    figures = client.get("/metrics").text
+    figures = told(client)
     assert 'policyd_reviews_total{outcome="failed",path="/validate"} 1.0' in figures
     assert 'policyd_review_duration_seconds_count{path="/validate"} 1.0' in figures
 
 
 def test_it_lives_whatever_happens_and_is_ready_when_nothing_speaks_against_it():
     readiness = Readiness("policies are being read", "namespaces are being read")
-    client = client_for(readiness=readiness)
+    client = TestClient(create_health_app(readiness, CollectorRegistry()))
 
     assert client.get("/livez").text == "ok\n"
     unready = client.get("/readyz")
@@ -158,8 +356,10 @@ def test_it_lives_whatever_happens_and_is_ready_when_nothing_speaks_against_it()
     assert client.get("/readyz").status_code == 503
 
 
-def test_other_paths_are_not_found():
-    assert client_for().post("/", content=b"{}", headers=JSON).status_code == 404
+@pytest.mark.parametrize("path", ["/", "/metrics", "/readyz", "/livez", "/mutate/", "//mutate"])
+def test_reviews_alone_are_answered(path):
+    assert client_for().post(path, content=b"{}", headers=JSON).status_code == 404
+    assert client_for().get(path).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -177,7 +377,7 @@ def test_an_answer_that_may_have_come_too_late_is_counted(took, late):
 
     client.post("/mutate?timeout=3s", content=b"{}", headers=JSON)
 
-    assert f'policyd_late_reviews_total{{path="/mutate"}} {late}' in client.get("/metrics").text
+    assert f'policyd_late_reviews_total{{path="/mutate"}} {late}' in told(client)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +422,7 @@ class FakeClock:
     [
         pytest.param(b"timeout=10s", 10.0, id="as-the-api-server-writes-it"),
         pytest.param(b"a=b&timeout=7s", 7.0, id="among-others"),
+        pytest.param(b"timeout=999s", 30.0, id="longer-than-a-webhook-may-take"),
         pytest.param(b"", DEFAULT_TIMEOUT_SECONDS, id="missing"),
         pytest.param(b"timeout=soon", DEFAULT_TIMEOUT_SECONDS, id="no-number"),
         pytest.param(b"timeout=s", DEFAULT_TIMEOUT_SECONDS, id="no-digits"),
@@ -233,7 +434,7 @@ def test_a_timeout_that_is_not_understood_is_the_default(query, seconds):
 
 
 def test_metric_names_begin_with_the_project():
-    figures = client_for().get("/metrics").text
+    figures = told(client_for())
 
     names = {line.split()[2] for line in figures.splitlines() if line.startswith("# TYPE")}
     assert names

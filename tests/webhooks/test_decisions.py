@@ -11,10 +11,10 @@ from policyd.api.admission import UserInfo, parse_review
 from policyd.engine.decision import ALLOWED, Decision, Denial, Failure
 from policyd.patch.operations import Operation
 from policyd.testing import FakeClock
+from tests.webhooks.conftest import figures
 from tests.webhooks.reviews import POD, patch, patched, policy, queued, response, review
 from webhooks.app import create_app
 from webhooks.decisions import Mutator, answer_with, except_for, mutate_in_turn, validate_together
-from webhooks.health import Readiness
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
@@ -42,11 +42,12 @@ def client_with(folder, *policies, clock=None, prepare=None):
             "/mutate": answer_with(mutate, metrics, "/mutate", prepare=prepare),
             "/validate": answer_with(validate, metrics, "/validate", prepare=prepare),
         },
-        readiness=Readiness(),
         metrics=metrics,
         clock=clock,
     )
-    return TestClient(app)
+    client = TestClient(app)
+    client.registry = metrics.registry
+    return client
 
 
 def saying(decision):
@@ -93,7 +94,7 @@ def test_so_does_one_that_is_remembered(tmp_path):
 
     assert {"/spec/schedulingGates"} < {operation["path"] for operation in patches[0]}
     assert patches == [patches[0]] * len(pods)
-    metrics = client.get("/metrics").text
+    metrics = figures(client.registry)
     assert 'policyd_recalled_decisions_total{phase="mutate"} 2.0' in metrics
 
 
@@ -245,11 +246,11 @@ def test_verdicts_and_failures_are_counted(tmp_path, capsys):
     ask(client, "/validate", review())
     ask(client, "/validate", review(other))
 
-    figures = client.get("/metrics").text
-    assert 'policyd_reviews_total{outcome="denied",path="/validate"} 1.0' in figures
-    assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in figures
-    assert 'policyd_policy_failures_total{outcome="ignored"} 2.0' in figures
-    assert "policyd_policies_count 2.0" in figures
+    counted = figures(client.registry)
+    assert 'policyd_reviews_total{outcome="denied",path="/validate"} 1.0' in counted
+    assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in counted
+    assert 'policyd_policy_failures_total{outcome="ignored"} 2.0' in counted
+    assert "policyd_policies_count 2.0" in counted
     said = capsys.readouterr()
     assert "policy_failed" in said.out + said.err
 
@@ -286,6 +287,26 @@ def nested(levels):
         pytest.param(json.dumps(without("request", "uid")), "`uid`", id="no-uid"),
         pytest.param(json.dumps(envelope(uid="")), "no uid", id="empty-uid"),
         pytest.param(json.dumps(envelope(uid=7)), "Expected `str`", id="uid-is-a-number"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_what_is_no_review_is_refused_and_the_next_one_is_answered(tmp_path, path, body, sentence):
+    policies = [policy("any", validations=[{"expression": "true"}], inject={"queueName": "a"})]
+    client = client_with(tmp_path, *policies)
+
+    answer = client.post(path, content=body, headers=JSON)
+
+    assert answer.status_code == 400
+    message = answer.json()["message"]
+    assert sentence in message
+    assert "\n" not in message
+    assert "Traceback" not in answer.text
+    assert response(ask(client, path, review()))["uid"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
         pytest.param(json.dumps(envelope(operation="STEAL")), "'STEAL'", id="unknown-operation"),
         pytest.param(
             json.dumps(json.loads(review()) | {"apiVersion": "admission.k8s.io/v1beta1"}),
@@ -304,16 +325,17 @@ def nested(levels):
     ],
 )
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_what_is_no_review_is_refused_and_the_next_one_is_answered(tmp_path, path, body, sentence):
+def test_a_review_that_cannot_be_judged_is_refused_and_the_next_one_is_answered(
+    tmp_path, path, body, sentence
+):
     policies = [policy("any", validations=[{"expression": "true"}], inject={"queueName": "a"})]
     client = client_with(tmp_path, *policies)
 
     answer = client.post(path, content=body, headers=JSON)
 
-    assert answer.status_code == 400
-    message = answer.json()["message"]
-    assert sentence in message
-    assert "\n" not in message
+    verdict = response(answer.content)
+    assert (answer.status_code, verdict["uid"], verdict["allowed"]) == (200, "u-1", False)
+    assert sentence in verdict["status"]["message"]
     assert "Traceback" not in answer.text
     assert response(ask(client, path, review()))["uid"] == "u-1"
 

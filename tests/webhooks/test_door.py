@@ -53,7 +53,7 @@ ONLY_VISION = {
 
 @asynccontextmanager
 async def running(client, **settings):
-    listener = listen("127.0.0.1", 0)
+    listener, beside = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     port, stop = listener.getsockname()[1], asyncio.Event()
     given = {
         "from_cluster": True,
@@ -61,10 +61,11 @@ async def running(client, **settings):
         "secret": "policyd/door",
         "url": f"https://127.0.0.1:{port}",
         "drain_seconds": 0.0,
+        "metrics_port": beside.getsockname()[1],
     }
     door = Door(settings=Settings(**{**given, **settings}), client=client, pace=Pace())
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(run_door(door, listener, stop=stop))
+        group.create_task(run_door(door, listener, stop=stop, beside=beside))
         yield door, port
         stop.set()
 
@@ -247,10 +248,9 @@ async def test_an_authority_that_is_replaced_is_registered_with_its_certificate(
         await until(partial(registered, other))
 
 
-async def readiness(port):
-    trust = ssl.create_default_context()
-    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    connection = Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=trust))
+async def readiness(door):
+    port = door.settings.metrics_port
+    connection = Connection(*await asyncio.open_connection("127.0.0.1", port))
     await connection.write(b"GET /readyz HTTP/1.1\r\nhost: door\r\n\r\n")
     answer = await connection.receive()
     await connection.close()
@@ -264,8 +264,8 @@ async def test_one_that_starts_while_the_configurations_are_gone_waits_and_says_
     late = policy("late", validations=[{"expression": "false"}], inject={"queueName": "a"})
     await client.create(POLICIES, late, into=dict)
 
-    async with running(client) as (door, port):
-        code, why = await readiness(port)
+    async with running(client) as (door, _port):
+        code, why = await readiness(door)
         assert (code, why.decode()) == (503, f"{NOT_REGISTERED}\n")
         gauge = "policyd_missing_configurations_count"
         assert door.metrics.registry.get_sample_value(gauge) == 2
@@ -275,7 +275,7 @@ async def test_one_that_starts_while_the_configurations_are_gone_waits_and_says_
         door.policies_changed.set()
 
         async def ready():
-            return (await readiness(port))[0] == 200
+            return (await readiness(door))[0] == 200
 
         await until(ready)
         assert all([await webhooks(client, resource) for resource in BOTH])

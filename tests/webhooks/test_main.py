@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from urllib.request import urlopen
 
 import pytest
 
@@ -41,7 +42,8 @@ class Door:
 
     def __init__(self, running):
         self.running = running
-        self.port = self.event("door_opened")["port"]
+        opened = self.event("door_opened")
+        self.port, self.metrics_port = opened["port"], opened["metrics_port"]
 
     def event(self, name):
         """Wait for an event of the log, and return it."""
@@ -92,6 +94,23 @@ def arguments(files, **more):
 def running_door(files, **variables):
     with process(*arguments(files), **variables) as running:
         yield Door(running)
+
+
+def test_health_and_metrics_are_beside_the_reviews(files):
+    with running_door(files) as door:
+        door.post("/validate", review())
+        counted = urlopen(f"http://127.0.0.1:{door.metrics_port}/metrics").read().decode()
+
+        assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in counted
+        assert urlopen(f"http://127.0.0.1:{door.metrics_port}/readyz").read() == b"ok\n"
+        assert door.post("/metrics", b"{}")[0] == 404
+
+
+def test_http_may_be_left_to_uvicorn(files):
+    write_policy(files, validations=[FROM_OURS])
+
+    with running_door(files, POLICYD_PLAIN_HTTP="true") as door:
+        assert response(door.post("/validate", review())[1])["allowed"] is False
 
 
 def write_policy(files, **spec):
@@ -205,6 +224,9 @@ def nobody(files):
     return str(path)
 
 
+CONVERTING = ["--serve-v1beta1", "--register"]
+
+
 @pytest.mark.parametrize(
     ("given", "message", "hint"),
     [
@@ -246,6 +268,24 @@ def nobody(files):
             "cannot connect to `https://127.0.0.1:1`",
             "is the API server running",
             id="nobody-answers",
+        ),
+        pytest.param(
+            lambda files: arguments(files, **{"client-names": "kube-apiserver"}),
+            "nobody vouches for their names",
+            "--client-ca",
+            id="names-without-an-authority",
+        ),
+        pytest.param(
+            lambda files: arguments(files, **{"client-ca": files / "none"}),
+            "none`: no such file or directory",
+            "check the paths",
+            id="no-file-of-the-callers-authority",
+        ),
+        pytest.param(
+            lambda files: [*arguments(files, **{"client-ca": files / "tls.crt"}), *CONVERTING],
+            "shows no certificate when it asks for another version",
+            "--serve-v1beta1",
+            id="callers-that-cannot-show-one",
         ),
         pytest.param(
             lambda files: [], "no certificate to serve with", "--certificate", id="no-certificate"

@@ -16,8 +16,10 @@ from policyd.certificates import CertificatePair
 from policyd.connections import Listening
 from policyd.errors import ConfigurationError
 from policyd.serving import listen
+from tests.kube.test_connection import pair
 from tests.webhooks.conftest import RunningDoor, app_for, issue, running_door
 from webhooks.files import fingerprint, follow
+from webhooks.protocol import DoorProtocol
 from webhooks.tls import CertificateFiles, LiveContext, serve
 
 pytestmark = pytest.mark.anyio
@@ -68,15 +70,15 @@ async def test_a_new_certificate_meets_new_connections_and_old_ones_go_on():
 
 
 async def test_the_kind_of_key_may_change_with_the_certificate():
-    pair = self_signed_rsa()
+    rsa_pair = self_signed_rsa()
     async with running_door(echo) as door:
-        door.context.replace(pair)
+        door.context.replace(rsa_pair)
 
         trust = {"check_hostname": False, "verify_mode": ssl.CERT_NONE}
         async with door.connection(**trust) as connection:
             met = connection.tls.getpeercert(binary_form=True)
 
-    assert met == x509.load_pem_x509_certificate(pair.certificate_pem).public_bytes(
+    assert met == x509.load_pem_x509_certificate(rsa_pair.certificate_pem).public_bytes(
         serialization.Encoding.DER
     )
 
@@ -236,3 +238,94 @@ def test_a_taken_port_is_named_with_a_hint():
 def test_an_address_that_is_not_ours_is_named(host):
     with pytest.raises(ConfigurationError, match=f"cannot listen on `{host}`"):
         listen(host, 0)
+
+
+CALLER, OTHER = pair("kube-apiserver", hosts=["api"]), pair("kubelet", hosts=["node"])
+
+
+def caller(folder, shown=CALLER):
+    """TLS settings of a client that shows a certificate."""
+    paths = folder / "caller.crt", folder / "caller.key"
+    for path, text in zip(paths, shown, strict=True):
+        path.write_bytes(text)
+    return {"shown": paths}
+
+
+async def answered(door, **settings):
+    """Tell whether a review is answered."""
+    try:
+        async with door.connection(**settings) as connection:
+            return await connection.post(b"{}") == (200, b"{}")
+    except (OSError, ssl.SSLError, asyncio.IncompleteReadError):
+        return False
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_whoever_shows_no_certificate_is_not_answered(tmp_path, version):
+    versions = {"maximum_version": version}
+    async with running_door(echo, callers_pem=CALLER[0]) as door:
+        assert await answered(door, **versions, **caller(tmp_path))
+        assert not await answered(door, **versions)
+        assert not await answered(door, **versions, **caller(tmp_path, OTHER))
+        assert await answered(door, **versions, **caller(tmp_path))
+
+    assert door.ended["handshake_failed"] == 2
+    assert door.reviews == 2
+
+
+@pytest.mark.parametrize("names", [{"kube-apiserver", "a"}, {"api"}], ids=["common", "alternative"])
+async def test_of_those_that_show_one_some_names_may_be_answered(tmp_path, names):
+    settings = {"callers_pem": CALLER[0] + OTHER[0], "names": names}
+    async with running_door(echo, **settings) as door:
+        assert await answered(door, **caller(tmp_path))
+        assert not await answered(door, **caller(tmp_path, OTHER))
+
+    assert (door.ended["caller_unknown"], door.reviews) == (1, 1)
+
+
+async def test_certificates_are_asked_for_through_changes_of_either_side(tmp_path):
+    async with running_door(echo, callers_pem=CALLER[0]) as door:
+        door.context.replace(issue("second"))
+        assert not await answered(door)
+        assert await answered(door, **caller(tmp_path))
+
+        door.context.trust(OTHER[0])
+        assert not await answered(door, **caller(tmp_path))
+        assert await answered(door, **caller(tmp_path, OTHER))
+
+        door.context.replace(issue("third"))
+        assert not await answered(door, **caller(tmp_path))
+        assert await answered(door, **caller(tmp_path, OTHER))
+
+
+@pytest.mark.parametrize("pem", [b"nonsense", b"\xff"], ids=["no-pem", "no-text"])
+async def test_an_authority_that_cannot_be_used_is_refused_and_the_last_one_stays(tmp_path, pem):
+    async with running_door(echo, callers_pem=CALLER[0]) as door:
+        with pytest.raises(ConfigurationError, match="authority of the callers"):
+            door.context.trust(pem)
+
+        assert await answered(door, **caller(tmp_path))
+        assert not await answered(door)
+
+
+@pytest.mark.parametrize("http", [DoorProtocol, "httptools", "h11"])
+async def test_bounds_hold_whoever_reads_http(http):
+    async with running_door(echo, http=http) as door:
+        async with door.connection() as connection:
+            await connection.write(b"POST /mutate HTTP/1.1\r\na: " + b"x" * 70_000)
+            assert (await connection.line()).startswith(b"HTTP/1.1 431 ")
+            assert b"content-length: 0" in await connection.line()
+        async with door.connection() as connection:
+            assert await connection.post(b"{}") == (200, b"{}")
+
+    assert door.ended["head_too_large"] == 1
+
+
+async def test_nobody_is_answered_who_does_not_speak_tls():
+    async with running_door(echo) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(b"POST /mutate HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")
+        assert b"200" not in await reader.read()
+        writer.close()
+
+    assert (door.ended["handshake_failed"], door.reviews) == (1, 0)

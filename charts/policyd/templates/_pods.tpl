@@ -89,6 +89,26 @@ resources:
 {{- end }}
 {{- end }}
 
+{{/* Where a component's metrics are scraped: a list of the context, the component, its port and the name of that. */}}
+{{- define "policyd.metricsService" -}}
+{{- $context := index . 0 -}}
+{{- $both := list $context (index . 1) -}}
+{{- if $context.Values.metrics.enabled }}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include (printf "policyd.%s" (index . 1)) $context }}-metrics
+  namespace: {{ $context.Release.Namespace }}
+  labels:
+    {{- include "policyd.labels" $both | nindent 4 }}
+spec:
+  selector:
+    {{- include "policyd.selector" $both | nindent 4 }}
+  ports:
+  - {name: metrics, port: {{ index . 2 }}, targetPort: {{ index . 3 }}}
+{{- end }}
+{{- end }}
+
 {{- define "policyd.podDisruptionBudget" -}}
 {{- $context := index . 0 -}}
 {{- $component := index . 1 -}}
