@@ -75,7 +75,7 @@ def call(method="POST", url="/mutate", content=b"{}", headers=JSON):
         pytest.param(
             call(url="/validate", content=b" " * (MAXIMUM_REVIEW_BYTES + 1)),
             413,
-            "the review has more than 3145728 bytes",
+            f"the review has more than {MAXIMUM_REVIEW_BYTES} bytes",
             id="too-large",
         ),
     ],

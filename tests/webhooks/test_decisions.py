@@ -286,6 +286,26 @@ def nested(levels):
         pytest.param(json.dumps(without("request", "uid")), "`uid`", id="no-uid"),
         pytest.param(json.dumps(envelope(uid="")), "no uid", id="empty-uid"),
         pytest.param(json.dumps(envelope(uid=7)), "Expected `str`", id="uid-is-a-number"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_what_is_no_review_is_refused_and_the_next_one_is_answered(tmp_path, path, body, sentence):
+    policies = [policy("any", validations=[{"expression": "true"}], inject={"queueName": "a"})]
+    client = client_with(tmp_path, *policies)
+
+    answer = client.post(path, content=body, headers=JSON)
+
+    assert answer.status_code == 400
+    message = answer.json()["message"]
+    assert sentence in message
+    assert "\n" not in message
+    assert "Traceback" not in answer.text
+    assert response(ask(client, path, review()))["uid"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
         pytest.param(json.dumps(envelope(operation="STEAL")), "'STEAL'", id="unknown-operation"),
         pytest.param(
             json.dumps(json.loads(review()) | {"apiVersion": "admission.k8s.io/v1beta1"}),
@@ -304,17 +324,14 @@ def nested(levels):
     ],
 )
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_what_is_no_review_is_refused_and_the_next_one_is_answered(tmp_path, path, body, sentence):
+def test_a_review_that_cannot_be_read_is_answered_by_its_uid(tmp_path, path, body, sentence):
     policies = [policy("any", validations=[{"expression": "true"}], inject={"queueName": "a"})]
     client = client_with(tmp_path, *policies)
 
-    answer = client.post(path, content=body, headers=JSON)
+    answer = response(ask(client, path, body))
 
-    assert answer.status_code == 400
-    message = answer.json()["message"]
-    assert sentence in message
-    assert "\n" not in message
-    assert "Traceback" not in answer.text
+    assert (answer["uid"], answer["allowed"]) == ("u-1", False)
+    assert sentence in answer["status"]["message"]
     assert response(ask(client, path, review()))["uid"] == "u-1"
 
 
