@@ -120,7 +120,7 @@ async def _run(
         policies = preparation.result()
         log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
         loaded()
-        app = _application(door, policies, start)
+        app = application(door, policies, start)
         await serve(app, listener, context=door.context, stop=drained)
     for task in tasks:
         task.cancel()
@@ -144,7 +144,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
     return policies
 
 
-def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
+def application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
     validators: list[Validator] = []
