@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from policyd.config import Settings
 from policyd.engine.load import load_policies
 from policyd.jobs.integrations import EVERYTHING
@@ -32,7 +34,10 @@ metadata: {name: cap-gpus}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: ["", batch], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [pods, jobs]}
+    - apiGroups: ["", batch]
+      apiVersions: ["*"]
+      operations: [CREATE, UPDATE]
+      resources: [pods, jobs]
   validations: [{expression: pod.gpus() <= 8}]
 """
 RANDOM_INPUTS = 3_000
@@ -152,9 +157,9 @@ def _exempt() -> Iterator[Sent]:
     deep = b"[" * 5_000 + b"]" * 5_000
     nodes = {"username": "system:node:a", "groups": ["system:nodes"]}
     ours = {"username": "c", "groups": ["system:serviceaccounts:policyd"]}
+    yield Sent("kube-system", _padded(deep, namespace="kube-system"), stopped=False)
+    yield Sent("our own", _padded(deep, namespace="policyd"), stopped=False)
     for text in (deep, *RAW.values()):
-        yield Sent("kube-system", _padded(text, namespace="kube-system"), stopped=False)
-        yield Sent("our own", _padded(text, namespace="policyd"), stopped=False)
         yield Sent("a kubelet", _padded(text, userInfo=nodes), stopped=False)
         yield Sent("the controller", _padded(text, userInfo=ours), stopped=False)
 
@@ -249,7 +254,8 @@ async def _tried(inputs: Iterator[Sent], app: Any) -> Figures:
 
 
 def _of(*inputs: Any) -> Figures:
-    return asyncio.run(_tried(itertools.chain(*(each() for each in inputs)), _application()))
+    with capture_logs():
+        return asyncio.run(_tried(itertools.chain(*(each() for each in inputs)), _application()))
 
 
 def sizes() -> Figures:
@@ -272,12 +278,9 @@ def failing() -> Figures:
     tried = bypasses = 0
     faults: list[str] = []
     for error in (RuntimeError, MemoryError, RecursionError, KeyError, AssertionError):
-        found = asyncio.run(
-            _tried(
-                itertools.chain(_exempt(), itertools.islice(_mixed(), 50)),
-                _application(fails=error),
-            )
-        )
+        inputs = itertools.chain(_exempt(), itertools.islice(_mixed(), 50))
+        with capture_logs():
+            found = asyncio.run(_tried(inputs, _application(fails=error)))
         tried, bypasses = tried + found.tried, bypasses + found.bypasses
         faults += [f"{error.__name__}: {fault}" for fault in found.faults]
     return Figures(tried=tried, bypasses=bypasses, faults=tuple(faults))
