@@ -16,13 +16,14 @@ is dropped, not guessed: a condition that only the door can ask is asked there.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.engine.compiled import CompiledPolicy
 from policyd.jobs.integrations import POD, Integrations
 from webhooks.cells import Cell, connected, left_of, rules_of, uncovered
-from webhooks.conditions import all_of, any_of, label_condition
+from webhooks.conditions import all_of, any_of, cell_condition, label_condition
 from webhooks.demands import Demand, Demands, Given, checks_of, queue_demands
 from webhooks.queue_cells import (
     CHANGED_PODS,
@@ -249,10 +250,11 @@ def _group_calls(demands: Demands) -> Iterable[Call]:
     for cells in connected(frozenset().union(*demands.values())):
         asking = tuple(demand for demand, its in demands.items() if its & cells)
         split[asking] = split.get(asking, frozenset()) | cells
-    joined: dict[_Sent, frozenset[Cell]] = {}
-    for asking, cells in split.items():
-        for sent, its in _sent_of({demand: demands[demand] & cells for demand in asking}):
-            joined[sent] = joined.get(sent, frozenset()) | its
+    joined = _joined(
+        sent
+        for asking, cells in split.items()
+        for sent in _sent_of({demand: demands[demand] & cells for demand in asking})
+    )
     first = next(iter(demands))
     for sent in sorted(joined, key=lambda s: (s[0], s[2], text_of(s[1]))):
         failure_policy, objects, condition = sent
@@ -269,6 +271,13 @@ _Sent = tuple[FailurePolicy, Requirements, str]
 """Whether it must be asked, the object selector, and the condition of what is sent."""
 
 
+def _joined(sent: Iterable[tuple[_Sent, frozenset[Cell]]]) -> dict[_Sent, frozenset[Cell]]:
+    joined: dict[_Sent, frozenset[Cell]] = {}
+    for how, cells in sent:
+        joined[how] = joined.get(how, frozenset()) | cells
+    return joined
+
+
 def _sent_of(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
     """Yield what is sent of the same cells.
 
@@ -282,7 +291,8 @@ def _sent_of(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
         inside = replace(demand, objects=frozenset()) if demand.objects in pieces else demand
         for piece in pieces.get(demand.objects, pieces[_ALL]):
             cut.setdefault(piece, {})[inside] = its
-    for piece, sides in rejoined({p: dict(_sides(demands)) for p, demands in cut.items()}).items():
+    found = {piece: _joined(_sides(demands)) for piece, demands in cut.items()}
+    for piece, sides in rejoined(found).items():
         for (failure_policy, objects, condition), its in sides.items():
             yield (failure_policy, piece | objects, condition), its
 
@@ -305,19 +315,38 @@ def _pieces(asking: Demands) -> Mapping[Requirements, tuple[Requirements, ...]]:
 
 def _sides(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
     """Yield what must be asked, and of the rest what may pass if nobody answers."""
-    must = [demand for demand in asking if demand.failure_policy == "Fail"]
-    may = [demand for demand in asking if demand.failure_policy == "Ignore"]
-    asked = frozenset[Cell]().union(*(asking[demand] for demand in must))
-    if must:
-        yield ("Fail", *_narrowed(must)), asked
-    rest = frozenset[Cell]().union(*(asking[demand] for demand in may))
-    shared = frozenset.intersection(*(demand.objects for demand in asking))
-    taken = [_alternative(demand, besides=shared) for demand in must]
-    if not all(taken):
-        rest, taken = left_of(rest, asked), []
-    if rest:
-        objects, condition = _narrowed(may)
-        yield ("Ignore", objects, _untaken(condition, taken)), rest
+    must = {demand: its for demand, its in asking.items() if demand.failure_policy == "Fail"}
+    may = {demand: its for demand, its in asking.items() if demand.failure_policy == "Ignore"}
+    sent = []
+    for cells in connected(frozenset().union(*must.values())):
+        here = {demand: its & cells for demand, its in must.items() if its & cells}
+        alone = (
+            _joined(_sent_of(here)) if here != asking else {("Fail", *_narrowed([*here])): cells}
+        )
+        sent += [(its, objects, condition) for (_, objects, condition), its in alone.items()]
+        yield from alone.items()
+    free = [c for cells, objects, condition in sent if not (objects or condition) for c in cells]
+    for cells in connected(left_of(frozenset().union(*may.values()), free)):
+        objects, condition = _narrowed([d for d, its in may.items() if _overlap(its, cells)])
+        taken = [_condition_of(other, besides=cells) for other in sent if _overlap(other[0], cells)]
+        yield ("Ignore", objects, _untaken(condition, taken)), cells
+
+
+def _overlap(some: Iterable[Cell], others: Iterable[Cell]) -> bool:
+    return any(one.overlaps(other) for one, other in product(some, tuple(others)))
+
+
+def _condition_of(
+    sent: tuple[frozenset[Cell], Requirements, str], *, besides: Iterable[Cell]
+) -> str:
+    """Write as CEL what is sent, of cells of which others send something, too."""
+    cells, objects, condition = sent
+    parts = [condition] if condition else []
+    if objects:
+        parts.append(label_condition(in_order(objects)))
+    if uncovered(besides, cells):
+        parts.append(any_of(cell_condition(cell) for cell in sorted(cells)))
+    return all_of(parts)
 
 
 def _untaken(condition: str, taken: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from policyd.api.admission import Rule
 from policyd.api.selectors import Requirement
 from policyd.cel import ast
 from policyd.cel.parser import parse
+from webhooks.cells import Cell
 
 _Path = tuple[str, ...]
 _Known = frozenset[_Path]
@@ -73,6 +74,21 @@ def label_condition(requirements: Iterable[Requirement]) -> str:
 def name_condition(names: Iterable[str]) -> str:
     """Write the `resourceNames` of a policy's rule as CEL; webhooks' rules have none."""
     return f"has(request.name) && request.name in [{', '.join(map(_quoted, names))}]"
+
+
+def cell_condition(cell: Cell) -> str:
+    """Write as CEL which requests are of a cell, in any version: one version stands for others."""
+    resource, _, part = cell.resource.partition("/")
+    named = (("group", cell.group), ("resource", resource))
+    tests = [f"request.resource.{n} == {_quoted(value)}" for n, value in named if value != "*"]
+    if part != "*":
+        tests.append(f"(has(request.subResource) ? request.subResource : '') == {_quoted(part)}")
+    if cell.scope != "*":
+        sign = "!=" if cell.scope == "Namespaced" else "=="
+        tests.append(f"(has(request.namespace) ? request.namespace : '') {sign} ''")
+    if cell.operation != "*":
+        tests.append(f"request.operation == {_quoted(cell.operation)}")
+    return " && ".join(tests) or "true"
 
 
 def all_of(conditions: Iterable[str]) -> str:

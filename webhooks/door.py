@@ -127,7 +127,7 @@ async def _run(
         tasks.append(group.create_task(_drain(door, stop, drained)))
         policies = preparation.result()
         loaded()
-        app = _application(door, policies, start)
+        app = application(door, policies, start)
         listener, beside = listeners
         tasks.append(group.create_task(_serve_health(door, beside, drained)))
         _say_opened(listener, beside, policies=len(policies.loaded))
@@ -180,7 +180,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
     return policies
 
 
-def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
+def application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
     validators: list[Validator] = []

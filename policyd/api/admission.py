@@ -240,14 +240,19 @@ def read_head(text: bytes) -> Head:
     whole = False
     with suppress(ValueError, RecursionError):  # where the text ends, or is no JSON
         whole = _read_fields(text.decode(errors="replace"), 0, fields)
-    given = {name: value for name, value in fields.items() if name not in _UNREAD}
-    try:
-        request = msgspec.convert(_NO_WORDS | given, AdmissionRequest)
-    except msgspec.ValidationError as error:
-        raise ReviewError(f"not an AdmissionReview: {error}") from error
+    given = {n: value for n, value in fields.items() if n not in _UNREAD and _fits({n: value})}
+    request = msgspec.convert(_NO_WORDS | given, AdmissionRequest)
     if not _UID.fullmatch(request.uid):
         raise ReviewError("not an AdmissionReview: the request has no uid")
     return Head(request, frozenset(given), whole and given.keys() >= _NEEDED)
+
+
+def _fits(fields: dict[str, Any]) -> bool:
+    try:
+        msgspec.convert(_NO_WORDS | fields, AdmissionRequest)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _read_fields(text: str, at: int, fields: dict[str, Any]) -> bool:

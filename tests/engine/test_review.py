@@ -126,7 +126,6 @@ def test_policies_answer_a_review():
         pytest.param(
             b'{"request":{"options":' + b"[" * 100_000, "nested too deep", id="deep-options"
         ),
-        pytest.param(review(uid="\udcff").replace(b"\\udcff", b"\xff"), "utf-8", id="not-utf-8"),
         pytest.param(b" " * (MAXIMUM_REVIEW_BYTES + 1), "bytes, more than", id="too-large"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.api.selectors import LabelSelector
+from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.match import Attributes, rules_match, selects_object
 from policyd.jobs.integrations import EVERYTHING, Integrations
@@ -171,48 +171,51 @@ def everything(operations):
     return sorted([*jobs(operations), *PARENTS], key=lambda rule: rule.partition(" ")[0])
 
 
-def held():
-    return [rule for rule in everything("CREATE") if rule != PREPARED]
-
-
 @pytest.mark.parametrize(
     ("policies", "mutate", "validate"),
     [
         pytest.param(
             [],
-            ["/v1 Namespaced CREATE pods", *held()],
+            ["/v1 Namespaced CREATE pods", *everything("CREATE")],
             ["/v1 Namespaced CREATE+UPDATE pods", *everything("CREATE+UPDATE")],
             id="jobs-and-pods",
         ),
         pytest.param(
             [policy(rule(), inject=True, validations=True)],
-            held(),
+            everything("CREATE"),
             ["/v1 Namespaced UPDATE pods", *everything("CREATE+UPDATE")],
             id="what-policies-see-already-is-not-sent-again",
         ),
         pytest.param(
-            [policy(rule("*", "*", "*", "*"), inject=True, validations=True, failure="Ignore")],
+            [policy(rule("*", "*", "*", "*"), inject=True, validations=True)],
             [],
             [],
             id="policies-see-everything",
+        ),
+        pytest.param(
+            [policy(rule("*", "*", "*", "*"), inject=True, validations=True, failure="Ignore")],
+            ["/v1 Namespaced CREATE pods", *everything("CREATE")],
+            ["/v1 Namespaced CREATE+UPDATE pods", *everything("CREATE+UPDATE")],
+            id="policies-that-may-be-left-out-see-everything",
         ),
     ],
 )
 def test_jobs_in_a_queue_are_sent_where_no_policy_sees_them(policies, mutate, validate):
     rules = door_rules(policies, queue=EVERYTHING)
 
-    assert written(in_a_queue(rules.mutate)) == mutate
-    assert written(in_a_queue(rules.validate)) == validate
+    assert written(in_a_queue(rules.mutate), "Fail") == mutate
+    assert written(in_a_queue(rules.validate), "Fail") == validate
 
 
-def test_jobs_that_get_something_in_any_case_are_sent_without_a_queue():
+def test_jobs_that_get_something_in_any_case_are_sent_without_a_queue_and_may_pass():
     calls = door_rules([], queue=EVERYTHING).mutate
 
-    assert PREPARED in written([call for call in calls if not call.objects])
+    assert PREPARED in written(calls, "Ignore")
 
 
 def in_a_queue(calls):
-    return [call for call in calls if call.objects]
+    queued = {Requirement(key="kueue.x-k8s.io/queue-name", operator="Exists")}
+    return [call for call in calls if call.objects == queued]
 
 
 @pytest.mark.parametrize(
@@ -426,10 +429,114 @@ def test_conditions_of_kyvernos_policies_are_asked_at_the_door():
     assert "cronjobs" in written(calls)[-1]
 
 
-def test_mutation_stops_nothing():
-    calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=None).mutate
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, "Fail", id="by-default"),
+        pytest.param({"failure": "Ignore"}, "Ignore", id="that-may-be-left-out"),
+        pytest.param({"enforcement": "Warn"}, "Ignore", id="that-refuses-nothing"),
+    ],
+)
+def test_a_mutation_stops_what_its_policy_says(given, expected):
+    calls = door_rules([policy(rule(), inject=True, **given)], queue=None).mutate
 
-    assert shown(calls) == ["Ignore pods in:tier=research"]
+    assert shown(calls) == [f"{expected} pods"]
+
+
+KYVERNOS = {
+    "apiVersion": "policies.kyverno.io/v1",
+    "kind": "MutatingPolicy",
+    "metadata": {"name": "p"},
+}
+MUTATED = {
+    "matchConstraints": {"resourceRules": [rule("configmaps")]},
+    "mutations": [
+        {
+            "patchType": "JSONPatch",
+            "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/data/a'}]"},
+        },
+    ],
+}
+NATIVE_BINDING = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "MutatingAdmissionPolicyBinding",
+    "metadata": {"name": "b"},
+    "spec": {"policyName": "p"},
+}
+
+
+@pytest.mark.parametrize("failure", ["Fail", "Ignore", None])
+@pytest.mark.parametrize(
+    ("kind", "others"),
+    [
+        pytest.param(KYVERNOS, [], id="kyvernos"),
+        pytest.param(
+            {
+                **KYVERNOS,
+                "apiVersion": NATIVE_BINDING["apiVersion"],
+                "kind": "MutatingAdmissionPolicy",
+            },
+            [NATIVE_BINDING],
+            id="the-api-servers",
+        ),
+    ],
+)
+def test_mutations_of_others_stop_what_their_policies_say(kind, others, failure):
+    spec = MUTATED | ({} if failure is None else {"failurePolicy": failure})
+
+    calls = door_rules(bound({**kind, "spec": spec}, *others), queue=None).mutate
+
+    assert shown(calls) == [f"{failure or 'Fail'} configmaps"]
+
+
+MAY_BE_LEFT_OUT = policy(rule(), inject=True, failure="Ignore")
+NO_QUEUE = "kueue.x-k8s.io/queue-name not there"
+OF_A_SET = "statefulset.kubernetes.io/pod-name"
+
+
+def test_pods_that_name_no_queue_pass_in_an_outage_and_are_sent_once():
+    calls = door_rules([MAY_BE_LEFT_OUT], queue=EVERYTHING).mutate
+
+    assert [
+        " ".join(["pods" if word.startswith("pods+") else word for word in line.split(" ")])
+        for line in shown([call for call in calls if of_pods(call)])
+    ] == [
+        "Fail pods of:kueue.x-k8s.io/queue-name",
+        f"Fail pods of:{NO_QUEUE},{OF_A_SET} if",
+        f"Ignore pods of:{NO_QUEUE},{OF_A_SET} not there",
+        f"Ignore pods of:{NO_QUEUE},{OF_A_SET} if",
+    ]
+
+
+@pytest.mark.parametrize("number", [1, MOST_WEBHOOKS + 1, 100])
+def test_however_many_policies_there_are_the_queue_stops_no_more(number):
+    policies = [
+        policy(
+            rule(),
+            inject=True,
+            validations=True,
+            failure="Ignore",
+            objects={"matchLabels": {"team": str(n)}},
+            namespaces={"matchLabels": {"tier": str(n % 40)}},
+        )
+        for n in range(number)
+    ]
+    rules = door_rules(policies, queue=EVERYTHING, defaulted=frozenset({"a"}))
+
+    for call in filter(of_pods, rules.mutate + rules.validate):
+        keys = {each.key for each in call.objects} | {each.key for each in call.namespaces}
+        named = {"kueue.x-k8s.io/queue-name", "kubernetes.io/metadata.name"}
+        assert call.failure_policy == "Ignore" or keys & named
+
+
+def of_pods(call):
+    return any("pods" in each.resources for each in call.rules)
+
+
+def test_what_becomes_of_jobs_in_an_outage_may_be_chosen():
+    rules = door_rules([], queue=EVERYTHING, failure_policy="Ignore")
+
+    assert {call.failure_policy for call in rules.mutate + rules.validate} == {"Ignore"}
 
 
 @pytest.mark.parametrize(
@@ -440,7 +547,7 @@ def test_mutation_stops_nothing():
                 policy(rule(), inject=True, namespaces=RESEARCH),
                 policy(rule(), inject=True, namespaces=PRODUCTION),
             ],
-            ["Ignore pods in:tier=production", "Ignore pods in:tier=research"],
+            ["Fail pods in:tier=production", "Fail pods in:tier=research"],
             id="namespaces-that-are-never-the-same",
         ),
         pytest.param(
@@ -449,9 +556,9 @@ def test_mutation_stops_nothing():
                 policy(rule(), inject=True, namespaces={"matchLabels": {"team": "a"}}),
             ],
             [
-                "Ignore pods in:team=a,tier=research",
-                "Ignore pods in:team=a,tier!=research",
-                "Ignore pods in:team!=a,tier=research",
+                "Fail pods in:team=a,tier=research",
+                "Fail pods in:team=a,tier!=research",
+                "Fail pods in:team!=a,tier=research",
             ],
             id="namespaces-that-may-be-the-same",
         ),
@@ -460,7 +567,7 @@ def test_mutation_stops_nothing():
                 policy(rule(), inject=True, namespaces={"matchLabels": {"team": str(n)}})
                 for n in range(MOST_WEBHOOKS + 1)
             ],
-            [f"Ignore pods in:team={'|'.join(sorted(map(str, range(MOST_WEBHOOKS + 1))))}"],
+            [f"Fail pods in:team={'|'.join(sorted(map(str, range(MOST_WEBHOOKS + 1))))}"],
             id="more-than-can-be-cut",
         ),
         pytest.param(
@@ -468,7 +575,7 @@ def test_mutation_stops_nothing():
                 policy(rule(), inject=True, namespaces=RESEARCH),
                 policy(rule("secrets"), inject=True, namespaces={"matchLabels": {"team": "a"}}),
             ],
-            ["Ignore secrets in:team=a", "Ignore pods in:tier=research"],
+            ["Fail secrets in:team=a", "Fail pods in:tier=research"],
             id="objects-that-are-never-the-same",
         ),
     ],
@@ -481,8 +588,10 @@ def test_jobs_in_a_queue_do_not_have_everything_sent_from_everywhere():
     calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=EVERYTHING).mutate
 
     assert [line for line in shown(calls) if "pods" in line] == [
-        "Ignore pods in:tier=research",
-        "Ignore pods in:tier!=research of:kueue.x-k8s.io/queue-name",
+        "Fail pods in:tier=research",
+        "Fail pods in:tier!=research of:kueue.x-k8s.io/queue-name",
+        "Fail pods in:tier!=research of:kueue.x-k8s.io/queue-name not there,"
+        "statefulset.kubernetes.io/pod-name if",
     ]
 
 
@@ -627,6 +736,9 @@ def true(expression, request):
     variables["request"] = {
         "operation": request["operation"],
         "userInfo": {"username": request["user"]},
+        "resource": dict(zip(("group", "resource"), request["resource"], strict=False)),
+        "subResource": request["resource"][2],
+        "namespace": "ns",
     }
     program = compile_expression(expression, admission_environment(params=False), wants="bool")
     return program.evaluate(variables, Budget())
@@ -670,7 +782,7 @@ BY_NAME = "kubernetes.io/metadata.name"
     [
         pytest.param(EVERYTHING, {"a", "b"}, [{(BY_NAME, "In", ("a", "b"))}], id="by-name"),
         pytest.param(EVERYTHING, set(), [], id="nowhere"),
-        pytest.param(EVERYTHING, {f"n{i}" for i in range(101)}, [set()], id="too-many-to-name"),
+        pytest.param(EVERYTHING, {f"n{i}" for i in range(101)}, [], id="too-many-to-name"),
         pytest.param(Integrations(manages_all=True), {"a"}, [set()], id="all-are-sent-anyway"),
         pytest.param(
             Integrations(namespaces=LabelSelector(match_labels={"team": "x"})),

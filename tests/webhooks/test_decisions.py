@@ -325,18 +325,14 @@ def test_what_is_no_review_is_refused_and_the_next_one_is_answered(tmp_path, pat
     ],
 )
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_a_review_that_cannot_be_judged_is_refused_and_the_next_one_is_answered(
-    tmp_path, path, body, sentence
-):
+def test_a_review_that_cannot_be_read_is_answered_by_its_uid(tmp_path, path, body, sentence):
     policies = [policy("any", validations=[{"expression": "true"}], inject={"queueName": "a"})]
     client = client_with(tmp_path, *policies)
 
-    answer = client.post(path, content=body, headers=JSON)
+    answer = response(ask(client, path, body))
 
-    verdict = response(answer.content)
-    assert (answer.status_code, verdict["uid"], verdict["allowed"]) == (200, "u-1", False)
-    assert sentence in verdict["status"]["message"]
-    assert "Traceback" not in answer.text
+    assert (answer["uid"], answer["allowed"]) == ("u-1", False)
+    assert sentence in answer["status"]["message"]
     assert response(ask(client, path, review()))["uid"] == "u-1"
 
 

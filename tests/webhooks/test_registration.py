@@ -38,16 +38,18 @@ SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
 def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     wanted = registration(rules=door_rules([], queue=EVERYTHING))
 
-    held, mutating, updated = mutating_configuration(wanted)["webhooks"]
+    held, mutating, updated, of_sets, prepared = mutating_configuration(wanted)["webhooks"]
     queues, validating, changed = validating_configuration(wanted)["webhooks"]
 
     selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
     assert updated["objectSelector"] == changed["objectSelector"] == selector
-    assert [held["name"], mutating["name"], updated["name"]] == [
+    assert [each["name"] for each in (held, mutating, updated, of_sets, prepared)] == [
+        "mutate-fail.door.policyd.io",
+        "mutate-fail-2.door.policyd.io",
+        "mutate-fail-3.door.policyd.io",
+        "mutate-fail-4.door.policyd.io",
         "mutate-ignore.door.policyd.io",
-        "mutate-ignore-2.door.policyd.io",
-        "mutate-ignore-3.door.policyd.io",
     ]
     assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors", "topologies"]
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
@@ -78,7 +80,7 @@ def test_the_mutating_configuration():
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "policyd"}},
         "webhooks": [
             {
-                "name": "mutate-ignore.door.policyd.io",
+                "name": "mutate-fail.door.policyd.io",
                 "clientConfig": {
                     "service": {
                         "namespace": "queue",
@@ -97,7 +99,7 @@ def test_the_mutating_configuration():
                         "scope": "*",
                     }
                 ],
-                "failurePolicy": "Ignore",
+                "failurePolicy": "Fail",
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {
                     "matchExpressions": [
