@@ -21,7 +21,10 @@ from policyd.jobs.integrations import EVERYTHING, Integrations
 PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
 
-_LISTS = {"policies": os.pathsep, "reads": os.pathsep, "http": ",", "registries": ","}
+_LISTS = {
+    **dict.fromkeys(("policies", "reads"), os.pathsep),
+    **dict.fromkeys(("http", "leave_out", "registries"), ","),
+}
 """Settings that take several values, and what parts these in a variable."""
 
 SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
@@ -113,6 +116,11 @@ class Settings:
 
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""
+
+    leave_out: tuple[Literal["secrets", "roles"], ...] = ()
+    """What the API server is not to send, whichever policy is about it: `secrets`, and `roles` and
+    their bindings where policies change objects. The chart's policies on our own account demand
+    both, so that who takes over this process does not get at them."""
 
     serve_v1beta1: bool = False
     """Whether the API server is to serve version v1beta1 of Kueue's kinds too, which `register`

@@ -1,16 +1,19 @@
-"""What binds policyd's own accounts, on a real API server: what they do passes, nothing else does."""
+"""What binds policyd's accounts, on a real API server: what they do passes, nothing else does."""
 
 import pytest
 
-from tests.charts import release, writes
+from tests.charts import release
+from tests.charts.illegal import illegal
+from tests.charts.legal import legal
 from tests.charts.release import CHART, CONTROLLER, NAMESPACE, RELEASE, WEBHOOKS
+from tests.charts.writes import prepare
 from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, eventually
 
 pytestmark = pytest.mark.e2e
 
-LEGAL, ILLEGAL = list(writes.legal()), list(writes.illegal())
+LEGAL, ILLEGAL = list(legal()), list(illegal())
 OF_POLICIES = [write for write in ILLEGAL if not write.by_roles]
 WITHOUT_PODS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
 KEEPING = {CONTROLLER_MANAGER: ["--controllers=*,-garbage-collector-controller"]}
@@ -28,7 +31,7 @@ def control_plane():
     with ControlPlane(components=WITHOUT_PODS, flags=KEEPING) as found:
         found.kubectl("apply", "-f", str(CHART / "crds"))
         release.accounts(found, port=443, **VALUES)
-        writes.prepare(Api(found.kubeconfig))
+        prepare(Api(found.kubeconfig))
         yield found
 
 
@@ -36,7 +39,8 @@ def control_plane():
 def accounts(control_plane):
     """The API by the name of each account, with all that the chart gives and forbids."""
     found = {
-        name: Api(release.account_kubeconfig(control_plane, name)) for name in (CONTROLLER, WEBHOOKS)
+        name: Api(release.account_kubeconfig(control_plane, name))
+        for name in (CONTROLLER, WEBHOOKS)
     }
     eventually(lambda: not taken(found), what="the API server knows roles and policies")
     return found
