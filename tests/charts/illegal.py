@@ -112,8 +112,8 @@ def _illegal_of_jobs() -> Iterator[Write]:
     yield patch("the-failures-of-a-Job", status, {"status": {"failed": 3}})
     new = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template()}}
     new["metadata"] = {"name": "new", "namespace": TEAM}
-    yield created("a-Job-made", new, by_roles=True)
-    yield Write(id="a-Job-deleted", account=CONTROLLER, method="DELETE", path=job, by_roles=True)
+    yield created("a-Job-made", new)
+    yield Write(id="a-Job-deleted", account=CONTROLLER, method="DELETE", path=job)
 
 
 def _illegal_of_kinds() -> Iterator[Write]:

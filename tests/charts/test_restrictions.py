@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.jobs.kinds import KINDS
 from tests.charts import release
 from tests.charts.illegal import illegal
 from tests.charts.legal import legal
@@ -126,3 +127,21 @@ def test_every_policy_refuses_what_it_cannot_judge_and_has_a_binding():
     assert {item["spec"]["failurePolicy"] for item in policies} == {"Fail"}
     assert bound == {item["metadata"]["name"]: ["Deny"] for item in policies}
     assert all(name.startswith(f"{RELEASE}-") for name in bound)
+
+
+def test_jobs_may_be_deleted_only_where_the_configuration_says_after_how_long():
+    retention = {"objectRetentionPolicies": {"workloads": {"afterDeactivatedByKueue": "1h"}}}
+    without, given = (
+        {
+            resource
+            for item in release.rendered({"controller.configuration": configuration})
+            for rule in item.get("rules") or []
+            if "delete" in rule["verbs"]
+            for resource in rule["resources"]
+        }
+        for configuration in ({}, retention)
+    )
+
+    kinds = {kind.plural for kind in KINDS}
+    assert without & kinds == set()
+    assert given - without == kinds
