@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance properties fuzz attacks bench controlplane generate constraints clean
+.PHONY: help run test check fix e2e conformance properties fuzz attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -24,12 +24,13 @@ run: $(STAMP) ## start policyd with an embedded cluster, and say what to try (Ct
 test: $(STAMP) ## run the tests that need no cluster; K=words narrows them
 	@$(BIN)/pytest -n auto --maxprocesses=8 -m "not e2e and not bench" $(if $(K),-k "$(K)")
 
-check: $(STAMP) ## lint, types, layers
+check: $(STAMP) ## lint, types, layers, and known holes in what we depend on
 	@failed=; \
 	$(BIN)/ruff format --check . || failed+=" format"; \
 	$(BIN)/ruff check . || failed+=" lint"; \
 	$(BIN)/mypy || failed+=" types"; \
 	$(BIN)/lint-imports || failed+=" layers"; \
+	$(BIN)/python -m tests.audit || failed+=" audit"; \
 	test -z "$$failed" || { echo "does not pass:$$failed"; exit 1; }
 
 fix: $(STAMP) ## format, and mend what can be mended safely
@@ -78,6 +79,9 @@ constraints: ## renew constraints.txt from pyproject.toml
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev]'
 	@{ echo "# Exact versions for development and CI. Renew: make constraints"; .constraints/bin/pip freeze --exclude policyd; } > constraints.txt
 	@rm -rf .constraints
+
+advisories: $(STAMP) ## renew tests/audit/advisories.json from the package registry, if that answers
+	@$(BIN)/python -m tests.audit.renew
 
 clean: ## remove what the other targets made
 	@rm -rf $(VENV) .constraints dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .policyd

@@ -23,13 +23,9 @@ PREFIX = "POLICYD_"
 """Every variable of ours begins with it: `POLICYD_PORT` is the field `port`."""
 
 _LISTS = {
-    "policies": os.pathsep,
-    "reads": os.pathsep,
-    "http": ",",
-    "registries": ",",
-    "starters": ",",
+    **dict.fromkeys(("policies", "reads"), os.pathsep),
+    **dict.fromkeys(("client_names", "http", "leave_out", "registries", "starters"), ","),
     "makers": " ",
-    "client_names": ",",
 }
 """Settings that take several values, and what parts these in a variable."""
 
@@ -157,6 +153,11 @@ class Settings:
 
     register: bool = False
     """Whether to create the webhook configurations. Off: whoever installs us decides."""
+
+    leave_out: tuple[Literal["secrets", "roles"], ...] = ()
+    """What the API server is not to send, whichever policy is about it: `secrets`, and `roles` and
+    their bindings where policies change objects. The chart's policies on our own account demand
+    both, so that who takes over this process does not get at them."""
 
     serve_v1beta1: bool = False
     """Whether the API server is to serve version v1beta1 of Kueue's kinds too, which `register`

@@ -63,6 +63,12 @@ from webhooks.door import Door, run_door
     "--makers", multiple=True, metavar="GROUP=ACCOUNT", help="Who makes what its objects own."
 )
 @click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
+@click.option(
+    "--leave-out",
+    multiple=True,
+    type=click.Choice(["secrets", "roles"]),
+    help="What is not sent, with --register; may be repeated.",
+)
 @click.option("--serve-v1beta1", is_flag=True, default=None, help="Kueue's v1beta1 is served too.")
 @click.option("--remember", type=int, metavar="NUMBER", help="Decisions on pods.  [256]")
 @click.option("--reports", is_flag=True, default=None, help="Count objections into reports.")

@@ -66,6 +66,8 @@ class Call:
     objects: Requirements = frozenset()
     condition: str = ""
     """CEL of what is sent; empty for all."""
+    left_out: tuple[str, ...] = ()
+    """Names of what is covered by a wildcard, and not sent all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

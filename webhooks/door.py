@@ -243,6 +243,7 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
             own_namespace=settings.namespace,
             timeout_seconds=settings.timeout_seconds,
             ca_bundle_pem=ca_bundle_pem,
+            left_out=settings.leave_out,
         )
 
     files = certificate_files(settings)

@@ -22,6 +22,7 @@ from policyd.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from webhooks.left_out import named_in_vain
 from webhooks.old_versions import OldVersions
 from webhooks.registration import (
     NAME,
@@ -34,6 +35,9 @@ CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURAT
 
 REMEDY = "`helm upgrade` brings them back"
 """What to do if they are gone, and we may not make them."""
+
+LEFT_OUT_REMEDY = "`--leave-out` says so; of the chart, `selfRestriction.secrets`"
+"""What to do if policies are about what is not sent."""
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +65,7 @@ class Publication:
         self._client = client
         self._wanted = wanted
         self._old_versions = old_versions
+        self._left_out: set[str] = set()
         self.missing: tuple[str, ...] = ()
         """Kinds of the configurations that were not there last, and that we may not make."""
 
@@ -80,12 +85,21 @@ class Publication:
         converting = await self._old_versions.publish(ca_bundle_pem) if self._old_versions else ()
         return await self._trusted(ca_bundle_pem, converting)
 
+    def _tell_left_out(self, wanted: Registration) -> None:
+        """Say once that policies decide nothing about what is not sent."""
+        sent = (("mutate", wanted.rules.mutate), ("validate", wanted.rules.validate))
+        found = set().union(*(named_in_vain(c, verb, wanted.left_out) for verb, c in sent))
+        if found - self._left_out:
+            log.warning("policies_unheard", about=sorted(found), hint=LEFT_OUT_REMEDY)
+        self._left_out = found
+
     async def _register(self, wanted: Registration) -> None:
         """Register what is wanted; without what policies demand, if the API server refuses it.
 
         It may be older, or know other functions, than the policies were written for. More calls
         than needed are better than none.
         """
+        self._tell_left_out(wanted)
         try:
             await self._keep_both(wanted)
         except InvalidError as error:

@@ -19,6 +19,7 @@ from policyd.api.selectors import Requirement
 from policyd.engine.workloads import KINDS
 from webhooks.calls import Call, DoorRules
 from webhooks.cells import cells_of, rules_of
+from webhooks.left_out import LEFT_OUT, leave_out
 from webhooks.namespaces import NAME_LABEL
 from webhooks.requirements import in_order
 
@@ -82,6 +83,8 @@ class Registration:
     timeout_seconds: int
     ca_bundle_pem: bytes = b""
     """The authorities to trust; empty for those that the API server's machine trusts."""
+    left_out: tuple[str, ...] = ()
+    """Names of what is not sent, whatever the rules say."""
 
     @property
     def unconditional(self) -> "Registration":
@@ -119,7 +122,8 @@ def _webhooks(wanted: Registration, verb: str, calls: Iterable[Call]) -> list[di
     """Build the webhooks, numbered where their failurePolicy is the same."""
     webhooks = []
     numbers = Counter[str]()
-    for call, asks_who in chain.from_iterable(map(_by_author, calls)):
+    sent = leave_out(calls, verb, wanted.left_out)
+    for call, asks_who in chain.from_iterable(map(_by_author, sent)):
         name = f"{verb}-{call.failure_policy.lower()}"
         numbers[name] += 1
         number = f"-{numbers[name]}" if numbers[name] > 1 else ""
@@ -154,6 +158,9 @@ def _webhook(wanted: Registration, verb: str, call: Call, *, asks_who: bool) -> 
     exempt = tuple(sorted({*EXEMPT_NAMESPACES, wanted.own_namespace}))
     exemption = Requirement(key=NAME_LABEL, operator="NotIn", values=exempt)
     conditions = [_not_exempt(wanted.own_namespace)] if asks_who else []
+    conditions += [
+        {"name": f"no-{name}", "expression": LEFT_OUT[name].condition} for name in call.left_out
+    ]
     if call.condition:
         conditions.append({"name": "some-policy-may-match", "expression": call.condition})
     return {

@@ -38,12 +38,20 @@ class Installation:
 
 
 @contextmanager
-def installation(folder: Path, *, components=COMPONENTS) -> Iterator[Installation]:
-    """Install the chart on a new control plane, and run what it describes, as its accounts."""
+def installation(
+    folder: Path, *, components=COMPONENTS, more: dict[str, object] | None = None
+) -> Iterator[Installation]:
+    """Install the chart on a new control plane, and run what it describes, as its accounts.
+
+    Args:
+        folder: Where the processes log.
+        components: Of the control plane.
+        more: Values of the chart besides those that its tests need.
+    """
     flags = {API_SERVER: [*audit_flags(folder), f"--enable-admission-plugins={STRICT}"]}
     with ControlPlane(flags=flags, components=components) as control_plane, ExitStack() as stack:
         api = Api(control_plane.kubeconfig)
-        values = installed(control_plane, api, wait=KWOK in components)
+        values = installed(control_plane, api, more or {}, wait=KWOK in components)
         release.lead_to_this_machine(control_plane, WEBHOOKS)
         door, controller = (process(control_plane, name, folder) for name in (WEBHOOKS, CONTROLLER))
         for each in (door, controller):
@@ -62,7 +70,9 @@ def installation(folder: Path, *, components=COMPONENTS) -> Iterator[Installatio
         )
 
 
-def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str, object]:
+def installed(
+    control_plane: ControlPlane, api: Api, more: dict[str, object], *, wait: bool
+) -> dict[str, object]:
     """Run `helm install` for a namespace that takes no other pods than restricted ones."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": NAMESPACE, "labels": labels}
@@ -81,6 +91,7 @@ def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str,
         "webhooks.service.port": ports["webhooks"],
         "webhooks.drainSeconds": 0,
         "controller.healthPort": ports["health"],
+        **more,
     }
     if wait:
         control_plane.add_nodes("system-1", "system-2")
@@ -91,11 +102,11 @@ def installed(control_plane: ControlPlane, api: Api, *, wait: bool) -> dict[str,
     return values
 
 
-def process(control_plane: ControlPlane, name: str, folder: Path) -> Process:
-    """Return what a Deployment of the release runs, with its account's token."""
+def process(control_plane: ControlPlane, name: str, folder: Path, *, log: str = "") -> Process:
+    """Return what a Deployment of the release runs, with its account's token, and where it logs."""
     command = release.deployed_command(control_plane, name)
     kubeconfig = release.account_kubeconfig(control_plane, name)
-    return Process([*command, "--kubeconfig", str(kubeconfig)], folder / f"{name}.log")
+    return Process([*command, "--kubeconfig", str(kubeconfig)], folder / f"{log or name}.log")
 
 
 @pytest.fixture(scope="session")

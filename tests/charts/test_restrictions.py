@@ -1,16 +1,20 @@
-"""What binds policyd's own accounts, on a real API server: what they do passes, nothing else does."""
+"""What binds policyd's accounts, on a real API server: what they do passes, nothing else does."""
 
 import pytest
 
-from tests.charts import release, writes
+from policyd.jobs.kinds import KINDS
+from tests.charts import release
+from tests.charts.illegal import illegal
+from tests.charts.legal import legal
 from tests.charts.release import CHART, CONTROLLER, NAMESPACE, RELEASE, WEBHOOKS
+from tests.charts.writes import prepare
 from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, eventually
 
 pytestmark = pytest.mark.e2e
 
-LEGAL, ILLEGAL = list(writes.legal()), list(writes.illegal())
+LEGAL, ILLEGAL = list(legal()), list(illegal())
 OF_POLICIES = [write for write in ILLEGAL if not write.by_roles]
 WITHOUT_PODS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
 KEEPING = {CONTROLLER_MANAGER: ["--controllers=*,-garbage-collector-controller"]}
@@ -28,7 +32,7 @@ def control_plane():
     with ControlPlane(components=WITHOUT_PODS, flags=KEEPING) as found:
         found.kubectl("apply", "-f", str(CHART / "crds"))
         release.accounts(found, port=443, **VALUES)
-        writes.prepare(Api(found.kubeconfig))
+        prepare(Api(found.kubeconfig))
         yield found
 
 
@@ -123,3 +127,21 @@ def test_every_policy_refuses_what_it_cannot_judge_and_has_a_binding():
     assert {item["spec"]["failurePolicy"] for item in policies} == {"Fail"}
     assert bound == {item["metadata"]["name"]: ["Deny"] for item in policies}
     assert all(name.startswith(f"{RELEASE}-") for name in bound)
+
+
+def test_jobs_may_be_deleted_only_where_the_configuration_says_after_how_long():
+    retention = {"objectRetentionPolicies": {"workloads": {"afterDeactivatedByKueue": "1h"}}}
+    without, given = (
+        {
+            resource
+            for item in release.rendered({"controller.configuration": configuration})
+            for rule in item.get("rules") or []
+            if "delete" in rule["verbs"]
+            for resource in rule["resources"]
+        }
+        for configuration in ({}, retention)
+    )
+
+    kinds = {kind.plural for kind in KINDS}
+    assert without & kinds == set()
+    assert given - without == kinds

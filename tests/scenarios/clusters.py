@@ -127,6 +127,7 @@ def webhooks_command(accounts: Accounts, also: Sequence[Path] = ()) -> list[str]
         *(word for file in policies for word in ("--policies", str(file))),
         *("--kubeconfig", str(accounts.webhooks), "--namespace", NAMESPACE),
         *("--port", str(accounts.port), "--service", f"{service}:{accounts.port}", "--register"),
+        *("--leave-out", "secrets", "--leave-out", "roles"),
         *("--secret", service, "--from-cluster", "--drain-seconds", "0"),
     ]
 

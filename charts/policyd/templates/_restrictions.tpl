@@ -14,6 +14,11 @@ Where helm asks no API server, it knows no kinds at all, and those of the oldest
 {{- if and .Values.selfRestriction.enabled $served }}true{{ end }}
 {{- end }}
 
+{{/* Whether the controller deletes jobs: those that it has deactivated, where the Configuration says so. */}}
+{{- define "policyd.deletesJobs" -}}
+{{- if ((.Values.controller.configuration.objectRetentionPolicies).workloads).afterDeactivatedByKueue }}true{{ end }}
+{{- end }}
+
 {{- define "policyd.account" -}}
 system:serviceaccount:{{ (index . 0).Release.Namespace }}:{{ include (printf "policyd.%s" (index . 1)) (index . 0) }}
 {{- end }}
