@@ -16,6 +16,7 @@ from policyd.engine.compiled import (
 from policyd.jobs.integrations import Integrations
 from webhooks.cells import Cell, cells_of
 from webhooks.conditions import exported, label_condition, name_condition
+from webhooks.implied import implied_labels
 from webhooks.queue_cells import (
     IN_A_QUEUE,
     NEW_QUEUES,
@@ -134,7 +135,8 @@ def demands_of(
         conditions = {*exported(expressions, rule), *others}
         if rule.resource_names:
             conditions.add(name_condition(rule.resource_names))
-        yield replace(demand, conditions=frozenset(conditions)), cells_of(rule)
+        objects = demand.objects or implied_labels(expressions, rule)
+        yield replace(demand, objects=objects, conditions=frozenset(conditions)), cells_of(rule)
 
 
 def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
