@@ -17,6 +17,7 @@ from policyd.engine.unjudged import stops_unasked
 from policyd.jobs.integrations import Integrations
 from webhooks.cells import Cell, cells_of
 from webhooks.conditions import exported, label_condition, name_condition
+from webhooks.implied import implied_labels
 from webhooks.queue_cells import (
     HELD_FOR_A_SET,
     IN_A_QUEUE,
@@ -153,7 +154,8 @@ def demands_of(
         conditions = {*exported(expressions, rule), *others}
         if rule.resource_names:
             conditions.add(name_condition(rule.resource_names))
-        yield replace(demand, conditions=frozenset(conditions)), cells_of(rule)
+        objects = demand.objects or implied_labels(expressions, rule)
+        yield replace(demand, objects=objects, conditions=frozenset(conditions)), cells_of(rule)
 
 
 def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:

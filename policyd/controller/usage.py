@@ -46,7 +46,9 @@ OWNER_SECONDS: Final = 300.0
 """How long it is remembered who owns an owner."""
 MOST_OWNERS: Final = 4096
 MOST_TOLD: Final = 50
-"""Events at once, and one more each second: whoever makes many pods must not fill the API."""
+"""Events of a namespace at once, and one more each second: whoever makes many pods must not fill
+the API. The others come later."""
+MOST_NAMESPACES: Final = 1000
 SYSTEM: Final = frozenset({"kube-system", "kube-node-lease", "kube-public"})
 """Namespaces whose ordinary resources are nobody's quota."""
 
@@ -77,7 +79,7 @@ class Usage:
         self._told: dict[str, str] = {}
         self._owners: OrderedDict[str, tuple[float, ObjectMeta | None]] = OrderedDict()
         self._slices: dict[str, set[str]] = defaultdict(set)
-        self._left, self._left_at = float(MOST_TOLD), 0.0
+        self._allowed: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._covered: frozenset[str] = frozenset()
         self.pods = open_running_pods(
             writes.client,
@@ -284,20 +286,21 @@ class Usage:
         if path not in self._outside:
             self._outside.put(path, pod.metadata.namespace, amounts)
             self._metrics.outside_quota(self._outside.totals)
-        if self._told.get(path) != reason and self._may_tell(now):
+        if self._told.get(path) != reason and self._may_tell(pod.metadata.namespace):
             self._told[path] = reason
             self._tell(pod, amounts, reason)
         if self._deletes and not pod.spec.node_name:
             await self._writes.delete(self.pods, pod)
         return LOOK_SECONDS
 
-    def _may_tell(self, now: float) -> bool:
-        self._left = min(float(MOST_TOLD), self._left + max(0.0, now - self._left_at))
-        self._left_at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
+    def _may_tell(self, namespace: str) -> bool:
+        now = self._writes.now
+        left, at = self._allowed.pop(namespace, (float(MOST_TOLD), now))
+        left = min(float(MOST_TOLD), left + max(0.0, now - at))
+        self._allowed[namespace] = (left - 1 if left >= 1 else left, now)
+        if len(self._allowed) > MOST_NAMESPACES:
+            self._allowed.popitem(last=False)
+        return left >= 1
 
     def _tell(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
         taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))

@@ -1,15 +1,21 @@
 """Out of the queue: every field that decides on membership, on every kind, by every way."""
 
+import asyncio
 import time
+from collections.abc import Iterator
 from functools import cache, partial
+from itertools import product
 
 from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, Program, admission_environment, compile_expression
+from policyd.controller.usage import OUTSIDE
 from policyd.engine.decision import ALLOWED
 from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.kube import resources as r
 from tests.attacks.figures import Figures
-from tests.attacks.leavings import Try, review, tries
+from tests.attacks.leavings import POD_SET, QUEUE, Try, review, tries
+from tests.controller.world import World, pod_spec, running
 from webhooks.authors import Authors
 from webhooks.calls import Call, door_rules
 from webhooks.cells import Cell, cells_of
@@ -25,6 +31,10 @@ CONFIGURED = {
     "all that could queue": Integrations(manages_all=True),
 }
 """What an administrator may have said, by how."""
+
+WITHIN_SECONDS = 10
+BATCH = 40
+"""Pods that come at once: fewer than there may be events."""
 
 
 def decider(integrations: Integrations) -> Decide:
@@ -89,4 +99,78 @@ def membership() -> Figures:
     return Figures(tried=tried, bypasses=passed, worst_seconds=worst, faults=tuple(faults))
 
 
-ATTACKS = {"fields of membership": membership}
+def past_the_webhooks() -> Figures:
+    """Create pods as they come past webhooks that do not answer: each is told of, or stopped."""
+    return asyncio.run(_past_the_webhooks())
+
+
+async def _past_the_webhooks() -> Figures:
+    world = World()
+    world.furnish(gpus=64)
+    async with running(world):
+        for name, gpus in (("admitted", 1), ("deleted", 1), ("waits", 64)):
+            world.job(name, gpus=gpus)
+        await world.pass_time(2)
+        owners = _owners(world)
+        world.delete(r.JOBS, "deleted")
+        tried, unseen = 0, list[str]()
+        for batch in _batches(list(_slip_past(owners))):
+            for body in batch:
+                world.create(r.PODS, body)
+            await world.pass_time(WITHIN_SECONDS)
+            told = {event["involvedObject"]["name"] for event in world.events(OUTSIDE)}
+            left = {pod["metadata"]["name"] for pod in world.all(r.PODS)}
+            tried += len(batch)
+            unseen += sorted(left - told)
+            for name in left:
+                world.delete(r.PODS, name)
+            await world.pass_time(BATCH)  # until as many events may be written again
+    return Figures(tried=tried, bypasses=len(unseen), faults=tuple(unseen))
+
+
+def _batches(bodies: list[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+    for first in range(0, len(bodies), BATCH):
+        yield bodies[first : first + BATCH]
+
+
+def _owners(world: World) -> dict[str, dict[str, object]]:
+    """Return whom a pod may name as its controller, by what that is."""
+    found: dict[str, dict[str, object]] = {"nobody": {}}
+    for name in ("admitted", "deleted", "waits"):
+        uid = world.get(r.JOBS, name)["metadata"]["uid"]
+        found[name] = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+    found["another uid"] = found["admitted"] | {"uid": "x"}
+    found["a Deployment's"] = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "x",
+        "uid": "x",
+    }
+    found["a set's"] = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "x"}
+    found["no kind's"] = {"apiVersion": "example.com/v1", "kind": "X", "name": "x", "uid": "x"}
+    return found
+
+
+def _slip_past(owners: dict[str, dict[str, object]]) -> Iterator[dict[str, object]]:
+    notes = {
+        "nothing": {},
+        "a group": {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/role-hash": "main"},
+        "a workload": {"kueue.x-k8s.io/prebuilt-workload-name": "job-admitted"},
+        "a parent": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"},
+    }
+    labels = ({}, {POD_SET: "main"}, {QUEUE: "lq-cq"})
+    made = product(owners.items(), notes.items(), labels, ("", "n"))
+    for number, ((owned, owner), (said, annotations), own_labels, node) in enumerate(made):
+        name = f"{number}-{owned}-{said}".replace(" ", "-").replace("'", "").lower()
+        metadata: dict[str, object] = {
+            "name": name,
+            "labels": own_labels,
+            "annotations": annotations,
+        }
+        if owner:
+            metadata["ownerReferences"] = [owner | {"controller": True}]
+        spec = pod_spec(64) | ({"nodeName": node} if node else {})
+        yield {"metadata": metadata, "spec": spec}
+
+
+ATTACKS = {"fields of membership": membership, "past the webhooks": past_the_webhooks}

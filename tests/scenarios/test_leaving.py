@@ -146,6 +146,53 @@ def test_a_job_does_not_get_another_owner(api, tenant):
     assert "ownerReferences" not in api.get("Job", "waits", "team-a")["metadata"]
 
 
+def test_what_grows_while_it_runs_queues_again(api, tenant):
+    """The pods that came too soon are gone with the others, until there is quota for all."""
+    grows = job("grows", gpus=2, pods=2, run_for="60s")
+    del grows["spec"]["completions"]
+    api.create(grows)
+    eventually(lambda: not api.get("Job", "grows", "team-a")["spec"]["suspend"], what="it runs")
+
+    tenant.patch("Job", "grows", {"spec": {"parallelism": 64}}, namespace="team-a")
+
+    eventually(
+        lambda: api.get("Job", "grows", "team-a")["spec"]["suspend"],
+        within=10,
+        what="it is suspended",
+    )
+    eventually(
+        lambda: all(p["metadata"].get("deletionTimestamp") for p in api.find("Pod", "team-a")),
+        what="its pods stop",
+    )
+
+
+def test_what_a_deployment_is_scaled_to_queues(cluster, api, tenant):
+    """Its scale is no part of it that the webhooks see; the pods that come of it are."""
+    if cluster.name == "embedded":
+        pytest.skip("the embedded cluster has no controller of Deployments")
+    labels = {"app": "serve"}
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": huge(pod("x"))["spec"]},
+    }
+    spec["template"]["spec"]["restartPolicy"] = "Always"
+    metadata = {"name": "serve", "namespace": "team-a", "labels": {QUEUE: "team-a"}}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    api.create(body)
+    path = "apis/apps/v1/namespaces/team-a/deployments/serve"
+    merge = "application/merge-patch+json"
+    try:
+        tenant.call("PATCH", f"{path}/scale", {"spec": {"replicas": 3}}, content_type=merge)
+        found = eventually(
+            lambda: len(api.find("Pod", "team-a")) == 3 and api.find("Pod", "team-a"),
+            what="there are three pods",
+        )
+        assert all(GATE in gates(each) for each in found)
+    finally:
+        api.call("DELETE", path, {"propagationPolicy": "Foreground"})
+
+
 def test_the_queue_lets_go_what_it_admits(api):
     """The controller's account may do all of that."""
     api.create(pod("goes", gpus=1, annotations={"policyd.io/run-for": "60s"}))
@@ -188,7 +235,18 @@ def test_who_may_edit_a_namespace_writes_no_status(cluster, api):
     without = {"metadata": {"labels": None}}
     eventually(lambda: alice.find("Pod", "team-a"), what="alice may list pods")
 
-    for path in (f"{PODS}/waits/status", f"{JOBS}/waits/status", f"{PODS}/waits/binding"):
+    workload = eventually(lambda: api.find("Workload", "team-a"), what="there is a workload")[0]
+    queues = "apis/kueue.x-k8s.io/v1beta2/namespaces/team-a"
+    of_workload = f"{queues}/workloads/{workload['metadata']['name']}"
+    for path in (
+        f"{PODS}/waits/status",
+        f"{JOBS}/waits/status",
+        f"{PODS}/waits/binding",
+        of_workload,
+        f"{of_workload}/status",
+        f"{queues}/localqueues/team-a/status",
+        "api/v1/namespaces/team-a",
+    ):
         method = "POST" if path.endswith("binding") else "PATCH"
         refusal = refused(alice.call, method, path, without, content_type=merge)
         assert (refusal.code, refusal.reason) == (403, "Forbidden")
