@@ -37,7 +37,7 @@ from webhooks.decisions import (
 )
 from webhooks.defaults import DefaultsWatch
 from webhooks.files import fingerprint, follow, read_file
-from webhooks.jobs import job_defaults, validate_jobs
+from webhooks.jobs import job_defaults, validate_jobs, warn_of_hidden
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
@@ -149,7 +149,8 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
         classed = door.default_class
         mutators = [job_defaults(queue, gives_queue=gives, classed=classed), QUEUE_DEFAULTS]
         checked = partial(validate_jobs, integrations=queue, gives_queue=gives)
-        validators = [checked, partial(validate_queues, gates=validation_gates(queue))]
+        warned = partial(warn_of_hidden, integrations=queue)
+        validators = [checked, warned, partial(validate_queues, gates=validation_gates(queue))]
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
