@@ -23,6 +23,7 @@ from policyd.testing import FakeClient
 from tests.webhooks.policies import policy, rule
 from webhooks.calls import DoorRules, door_rules
 from webhooks.publication import Publication
+from webhooks.queue_calls import rules_for
 from webhooks.registration import (
     NAME,
     Registration,
@@ -51,6 +52,28 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     ]
     assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors", "topologies"]
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
+
+
+def test_what_names_a_queue_and_is_of_no_kind_that_is_held_is_sent_to_be_warned_of():
+    wanted = registration(rules=rules_for([], queue=EVERYTHING))
+
+    *_, hidden = validating_configuration(wanted)["webhooks"]
+
+    assert hidden["rules"] == [
+        {
+            "apiGroups": ["*"],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["*"],
+            "scope": "Namespaced",
+        }
+    ]
+    assert hidden["failurePolicy"] == "Ignore"
+    assert hidden["objectSelector"]["matchExpressions"] == [
+        {"key": "kueue.x-k8s.io/managed", "operator": "DoesNotExist"},
+        {"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"},
+    ]
+    assert "'batch/jobs'" in hidden["matchConditions"][1]["expression"]
 
 
 def registration(**changes):
