@@ -20,6 +20,7 @@ from itertools import product
 from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
+from policyd.api.kueue.names import GROUP
 from policyd.engine.compiled import CompiledPolicy
 from policyd.jobs.integrations import POD, Integrations
 from webhooks.cells import Cell, connected, left_of, rules_of, uncovered
@@ -34,6 +35,7 @@ from webhooks.queue_cells import (
     OF_A_JOB,
     RESIZED_PODS,
     UNMANAGED_POD,
+    checked_jobs,
     namespaces_of_jobs,
 )
 from webhooks.requirements import Requirements, apart, common, in_order, rejoined, text_of
@@ -113,9 +115,11 @@ def door_rules(
         (demand, [cell for cell in cells if cell.operation in MUTATING_OPERATIONS])
         for demand, cells in mutate
     ]
-    guarding = guarding_calls(queue, failure_policy) if queue is not None else ()
+    besides: list[Call] = []
+    if queue is not None:
+        besides = [*guarding_calls(queue, failure_policy), hidden_call(queue)]
     return DoorRules(
-        mutate=_bounded(changeable, once=True), validate=(*_bounded(validate), *guarding)
+        mutate=_bounded(changeable, once=True), validate=(*_bounded(validate), *besides)
     )
 
 
@@ -146,6 +150,34 @@ def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterab
     yield replace(call, objects=of_jobs, condition=GATED)
     held = (label_condition([label]) for label in (IN_A_QUEUE, MANAGED_POD, OF_A_JOB))
     yield replace(resized, condition=any_of(held))
+
+
+def hidden_call(queue: Integrations) -> Call:
+    """Return what sends whatever names a queue and is of no kind that is held for one: to warn.
+
+    The API server compares labels only, for all but a few objects. Pods that are held are marked,
+    so that not even the condition is asked about them.
+
+    Args:
+        queue: Which jobs are held for their queue.
+    """
+    kinds = {f"{cell.group}/{cell.resource}" for cell in checked_jobs(queue)}
+    named = ", ".join(f"'{name}'" for name in sorted(kinds))
+    anything = Rule(
+        api_groups=("*",),
+        api_versions=("*",),
+        operations=("CREATE", "UPDATE"),
+        resources=("*",),
+        scope="Namespaced",
+    )
+    return Call(
+        failure_policy="Ignore",
+        rules=(anything,),
+        namespaces=namespaces_of_jobs(queue),
+        objects=frozenset({IN_A_QUEUE, UNMANAGED_POD}),
+        condition=f"request.resource.group != '{GROUP}'"
+        f" && !((request.resource.group + '/' + request.resource.resource) in [{named}])",
+    )
 
 
 def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[Call, ...]:

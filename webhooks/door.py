@@ -43,7 +43,7 @@ from webhooks.decisions import (
 from webhooks.defaults import DefaultsWatch
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.health import create_health_app
-from webhooks.jobs import job_defaults, validate_jobs
+from webhooks.jobs import job_defaults, validate_jobs, warn_of_hidden
 from webhooks.namespaces import without_cluster
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
@@ -191,7 +191,8 @@ def application(door: Door, policies: Policies, start: Start) -> ASGIApp:
         checked = partial(
             validate_jobs, integrations=queue, gives_queue=gives, authors=door.authors
         )
-        validators = [checked, partial(validate_queues, gates=validation_gates(queue))]
+        warned = partial(warn_of_hidden, integrations=queue)
+        validators = [checked, warned, partial(validate_queues, gates=validation_gates(queue))]
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None

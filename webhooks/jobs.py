@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, decode_object
-from policyd.api.kueue.names import MANAGED, QUEUE_NAME
+from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.match import labels_of
 from policyd.jobs.defaults import (
@@ -16,6 +16,7 @@ from policyd.jobs.defaults import (
     is_held_twice,
     is_prepared,
 )
+from policyd.jobs.hidden import hidden_from_queue
 from policyd.jobs.integrations import EVERYTHING, POD, Integrations
 from policyd.jobs.kinds import find_parent
 from policyd.jobs.leaving import growth
@@ -137,6 +138,24 @@ def validate_jobs(
         author=authors.author_of(request.user_info),
     )
     return _looked_at(request, policies, _asked(around, request))
+
+
+def warn_of_hidden(
+    request: AdmissionRequest, policies: Decision, *, integrations: Integrations = EVERYTHING
+) -> Decision:
+    """Say that an object names a queue and is of a kind that is not held for any."""
+    kind = request.kind
+    if (
+        request.operation not in {"CREATE", "UPDATE"}
+        or request.sub_resource
+        or kind.group == GROUP
+        or QUEUE_WORDS not in bytes(request.object)
+        or holds(kind.group, kind.kind, integrations)
+    ):
+        return ALLOWED
+    obj = object_of(request, policies)
+    said = hidden_from_queue(obj, group=kind.group, kind=kind.kind, integrations=integrations)
+    return Decision(warnings=(f"{SPEAKER}: {said}",)) if said else ALLOWED
 
 
 def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundings) -> Decision:

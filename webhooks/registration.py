@@ -35,7 +35,7 @@ NODES = "system:nodes"
 """The group of kubelets. They report pods that run already (mirror pods): nothing is left to
 decide."""
 
-_MAKING_PODS = frozenset((kind.group, kind.plural) for kind in KINDS)
+_MAKING_PODS = frozenset((kind.group, kind.plural) for kind in KINDS if kind.places)
 """Pods, and what makes pods: of these nodes create mirror pods at most, and policyd nothing."""
 
 

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Unpack
 
 import click
@@ -33,9 +34,10 @@ from policyd.engine.policy_set import PolicySet
 from policyd.engine.rollout import ROLLED_OUT
 from policyd.engine.shadows import ShadowDifference, shadow_differences
 from policyd.engine.verdict import LIFTED_BY, MUTATED_BY
+from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.decisions import mutate_in_turn, validate_together
-from webhooks.jobs import JOB_DEFAULTS, validate_jobs
+from webhooks.jobs import job_defaults, validate_jobs, warn_of_hidden
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
 
 Output = Literal["yaml", "json", "diff"]
@@ -160,9 +162,11 @@ def _apply(
 
 def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
     """Put the policies in a row with what the door does besides: both webhooks in one go."""
-    defaults = [JOB_DEFAULTS, QUEUE_DEFAULTS]
+    integrations = Integrations(makers=policies.surroundings.makers)
+    defaults = [job_defaults(integrations), QUEUE_DEFAULTS]
+    check = partial(validate_jobs, integrations=integrations)
     held = mutate_in_turn(lambda request, _: policies.review(request), defaults)
-    decide = validate_together(held, [validate_jobs, validate_queues])
+    decide = validate_together(held, [check, warn_of_hidden, validate_queues])
     return lambda request: decide(request, never)
 
 

@@ -130,6 +130,8 @@ def asked(expression, variables=""):
             "object.metadata.annotations[?'a\"b'] == 1", {"metadata.annotations"}, id="odd-key"
         ),
         pytest.param("workload.controller() == 'Job'", {"metadata.ownerReferences"}, id="owner"),
+        pytest.param("maker in ['', 'CronJob']", {"metadata.ownerReferences"}, id="maker"),
+        pytest.param("['a'].all(maker, maker == 'a')", set(), id="another-maker"),
         pytest.param("object.spec.volumes[0].foo.bar == 1", {"spec.volumes[].foo"}, id="no-field"),
         pytest.param("oldObject == null", set(), id="old-object"),
         pytest.param(

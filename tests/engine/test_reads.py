@@ -16,6 +16,7 @@ from tests.engine.reviews import mutated, pod, policies, policy
         pytest.param("pod.gpus() > 0", {"resources"}, id="method"),
         pytest.param("workload.pods() > 0", set(), id="method-on-what-does-not-change"),
         pytest.param("workload.controller() in ['', 'CronJob']", set(), id="owner"),
+        pytest.param("maker in ['', 'CronJob']", set(), id="maker"),
         pytest.param("pod.requests('cpu').sign() > 0", {"resources"}, id="requests"),
         pytest.param(
             "object.spec.containers.all(c, c.image != 'x')",

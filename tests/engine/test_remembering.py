@@ -167,6 +167,22 @@ def test_and_not_where_none_does():
     assert asked(request(pod(), user="b"))
 
 
+MAKER = "validations: [{expression: maker == 'Job'}]"
+
+
+def test_who_makes_a_pod_is_asked_anew_for_each_account():
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "b", "controller": True}
+    asked = policies(policy(MAKER))
+    remembering = Remembering(asked, "validate")
+    accounts = ("system:serviceaccount:kube-system:job-controller", "alice")
+
+    made = [pod(name=f"a-{number}", ownerReferences=[owner]) for number in range(4)]
+    asking = [request(each, user=accounts[number % 2]) for number, each in enumerate(made)]
+    allowed = [remembering.decide(each).allowed for each in asking]
+
+    assert allowed == [True, False, True, False]
+
+
 PARAMS = """
 paramKind: {apiVersion: v1, kind: ConfigMap}
 paramRef: {name: p, namespace: default, parameterNotFoundAction: Deny}

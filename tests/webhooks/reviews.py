@@ -14,7 +14,7 @@ POD = {
 }
 
 
-def review(obj=POD, *, operation="CREATE", old=None, resource="pods", uid="u-1"):
+def review(obj=POD, *, operation="CREATE", old=None, resource="pods", uid="u-1", user="alice"):
     group, _, version = obj["apiVersion"].rpartition("/")
     kind = {"group": group, "version": version, "kind": obj["kind"]}
     where = {"group": group, "version": version, "resource": resource}
@@ -31,7 +31,7 @@ def review(obj=POD, *, operation="CREATE", old=None, resource="pods", uid="u-1")
                 "name": obj["metadata"].get("name", ""),
                 "namespace": obj["metadata"].get("namespace", ""),
                 "operation": operation,
-                "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
+                "userInfo": {"username": user, "groups": ["system:authenticated"]},
                 "object": obj,
                 "oldObject": old,
                 "dryRun": False,

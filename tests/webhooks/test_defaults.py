@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from policyd.api.admission import parse_review
+from policyd.api.makers import makers_of
 from policyd.engine.decision import ALLOWED
 from policyd.jobs.integrations import Integrations
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
@@ -170,7 +171,7 @@ def test_who_marks_pods_of_a_queued_job_as_held_is_warned(owner, annotations, wa
         "ownerReferences": owners,
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}
-    request = parse_review(review(pod))
+    request = parse_review(review(pod, user="system:kube-controller-manager"))
 
     decision = validate_jobs(request, ALLOWED)
 
@@ -220,7 +221,11 @@ def test_a_new_job_that_queues_gets_the_class_of_default(labels, owners, off, gi
     sent["metadata"]["ownerReferences"] = owners
     draft = Draft(sent)
 
-    job_defaults(Integrations(off=frozenset(off)), classed=known).change(asked(sent), draft)
+    makers = makers_of(["jobset.x-k8s.io=system:jobset"])
+    integrations = Integrations(off=frozenset(off), makers=makers)
+    request = asked(sent, user="system:jobset")
+
+    job_defaults(integrations, classed=known).change(request, draft)
 
     assert draft.get(("metadata", "labels", CLASS)) == given
 

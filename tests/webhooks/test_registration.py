@@ -55,6 +55,28 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
 
 
+def test_what_names_a_queue_and_is_of_no_kind_that_is_held_is_sent_to_be_warned_of():
+    wanted = registration(rules=door_rules([], queue=EVERYTHING))
+
+    *_, hidden = validating_configuration(wanted)["webhooks"]
+
+    assert hidden["rules"] == [
+        {
+            "apiGroups": ["*"],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["*"],
+            "scope": "Namespaced",
+        }
+    ]
+    assert hidden["failurePolicy"] == "Ignore"
+    assert hidden["objectSelector"]["matchExpressions"] == [
+        {"key": "kueue.x-k8s.io/managed", "operator": "DoesNotExist"},
+        {"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"},
+    ]
+    assert "'batch/jobs'" in hidden["matchConditions"][1]["expression"]
+
+
 def registration(**changes):
     rules = door_rules(
         [
