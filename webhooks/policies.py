@@ -7,6 +7,7 @@ an object that is, keeps its last good policies: a typing mistake must not open 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -45,6 +46,22 @@ _Key = tuple[str, str, str]
 _CLOCK = SystemClock()
 _DIALECT = Dialect(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
 """Kyverno's policies may ask what time it is."""
+
+
+class Assembled(NamedTuple):
+    """Policies that are put together, and not in force yet.
+
+    Attributes:
+        policies: All of them.
+        remembering: What they decide by, with a memory, by phase.
+        params: Objects beside policies in files.
+        known: How many policies there are, whether or not anything binds them.
+    """
+
+    policies: PolicySet
+    remembering: Mapping[Phase, Remembering]
+    params: StoredParams
+    known: int
 
 
 class Policies:
@@ -93,8 +110,10 @@ class Policies:
         self._broken_objects: dict[str, int] = {}
         self._broken_bindings: dict[str, int] = {}
         self._broken_kyverno: dict[_Key, int] = {}
+        self.beside = False
+        """Whether changes are taken in a thread, and put in force by `put_in_force` alone."""
         self._set: PolicySet | None = None
-        self._remembering: dict[Phase, Remembering] = {}
+        self._remembering: Mapping[Phase, Remembering] = {}
         self.shadowed = False
         """Whether there are shadows, as of the last decision."""
 
@@ -102,14 +121,25 @@ class Policies:
     def in_force(self) -> PolicySet:
         """All policies together, put together anew after any number of changes."""
         if self._set is None:
-            self._set = self._put_together()
+            self._use(self.assemble())
+        assert self._set is not None, "put together just now"
         return self._set
 
-    def _put_together(self) -> PolicySet:
+    def put_in_force(self, assembled: Assembled) -> None:
+        """Decide by other policies from now on."""
+        self._use(assembled)
+        self._tell()
+
+    def _use(self, assembled: Assembled) -> None:
+        self._set, self._remembering = assembled.policies, assembled.remembering
+        self._params.files = assembled.params
+        self._metrics.policies.set(assembled.known)
+        self.shadowed = bool(self._set.shadows)
+
+    def assemble(self) -> Assembled:
+        """Put all policies together that are loaded; nothing is decided by them yet."""
         files = gather((*self._files.values(), *self._kyverno.values()))
         chosen = _by_name(chain(files.policies, self._objects.values()))
-        self._metrics.policies.set(len(chosen))
-        self._params.files = StoredParams(files.objects)
         surroundings = Surroundings(
             namespaces=self._namespaces,
             params=self._params,
@@ -129,12 +159,11 @@ class Policies:
             surroundings=surroundings,
         )
         count = self._metrics.recalled_decisions.labels
-        self._remembering = {
+        remembering = {
             phase: Remembering(policies, phase, most=self._remember, recalled=count(phase).inc)
             for phase in PHASES
         }
-        self.shadowed = bool(policies.shadows)
-        return policies
+        return Assembled(policies, remembering, StoredParams(files.objects), len(chosen))
 
     def _entries(self, objects: Iterable[Json]) -> Entries | None:
         return Entries(objects, self._reads, self._http) if self._reads and self._http else None
@@ -154,7 +183,7 @@ class Policies:
 
     def _deciding(self, phase: Phase) -> Remembering:
         if self._set is None:
-            self._set = self._put_together()
+            self._use(self.assemble())
         return self._remembering[phase]
 
     def read_files(self, paths: Iterable[Path]) -> None:
@@ -246,7 +275,6 @@ class Policies:
         return len(errors)
 
     def _swap(self) -> None:
-        self._set = None
         self._metrics.policy_loads.inc()
         broken = chain(
             self._broken_files.values(),
@@ -255,6 +283,11 @@ class Policies:
             self._broken_kyverno.values(),
         )
         self._metrics.policy_mistakes.set(sum(broken))
+        if not self.beside:
+            self._set = None
+            self._tell()
+
+    def _tell(self) -> None:
         self._params.changed.set()
         self._changed()
 
