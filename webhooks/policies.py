@@ -14,7 +14,7 @@ import structlog
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
-from policyd.clock import SystemClock
+from policyd.clock import SystemClock, cpu_limit
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
@@ -31,7 +31,7 @@ from policyd.engine.remembering import MOST_DECISIONS, Remembering
 from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
-from policyd.policy_files import policy_files
+from policyd.policy_files import FileError, LeftOut, policy_files
 from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 from webhooks.params import Params
@@ -194,7 +194,7 @@ class Policies:
         """
         files: dict[str, Loaded] = {}
         self._broken_files.clear()
-        for file in files_of(paths):
+        for file in files_of(paths, self._note_left_out):
             files[str(file)] = self._read(file)
         self._files = files
         self._swap()
@@ -222,7 +222,7 @@ class Policies:
         elif old is not None and old.spec == new.spec:
             return
         else:
-            loaded = load_document(new.document)
+            loaded = load_document(new.document, out_of_time=cpu_limit())
             self._broken_bindings[name] = self._note(loaded.findings)
             self._bindings |= {binding.name: binding for binding in loaded.bindings}
         self._swap()
@@ -238,7 +238,7 @@ class Policies:
         elif old is not None and _meant(old) == _meant(new):
             return
         else:
-            loaded = load_document(Document(new.value, given.metadata.name), _DIALECT)
+            loaded = load_document(Document(new.value, given.metadata.name), _DIALECT, cpu_limit())
             broken = self._broken_kyverno[key] = self._note(loaded.findings)
             if not (broken and key in self._kyverno):
                 self._kyverno[key] = loaded
@@ -250,14 +250,18 @@ class Policies:
         return [binding for name, binding in self._bindings.items() if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
-        loaded = load_document(new.document)
+        loaded = load_document(new.document, out_of_time=cpu_limit())
         self._broken_objects[name] = self._note(loaded.findings)
         for compiled in loaded.policies:
             self._objects[name] = compiled
         self._swap()
 
+    def _note_left_out(self, file: Path, why: str) -> None:
+        log.warning("file_left_out", file=str(file), reason=why)
+        self._broken_files[str(file)] = 1
+
     def _read(self, file: Path) -> Loaded:
-        loaded = load_policies(read_file(file), str(file), _DIALECT)
+        loaded = _loaded_from(file)
         broken = self._note(loaded.findings)
         self._broken_files[str(file)] = broken
         return self._files.get(str(file), loaded) if broken else loaded
@@ -298,8 +302,8 @@ def _meant(policy: WholeObject) -> tuple[Json, ...]:
     return policy.value.get("spec"), metadata.get("labels"), metadata.get("annotations")
 
 
-def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the policy files under `paths`.
+def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None) -> list[Path]:
+    """Return the policy files under `paths`, and tell of those that are left out.
 
     Raises:
         ConfigurationError: If a path is not there.
@@ -310,7 +314,15 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
             raise ConfigurationError(
                 f"there is no `{path}`", hint="`--policies` takes files and folders"
             )
-    return policy_files(paths)
+    return policy_files(paths, left_out)
+
+
+def _loaded_from(file: Path) -> Loaded:
+    """Load the policies of a file; one that is no file of policies is a mistake like any other."""
+    try:
+        return load_policies(read_file(file), str(file), _DIALECT, cpu_limit)
+    except FileError as error:
+        return Loaded(findings=(Finding(source=str(file), message=str(error), hint=error.hint),))
 
 
 def _by_name(policies: Iterable[CompiledPolicy]) -> Mapping[str, CompiledPolicy]:
