@@ -1,7 +1,8 @@
 """The only reader of time: everything else takes `now`, or a Clock, as an argument."""
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -14,6 +15,20 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds since some moment, never going back."""
         ...
+
+
+LOADING_SECONDS: Final = 20.0
+"""What loading a document may take of a processor. What is counted of its work is used up long
+before: this bounds what is not."""
+
+
+def cpu_limit(seconds: float = LOADING_SECONDS) -> Callable[[], bool]:
+    """Return what tells whether this thread took so many seconds of a processor since now.
+
+    A machine that is busy does not make it end sooner.
+    """
+    end = time.thread_time() + seconds
+    return lambda: time.thread_time() > end
 
 
 class SystemClock:

@@ -1,9 +1,18 @@
-"""The files in which policies are kept: those that are named, and those of the folders named."""
+"""The files in which policies are kept: those that are named, and those of the folders named.
 
-from collections.abc import Iterable
+A folder may be written by others than who named it. What is in it but leads out of it, by whatever
+links, is none of its files; a link that stays inside is followed, as in a mounted ConfigMap.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import yaml
+
+from policyd.errors import ConfigurationError, system_reason
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 """What a policy file of a folder ends in; a file that is named itself may end in anything."""
@@ -17,14 +26,30 @@ KYVERNO_TEST = "kyverno-test.yaml"
 KUSTOMIZATION = "kustomization.yaml"
 """Names the files of a folder that are wanted, and is no policy itself."""
 
+MOST_FILES: Final = 10_000
+"""Policy files of a folder."""
 
-def policy_files(paths: Iterable[Path]) -> list[Path]:
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""How long a file may be."""
+
+_TRIES: Final = 3
+"""How often a file is read that changes meanwhile."""
+
+LeftOut = Callable[[Path, str], None]
+"""Is told of a file that looks like a policy, and why it is not read."""
+
+
+class FileError(ConfigurationError):
+    """A file is not one that is read."""
+
+
+def policy_files(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None) -> list[Path]:
     """Return the files, and the YAML and JSON files of the folders.
 
     Each file is named once, in the order of `paths`, a folder's files in the order of their names.
-    What is hidden in a folder, tests and a kustomization are left out.
+    What is hidden in a folder, tests and a kustomization are left out, and what leads out of it.
     """
-    files = (file for path in paths for file in _files(path))
+    files = (file for path in paths for file in _files(path, left_out))
     return list(dict.fromkeys(files))
 
 
@@ -34,13 +59,106 @@ def default_files(library: Path) -> list[Path]:
     return [library / name for name in chosen]
 
 
-def _files(path: Path) -> list[Path]:
+def read_file(file: Path, *, pipes: bool = False) -> bytes:
+    """Read a file as it was at one time.
+
+    Args:
+        file: The file; what it links to is read, if it is a link.
+        pipes: Whether it may be a pipe, as a shell makes one.
+
+    Raises:
+        FileError: If it is no file, too long, or changes whenever it is read.
+        OSError: If it cannot be read.
+    """
+    for _ in range(_TRIES):
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | (0 if pipes else os.O_NONBLOCK))
+        with open(descriptor, "rb") as opened:  # noqa: PTH123 - a Path cannot be opened once only
+            before = os.fstat(descriptor)
+            if not (stat.S_ISREG(before.st_mode) or (pipes and stat.S_ISFIFO(before.st_mode))):
+                raise FileError(f"`{file}` is no file", hint="name a file, or a folder of files")
+            content = opened.read(MOST_BYTES + 1)
+            after = os.fstat(descriptor)
+        if len(content) > MOST_BYTES:
+            raise FileError(
+                f"`{file}` has more than {MOST_BYTES:,} bytes",
+                hint="take it apart into several files",
+            )
+        if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
+            return content
+    raise FileError(f"`{file}` changes while it is read", hint="write it anew, and rename it")
+
+
+def _files(path: Path, left_out: LeftOut) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.rglob("*") if _is_policy_file(file, path))
+    found: list[Path] = []
+    for file in _Folder(path, left_out).files():
+        if len(found) >= MOST_FILES:
+            raise FileError(
+                f"`{path}` has more than {MOST_FILES:,} policy files",
+                hint="name the folders in it that are meant",
+            )
+        found.append(file)
+    return sorted(found)
 
 
-def _is_policy_file(file: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    besides = hidden or file.name in (CASES, KYVERNO_TEST, KUSTOMIZATION)
-    return file.suffix in SUFFIXES and not besides and file.is_file()
+class _Folder:
+    """One folder, with what is below it."""
+
+    def __init__(self, root: Path, left_out: LeftOut) -> None:
+        self._root = root
+        self._real = root.resolve()
+        self._left_out = left_out
+        self._seen: set[Path] = set()
+
+    def files(self) -> Iterator[Path]:
+        """Yield the policy files, in no order."""
+        folders = [self._root]
+        while folders:
+            folder = folders.pop()
+            real = folder.resolve()
+            if real in self._seen:
+                continue  # it was reached by another link
+            self._seen.add(real)
+            for entry in _entries(folder):
+                if entry.name.startswith("."):
+                    continue
+                if _is_folder(entry):
+                    folders += [entry] if self._is_inside(entry) else []
+                elif _is_named_as_policy(entry) and self._is_inside(entry) and self._is_file(entry):
+                    yield entry
+
+    def _is_inside(self, entry: Path) -> bool:
+        """Tell whether what an entry leads to is in the folder, too."""
+        try:
+            if entry.resolve(strict=True).is_relative_to(self._real):
+                return True
+            why = "it leads out of the folder"
+        except (OSError, RuntimeError) as error:
+            why = system_reason(error) if isinstance(error, OSError) else "its links go round"
+        self._left_out(entry, why)
+        return False
+
+    def _is_file(self, entry: Path) -> bool:
+        if entry.is_file():
+            return True
+        self._left_out(entry, "it is no file")
+        return False
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []  # gone since it was listed, or nobody's to read
+
+
+def _is_folder(entry: Path) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_named_as_policy(file: Path) -> bool:
+    return file.suffix in SUFFIXES and file.name not in (CASES, KYVERNO_TEST, KUSTOMIZATION)

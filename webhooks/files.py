@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import structlog
 
+from policyd import policy_files
 from policyd.errors import ConfigurationError, PolicydError, system_reason
 
 Fingerprint = frozenset[tuple[str, int, int, int]]
@@ -40,7 +41,7 @@ async def follow(
     paths, seen = tuple(paths), since
     while True:
         await asyncio.sleep(every)
-        current = fingerprint(paths)
+        current = await asyncio.to_thread(fingerprint, paths)
         if current == seen:
             continue
         seen = current
@@ -51,13 +52,13 @@ async def follow(
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file that settings name.
+    """Read a file that settings name, or one of a folder that they name.
 
     Raises:
         ConfigurationError: If it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return policy_files.read_file(path)
     except OSError as error:
         raise ConfigurationError(
             f"cannot read `{path}`: {system_reason(error)}",

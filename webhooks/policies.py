@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -16,7 +17,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
 from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
-from policyd.clock import SystemClock
+from policyd.clock import SystemClock, cpu_limit
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
@@ -33,7 +34,7 @@ from policyd.engine.remembering import MOST_DECISIONS, Remembering
 from policyd.engine.surroundings import Authorize, Surroundings, authorize_nobody
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
-from policyd.policy_files import policy_files
+from policyd.policy_files import FileError, LeftOut, policy_files
 from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 from webhooks.params import Params
@@ -48,6 +49,22 @@ _Key = tuple[str, str, str]
 _CLOCK = SystemClock()
 _DIALECT = Dialect(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
 """Kyverno's policies may ask what time it is."""
+
+
+class Assembled(NamedTuple):
+    """Policies that are put together, and not in force yet.
+
+    Attributes:
+        policies: All of them.
+        remembering: What they decide by, with a memory, by phase.
+        params: Objects beside policies in files.
+        known: How many policies there are, whether or not anything binds them.
+    """
+
+    policies: PolicySet
+    remembering: Mapping[Phase, Remembering]
+    params: StoredParams
+    known: int
 
 
 class Policies:
@@ -99,8 +116,10 @@ class Policies:
         self._broken_objects: dict[str, int] = {}
         self._broken_bindings: dict[str, int] = {}
         self._broken_kyverno: dict[_Key, int] = {}
+        self.beside = False
+        """Whether changes are taken in a thread, and put in force by `put_in_force` alone."""
         self._set: PolicySet | None = None
-        self._remembering: dict[Phase, Remembering] = {}
+        self._remembering: Mapping[Phase, Remembering] = {}
         self.shadowed = False
         """Whether there are shadows, as of the last decision."""
 
@@ -108,15 +127,26 @@ class Policies:
     def in_force(self) -> PolicySet:
         """All policies together, put together anew after any number of changes."""
         if self._set is None:
-            self._set = self._put_together()
+            self._use(self.assemble())
+        assert self._set is not None, "put together just now"
         return self._set
 
-    def _put_together(self) -> PolicySet:
+    def put_in_force(self, assembled: Assembled) -> None:
+        """Decide by other policies from now on."""
+        self._use(assembled)
+        self._tell()
+
+    def _use(self, assembled: Assembled) -> None:
+        self._set, self._remembering = assembled.policies, assembled.remembering
+        self._params.files = assembled.params
+        self._metrics.policies.set(assembled.known)
+        self.shadowed = bool(self._set.shadows)
+
+    def assemble(self) -> Assembled:
+        """Put all policies together that are loaded; nothing is decided by them yet."""
         files = gather((*self._files.values(), *self._kyverno.values()))
         bindings = (*files.bindings, *files.binding_stand_ins)
         chosen = _by_name(chain(files.policies, files.stand_ins, self._objects.values()))
-        self._metrics.policies.set(sum(not policy.unusable for policy in chosen.values()))
-        self._params.files = StoredParams(files.objects)
         surroundings = Surroundings(
             namespaces=self._namespaces,
             params=self._params,
@@ -137,12 +167,12 @@ class Policies:
             surroundings=surroundings,
         )
         count = self._metrics.recalled_decisions.labels
-        self._remembering = {
+        remembering = {
             phase: Remembering(policies, phase, most=self._remember, recalled=count(phase).inc)
             for phase in PHASES
         }
-        self.shadowed = bool(policies.shadows)
-        return policies
+        usable = sum(not policy.unusable for policy in chosen.values())
+        return Assembled(policies, remembering, StoredParams(files.objects), usable)
 
     def _entries(self, objects: Iterable[Json]) -> Entries | None:
         return Entries(objects, self._reads, self._http) if self._reads and self._http else None
@@ -162,7 +192,7 @@ class Policies:
 
     def _deciding(self, phase: Phase) -> Remembering:
         if self._set is None:
-            self._set = self._put_together()
+            self._use(self.assemble())
         return self._remembering[phase]
 
     def read_files(self, paths: Iterable[Path]) -> None:
@@ -173,7 +203,7 @@ class Policies:
         """
         files: dict[str, Loaded] = {}
         self._broken_files.clear()
-        for file in files_of(paths):
+        for file in files_of(paths, self._note_left_out):
             files[str(file)] = self._read(file)
         self._files = files
         self._swap()
@@ -201,7 +231,7 @@ class Policies:
         elif old is not None and old.spec == new.spec:
             return
         else:
-            loaded = load_document(new.document)
+            loaded = load_document(new.document, out_of_time=cpu_limit())
             self._broken_bindings[name] = self._note(loaded.findings)
             last = self._bindings.get(name)
             stand_ins = loaded.binding_stand_ins if last is None or last.unusable else ()
@@ -219,7 +249,7 @@ class Policies:
         elif old is not None and _meant(old) == _meant(new):
             return
         else:
-            loaded = load_document(Document(new.value, given.metadata.name), _DIALECT)
+            loaded = load_document(Document(new.value, given.metadata.name), _DIALECT, cpu_limit())
             self._broken_kyverno[key] = self._note(loaded.findings)
             last = self._kyverno.get(key)
             if not (loaded.broken and last is not None and last.policies):
@@ -232,7 +262,7 @@ class Policies:
         return [binding for name, binding in self._bindings.items() if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
-        loaded = load_document(new.document)
+        loaded = load_document(new.document, out_of_time=cpu_limit())
         self._broken_objects[name] = self._note(loaded.findings)
         last = self._objects.get(name)
         stand_ins = loaded.stand_ins if last is None or last.unusable else ()
@@ -240,8 +270,12 @@ class Policies:
             self._objects[name] = compiled
         self._swap()
 
+    def _note_left_out(self, file: Path, why: str) -> None:
+        log.warning("file_left_out", file=str(file), reason=why)
+        self._broken_files[str(file)] = 1
+
     def _read(self, file: Path) -> Loaded:
-        loaded = load_policies(read_file(file), str(file), _DIALECT)
+        loaded = _loaded_from(file)
         self._broken_files[str(file)] = self._note(loaded.findings)
         last = self._files.get(str(file))
         return loaded if last is None or not loaded.broken else _last_good(last, loaded)
@@ -259,7 +293,6 @@ class Policies:
         return len(errors)
 
     def _swap(self) -> None:
-        self._set = None
         self._metrics.policy_loads.inc()
         broken = chain(
             self._broken_files.values(),
@@ -268,6 +301,11 @@ class Policies:
             self._broken_kyverno.values(),
         )
         self._metrics.policy_mistakes.set(sum(broken))
+        if not self.beside:
+            self._set = None
+            self._tell()
+
+    def _tell(self) -> None:
         self._params.changed.set()
         self._changed()
 
@@ -298,8 +336,8 @@ def _meant(policy: WholeObject) -> tuple[Json, ...]:
     return policy.value.get("spec"), metadata.get("labels"), metadata.get("annotations")
 
 
-def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the policy files under `paths`.
+def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None) -> list[Path]:
+    """Return the policy files under `paths`, and tell of those that are left out.
 
     Raises:
         ConfigurationError: If a path is not there.
@@ -310,7 +348,15 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
             raise ConfigurationError(
                 f"there is no `{path}`", hint="`--policies` takes files and folders"
             )
-    return policy_files(paths)
+    return policy_files(paths, left_out)
+
+
+def _loaded_from(file: Path) -> Loaded:
+    """Load the policies of a file; one that is no file of policies is a mistake like any other."""
+    try:
+        return load_policies(read_file(file), str(file), _DIALECT, cpu_limit)
+    except FileError as error:
+        return Loaded(findings=(Finding(source=str(file), message=str(error), hint=error.hint),))
 
 
 def _by_name(policies: Iterable[CompiledPolicy]) -> Mapping[str, CompiledPolicy]:

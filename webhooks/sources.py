@@ -16,6 +16,7 @@ from webhooks.fetching import Fetcher
 from webhooks.files import fingerprint, follow
 from webhooks.inquiries import Inquiries
 from webhooks.kyverno import KyvernoPolicies
+from webhooks.loading import Loading
 from webhooks.namespaces import Namespace, without_cluster
 from webhooks.params import FIRST_LIST_SECONDS, Params
 from webhooks.passwords import Passwords
@@ -50,15 +51,19 @@ async def read_policies(door: Door, start: Start) -> Policies:
         makers=makers_of(door.integrations) if door.settings.queue else door.integrations.makers,
         changed=door.policies_changed.set,
     )
-    _files(door, policies, start)
+    loading = Loading(policies, pace=door.pace)
+    start(loading.run())
+    await _files(door, policies, loading, start)
     if door.client is not None:
         await _namespaces(door, start)
     if door.settings.from_cluster:
-        await _objects(door, policies, start)
+        await _objects(door, policies, loading, start)
     if door.settings.kyverno:
-        kyverno = KyvernoPolicies(door.api_server, policies.take_kyverno, start, pace=door.pace)
+        take = loading.taking(policies.take_kyverno, lambda policy: str(policy.value["kind"]))
+        kyverno = KyvernoPolicies(door.api_server, take, start, pace=door.pace)
         await kyverno.first_lists()
         start(kyverno.run())
+    await loading.settled()
     if door.client is not None:
         start(params.run(lambda: policies.loaded))
         await params.first_lists()
@@ -91,14 +96,15 @@ def _passwords(door: Door, start: Start) -> Passwords:
     return passwords
 
 
-def _files(door: Door, policies: Policies, start: Start) -> None:
+async def _files(door: Door, policies: Policies, loading: Loading, start: Start) -> None:
     """Read the files that policies are in."""
     paths = tuple(Path(path) for path in door.settings.policies)
     since = fingerprint(paths)
-    policies.read_files(paths)
+    read = partial(policies.read_files, paths)
+    await loading.first(read)
     if paths:
-        read = partial(policies.read_files, paths)
-        start(follow(paths, since=since, changed=read, every=door.settings.reload_seconds))
+        again = partial(loading.read, "files", read)
+        start(follow(paths, since=since, changed=again, every=door.settings.reload_seconds))
 
 
 async def _namespaces(door: Door, start: Start) -> None:
@@ -110,16 +116,18 @@ async def _namespaces(door: Door, start: Start) -> None:
     await known.synced.wait()
 
 
-async def _objects(door: Door, policies: Policies, start: Start) -> None:
+async def _objects(door: Door, policies: Policies, loading: Loading, start: Start) -> None:
     """Read what the API server has of policies and bindings, and keep it current.
 
     Bindings come first, so that no policy applies where its binding does not.
     """
     client, pace = door.api_server, door.pace
+    take_binding = loading.taking(policies.take_binding)
     bindings = Informer(
-        client, POLICY_BINDINGS, into=BindingObject, on_change=policies.take_binding, pace=pace
+        client, POLICY_BINDINGS, into=BindingObject, on_change=take_binding, pace=pace
     )
-    objects = Informer(client, POLICIES, into=PolicyObject, on_change=policies.take, pace=pace)
+    take = loading.taking(policies.take)
+    objects = Informer(client, POLICIES, into=PolicyObject, on_change=take, pace=pace)
     start(bindings.run())
     start(objects.run())
     try:

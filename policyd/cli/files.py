@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from policyd.cel.kyverno import Chance
-from policyd.clock import SystemClock
+from policyd.clock import SystemClock, cpu_limit
 from policyd.engine.bindings import check_bindings, check_exceptions
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.dialects import Dialect
@@ -16,7 +16,7 @@ from policyd.engine.documents import Document, read_documents
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.errors import system_reason
-from policyd.policy_files import policy_files
+from policyd.policy_files import MOST_BYTES, FileError, policy_files, read_file
 
 STANDARD_INPUT = "-"
 
@@ -32,10 +32,21 @@ def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """
     for path in paths:
         if path == STANDARD_INPUT:
-            yield "stdin", sys.stdin.buffer.read()
+            yield "stdin", _standard_input()
             continue
-        for file in policy_files([Path(path)]):
+        for file in policy_files([Path(path)], _note_left_out):
             yield str(file), content(file)
+
+
+def _note_left_out(file: Path, why: str) -> None:
+    click.echo(f"warning: {file} is not read: {why}", err=True)
+
+
+def _standard_input() -> bytes:
+    text = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise click.UsageError(f"standard input has more than {MOST_BYTES:,} bytes")
+    return text
 
 
 def content(file: Path) -> bytes:
@@ -45,7 +56,9 @@ def content(file: Path) -> bytes:
         click.UsageError: If it cannot be read.
     """
     try:
-        return file.read_bytes()
+        return read_file(file, pipes=True)
+    except FileError as error:
+        raise click.UsageError(f"{error}: {error.hint}") from error
     except OSError as error:
         raise click.UsageError(f"cannot read {file}: {system_reason(error)}") from error
 
@@ -67,14 +80,15 @@ DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
 
 def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
     """Load all files; of two policies with one name the later is used, which is a finding."""
-    return _checked(gather(load_policies(text, name, dialect) for name, text in texts(paths)))
+    parts = (load_policies(text, name, dialect, cpu_limit) for name, text in texts(paths))
+    return _checked(gather(parts))
 
 
 def load_documents(
     documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
 ) -> Loaded:
     """Load what was read; of two policies with one name the later is used, which is a finding."""
-    parts = [load_document(document, dialect) for document in documents]
+    parts = [load_document(document, dialect, cpu_limit()) for document in documents]
     return _checked(gather([Loaded(findings=tuple(unreadable)), *parts]))
 
 

@@ -9,6 +9,7 @@ from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
 from policyd.controller.policies import PolicyObject
 from policyd.errors import ConfigurationError
+from policyd.policy_files import MOST_BYTES
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
@@ -66,6 +67,29 @@ def test_a_path_that_is_not_there_is_refused(tmp_path, case):
         case.policies.read_files([tmp_path / "none"])
 
     assert caught.value.hint == "`--policies` takes files and folders"
+
+
+def test_a_file_that_is_not_read_is_a_mistake_and_named(tmp_path, case, capsys):
+    folder = tmp_path / "policies"
+    write(tmp_path / "secret.yaml", policy("secret", validations=NEVER))
+    write(folder / "own.yaml", policy("own", validations=NEVER))
+    (folder / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    case.policies.read_files([folder])
+
+    assert case.names == ["own"]
+    assert case.figure("policyd_policy_mistakes_count") == 1
+    said = capsys.readouterr()
+    assert "link.yaml" in said.out + said.err
+
+
+def test_a_file_that_is_none_leaves_the_others_in_force(tmp_path, case):
+    write(tmp_path / "a.yaml", policy("good", validations=NEVER))
+    with (tmp_path / "b.yaml").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    case.policies.read_files([tmp_path])
+
+    assert case.names == ["good"]
+    assert case.figure("policyd_policy_mistakes_count") == 1
 
 
 def test_policies_of_the_api_servers_kinds_apply_where_a_file_binds_them(tmp_path, case):
