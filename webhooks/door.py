@@ -7,7 +7,10 @@ socket answers, and the API server is told to call it.
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,6 +53,7 @@ from webhooks.secret import KeptCertificate
 from webhooks.shared import Door, Start
 from webhooks.sources import read_policies
 from webhooks.tls import CertificateFiles, serve
+from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
 
 REGISTRATION_SECONDS = 60.0
 """How often the webhook configurations are looked at if nothing changes here: somebody may have
@@ -86,9 +90,10 @@ async def run_door(
     Raises:
         ExceptionGroup: Of what failed; a PolicydError in it is for the user.
     """
-    with listener:
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with listener, _workers(door) as workers:
         async with asyncio.TaskGroup() as group:
-            await _run(door, listener, group, stop, loaded)
+            await _run(door, listener, group, stop, (loaded, workers))
     log.info("door_closed")
 
 
@@ -97,8 +102,9 @@ async def _run(
     listener: socket.socket,
     group: asyncio.TaskGroup,
     stop: asyncio.Event,
-    loaded: Callable[[], None],
+    given: tuple[Callable[[], None], Workers],
 ) -> None:
+    loaded, workers = given
     tasks: list[asyncio.Task[Any]] = []
 
     def start(work: Coroutine[Any, Any, NoReturn]) -> None:
@@ -116,10 +122,20 @@ async def _run(
         policies = preparation.result()
         log.info("door_opened", host=host, port=port, policies=len(policies.loaded))
         loaded()
-        app = _application(door, policies, start)
+        app = _application(door, policies, workers, start)
         await serve(app, listener, context=door.context, stop=drained)
     for task in tasks:
         task.cancel()
+
+
+@contextmanager
+def _workers(door: Door) -> Iterator[Workers]:
+    """Have threads for what is heavy; those that are at it are not waited for in the end."""
+    executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="review")
+    try:
+        yield Workers(executor, clock=door.pace.clock)
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 async def _prepare(door: Door, start: Start) -> Policies:
@@ -140,7 +156,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
     return policies
 
 
-def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
+def _application(door: Door, policies: Policies, workers: Workers, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
     validators: list[Validator] = []
@@ -153,10 +169,16 @@ def _application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
-    inquire = door.inquiries.decide if door.inquiries else None
-    answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
+    workers.inquiries = door.inquiries
+    answer = partial(
+        answer_with,
+        metrics=door.metrics,
+        prepare=prepare,
+        inquire=workers.decide,
+        run=workers.run,
+    )
     exempt = exempt_groups(door.settings.namespace)
-    observe = observers(door, policies, inquire, start)
+    observe = observers(door, policies, workers.decide, start)
     answers = {
         "/mutate": answer(except_for(exempt, mutate), path="/mutate", observe=observe["mutate"]),
         "/validate": answer(

@@ -4,9 +4,11 @@ What was in force stays so until what replaces it can be used. A file that is br
 an object that is, keeps its last good policies: a typing mistake must not open the door.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -45,6 +47,14 @@ _Key = tuple[str, str, str]
 _CLOCK = SystemClock()
 _DIALECT = Dialect(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
 """Kyverno's policies may ask what time it is."""
+
+
+class _Made(NamedTuple):
+    """What is in force since so many changes."""
+
+    changes: int
+    policies: PolicySet
+    remembering: Mapping[Phase, Remembering]
 
 
 class Policies:
@@ -93,21 +103,31 @@ class Policies:
         self._broken_objects: dict[str, int] = {}
         self._broken_bindings: dict[str, int] = {}
         self._broken_kyverno: dict[_Key, int] = {}
-        self._set: PolicySet | None = None
-        self._remembering: dict[Phase, Remembering] = {}
+        self._made: _Made | None = None
+        self._changes = 0
+        self._putting_together = threading.Lock()
         self.shadowed = False
         """Whether there are shadows, as of the last decision."""
 
     @property
     def in_force(self) -> PolicySet:
         """All policies together, put together anew after any number of changes."""
-        if self._set is None:
-            self._set = self._put_together()
-        return self._set
+        return self._current().policies
 
-    def _put_together(self) -> PolicySet:
+    def _current(self) -> "_Made":
+        """Return what is in force, on whichever thread it is asked for."""
+        made = self._made
+        if made is None or made.changes != self._changes:
+            with self._putting_together:
+                made = self._made
+                if made is None or made.changes != self._changes:
+                    made = self._made = self._put_together(self._changes)
+        return made
+
+    def _put_together(self, changes: int) -> "_Made":
+        # What the loop may change meanwhile is copied first.
         files = gather((*self._files.values(), *self._kyverno.values()))
-        chosen = _by_name(chain(files.policies, self._objects.values()))
+        chosen = _by_name((*files.policies, *self._objects.values()))
         self._metrics.policies.set(len(chosen))
         self._params.files = StoredParams(files.objects)
         surroundings = Surroundings(
@@ -129,12 +149,12 @@ class Policies:
             surroundings=surroundings,
         )
         count = self._metrics.recalled_decisions.labels
-        self._remembering = {
+        remembering = {
             phase: Remembering(policies, phase, most=self._remember, recalled=count(phase).inc)
             for phase in PHASES
         }
         self.shadowed = bool(policies.shadows)
-        return policies
+        return _Made(changes, policies, remembering)
 
     def _entries(self, objects: Iterable[Json]) -> Entries | None:
         return Entries(objects, self._reads, self._http) if self._reads and self._http else None
@@ -153,9 +173,7 @@ class Policies:
         return self._deciding("validate").decide(request, out_of_time)
 
     def _deciding(self, phase: Phase) -> Remembering:
-        if self._set is None:
-            self._set = self._put_together()
-        return self._remembering[phase]
+        return self._current().remembering[phase]
 
     def read_files(self, paths: Iterable[Path]) -> None:
         """Read all policy files under `paths` anew.
@@ -218,7 +236,7 @@ class Policies:
     def _bindings_of_objects(self, files: Iterable[CompiledBinding]) -> list[CompiledBinding]:
         """Return the bindings of the API server, less those that a file has under their name."""
         taken = {binding.name for binding in files if binding.policy_kind == OWN}
-        return [binding for name, binding in self._bindings.items() if name not in taken]
+        return [binding for name, binding in tuple(self._bindings.items()) if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
         loaded = load_document(new.document)
@@ -246,7 +264,7 @@ class Policies:
         return len(errors)
 
     def _swap(self) -> None:
-        self._set = None
+        self._changes += 1
         self._metrics.policy_loads.inc()
         broken = chain(
             self._broken_files.values(),

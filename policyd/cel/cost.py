@@ -360,10 +360,13 @@ def weigh(value: object) -> Weight:
     """
     if type(value) is list and set(map(type, value[:WORK_LIMIT])) <= _CERTAIN:
         return Weight(len(value), 1 + len(value), certain=True)
+    return _weighed_deep(value)
+
+
+def _weighed_deep(value: object) -> Weight:
     texts: list[str] = []
     scalars: list[Any] = []
     pending: list[Any] = [value]
-    hidden = 0
     for part in pending:
         kind = type(part)
         if kind is dict:
@@ -378,15 +381,21 @@ def weigh(value: object) -> Weight:
             pending += (*dict.keys(part), *dict.values(part))
         else:
             scalars.append(part)
-            if kind is Optional:
-                hidden += deep_size(part.value)
-        if len(pending) + len(texts) + hidden > WORK_LIMIT:
+        if len(pending) + len(texts) > WORK_LIMIT:
             break
+    elements = len(pending) + len(texts)
+    return _weight(elements, texts, scalars)
+
+
+def _weight(elements: int, texts: list[str], scalars: list[Any]) -> Weight:
+    """Return the weight of a value of so many parts, among them texts and scalars."""
     kinds = set(map(type, scalars))
     certain = kinds <= _CERTAIN or all(type(s) in _CERTAIN or _is_number(s) for s in scalars)
     each = len(scalars) if kinds <= _PLAIN else sum(map(_cost_of_scalar, scalars))
     cost = _tenths(texts) + each
-    return Weight(cost, len(pending) + len(texts) + hidden + cost // 10, certain)
+    if Optional in kinds:
+        elements += deep_size([s.value for s in scalars if type(s) is Optional])
+    return Weight(cost, elements + cost // 10, certain)
 
 
 def _is_number(value: object) -> bool:

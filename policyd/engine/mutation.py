@@ -230,12 +230,7 @@ class _Mutation:
         if not fresh:
             match = self._seen_anew(invocation, match)
         facts.begin(match.budget)
-        try:
-            value = mutation.program.evaluate(match.variables, match.budget)
-        except CelTimeError:
-            raise OutOfTimeError from None
-        except CelError as error:
-            raise EvaluationError(failed_expression(mutation.program.source, error)) from error
+        value = _made_by(mutation, match)
         if value == [] and mutation.patch_type == "JSONPatch":
             return False
         before = facts.object
@@ -311,6 +306,20 @@ class _Mutation:
         """Go on with an object that was not made by recorded changes."""
         self._draft, self._recorded = None, False
         self._facts.object = obj
+
+
+def _made_by(mutation: CompiledMutation, match: Match) -> Json:
+    """Evaluate the expression of a mutation.
+
+    Raises:
+        PolicydError: If it fails.
+    """
+    try:
+        return mutation.program.evaluate(match.variables, match.budget)
+    except CelTimeError:
+        raise OutOfTimeError from None
+    except CelError as error:
+        raise EvaluationError(failed_expression(mutation.program.source, error)) from error
 
 
 def _key(invocation: Invocation) -> tuple[Json, ...]:

@@ -12,8 +12,8 @@ import time
 from functools import lru_cache
 from typing import NamedTuple
 
-from policyd.cel import Budget, CelCompileError, CelCostError, CelError, LazyVariables
-from policyd.cel.cost import EXPRESSION_LIMIT, WORK_LIMIT
+from policyd.cel import Budget, CelCompileError, CelCostError, CelError
+from policyd.cel.cost import EXPRESSION_LIMIT
 from policyd.cel.environments import admission_environment, extended_environment
 from policyd.cel.functions import collect
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
@@ -131,7 +131,9 @@ _MIDDLE = {
     "k_json": "[" + "1," * 5_000 + "1]",
     "k_yaml": "a: [" + "1," * 500 + "1]",
     "k_aliases": "a: &a [1,1,1,1,1,1,1,1]\n"
-    + "".join(f"{b}: &{b} [{','.join(['*' + a] * 8)}]\n" for a, b in zip("abcde", "bcdef", strict=True)),
+    + "".join(
+        f"{b}: &{b} [{','.join(['*' + a] * 8)}]\n" for a, b in zip("abcde", "bcdef", strict=True)
+    ),
 }
 _SHORT = {
     "s": "a",

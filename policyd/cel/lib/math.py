@@ -47,10 +47,7 @@ def _extreme_overloads(name: str, better: Callable[[Value, Value], bool]) -> tup
         *(function(name, kind, returns=kind, run=run, size=_FEW) for kind in _NUMBERS),
         *(function(name, a, b, returns=a if a == b else DYN, run=run, size=_FEW) for a, b in pairs),
         *(function(name, *kinds, returns=DYN, run=run, size=_FEW) for kinds in many),
-        *(
-            function(name, list_of(kind), returns=kind, run=run, size=_MANY)
-            for kind in _NUMBERS
-        ),
+        *(function(name, list_of(kind), returns=kind, run=run, size=_MANY) for kind in _NUMBERS),
     )
 
 

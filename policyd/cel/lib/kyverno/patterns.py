@@ -76,9 +76,7 @@ def _replace_cost(text: str, pattern: str, template: str, *_limit: int) -> int:
 
 _SEARCH = Size(cost=search_pattern, work=find_work)
 _SEARCH_ALL = Size(cost=search_pattern, work=find_work, counted=True)
-_REPLACE = Size(
-    cost=_replace_cost, work=find_work, estimate=search_pattern_estimate, counted=True
-)
+_REPLACE = Size(cost=_replace_cost, work=find_work, estimate=search_pattern_estimate, counted=True)
 _THREE = (STRING, STRING, STRING)
 
 PATTERNS: tuple[Overload, ...] = (
