@@ -137,6 +137,10 @@ class Allowance:
                 self._own = 0
 
 
+# Stands in the place of weights where nothing is left: it is looked at before each evaluation.
+_EXHAUSTED: Final[dict[int, tuple[object, Weight]]] = {0: (None, Weight(0, 0, certain=False))}
+
+
 class Budget:
     """What the expressions of one policy may still cost together.
 
@@ -192,10 +196,12 @@ class Budget:
 
     def finish_work(self, outer: int) -> None:
         """Count the work of an expression to that of its policy; go on with that around it."""
-        self.done += self.work
-        self.settle_at -= WORK_UNITS * self.work
+        done = min(self.work, self.work_limit)  # what goes beyond is charged, and not done
+        self.done += done
+        self.settle_at -= WORK_UNITS * done
         self.work = outer
-        self.work_limit = min(self.work_limit, max(POLICY_WORK_LIMIT - self.done, 0))
+        if self.done >= POLICY_WORK_LIMIT:
+            self.narrow(0)
 
     def settle(self) -> None:
         """Tell the allowance what expressions took since it was told last.
@@ -219,8 +225,25 @@ class Budget:
 
     def narrow(self, units: int) -> None:
         """Allow no more than so many units of a request from here on."""
-        self.limit = min(self.limit, self.spent + units)
-        self.work_limit = min(self.work_limit, units // WORK_UNITS)
+        self.limit = min(self.limit, self.spent + max(units, 0))
+        self.work_limit = min(self.work_limit, max(units, 0) // WORK_UNITS)
+        if not self.work_limit:
+            self.weights = _EXHAUSTED
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no other expression is to be evaluated."""
+        return self.weights is _EXHAUSTED
+
+    def begin_weighing(self) -> None:
+        """Forget the weights of the expression before.
+
+        Raises:
+            CelCostError: If no other is to be evaluated.
+        """
+        if self.weights is _EXHAUSTED:
+            exceed()
+        self.weights = {}
 
     def weigh(self, values: object) -> Weight:
         """Return the weight of a value, which is looked at once in an evaluation."""
@@ -228,6 +251,8 @@ class Budget:
         if known is None:
             if len(self.weights) >= _REMEMBERED:
                 self.weights = {}
+            if self.weights is _EXHAUSTED:
+                exceed()
             known = self.weights[id(values)] = values, weigh(values)
         return known[1]
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
-from policyd.cel import CelError
-from policyd.cel.errors import CelTimeError
+from policyd.cel import CelError, CelTimeError
 from policyd.engine.compiled import MUTATING, CompiledMutation, CompiledPolicy
 from policyd.engine.deadline import OutOfTimeError
 from policyd.engine.equivalents import restore

@@ -19,7 +19,9 @@ def main() -> int:
     options = _options()
     chosen = {name: run for name, run in attacks().items() if options.only.lower() in name.lower()}
     if not chosen:
-        print(f"no attack has `{options.only}` in its name: {', '.join(attacks())}", file=sys.stderr)
+        print(
+            f"no attack has `{options.only}` in its name: {', '.join(attacks())}", file=sys.stderr
+        )
         return 2
     _print_heading()
     results = {name: _tried(name, run) for name, run in chosen.items()}
@@ -42,7 +44,9 @@ def attacks() -> dict[str, Attack]:
         if module.name.startswith(("_", "test_")):
             continue
         area = importlib.import_module(f"tests.attacks.{module.name}")
-        found |= {f"{module.name}: {name}": run for name, run in getattr(area, "ATTACKS", {}).items()}
+        found |= {
+            f"{module.name}: {name}": run for name, run in getattr(area, "ATTACKS", {}).items()
+        }
     return found
 
 
