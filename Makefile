@@ -49,8 +49,8 @@ conformance: $(STAMP) ## run cases from outside: SUITE=cel|policy|kueue-core|...
 properties: $(STAMP) ## try what must always hold of the core, N=10000 examples each, in a quarter of an hour on two cores; K=words narrows it
 	@$(BIN)/python -m tests.properties $(or $(N),10000) $(K)
 
-fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: N=100000
-	@$(BIN)/python -m tests.cel.fuzz $(or $(N),10000)
+fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: N=100000; COST=1 measures what they take
+	@$(BIN)/python -m tests.cel.fuzz $(if $(COST),--cost $(or $(N),3000),$(or $(N),10000))
 
 conformance-live: $(STAMP) controlplane ## run the cases of the API server's own policies on a real one, too: ONLY=vap, JSON=FILE
 	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))

@@ -6,6 +6,8 @@ that a policy gave. Both are pure; here they are only put in a row.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import msgspec
 import structlog
@@ -35,6 +37,9 @@ Observe = Callable[[AdmissionRequest, Decision], None]
 
 Inquire = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
 """Decides on a request, having waited for what deciding on it asks."""
+
+Run = Callable[[int, Callable[[], Any]], Awaitable[Any]]
+"""Does what needs nothing but time, by how many bytes it is about."""
 
 log = structlog.get_logger(__name__)
 
@@ -121,6 +126,11 @@ def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
     return decide
 
 
+async def at_once(_size: int, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever is done
+    """Do something here and now."""
+    return work()
+
+
 def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     decide: Decide,
     metrics: DoorMetrics,
@@ -129,6 +139,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     prepare: Prepare | None = None,
     inquire: Inquire | None = None,
     observe: Observe | None = None,
+    run: Run = at_once,
 ) -> Answer:
     """Answer reviews with what `decide` says; count the verdicts, and log what is refused.
 
@@ -139,6 +150,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
         prepare: Waited for before.
         inquire: Calls `decide` in its place, as often as there are answers to wait for.
         observe: Told of each request that is not dry, and of what was decided.
+        run: Reads reviews and writes answers, the long ones where that keeps nobody waiting.
     """
     verdicts = {
         True: metrics.reviews.labels(path, "allowed"),
@@ -146,7 +158,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     }
 
     async def answer(body: bytes, out_of_time: OutOfTime) -> bytes:
-        request = parse_review(body)
+        request = await run(len(body), partial(parse_review, body))
         if prepare is not None:
             await prepare(request)
         if inquire is None:
@@ -158,7 +170,8 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
             _note(request, decision, metrics)
         if observe is not None and not request.dry_run:
             observe(request, decision)
-        return answer_review(request, decision)
+        answered: bytes = await run(len(body), partial(answer_review, request, decision))
+        return answered
 
     return answer
 

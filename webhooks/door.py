@@ -7,8 +7,10 @@ socket answers, and the API server is told to call it.
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -58,6 +60,7 @@ from webhooks.shared import Door, Start
 from webhooks.sources import read_policies
 from webhooks.tls import CertificateFiles, serve
 from webhooks.unasked import Unasked
+from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
 
 REGISTRATION_SECONDS = 60.0
 """How often the webhook configurations are looked at if nothing changes here: somebody may have
@@ -99,9 +102,10 @@ async def run_door(
     Raises:
         ExceptionGroup: Of what failed; a PolicydError in it is for the user.
     """
-    with listener, beside or nullcontext():
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with listener, beside or nullcontext(), _workers(door) as workers:
         async with asyncio.TaskGroup() as group:
-            await _run(door, (listener, beside), group, stop, loaded)
+            await _run(door, (listener, beside), group, stop, (loaded, workers))
     log.info("door_closed")
 
 
@@ -110,8 +114,9 @@ async def _run(
     listeners: tuple[socket.socket, socket.socket | None],
     group: asyncio.TaskGroup,
     stop: asyncio.Event,
-    loaded: Callable[[], None],
+    given: tuple[Callable[[], None], Workers],
 ) -> None:
+    loaded, workers = given
     tasks: list[asyncio.Task[Any]] = []
 
     def start(work: Coroutine[Any, Any, NoReturn]) -> None:
@@ -127,7 +132,7 @@ async def _run(
         tasks.append(group.create_task(_drain(door, stop, drained)))
         policies = preparation.result()
         loaded()
-        app = application(door, policies, start)
+        app = application(door, policies, workers, start)
         listener, beside = listeners
         tasks.append(group.create_task(_serve_health(door, beside, drained)))
         _say_opened(listener, beside, policies=len(policies.loaded))
@@ -161,6 +166,16 @@ async def _serve_health(door: Door, listener: socket.socket | None, drained: asy
         await serve(app, listener, listening=listening, stop=drained, http="httptools")
 
 
+@contextmanager
+def _workers(door: Door) -> Iterator[Workers]:
+    """Have threads for what is heavy; those that are at it are not waited for in the end."""
+    executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="review")
+    try:
+        yield Workers(executor, clock=door.pace.clock)
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
 async def _prepare(door: Door, start: Start) -> Policies:
     """Have everything there that the first review needs."""
     policies = await read_policies(door, start)
@@ -180,7 +195,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
     return policies
 
 
-def application(door: Door, policies: Policies, start: Start) -> ASGIApp:
+def application(door: Door, policies: Policies, workers: Workers, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
     validators: list[Validator] = []
@@ -196,10 +211,16 @@ def application(door: Door, policies: Policies, start: Start) -> ASGIApp:
     mutate = mutate_in_turn(policies.mutate, mutators)
     validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
-    inquire = door.inquiries.decide if door.inquiries else None
-    answer = partial(answer_with, metrics=door.metrics, prepare=prepare, inquire=inquire)
+    workers.inquiries = door.inquiries
+    answer = partial(
+        answer_with,
+        metrics=door.metrics,
+        prepare=prepare,
+        inquire=workers.decide,
+        run=workers.run,
+    )
     exempt = exempt_groups(door.settings.namespace)
-    observe = observers(door, policies, inquire, start)
+    observe = observers(door, policies, workers.decide, start)
     answers = {
         "/mutate": answer(except_for(exempt, mutate), path="/mutate", observe=observe["mutate"]),
         "/validate": answer(

@@ -7,6 +7,7 @@ number is bounded, and so is the time.
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -63,6 +64,10 @@ Ask = Callable[[], Awaitable[Answer]]
 """Asks a question. Raises a PolicydError if there is no answer."""
 
 
+Run = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
+"""Calls what decides on a request."""
+
+
 @dataclass(slots=True)
 class _Round:
     """What one review has asked so far: answers, or why there is none."""
@@ -83,16 +88,36 @@ class Inquiries:
         self._kept: dict[Key, tuple[float, Answer]] = {}
         self._kept_bytes = 0
         self._asking: dict[Key, asyncio.Task[Answer | UnansweredError]] = {}
-        self._round = _Round()
+        self._deciding = threading.local()
 
     async def decide(
-        self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
+        self,
+        decide: Decide,
+        request: AdmissionRequest,
+        out_of_time: OutOfTime,
+        *,
+        run: Run | None = None,
     ) -> Decision:
-        """Decide on a request, with all that it asks answered, or known to be unanswered."""
+        """Decide on a request, with all that it asks answered, or known to be unanswered.
+
+        Args:
+            decide: Decides.
+            request: The request.
+            out_of_time: Tells whether the caller is about to stop waiting.
+            run: Calls `decide`, on whichever thread; at once if left out.
+        """
         own = _Round()
+
+        def decide_once(asked: AdmissionRequest, late: OutOfTime) -> Decision:
+            # Deciding waits for nothing, so that no other review comes between on this thread.
+            self._deciding.round = own
+            return decide(asked, late)
+
         while True:
-            self._round = own  # deciding waits for nothing, so that no other review comes between
-            decision = decide(request, out_of_time)
+            if run is None:
+                decision = decide_once(request, out_of_time)
+            else:
+                decision = await run(decide_once, request, out_of_time)
             if not own.unknown:
                 return decision
             await self._answer(own, out_of_time)
@@ -108,7 +133,7 @@ class Inquiries:
             PendingError: If it is to be asked first.
             UnansweredError: If it was asked, and there is no answer, or it is one too many.
         """
-        own = self._round
+        own: _Round = self._deciding.round
         answer = own.answers.get(key) or self._known(key)
         if answer is None and len(own.answers) + len(own.unknown) >= MOST_QUESTIONS:
             answer = UnansweredError(f"more than {MOST_QUESTIONS} questions in one review")

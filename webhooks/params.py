@@ -98,7 +98,8 @@ class Params:
         """Return the objects that a selector picks, those of files in the place of others."""
         picked = {
             name: obj
-            for name, obj in self._served(kind, namespace).items()
+            # Copied first: decisions beside the loop look while the loop changes it.
+            for name, obj in list(self._served(kind, namespace).items())
             if selector.matches(labels_of(obj))
         }
         for obj in self.files.list(kind, namespace, LabelSelector()):
@@ -123,7 +124,7 @@ class Params:
             return ()
         found = tuple(
             watch
-            for (watched, within), (watch, _) in self._watches.items()
+            for (watched, within), (watch, _) in tuple(self._watches.items())
             if watched == kind and (namespace is None or within in {EVERYWHERE, namespace})
         )
         return found or (self._made(self._reader, kind, EVERYWHERE),)

@@ -5,6 +5,7 @@ an object that is, keeps its last good policies. Where there are none, what stan
 policy refuses what that was to guard, as its failurePolicy says: a typing mistake lets nothing in.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -118,18 +119,26 @@ class Policies:
         self._broken_kyverno: dict[_Key, int] = {}
         self.beside = False
         """Whether changes are taken in a thread, and put in force by `put_in_force` alone."""
-        self._set: PolicySet | None = None
-        self._remembering: Mapping[Phase, Remembering] = {}
+        self._assembled: Assembled | None = None
+        self._assembling = threading.Lock()
         self.shadowed = False
         """Whether there are shadows, as of the last decision."""
 
     @property
     def in_force(self) -> PolicySet:
         """All policies together, put together anew after any number of changes."""
-        if self._set is None:
-            self._use(self.assemble())
-        assert self._set is not None, "put together just now"
-        return self._set
+        return self._current().policies
+
+    def _current(self) -> Assembled:
+        """Return what is in force, on whichever thread it is asked for."""
+        made = self._assembled
+        if made is None:
+            with self._assembling:
+                made = self._assembled
+                if made is None:
+                    made = self.assemble()
+                    self._use(made)
+        return made
 
     def put_in_force(self, assembled: Assembled) -> None:
         """Decide by other policies from now on."""
@@ -137,16 +146,16 @@ class Policies:
         self._tell()
 
     def _use(self, assembled: Assembled) -> None:
-        self._set, self._remembering = assembled.policies, assembled.remembering
+        self._assembled = assembled
         self._params.files = assembled.params
         self._metrics.policies.set(assembled.known)
-        self.shadowed = bool(self._set.shadows)
+        self.shadowed = bool(assembled.policies.shadows)
 
     def assemble(self) -> Assembled:
         """Put all policies together that are loaded; nothing is decided by them yet."""
         files = gather((*self._files.values(), *self._kyverno.values()))
         bindings = (*files.bindings, *files.binding_stand_ins)
-        chosen = _by_name(chain(files.policies, files.stand_ins, self._objects.values()))
+        chosen = _by_name((*files.policies, *files.stand_ins, *self._objects.values()))
         surroundings = Surroundings(
             namespaces=self._namespaces,
             params=self._params,
@@ -191,9 +200,7 @@ class Policies:
         return self._deciding("validate").decide(request, out_of_time)
 
     def _deciding(self, phase: Phase) -> Remembering:
-        if self._set is None:
-            self._use(self.assemble())
-        return self._remembering[phase]
+        return self._current().remembering[phase]
 
     def read_files(self, paths: Iterable[Path]) -> None:
         """Read all policy files under `paths` anew.
@@ -259,7 +266,7 @@ class Policies:
     def _bindings_of_objects(self, files: Iterable[CompiledBinding]) -> list[CompiledBinding]:
         """Return the bindings of the API server, less those that a file has under their name."""
         taken = {binding.name for binding in files if binding.policy_kind == OWN}
-        return [binding for name, binding in self._bindings.items() if name not in taken]
+        return [binding for name, binding in tuple(self._bindings.items()) if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
         loaded = load_document(new.document, out_of_time=cpu_limit())
@@ -302,7 +309,7 @@ class Policies:
         )
         self._metrics.policy_mistakes.set(sum(broken))
         if not self.beside:
-            self._set = None
+            self._assembled = None
             self._tell()
 
     def _tell(self) -> None:

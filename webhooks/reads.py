@@ -6,6 +6,7 @@ policies may read are declared, and their objects watched.
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Final, NoReturn
 
 import structlog
@@ -92,7 +93,10 @@ class ClusterObjects:
         watch = self._known(api_version, resource)
         assert watch.resource is not None, "what is known has been found"
         found = watch.of(namespace) if namespace and watch.resource.namespaced else None
-        objects = watch.all() if found is None else [found[name] for name in sorted(found)]
+        if found is None:
+            objects = watch.all()
+        else:  # copied first: decisions beside the loop look while the loop changes it
+            objects = (obj for _, obj in sorted(found.items(), key=itemgetter(0)))
         items = [obj for obj in objects if labels.items() <= labels_of(obj).items()]
         kind = f"{watch.resource.kind}List"
         return {"apiVersion": api_version, "kind": kind, "metadata": {}, "items": items}

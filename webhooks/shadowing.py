@@ -13,7 +13,7 @@ import structlog
 
 from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock
-from policyd.engine.deadline import OutOfTime, never
+from policyd.engine.deadline import never
 from policyd.engine.decision import Decision
 from policyd.engine.policy_set import Phase, PolicySet
 from policyd.engine.shadows import Decide as Ask
@@ -119,12 +119,8 @@ class Shadows:
 
     async def _ask(self, ask: Ask, request: AdmissionRequest) -> Decision:
         if self._inquire is None:
-            return ask(request)
-
-        def decide(given: AdmissionRequest, _out_of_time: OutOfTime) -> Decision:
-            return ask(given)
-
-        return await self._inquire(decide, request, never)
+            return ask(request, never)
+        return await self._inquire(ask, request, never)
 
     def _log(self, request: AdmissionRequest, found: ShadowDifference) -> None:
         second = int(self._clock.monotonic())

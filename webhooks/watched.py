@@ -4,6 +4,7 @@ Who looks waits for nothing: what is not known (yet), and why, is said instead.
 """
 
 import asyncio
+import operator
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Unpack
 
@@ -70,6 +71,9 @@ class WholeObjects:
         return WholeObject(metadata=msgspec.convert(metadata, ObjectMeta), value=value)
 
 
+_name = operator.itemgetter(0)
+
+
 class Watch:
     """The objects of one kind, by namespace and name."""
 
@@ -120,8 +124,8 @@ class Watch:
 
     def all(self) -> Iterator[Json]:
         """Yield the objects of all namespaces, ordered by namespace and name."""
-        for _, within in sorted(self._objects.items()):
-            yield from (obj for _, obj in sorted(within.items()))
+        for _, within in sorted(self._objects.items(), key=_name):
+            yield from (obj for _, obj in sorted(within.items(), key=_name))
 
     async def run(self) -> None:
         """Find the kind, and watch its objects."""

@@ -15,6 +15,7 @@ from policyd.cel.errors import (
     CelCostError,
     CelError,
     CelInternalError,
+    CelTimeError,
     Issue,
 )
 from policyd.cel.lazy import LazyVariables
@@ -26,6 +27,7 @@ __all__ = [
     "CelCostError",
     "CelError",
     "CelInternalError",
+    "CelTimeError",
     "Environment",
     "Issue",
     "LazyVariables",

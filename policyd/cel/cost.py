@@ -137,6 +137,10 @@ class Allowance:
                 self._own = 0
 
 
+# Stands in the place of weights where nothing is left: it is looked at before each evaluation.
+_EXHAUSTED: Final[dict[int, tuple[object, Weight]]] = {0: (None, Weight(0, 0, certain=False))}
+
+
 class Budget:
     """What the expressions of one policy may still cost together.
 
@@ -192,10 +196,12 @@ class Budget:
 
     def finish_work(self, outer: int) -> None:
         """Count the work of an expression to that of its policy; go on with that around it."""
-        self.done += self.work
-        self.settle_at -= WORK_UNITS * self.work
+        done = min(self.work, self.work_limit)  # what goes beyond is charged, and not done
+        self.done += done
+        self.settle_at -= WORK_UNITS * done
         self.work = outer
-        self.work_limit = min(self.work_limit, max(POLICY_WORK_LIMIT - self.done, 0))
+        if self.done >= POLICY_WORK_LIMIT:
+            self.narrow(0)
 
     def settle(self) -> None:
         """Tell the allowance what expressions took since it was told last.
@@ -219,8 +225,25 @@ class Budget:
 
     def narrow(self, units: int) -> None:
         """Allow no more than so many units of a request from here on."""
-        self.limit = min(self.limit, self.spent + units)
-        self.work_limit = min(self.work_limit, units // WORK_UNITS)
+        self.limit = min(self.limit, self.spent + max(units, 0))
+        self.work_limit = min(self.work_limit, max(units, 0) // WORK_UNITS)
+        if not self.work_limit:
+            self.weights = _EXHAUSTED
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no other expression is to be evaluated."""
+        return self.weights is _EXHAUSTED
+
+    def begin_weighing(self) -> None:
+        """Forget the weights of the expression before.
+
+        Raises:
+            CelCostError: If no other is to be evaluated.
+        """
+        if self.weights is _EXHAUSTED:
+            exceed()
+        self.weights = {}
 
     def weigh(self, values: object) -> Weight:
         """Return the weight of a value, which is looked at once in an evaluation."""
@@ -228,6 +251,8 @@ class Budget:
         if known is None:
             if len(self.weights) >= _REMEMBERED:
                 self.weights = {}
+            if self.weights is _EXHAUSTED:
+                exceed()
             known = self.weights[id(values)] = values, weigh(values)
         return known[1]
 
@@ -360,10 +385,13 @@ def weigh(value: object) -> Weight:
     """
     if type(value) is list and set(map(type, value[:WORK_LIMIT])) <= _CERTAIN:
         return Weight(len(value), 1 + len(value), certain=True)
+    return _weighed_deep(value)
+
+
+def _weighed_deep(value: object) -> Weight:
     texts: list[str] = []
     scalars: list[Any] = []
     pending: list[Any] = [value]
-    hidden = 0
     for part in pending:
         kind = type(part)
         if kind is dict:
@@ -378,15 +406,21 @@ def weigh(value: object) -> Weight:
             pending += (*dict.keys(part), *dict.values(part))
         else:
             scalars.append(part)
-            if kind is Optional:
-                hidden += deep_size(part.value)
-        if len(pending) + len(texts) + hidden > WORK_LIMIT:
+        if len(pending) + len(texts) > WORK_LIMIT:
             break
+    elements = len(pending) + len(texts)
+    return _weight(elements, texts, scalars)
+
+
+def _weight(elements: int, texts: list[str], scalars: list[Any]) -> Weight:
+    """Return the weight of a value of so many parts, among them texts and scalars."""
     kinds = set(map(type, scalars))
     certain = kinds <= _CERTAIN or all(type(s) in _CERTAIN or _is_number(s) for s in scalars)
     each = len(scalars) if kinds <= _PLAIN else sum(map(_cost_of_scalar, scalars))
     cost = _tenths(texts) + each
-    return Weight(cost, len(pending) + len(texts) + hidden + cost // 10, certain)
+    if Optional in kinds:
+        elements += deep_size([s.value for s in scalars if type(s) is Optional])
+    return Weight(cost, elements + cost // 10, certain)
 
 
 def _is_number(value: object) -> bool:

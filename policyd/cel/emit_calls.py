@@ -21,7 +21,7 @@ from policyd.cel.types import STRING, is_dyn
 _CONVERSIONS: Final = frozenset(
     ("int", "uint", "double", "bool", "string", "bytes", "duration", "timestamp", "dyn", "type")
 )
-# Choosing an overload for what a call costs, what it works, and what it does takes so many elements.
+# Choosing an overload, for the cost, the work and the call, takes as long as so many elements.
 _CHOOSING_WORK: Final = 8
 # Cost of a call that is still made while compiling, when its arguments are constants.
 _FOLDED_COST: Final = 1_000

@@ -117,17 +117,16 @@ class Program:
         """
         outer, budget.work = budget.work, 0
         if budget.weights:
-            budget.weights = {}
+            budget.begin_weighing()
         try:
-            value = self.run(variables, budget)
+            return self.run(variables, budget)
         except Exception as error:  # noqa: BLE001 - whatever an object holds, the door stays closed
             raise self._located(translate(error)) from None
         finally:
             if budget.work or outer:
                 budget.finish_work(outer)
-        if budget.spent > budget.settle_at:
-            budget.settle()
-        return value
+            if budget.spent > budget.settle_at:
+                budget.settle()
 
     def _located(self, error: CelError) -> CelError:
         if error.position is not None and not error.line:

@@ -6,9 +6,8 @@ from typing import Final
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.cel import Budget, CelError, LazyVariables
+from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.cel.errors import CelTimeError
 from policyd.engine.compiled import NATIVE, CompiledPolicy
 from policyd.engine.confinement import confined
 from policyd.engine.deadline import OutOfTimeError
@@ -214,7 +213,7 @@ def stop(error: CelError, budget: Budget) -> None:
     """
     if isinstance(error, CelTimeError):
         raise OutOfTimeError from None
-    if budget.remaining < 0:
+    if budget.remaining < 0 or budget.is_exhausted:
         raise OutOfBudgetError from None
 
 

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from policyd.api.policy import PolicyException
-from policyd.cel import Budget, CelError, Program
+from policyd.cel import Budget, CelError, CelTimeError, Program
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
-from policyd.cel.errors import CelTimeError
 from policyd.engine.compiled import CompiledException, CompiledPolicy
 from policyd.engine.confinement import confined
 from policyd.engine.deadline import OutOfTimeError

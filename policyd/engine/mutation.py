@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
-from policyd.cel import CelError
-from policyd.cel.errors import CelTimeError
+from policyd.cel import CelError, CelTimeError
+from policyd.cel.cost import WORK_LIMIT, deep_size
 from policyd.engine.compiled import MUTATING, CompiledMutation, CompiledPolicy
 from policyd.engine.deadline import OutOfTimeError
 from policyd.engine.equivalents import restore
@@ -67,6 +67,7 @@ class _Mutation:
         self._draft: Draft | None = None
         self._recorded = True
         self._original: Json = None
+        self._written = 0
 
     @property
     def operations(self) -> list[Operation]:
@@ -230,12 +231,8 @@ class _Mutation:
         if not fresh:
             match = self._seen_anew(invocation, match)
         facts.begin(match.budget)
-        try:
-            value = mutation.program.evaluate(match.variables, match.budget)
-        except CelTimeError:
-            raise OutOfTimeError from None
-        except CelError as error:
-            raise EvaluationError(failed_expression(mutation.program.source, error)) from error
+        value = _made_by(mutation, match)
+        self._write(value)
         if value == [] and mutation.patch_type == "JSONPatch":
             return False
         before = facts.object
@@ -286,6 +283,7 @@ class _Mutation:
             if first or step.level in ("pods", "pods-metadata"):
                 value = step.template.value(match.variables, match.budget)
                 if value is not ABSENT and value:
+                    self._write(value)
                     edits.append((step, target, value))
         return edits
 
@@ -302,6 +300,19 @@ class _Mutation:
         facts.object = draft.object
         return facts.object is not before
 
+    def _write(self, value: Json) -> None:
+        """Count what is written into the object: however often a part is, it is looked at.
+
+        Raises:
+            PolicydError: If it is more than expressions may look at.
+        """
+        self._written += deep_size(value)
+        if self._written > WORK_LIMIT:
+            raise EvaluationError(
+                f"mutations write more than {WORK_LIMIT:,} values into one object",
+                hint="an object so large cannot be stored: write less",
+            )
+
     def _note(self, policy: CompiledPolicy) -> None:
         self._changes.append(policy.writes)
         self._changed |= policy.writes
@@ -311,6 +322,20 @@ class _Mutation:
         """Go on with an object that was not made by recorded changes."""
         self._draft, self._recorded = None, False
         self._facts.object = obj
+
+
+def _made_by(mutation: CompiledMutation, match: Match) -> Json:
+    """Evaluate the expression of a mutation.
+
+    Raises:
+        PolicydError: If it fails.
+    """
+    try:
+        return mutation.program.evaluate(match.variables, match.budget)
+    except CelTimeError:
+        raise OutOfTimeError from None
+    except CelError as error:
+        raise EvaluationError(failed_expression(mutation.program.source, error)) from error
 
 
 def _key(invocation: Invocation) -> tuple[Json, ...]:

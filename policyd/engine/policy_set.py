@@ -167,11 +167,12 @@ class PolicySet:
         validate(concerned, facts, verdict)
         return verdict.decision(obj=facts.decoded_object, lifted=facts.lifted)
 
-    def review(self, request: AdmissionRequest) -> Decision:
+    def review(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
         mutating, validating = self._mutating.find(request), self._validating.find(request)
         turns = 2 * len(mutating) + len(validating)
-        facts, verdict = Facts(request, self.surroundings, turns=turns), Verdict()
+        facts = Facts(request, self.surroundings, out_of_time, turns=turns)
+        verdict = Verdict()
         if self._staged:
             mutating = _as_enforced(mutating, facts, verdict)
             validating = _as_enforced(validating, facts, verdict)

@@ -7,6 +7,7 @@ Refusals, warnings and failures are about one pod, and are not remembered.
 Pods are taken to be as the API server sends them: of its own type, and nothing else in them.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter, is_
@@ -83,6 +84,7 @@ class Remembering:
         self._surroundings = policies.surroundings
         self._known: dict[bytes, tuple[list[Json], Decision]] = {}
         self._pod: msgspec.json.Decoder[msgspec.Struct] | None = None
+        self._lock = threading.Lock()
         concerned = policies.concerned(_NEW_POD, phase)
         if not concerned or not most:
             return
@@ -108,7 +110,8 @@ class Remembering:
         around = None if seen is None else self._around(request.namespace)
         if seen is None or around is None:
             return self._decide(request, out_of_time)
-        known = self._known.pop(seen, None)
+        with self._lock:
+            known = self._known.pop(seen, None)
         if known is not None and _are_same(known[0], around):
             self._recalled()
             decision = known[1]
@@ -118,9 +121,10 @@ class Remembering:
                 return decision
             # The object is that of one pod; whoever wants that of another has it decoded.
             known = around, replace(decision, object=msgspec.UNSET)
-        self._known[seen] = known
-        if len(self._known) > self._most:
-            del self._known[next(iter(self._known))]
+        with self._lock:
+            self._known[seen] = known
+            if len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
         return decision
 
     def _around(self, namespace: str) -> list[Json] | None:

@@ -14,6 +14,7 @@ import msgspec
 
 from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.engine.compiled import CompiledPolicy
+from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import Decision
 from policyd.engine.policy_set import PHASES, Phase, PolicySet
 from policyd.patch.differences import difference
@@ -91,7 +92,7 @@ class Shadow:
         return bool(self.new.concerned(request, phase) or self.old.concerned(request, phase))
 
 
-Decide = Callable[[AdmissionRequest], Decision]
+Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
 
 
 def deciders(shadow: Shadow, phase: Phase) -> tuple[Decide, Decide]:
@@ -146,7 +147,7 @@ def shadow_differences(
             asked = request if phase == "mutate" else stored
             if not shadow.concerns(asked, phase):
                 continue
-            old, new = (decide(asked) for decide in deciders(shadow, phase))
+            old, new = (decide(asked, never) for decide in deciders(shadow, phase))
             found = compared(shadow, phase, request=asked, old=old, new=new)
             if found.outcome != "same":
                 yield found

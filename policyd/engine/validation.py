@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from policyd.cel import Budget, CelError, LazyVariables
-from policyd.cel.errors import CelTimeError
+from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
 from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.cel.lib.authorizer import Decision as PermissionDecision

@@ -1,12 +1,18 @@
 """Make up expressions, and see that what is compiled means what the reference evaluator says.
 
     python -m tests.cel.fuzz 100000 [SEED]
+    python -m tests.cel.fuzz --cost 3000 [SEED]
 
 Every eighth is loops in loops, which are compiled in two ways: of these errors have to be in the
 same place, and costs have to be the same. Prints each expression with different outcomes, made as
 small as it gets; ends with 1 if there is one.
+
+With `--cost` expressions are made up over the largest objects, and measured: those that take most
+CPU are printed, and those that take most for what they are charged; ends with 1 if one takes longer
+than it may.
 """
 
+import gc
 import multiprocessing
 import os
 import random
@@ -18,13 +24,15 @@ from policyd.cel import Budget, CelCompileError, CelError, CelInternalError, ast
 from policyd.cel.parser import parse
 from policyd.cel.program import compile_unchecked
 from policyd.cel.unparse import unparse
-from tests.cel import nested, reference
+from tests.cel import costly, nested, reference
 from tests.cel.expressions import ENVIRONMENT, TYPED, VARIABLES, expression
 from tests.cel.outcomes import outcome
 
 _SHOWN = 20
 _PORTION = 250
 _BAR = 40
+# What takes less is not judged by what it is charged.
+_WORTH_SECONDS = 0.02
 _OBJECTS = 4
 # The reference evaluator has no limits.
 _TOO_COSTLY = ("error", "operation cancelled: actual cost limit exceeded")
@@ -101,6 +109,8 @@ def found_among(portion):
 
 
 def main(arguments):
+    if arguments[0] == "--cost":
+        return measured(int(arguments[1]), *map(int, arguments[2:]))
     wanted = int(arguments[0])
     seed = int(arguments[1]) if len(arguments) > 1 else random.randrange(10**6)
     print(f"seed {seed}", flush=True)
@@ -117,6 +127,32 @@ def main(arguments):
     seconds = time.monotonic() - started
     print(f"{wanted} expressions, seed {seed}, {seconds:.0f} s: {wrong} with different outcomes")
     return 1 if wrong else 0
+
+
+def measured(wanted, seed=None):
+    """Measure expressions, one after the other, and print those that take most."""
+    seed = random.randrange(10**6) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    costly.variables()
+    gc.collect()
+    gc.freeze()  # else looking for garbage among all that takes longer than any expression
+    found = []
+    for number in range(wanted):
+        one = costly.measure(costly.expression(seed, number))
+        if one is not None:
+            found.append(one)
+        show(number + 1, wanted)
+    print("Most CPU:")
+    slow = [costly.measured_again(one) for one in sorted(found, reverse=True)[:_SHOWN]]
+    for one in sorted(slow, reverse=True):
+        print(f"  {costly.shown(one)}")
+    print("Most CPU for what is charged:")
+    worth = [one for one in found if one.seconds > _WORTH_SECONDS]
+    for one in sorted(worth, key=lambda one: one.nanoseconds_per_unit, reverse=True)[:_SHOWN]:
+        print(f"  {one.nanoseconds_per_unit:,.0f} ns a unit: {costly.shown(one)}")
+    over = sum(one.seconds > costly.BOUND_SECONDS for one in slow)
+    print(f"{wanted} expressions, seed {seed}: {over} take more than {costly.BOUND_SECONDS} s")
+    return 1 if over else 0
 
 
 def show(done, wanted):

@@ -66,11 +66,8 @@ def _minimum(values: list[Any], _budget: Budget | None = None) -> object:
 
 
 def _maximum(values: list[Any], _budget: Budget | None = None) -> object:
-    return (
-        max(values)
-        if set(map(type, values)) in _PLAIN
-        else _extreme("max", values, comparison.comes_after)
-    )
+    plain = set(map(type, values)) in _PLAIN
+    return max(values) if plain else _extreme("max", values, comparison.comes_after)
 
 
 def _extreme(name: str, values: list[Any], better: Callable[[Any, Any], bool]) -> object:

@@ -1,0 +1,236 @@
+"""Reviews that take long are decided by workers; all others at once, on the loop."""
+
+import asyncio
+import threading
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from policyd.engine.deadline import never
+from policyd.engine.decision import ALLOWED
+from policyd.engine.remembering import Remembering
+from policyd.testing.clock import FakeClock
+from tests.engine.reviews import pod, policies, policy, request
+from webhooks.inquiries import Answer, Inquiries, PendingError
+from webhooks.workers import HEAVY_BYTES, LOOP_SECONDS, TooLongError, Workers, size_of
+
+pytestmark = pytest.mark.anyio
+HEAVY = request({**pod(), "data": "x" * HEAVY_BYTES})
+LIGHT = request(pod())
+
+
+class Later(Executor):
+    """Runs what it is given when it is told to."""
+
+    def __init__(self):
+        self.given = []
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        self.given.append((future, fn))
+        return future
+
+    def run_next(self):
+        future, work = self.given.pop(0)
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - as executors have it
+            future.set_exception(error)
+
+
+class Ticking:
+    """A clock that is moved by hand."""
+
+    seconds = 0.0
+
+    def monotonic(self):
+        return self.seconds
+
+
+def workers_of(executor, clock=None, *, workers=2):
+    return Workers(executor, clock=clock or FakeClock(), workers=workers)
+
+
+def allow(_request, _out_of_time):
+    return ALLOWED
+
+
+async def turns(count=5):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_light_review_needs_no_worker():
+    executor = Later()
+
+    assert await workers_of(executor).decide(allow, LIGHT, never) is ALLOWED
+    assert not executor.given
+
+
+async def test_a_heavy_review_is_decided_by_a_worker_while_others_are_on_the_loop():
+    executor = Later()
+    workers = workers_of(executor)
+
+    heavy = asyncio.ensure_future(workers.decide(allow, HEAVY, never))
+    await turns()
+    assert await workers.decide(allow, LIGHT, never) is ALLOWED
+    assert not heavy.done()
+    executor.run_next()
+
+    assert await heavy is ALLOWED
+
+
+async def test_what_takes_long_on_the_loop_is_begun_again_by_a_worker():
+    executor, clock = Later(), Ticking()
+    began = []
+
+    def decide(_request, out_of_time):
+        began.append(threading.get_ident())
+        clock.seconds += LOOP_SECONDS * 2
+        assert not out_of_time()
+        return ALLOWED
+
+    deciding = asyncio.ensure_future(workers_of(executor, clock).decide(decide, LIGHT, never))
+    await turns()
+    executor.run_next()
+
+    assert await deciding is ALLOWED
+    assert len(began) == 2
+
+
+def test_expressions_end_where_a_review_takes_too_long_on_the_loop():
+    """Nothing that policies handle errors with holds it up."""
+    text = policy("validations: [{expression: '[1].all(x, true) || true', message: never}]")
+
+    def too_long():
+        raise TooLongError
+
+    with pytest.raises(TooLongError):
+        policies(text).validate(LIGHT, too_long)
+
+
+async def test_a_few_heavy_reviews_are_decided_at_a_time():
+    executor = Later()
+    workers = workers_of(executor, workers=2)
+
+    deciding = [asyncio.ensure_future(workers.decide(allow, HEAVY, never)) for _ in range(5)]
+    await turns()
+    assert len(executor.given) == 2
+    while not all(each.done() for each in deciding):
+        executor.run_next()
+        await turns()
+
+    assert [each.result() for each in deciding] == [ALLOWED] * 5
+
+
+async def test_who_stops_waiting_frees_a_worker_only_when_it_is_done():
+    executor = Later()
+    workers = workers_of(executor, workers=1)
+    first = asyncio.ensure_future(workers.decide(allow, HEAVY, never))
+    await turns()
+    started = executor.given[0][0]
+    started.set_running_or_notify_cancel()
+
+    first.cancel()
+    second = asyncio.ensure_future(workers.decide(allow, HEAVY, never))
+    await turns()
+    assert len(executor.given) == 1
+    executor.run_next()
+    await turns()
+    executor.run_next()
+
+    assert await second is ALLOWED
+
+
+async def test_what_a_worker_raises_is_raised():
+    def fail(_request, _out_of_time):
+        raise ValueError("a bug")
+
+    executor = Later()
+    deciding = asyncio.ensure_future(workers_of(executor).decide(fail, HEAVY, never))
+    await turns()
+    executor.run_next()
+
+    with pytest.raises(ValueError, match="a bug"):
+        await deciding
+
+
+async def test_reading_is_done_by_a_worker_if_there_is_much():
+    executor = Later()
+    workers = workers_of(executor)
+
+    assert await workers.run(HEAVY_BYTES, lambda: "short") == "short"
+    reading = asyncio.ensure_future(workers.run(HEAVY_BYTES + 1, lambda: "long"))
+    await turns()
+    executor.run_next()
+
+    assert await reading == "long"
+
+
+async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
+    inquiries = Inquiries(clock=FakeClock())
+    meet = threading.Barrier(2, timeout=10)
+
+    def asking(name):
+        async def ask():
+            return Answer(f"to {name}", 0.0)
+
+        def decide(_request, _out_of_time):
+            meet.wait()
+            try:
+                told = inquiries.answer(name.encode(), ask)
+            except PendingError:
+                told = ""
+            meet.wait()
+            return replace(ALLOWED, warnings=(told,))
+
+        return decide
+
+    with ThreadPoolExecutor(2) as executor:
+        workers = workers_of(executor)
+        workers.inquiries = inquiries
+        decisions = await asyncio.gather(
+            *(workers.decide(asking(name), HEAVY, never) for name in ("a", "b"))
+        )
+
+    assert [decision.warnings for decision in decisions] == [("to a",), ("to b",)]
+
+
+def test_threads_share_policies_and_what_is_remembered():
+    texts = [
+        policy("inject: {labels: {a: there}}", name="a"),
+        policy("validations: [{expression: 'pod.gpus() < 5', message: many}]", name="b"),
+    ]
+    together = policies(*texts)
+    deciders = [Remembering(together, phase, most=3).decide for phase in ("mutate", "validate")]
+    asked = [request(pod(gpus=count)) for count in range(10)]
+    wanted = [[decide(each) for each in asked] for decide in deciders]
+    wrong = []
+
+    def decide_often():
+        for _ in range(30):
+            for decide, decisions in zip(deciders, wanted, strict=True):
+                for each, decision in zip(asked, decisions, strict=True):
+                    found = decide(each)
+                    if _said(found) != _said(decision):
+                        wrong.append((each, found))
+
+    threads = [threading.Thread(target=decide_often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not wrong
+
+
+def _said(decision):
+    return decision.operations, decision.denials, decision.failures
+
+
+def test_sizes_are_those_of_both_objects():
+    both = msgspec.structs.replace(HEAVY, old_object=HEAVY.object)
+
+    assert size_of(both) == 2 * len(bytes(HEAVY.object)) > 2 * HEAVY_BYTES

@@ -1,0 +1,124 @@
+"""Reviews that take long are decided beside the loop, a few at a time, and keep nobody waiting.
+
+A large one goes to a worker at once. Any other is begun on the loop, where most end within a
+millisecond; one that does not end soon is left there, and begun again by a worker: deciding has no
+effects. Workers are threads: they share what policies know, and Python lets them take turns.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
+
+from policyd.api.admission import AdmissionRequest
+from policyd.clock import Clock
+from policyd.engine.deadline import OutOfTime
+from policyd.engine.decision import Decision
+from webhooks.decisions import Decide
+from webhooks.inquiries import Inquiries
+
+T = TypeVar("T")
+
+HEAVY_BYTES: Final = 128 * 1024
+"""How long a review, or what it is about, may be to be read and decided on the loop. Nearly all
+have a few kilobytes; so many take some two milliseconds to read."""
+
+LOOP_SECONDS: Final = 0.02
+"""How long a review may take on the loop before it is begun again by a worker."""
+
+WORKERS: Final = 2
+"""Reviews that are decided by workers at a time. More would not be faster, as they take turns, and
+each holds its objects in memory."""
+
+SWITCH_SECONDS: Final = 0.0005
+"""How long a thread may go on when another wants to, where there are workers: with Python's 5 ms,
+a review would wait so long each time that something comes in for it."""
+
+
+class TooLongError(BaseException):
+    """A review takes longer than it may on the loop. No error of a policy: nothing handles it."""
+
+
+class Workers:
+    """Decides on reviews, on the loop or beside it."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        clock: Clock,
+        workers: int = WORKERS,
+    ) -> None:
+        """Begin with nothing to do.
+
+        Args:
+            executor: Runs what is heavy, on threads of this process.
+            clock: Tells how long something takes.
+            workers: How much is run by the executor at a time.
+        """
+        self._executor = executor
+        self._now = clock.monotonic
+        self.inquiries: Inquiries | None = None
+        """What reviews ask of others; None if there is nobody to ask."""
+        self._free = asyncio.Semaphore(workers)
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        """Do what needs nothing but time, by how many bytes it is about."""
+        return work() if size <= HEAVY_BYTES else await self._beside(work)
+
+    async def decide(
+        self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
+    ) -> Decision:
+        """Decide on a request, with all that it asks of others."""
+        if self.inquiries is None:
+            return await self._decide(decide, request, out_of_time)
+        return await self.inquiries.decide(decide, request, out_of_time, run=self._decide)
+
+    async def _decide(
+        self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
+    ) -> Decision:
+        if size_of(request) <= HEAVY_BYTES:
+            if out_of_time():
+                return decide(request, out_of_time)
+            with suppress(TooLongError):
+                return decide(request, self._soon())
+        return await self._beside(partial(decide, request, out_of_time))
+
+    def _soon(self) -> OutOfTime:
+        """Return what ends a decision that is not there soon."""
+        now = self._now
+        until = now() + LOOP_SECONDS
+
+        def is_late() -> bool:
+            if now() > until:
+                raise TooLongError
+            return False
+
+        return is_late
+
+    async def _beside(self, work: Callable[[], T]) -> T:
+        """Have a worker do something, once there is one that is free.
+
+        Who stops waiting for it does not end it: the worker is free when it is done.
+        """
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        try:
+            done = self._executor.submit(work)
+        except BaseException:
+            self._free.release()
+            raise
+        done.add_done_callback(lambda _done: _tell(loop, self._free.release))
+        return await asyncio.wrap_future(done)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(release)
+
+
+def size_of(request: AdmissionRequest) -> int:
+    """Return how long the objects of a request are, in bytes."""
+    return len(memoryview(request.object)) + len(memoryview(request.old_object))
