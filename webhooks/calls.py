@@ -395,7 +395,7 @@ def _untaken(condition: str, taken: Sequence[str]) -> str:
 def _narrowed(asking: Sequence[Demand]) -> tuple[Requirements, str]:
     """Return the object selector and the condition under which one of the demands is met."""
     objects = frozenset.intersection(*(demand.objects for demand in asking))
-    alternatives = [_alternative(demand, besides=objects) for demand in asking]
+    alternatives = list(dict.fromkeys(_alternative(demand, besides=objects) for demand in asking))
     if not all(alternatives) or len(alternatives) > MOST_ALTERNATIVES:
         return objects, ""
     condition = alternatives[0] if len(alternatives) == 1 else any_of(alternatives)

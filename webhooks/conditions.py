@@ -4,7 +4,8 @@ A match condition of a webhook that fails leads to the webhook's failurePolicy, 
 policy it came from. So only conditions are handed over that cannot fail: comparisons of what is
 there for sure, or was asked for by `has`, `in` or `?` before. Nothing that loops is handed over,
 since the API server counts what conditions cost, nor anything that is younger than match conditions
-of webhooks are.
+of webhooks are. Only for GPUs a loop over containers stands in: so few pods ask for them that it
+spares most calls, and that the others are created while nobody answers.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from policyd.api.admission import Rule
 from policyd.api.selectors import Requirement
 from policyd.cel import ast
 from policyd.cel.parser import parse
+from policyd.engine.pods import GPU_PREFIXES, GPU_RESOURCES
 from webhooks.cells import Cell
 
 _Path = tuple[str, ...]
@@ -62,7 +64,66 @@ def exported(expressions: Iterable[str], rule: Rule) -> tuple[str, ...]:
         for name, operations in _PRESENCE.items()
         if operations.issuperset(rule.operations)
     }
-    return tuple(text for text in expressions if _is_sure(parse(text), known | there))
+    return tuple(
+        asked
+        for text in expressions
+        if (asked := _asked(text, parse(text), rule, known | there)) is not None
+    )
+
+
+def _asked(text: str, node: ast.Node, rule: Rule, known: _Known) -> str | None:
+    """Return what the API server can ask in the place of a condition, if it can ask anything."""
+    if _is_sure(node, known):
+        return text
+    there = _PRESENCE["object"].issuperset(rule.operations)
+    return MAY_ASK_FOR_GPUS if there and _wants_gpus(node) else None
+
+
+def _wants_gpus(node: ast.Node) -> bool:
+    """Tell whether an expression is true only of what asks for a GPU: `workload.gpus() > 0`."""
+    match node:
+        case ast.Call(
+            function="_>_",
+            arguments=(
+                ast.Call(function="gpus", target=ast.Identifier(name="pod" | "workload")),
+                ast.Literal(value=int(least)),
+            ),
+        ):
+            return least >= 0
+        case _:
+            return False
+
+
+def _may_ask_for_gpus() -> str:
+    """Write as CEL whether an object may ask for GPUs: true of kinds that have no plain pod.
+
+    It never fails: what is not there asks for nothing.
+    """
+    names = ", ".join(map(_quoted, sorted(GPU_RESOURCES)))
+    begins = "".join(f" || r.startsWith({_quoted(prefix)})" for prefix in GPU_PREFIXES)
+    of_map = f"m.exists(r, r in [{names}]{begins})"
+    sides = "{0}.?resources.?limits.orValue({{}}), {0}.?resources.?requests.orValue({{}})"
+    of_list = f"l.exists(c, [{sides.format('c')}].exists(m, {of_map}))"
+    tests = []
+    for spec, group, resources in _PODS_OF:
+        lists = f"{spec}.?containers.orValue([]), {spec}.?initContainers.orValue([])"
+        of_pod = f"[{sides.format(spec)}].exists(m, {of_map})"
+        there = f"[{lists}].exists(l, {of_list}) || {of_pod}"
+        kinds = f"request.resource.group == {_quoted(group)} && request.resource.resource in "
+        tests.append((f"{kinds}[{', '.join(map(_quoted, resources))}]", there))
+    text = "true"
+    for kind, there in reversed(tests):
+        text = f"{kind} ? {there} : {text}"
+    return text
+
+
+_TEMPLATE: Final = "object.?spec.?template.?spec"
+_PODS_OF: Final = (
+    ("object.?spec", "", ("pods",)),
+    (_TEMPLATE, "batch", ("jobs",)),
+    (_TEMPLATE, "apps", ("deployments", "replicasets", "statefulsets", "daemonsets")),
+)
+"""Where a kind has a pod's spec, whose types the API server itself has checked."""
 
 
 def label_condition(requirements: Iterable[Requirement]) -> str:
@@ -250,3 +311,7 @@ def _path(node: ast.Node) -> _Path | None:
             return None if inner is None else (*inner, field)
         case _:
             return None
+
+
+MAY_ASK_FOR_GPUS: Final = _may_ask_for_gpus()
+"""CEL of what a condition for GPUs may be true of: an outage stops that, and no other pod."""
