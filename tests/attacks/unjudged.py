@@ -12,6 +12,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from webhooks.door import application
 from webhooks.namespaces import without_cluster
 from webhooks.policies import Policies
 from webhooks.shared import Door
+from webhooks.workers import Workers
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
 POLICY = """
@@ -198,7 +200,8 @@ def _application(*, fails: type[BaseException] | None = None) -> Any:
             raise fails
 
         policies.mutate = policies.validate = fail  # type: ignore[method-assign]
-    return application(door, policies, lambda work: work.close())
+    workers = Workers(ThreadPoolExecutor(1), clock=door.pace.clock)
+    return application(door, policies, workers, lambda work: work.close())
 
 
 async def _asked(app: Any, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
