@@ -13,7 +13,7 @@ from policyd.kube.errors import ApiError
 from policyd.kube.resources import SELF_SUBJECT_REVIEWS
 
 _ACCOUNTS: Final = "system:serviceaccount"
-_SYSTEM: Final = f"{_ACCOUNTS}s:kube-system"
+_SYSTEM: Final = f"{_ACCOUNTS}:kube-system:"
 _SYSTEM_USERS: Final = frozenset({"system:kube-controller-manager", "system:kube-scheduler"})
 """What Kubernetes' own processes are called where they have no service accounts."""
 
@@ -53,7 +53,7 @@ class Authors:
             or not self._starters.isdisjoint(groups)
         ):
             return "queue"
-        return "system" if name in _SYSTEM_USERS or _SYSTEM in groups else "user"
+        return "system" if name in _SYSTEM_USERS or name.startswith(_SYSTEM) else "user"
 
     async def include_own(self, writer: Writer) -> None:
         """Count in the account that this process itself has at the API server.

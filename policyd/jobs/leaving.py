@@ -164,14 +164,23 @@ def _of_pod(new: Json, old: Json) -> Iterator[FieldError]:
 
 
 def _of_owner(new: Json, old: Json, around: Surroundings) -> Iterator[FieldError]:
-    if around.author != "system" and _controller(new) != _controller(old):
+    was, now = _controller(old), _controller(new)
+    if was != now and not (around.author == "system" or _vouches(around, was, now)):
         yield FieldError(_CONTROLLER, None, _OWNED, "Forbidden")
+
+
+def _vouches(around: Surroundings, *owners: tuple[Json, ...]) -> bool:
+    """Tell whether who asks makes what such owners own: controllers adopt, and let go."""
+    groups = {str(version).rpartition("/")[0] for version, *_ in filter(None, owners)}
+    return all(around.integrations.makers.vouch(around.account, group) for group in groups)
 
 
 def _controller(obj: Json) -> tuple[Json, ...]:
     owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
     found: Mapping[str, Json] = next((owner for owner in owners if owner.get("controller")), {})
-    return tuple(found.get(field) for field in ("apiVersion", "kind", "name", "uid"))
+    return (
+        tuple(found.get(field) for field in ("apiVersion", "kind", "name", "uid")) if found else ()
+    )
 
 
 def _of_suspension(kind: JobKind[Any], new: Json, old: Json) -> Iterator[FieldError]:

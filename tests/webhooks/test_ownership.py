@@ -123,7 +123,9 @@ def test_nobody_makes_what_a_group_owns_if_that_is_said():
         ),
         pytest.param(pod(owner()), pod(), JOBS, False, id="is-let-go-by-its-controller"),
         pytest.param(pod(owner()), pod(), COLLECTOR, False, id="outlives-it"),
-        pytest.param(pod(owner(), gated=True), pod(gated=True), "alice", False, id="waits-anyway"),
+        pytest.param(
+            pod(owner(), gated=True), pod(gated=True), "alice", True, id="waits-and-loses-it"
+        ),
         pytest.param(pod(owner()), pod(owner(), name="b"), "alice", False, id="keeps-it"),
         pytest.param(pod(owner(), labels={}), pod(owner()), "alice", True, id="queues-from-now-on"),
         pytest.param(

@@ -39,7 +39,7 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     wanted = registration(rules=door_rules([], queue=EVERYTHING))
 
     held, mutating, updated, of_sets, prepared = mutating_configuration(wanted)["webhooks"]
-    queues, validating, changed = validating_configuration(wanted)["webhooks"]
+    queues, validating, changed, *_ = validating_configuration(wanted)["webhooks"]
 
     selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
