@@ -145,3 +145,18 @@ def test_jobs_may_be_deleted_only_where_the_configuration_says_after_how_long():
     kinds = {kind.plural for kind in KINDS}
     assert without & kinds == set()
     assert given - without == kinds
+
+
+def test_secrets_are_sent_where_that_is_asked_for():
+    def sent(values):
+        found = {
+            (item["kind"], item["metadata"]["name"]): item for item in release.rendered(values)
+        }
+        pod = found["Deployment", WEBHOOKS]["spec"]["template"]["spec"]["containers"][0]
+        policy = found["ValidatingAdmissionPolicy", f"{WEBHOOKS}-registration"]
+        messages = [each["message"] for each in policy["spec"]["validations"]]
+        asked = {each for each in pod["args"] if each.startswith("--leave-out")}
+        return asked, any("Secrets" in each for each in messages)
+
+    assert sent({}) == ({"--leave-out=roles", "--leave-out=secrets"}, True)
+    assert sent({"selfRestriction.secrets": True}) == ({"--leave-out=roles"}, False)

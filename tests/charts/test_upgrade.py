@@ -18,6 +18,7 @@ from tests.charts.release import CHART, CONTROLLER, RELEASE, WEBHOOKS
 from tests.charts.test_lifecycle import DOOR, refuse_all, refused
 from tests.controlplane.programs import free_ports
 from tests.scenarios.api import Refused, eventually
+from tests.scenarios.clusters import told_no
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import finished
 
@@ -79,13 +80,6 @@ class Load:
 
 def restrictions(running):
     return release.names(release.objects(running.control_plane, RESTRICTIONS))
-
-
-def told_no(*processes):
-    """Return what the API server has refused the processes, by policies or for lack of rights."""
-    words = ("ValidatingAdmissionPolicy", "is forbidden: User")
-    lines = itertools.chain(*(each.log.read_text().splitlines() for each in processes))
-    return [line for line in lines if any(word in line for word in words)]
 
 
 def roll_out(running, number):

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,14 @@ def real(folder: Path, *, also: Sequence[Path] = (), **options: Any) -> Iterator
             stack.callback(process.stop)
         eventually(lambda: door_is_open(api, (webhooks, controller)), what="the door is open")
         yield Cluster("real", kubeconfig, api, controller)
+        assert told_no(webhooks, controller) == []
+
+
+def told_no(*processes: Process) -> list[str]:
+    """Return what processes were refused, by policies on them or for lack of rights."""
+    words = ("ValidatingAdmissionPolicy", "is forbidden: User")
+    lines = chain(*(each.log.read_text(errors="replace").splitlines() for each in processes))
+    return [line for line in lines if any(word in line for word in words)]
 
 
 def accounts_on(control_plane: Any, **values: object) -> Accounts:
