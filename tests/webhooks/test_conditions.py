@@ -8,7 +8,15 @@ from policyd.api.admission import Rule
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.match import selects_object
-from webhooks.conditions import all_of, any_of, exported, label_condition, name_condition
+from policyd.engine.pods import gpus
+from webhooks.conditions import (
+    MAY_ASK_FOR_GPUS,
+    all_of,
+    any_of,
+    exported,
+    label_condition,
+    name_condition,
+)
 
 ENVIRONMENT = admission_environment(params=False)
 
@@ -59,7 +67,9 @@ def test_what_cannot_fail_is_handed_over(expression):
             "CREATE",
             id="asked-for-the-wrong-way-round",
         ),
-        pytest.param("pod.gpus() > 0", "CREATE", id="a-word-of-policyd"),
+        pytest.param("pod.gpus() == 0", "CREATE", id="a-word-of-policyd"),
+        pytest.param("pod.gpus() > -1", "CREATE", id="true-without-a-gpu"),
+        pytest.param("workload.gpus() > 0", "DELETE", id="gpus-of-what-is-gone"),
         pytest.param("namespaceObject.metadata.name == 'a'", "CREATE", id="the-namespace"),
         pytest.param("object.spec.containers.all(c, true)", "CREATE", id="a-loop"),
         pytest.param("request.userInfo.username.matches('a+')", "CREATE", id="a-pattern"),
@@ -69,6 +79,41 @@ def test_what_cannot_fail_is_handed_over(expression):
 )
 def test_what_may_fail_or_loop_is_asked_at_the_door(expression, operations):
     assert exported([expression], Rule(operations=(operations,))) == ()
+
+
+@pytest.mark.parametrize("expression", ["pod.gpus() > 0", "workload.gpus() > 1"])
+def test_in_the_place_of_gpus_the_api_server_asks_whether_there_may_be_any(expression):
+    assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == (MAY_ASK_FOR_GPUS,)
+
+
+amounts = st.dictionaries(
+    st.sampled_from(["cpu", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu.memory"]),
+    st.sampled_from(["0", "1", 2]),
+)
+resources = st.fixed_dictionaries({}, optional={"limits": amounts, "requests": amounts})
+containers = st.lists(
+    st.fixed_dictionaries({"name": st.just("c")}, optional={"resources": resources})
+)
+specs = st.fixed_dictionaries(
+    {"containers": containers}, optional={"initContainers": containers, "resources": resources}
+)
+MAY_ASK = compile_expression(MAY_ASK_FOR_GPUS, ENVIRONMENT, wants="bool")
+
+
+@given(
+    specs,
+    st.sampled_from([("", "v1", "Pod"), ("batch", "v1", "Job"), ("apps", "v1", "Deployment")]),
+)
+def test_whatever_has_gpus_may_have_them(spec, kind):
+    group, version, name = kind
+    held = spec if name == "Pod" else {"template": {"spec": spec}}
+    obj = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": name, "spec": held}
+    asked = {"resource": {"group": group, "resource": f"{name.lower()}s"}}
+
+    may = MAY_ASK.evaluate({"object": obj, "request": asked}, Budget())
+
+    assert may or gpus(obj) == 0
+    assert MAY_ASK.evaluate({"object": obj, "request": {"resource": {"group": "x"}}}, Budget())
 
 
 labels = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["x", "y", "it's"]))

@@ -7,13 +7,14 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies import PolicyObject
+from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.errors import ConfigurationError
 from policyd.policy_files import MOST_BYTES
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
 from webhooks.policies import Policies, files_of
+from webhooks.watched import WholeObject
 
 NEVER = [{"expression": "false"}]
 
@@ -235,3 +236,111 @@ def test_namespaces_come_change_and_go():
 
     namespaces.take(labelled, None)
     assert namespaces.find("a") is None
+
+
+BROKEN = [{"expression": "nobody()"}]
+
+
+def allows(case):
+    return case.policies.validate(parse_review(review())).allowed
+
+
+def test_a_file_that_was_never_good_refuses_what_it_was_to_guard(tmp_path, case):
+    write(tmp_path / "a.yaml", policy("new", validations=BROKEN))
+
+    case.policies.read_files([tmp_path])
+
+    assert not allows(case)
+    assert case.figure("policyd_policies_count") == 0
+
+
+def test_what_is_new_in_a_file_that_an_edit_broke_is_guarded_as_well(tmp_path, case):
+    always = [{"expression": "true"}]
+    file = write(tmp_path / "a.yaml", policy("old", validations=always))
+    case.policies.read_files([tmp_path])
+    assert allows(case)
+    write(file, policy("old", validations=BROKEN), policy("added", validations=NEVER))
+    case.policies.read_files([tmp_path])
+    assert not allows(case)
+    write(file, policy("old", validations=always), policy("broken", validations=BROKEN))
+    case.policies.read_files([tmp_path])
+
+    assert not allows(case)
+    assert sorted(case.names) == ["added", "broken", "old"], "nothing is taken out by mistake"
+
+
+def test_a_file_that_cannot_be_read_at_all_refuses_nothing_of_its_own(tmp_path, case):
+    (tmp_path / "a.yaml").write_text("kind: Policy\n  broken: [")
+
+    case.policies.read_files([tmp_path])
+
+    assert allows(case)
+    assert case.figure("policyd_policy_mistakes_count") == 1
+
+
+def test_a_broken_object_refuses_until_it_is_mended_or_gone(case):
+    broken = stored("a", validations=BROKEN)
+    again = stored("a", validations=[{"expression": "nobody() || true"}])
+
+    case.policies.take(None, broken)
+    assert not allows(case)
+    case.policies.take(broken, again)
+    assert not allows(case)
+    mended = stored("a", validations=[{"expression": "true"}])
+    case.policies.take(again, mended)
+    assert allows(case)
+    case.policies.take(mended, broken)
+    assert allows(case), "the last good one stays"
+    case.policies.take(broken, None)
+    case.policies.take(None, broken)
+    assert not allows(case)
+    case.policies.take(broken, None)
+    assert allows(case)
+
+
+def bound_by(**spec):
+    return BindingObject(metadata=ObjectMeta(name="b"), spec={"policyName": "a", **spec})
+
+
+def test_a_broken_binding_refuses_until_it_is_mended_or_gone(case):
+    always = [{"expression": "true"}]
+    case.policies.take(None, stored("a", validations=always, requiresBinding=True))
+    assert allows(case)
+    broken = bound_by(paramRef=1)
+
+    case.policies.take_binding(None, broken)
+    assert not allows(case)
+    case.policies.take_binding(broken, bound_by())
+    assert allows(case)
+    case.policies.take_binding(bound_by(), broken)
+    assert allows(case), "the last good one stays"
+    case.policies.take_binding(broken, None)
+    assert allows(case)
+
+
+def kyvernos(**spec):
+    constraints = policy("a")["spec"]["matchConstraints"]
+    return WholeObject(
+        metadata=ObjectMeta(name="a"),
+        value={
+            "apiVersion": "policies.kyverno.io/v1",
+            "kind": "ValidatingPolicy",
+            "metadata": {"name": "a"},
+            "spec": {"matchConstraints": constraints, **spec},
+        },
+    )
+
+
+def test_a_broken_policy_of_kyvernos_refuses_until_it_is_mended_or_gone(case):
+    broken = kyvernos(validations=BROKEN)
+    good = kyvernos(validations=[{"expression": "true"}])
+
+    case.policies.take_kyverno(None, broken)
+    assert not allows(case)
+    case.policies.take_kyverno(broken, good)
+    assert allows(case)
+    case.policies.take_kyverno(good, broken)
+    assert allows(case), "the last good one stays"
+    case.policies.take_kyverno(broken, None)
+    case.policies.take_kyverno(None, broken)
+    assert not allows(case)
