@@ -7,7 +7,7 @@ from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
 from policyd.controller.usage_book import Share, Taker, UsageBook
 from policyd.jobs.integrations import Integrations
 from policyd.kube import resources as r
-from tests.controller.world import GATE, GPU, QUEUE, World, gates, pod_spec, running
+from tests.controller.world import GATE, GPU, QUEUE, World, gates, held_gpus, pod_spec, running
 
 ANYIO = pytest.mark.anyio
 MANAGED, POD_SET = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/podset"
@@ -197,6 +197,26 @@ async def test_pods_that_a_job_leaves_behind_are_found(world):
 
     assert told(world)["train-0"].startswith(f"takes {GPU}: 8 that no queue has given it")
     assert outside(world) == 8
+
+
+@ANYIO
+async def test_a_job_that_is_deleted_and_lingers_excuses_nobody(world):
+    """A finalizer keeps the Job, nobody stops its pods, and its quota is given to others."""
+    world.job("train", gpus=8)
+    await world.pass_time(2)
+    job = world.get(r.JOBS, "train")
+    lingering = {**job["metadata"], "finalizers": ["example.com/keep"]}
+    world.store.replace(r.JOBS, job, {**job, "metadata": lingering}, part="metadata")
+    bare(world, "train-0", owner=owner_of(world, r.JOBS, "train"), nodeName="n")
+    await world.pass_time(10)
+    assert told(world) == {}
+
+    world.delete(r.JOBS, "train")
+    await world.pass_time(10)
+
+    assert world.get(r.JOBS, "train")["metadata"]["deletionTimestamp"]
+    holds = held_gpus(world.workload_of("train"))
+    assert (holds, outside(world)) in {(0, 8), (8, 0)}
 
 
 @ANYIO

@@ -1,8 +1,10 @@
 """Nobody but the queue takes out of it what waits there, by whichever field."""
 
 import copy
+from pathlib import Path
 
 import pytest
+import yaml
 
 from policyd.jobs.integrations import EVERYTHING
 from tests.attacks.leavings import MANAGED, QUEUE, Try, tries
@@ -122,3 +124,18 @@ def test_a_job_of_a_job_is_resumed_by_its_owner():
     new = old | {"spec": {"suspend": False}}
 
     assert not is_refused(Try("", "batch", "Job", "jobs", old, new), decider(EVERYTHING))
+
+
+def test_the_charts_roles_give_users_nothing_that_admits():
+    """Users may write LocalQueues, if anything: no Workload, no status, no pod."""
+    chart = Path(__file__).parents[2] / "charts/policyd/templates/userroles.yaml"
+    rules = [yaml.safe_load(line)[0] for line in chart.read_text().splitlines() if "verbs:" in line]
+    written = {
+        resource
+        for rule in rules
+        for resource in rule["resources"]
+        if set(rule["verbs"]) - {"get", "list", "watch"}
+    }
+
+    assert len(rules) == 3
+    assert written == {"localqueues"}
