@@ -90,6 +90,7 @@ class Connections:
         self.resting: Pool = {}
         self._pools = (self.waiting, self.bodies, self.busy, self.resting)
         self._less = asyncio.Event()
+        self._crowded = False
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -148,11 +149,14 @@ class Connections:
         if len(self) < most or self._shed():
             return
         self._less.clear()
+        self._crowded = True
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._less.wait()
         except TimeoutError:
             self._end_oldest(self.bodies or self.busy)
+        finally:
+            self._crowded = False
 
     def _shed(self) -> bool:
         """Close one that is in nobody's hands; tell whether there was one."""
@@ -174,7 +178,8 @@ class Connections:
 
     def lessened(self) -> None:
         """Note that one is gone, or at rest."""
-        self._less.set()
+        if self._crowded:
+            self._less.set()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -254,7 +259,7 @@ class Connection(asyncio.Protocol):
         except BrokenError as error:
             self._break_off(error)
             return
-        if framing.between:
+        if framing.in_head and not framing.held:
             self._go(self._connections.busy, "", math.inf)
         elif not framing.in_head:
             if framing.requests > begun or self._phase != "body_slow":
@@ -269,7 +274,7 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         pool[self] = None
         self._phase = phase
-        self.ends_at = math.inf if seconds == math.inf else self._loop.time() + seconds
+        self.ends_at = seconds if seconds == math.inf else self._loop.time() + seconds
 
     def answered(self) -> None:
         """Note that an answer was begun: who asked is at rest, unless they are still at it."""
@@ -334,11 +339,12 @@ Pool = dict[Connection, None]
 class Outgoing:
     """A transport that says when something is written."""
 
-    __slots__ = ("_connection", "_transport")
+    __slots__ = ("_connection", "_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         self._transport = transport
         self._connection = connection
+        self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
         """Write."""
@@ -349,10 +355,6 @@ class Outgoing:
         """Write all of them."""
         self._connection.answered()
         self._transport.writelines(pieces)
-
-    def is_closing(self) -> bool:
-        """Tell whether it is closed, or about to be."""
-        return self._transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a transport has
         """Return what the transport has."""

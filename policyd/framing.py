@@ -79,7 +79,8 @@ class Framing:
         """
         if self.held:
             data, self.held = self.held + data, b""
-        at, most = 0, self.requests + REQUESTS_AT_ONCE
+        most = self.requests + REQUESTS_AT_ONCE
+        at = 0
         while at < len(data):
             if not self.in_head:
                 at = self._body(data, at)
