@@ -11,6 +11,7 @@ through, also if it comes from the same address. One that is being answered is l
 
 import asyncio
 import errno
+import itertools
 import math
 import socket
 import ssl
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import structlog
 
@@ -36,6 +37,8 @@ PATIENCE_SECONDS: Final = 1.0
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _CLOSE: Final = b"content-length: 0\r\nconnection: close\r\n\r\n"
+
+State = Literal["waiting", "body", "busy", "resting"]
 
 log = structlog.get_logger(__name__)
 
@@ -84,16 +87,18 @@ class Connections:
         """
         self.make = make
         self.listening = listening
-        self.waiting: Pool = {}
-        self.bodies: Pool = {}
-        self.busy: Pool = {}
-        self.resting: Pool = {}
-        self._pools = (self.waiting, self.bodies, self.busy, self.resting)
+        self.all: set[Connection] = set()
+        self.turn = itertools.count().__next__
         self._less = asyncio.Event()
+        self._crowded = False
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return sum(map(len, self._pools))
+        return len(self.all)
+
+    def at(self, *states: State) -> "list[Connection]":
+        """Return those that are in one of some states."""
+        return [one for one in self.all if one.state in states]
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections until cancelled."""
@@ -148,46 +153,46 @@ class Connections:
         if len(self) < most or self._shed():
             return
         self._less.clear()
+        self._crowded = True
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._less.wait()
         except TimeoutError:
-            self._end_oldest(self.bodies or self.busy)
+            self._end_oldest(self.at("body") or self.at("busy"))
+        finally:
+            self._crowded = False
 
     def _shed(self) -> bool:
         """Close one that is in nobody's hands; tell whether there was one."""
-        many = len(self.waiting) * 2 > self.listening.bounds.connections
-        first, second = (
-            (self.waiting, self.resting)
-            if many or not self.resting
-            else (self.resting, self.waiting)
-        )
-        return self._end_oldest(first or second)
+        waiting, resting = self.at("waiting"), self.at("resting")
+        many = len(waiting) * 2 > self.listening.bounds.connections
+        return self._end_oldest(waiting if many or not resting else resting)
 
-    def _end_oldest(self, pool: "Pool") -> bool:
-        if not pool:
+    def _end_oldest(self, some: "list[Connection]") -> bool:
+        if not some:
             return False
-        ((address, most),) = Counter(one.address for one in pool).most_common(1)
-        ours = most * 2 > len(pool)
-        next(one for one in pool if not ours or one.address == address).end("shed")
+        ((address, most),) = Counter(one.address for one in some).most_common(1)
+        if most * 2 > len(some):
+            some = [one for one in some if one.address == address]
+        min(some, key=lambda one: one.since).end("shed")
         return True
 
     def lessened(self) -> None:
         """Note that one is gone, or at rest."""
-        self._less.set()
+        if self._crowded:
+            self._less.set()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
-            for pool in self._pools:
-                for connection in [one for one in pool if one.ends_at < now or one.stuck_at < now]:
-                    connection.run_out()
+            for connection in [c for c in self.all if c.ends_at < now or c.stuck_at < now]:
+                connection.run_out()
 
     def abort(self) -> None:
         """Close those that are nobody's yet: the server ends."""
-        for connection in list(self.waiting):
+        for connection in list(self.all):
             if connection.opening is not None:
                 connection.end("")
 
@@ -197,6 +202,8 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         address: Where it comes from.
+        state: What it is at.
+        since: How many others had come to be at something before it did.
         opening: What opens it, until its handshake is done.
         ending: Why it is closed from here.
         ends_at: When it has taken too long for what it is at, by the loop's clock.
@@ -214,8 +221,9 @@ class Connection(asyncio.Protocol):
         self._framing = Framing()
         self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
-        self._pool: Pool = connections.waiting
-        self._pool[self] = None
+        self.state: State = "waiting"
+        self.since = connections.turn()
+        connections.all.add(self)
         self._phase = "handshake_slow"
         self.ends_at = self._loop.time() + self._bounds.handshake
 
@@ -240,7 +248,7 @@ class Connection(asyncio.Protocol):
 
     def forget(self) -> None:
         """Count it no more."""
-        self._pool.pop(self, None)
+        self._connections.all.discard(self)
         self._connections.lessened()
 
     def data_received(self, data: bytes) -> None:
@@ -254,33 +262,31 @@ class Connection(asyncio.Protocol):
         except BrokenError as error:
             self._break_off(error)
             return
-        if framing.between:
-            self._go(self._connections.busy, "", math.inf)
+        if framing.in_head and not framing.held:
+            self.state, self.ends_at = "busy", math.inf
+            self.since = self._connections.turn()
         elif not framing.in_head:
-            if framing.requests > begun or self._phase != "body_slow":
-                self._go(self._connections.bodies, "body_slow", self._bounds.body)
-        elif framing.requests > begun or self._phase != "head_slow":
-            self._go(self._connections.waiting, "head_slow", self._bounds.head)
+            self._go("body", "body_slow", self._bounds.body, anew=framing.requests > begun)
+        else:
+            self._go("waiting", "head_slow", self._bounds.head, anew=framing.requests > begun)
         if data:
             self._inner.data_received(data)
 
-    def _go(self, pool: "Pool", phase: str, seconds: float) -> None:
-        self._pool.pop(self, None)
-        self._pool = pool
-        pool[self] = None
-        self._phase = phase
-        self.ends_at = math.inf if seconds == math.inf else self._loop.time() + seconds
+    def _go(self, state: State, phase: str, seconds: float, *, anew: bool) -> None:
+        """Give a phase so long from its beginning, and no longer for what comes in within it."""
+        if anew or self._phase != phase or self.ends_at == math.inf:
+            self.state, self._phase = state, phase
+            self.since = self._connections.turn()
+            self.ends_at = self._loop.time() + seconds
 
     def answered(self) -> None:
         """Note that an answer was begun: who asked is at rest, unless they are still at it."""
-        connections = self._connections
-        if self._pool is connections.busy:
-            self._go(connections.resting, "", math.inf)
-            connections.lessened()
-        elif self._pool is connections.bodies:  # answered without the rest, which may still come
-            self._pool.pop(self, None)
-            self._pool = connections.waiting
-            self._pool[self] = None
+        if self.state == "busy":
+            self.state = "resting"
+            self.since = self._connections.turn()
+            self._connections.lessened()
+        elif self.state == "body":  # answered without the rest, which may still come
+            self.state = "waiting"
 
     def eof_received(self) -> bool | None:
         """Pass it on."""
@@ -316,7 +322,7 @@ class Connection(asyncio.Protocol):
     def _break_off(self, error: BrokenError) -> None:
         """Say what is wrong, if nobody else is about to say something, and close it."""
         connections, transport = self._connections, self._transport
-        if transport is None or self._pool is connections.busy:
+        if transport is None or self.state == "busy":
             self.end(error.reason)
             return
         connections.listening.count(error.reason)
@@ -327,18 +333,15 @@ class Connection(asyncio.Protocol):
             transport.close()
 
 
-Pool = dict[Connection, None]
-"""Connections, the one first that came in first."""
-
-
 class Outgoing:
     """A transport that says when something is written."""
 
-    __slots__ = ("_connection", "_transport")
+    __slots__ = ("_connection", "_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         self._transport = transport
         self._connection = connection
+        self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
         """Write."""
@@ -349,10 +352,6 @@ class Outgoing:
         """Write all of them."""
         self._connection.answered()
         self._transport.writelines(pieces)
-
-    def is_closing(self) -> bool:
-        """Tell whether it is closed, or about to be."""
-        return self._transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a transport has
         """Return what the transport has."""

@@ -128,6 +128,22 @@ async def test_what_takes_too_long_is_closed_and_counted(sent, bounds, reason):
         writer.close()
 
 
+async def test_each_body_has_its_own_time():
+    half = b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n1234"
+    async with running(body=0.2) as server:
+        reader, writer = await server.connect()
+        for rest in (b"56789" + GET, b""):
+            writer.write(half)
+            await asyncio.sleep(0.02)
+            writer.write(rest)
+            if rest:
+                await reader.readexactly(len(ANSWER))
+        await closed(reader)
+
+        assert server.ended == {"body_slow": 1}
+        writer.close()
+
+
 async def test_bytes_that_trickle_do_not_prolong_a_head():
     async with running(head=0.1) as server:
         _, writer = await server.connect()
@@ -194,10 +210,10 @@ async def test_nobody_who_waits_for_an_answer_is_shed_for_one_that_is_new():
         asking = [await server.connect() for _ in range(3)]
         for _, writer in asking:
             writer.write(GET)
-        await server.settled(lambda: len(server.connections.busy) == 3)
+        await server.settled(lambda: len(server.connections.at("busy")) == 3)
         newcomer = asyncio.create_task(server.ask())
         await asyncio.sleep(0.02)
-        assert len(server.connections.busy) == 3
+        assert len(server.connections.at("busy")) == 3
 
         server.answers = True
         for inner in list(server.inner):
@@ -215,7 +231,7 @@ async def test_where_nobody_gets_an_answer_the_oldest_goes_at_last():
         asking = [await server.connect() for _ in range(2)]
         for _, writer in asking:
             writer.write(GET)
-        await server.settled(lambda: len(server.connections.busy) == 2)
+        await server.settled(lambda: len(server.connections.at("busy")) == 2)
         server.answers = True
         newcomer = await server.ask()
 
@@ -227,8 +243,9 @@ async def test_where_nobody_gets_an_answer_the_oldest_goes_at_last():
 class Fake:
     """A connection that says that it was shed."""
 
-    def __init__(self, address, shed):
+    def __init__(self, address, shed, since):
         self.address = address
+        self.state, self.since = "waiting", since
         self._shed = shed
 
     def end(self, reason):
@@ -247,7 +264,7 @@ class Fake:
 )
 async def test_the_oldest_goes_of_the_address_that_has_more_than_half(addresses, expected):
     connections, shed = Connections(asyncio.Protocol, Listening()), []
-    connections.waiting.update(dict.fromkeys(Fake(address, shed) for address in addresses))
+    connections.all.update(Fake(address, shed, since) for since, address in enumerate(addresses))
 
     assert connections._shed()
 
@@ -260,7 +277,6 @@ async def test_a_body_that_was_answered_before_its_end_may_be_shed():
         writer.write(b"POST / HTTP/1.1\r\ncontent-length: 100\r\n\r\n" + GET)
         await reader.readexactly(len(ANSWER))
 
-        assert (len(server.connections.bodies), len(server.connections.waiting)) == (0, 1)
-        (connection,) = server.connections.waiting
+        (connection,) = server.connections.at("waiting")
         assert connection.ends_at < math.inf
         writer.close()

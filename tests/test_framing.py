@@ -29,6 +29,8 @@ STREAMS = [
     pytest.param(post(b"{}"), 1, id="body"),
     pytest.param(post(b""), 1, id="body-of-no-bytes"),
     pytest.param(GET + post(b"a" * 100) + GET, 3, id="one-after-another"),
+    pytest.param(post(b"a" * 5) + post(b"b" * 70) + post(b"") + post(b"c"), 4, id="heads-alike"),
+    pytest.param(post(b"a") + post(b"bc", b"d: e\r\n") + post(b"a"), 3, id="heads-not-alike"),
     pytest.param(chunked(b"abc", b"d" * 5000), 1, id="chunks"),
     pytest.param(chunked() + GET, 2, id="no-chunks"),
     pytest.param(chunked(b"\r\n\r\nGET / HTTP/1.1\r\n\r\n") + GET, 2, id="a-request-in-a-chunk"),
@@ -120,6 +122,15 @@ def test_what_breaks_a_bound_or_can_be_read_in_two_ways_is_refused(stream, reaso
         take_all(framing, stream, size)
 
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("length", [b"+1", b"1 1", b"", b"9" * 16, b"1\r\ncontent-length: 1"])
+def test_a_head_like_one_before_is_held_to_the_same(length):
+    framing = Framing()
+    framing.take(post(b"a"))
+
+    with pytest.raises(BrokenError):
+        framing.take(post(b"a").replace(b": 1\r", b": %b\r" % length))
 
 
 def test_no_more_than_a_head_is_held():

@@ -20,6 +20,7 @@ from policyd.engine.deadline import OutOfTime
 from webhooks.bodies import LIGHT_BYTES, LONG_BYTES, NO_ROOM, Body, Room, UnreadError
 from webhooks.conversion import PATH as CONVERT
 from webhooks.conversion import unconverted
+from webhooks.deadlines import Deadlines, OutOfTimeError
 from webhooks.metrics import DoorMetrics
 from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
@@ -70,10 +71,6 @@ log = structlog.get_logger(__name__)
 
 class RefusedError(UnreadError):
     """A call is not one that this path answers."""
-
-
-class OutOfTimeError(Exception):
-    """An answer that waits for something would come too late."""
 
 
 class CallerGoneError(Exception):
@@ -139,6 +136,7 @@ class Door:
         self._path = path
         self._answer, self._unjudged = answers
         self._clock = clock
+        self._deadlines = Deadlines()
         self._silent_until = 0.0
         self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
@@ -187,7 +185,8 @@ class Door:
         monotonic = self._clock.monotonic
         started, late_at = monotonic(), called_at + LATE * timeout_seconds(query)
         try:
-            answer = await self._in_time(body, late_at)
+            seconds = late_at - started + SPARE_SECONDS
+            answer = await self._deadlines.within(seconds, self._judge(body, late_at))
         except OutOfTimeError:
             return self.without_verdict(body, OUT_OF_TIME, HTTPStatus.SERVICE_UNAVAILABLE)
         except ReviewError as error:
@@ -212,23 +211,11 @@ class Door:
         self._refused.inc()
         return refusal.status, _status(refusal.status, str(refusal))
 
-    async def _in_time(self, body: bytes, late_at: float) -> bytes:
-        """Answer, unless that waits for something until the caller waits no more.
-
-        Raises:
-            OutOfTimeError: If it does.
-        """
+    async def _judge(self, body: bytes, late_at: float) -> bytes:
         monotonic = self._clock.monotonic
-        limit = asyncio.timeout(late_at - monotonic() + SPARE_SECONDS)
-        try:
-            async with limit:
-                if len(body) > LONG_BYTES:
-                    await self.room.turn()
-                return await self._answer(body, lambda: monotonic() > late_at)
-        except TimeoutError:
-            if limit.expired():
-                raise OutOfTimeError from None
-            raise
+        if len(body) > LONG_BYTES:
+            await self.room.turn()
+        return await self._answer(body, lambda: monotonic() > late_at)
 
     def without_verdict(
         self, head: bytes, reason: str, otherwise: HTTPStatus

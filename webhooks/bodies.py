@@ -60,6 +60,8 @@ class UnreadError(PolicydError):
 class Body:
     """What has come in of one body."""
 
+    __slots__ = ("_all", "_first", "_room", "give_up", "reserved", "size")
+
     def __init__(self, room: "Room") -> None:
         self.size = 0
         self.give_up: Callable[[str], None] = _nobody
@@ -102,7 +104,8 @@ class Body:
 
     def close(self) -> None:
         """Make room for others; it is empty then."""
-        self._room.left(self)
+        if self.size or self.reserved:
+            self._room.left(self)
         self.size, self.reserved = 0, 0
         self._first, self._all = b"", None
 
@@ -134,7 +137,7 @@ class Room:
     def took(self, size: int) -> None:
         """Note what came in, or went; if that is too much, give up who was at it longest."""
         self._taken += size
-        while self.full and self._coming:
+        while self._taken > self._light and self._coming:
             next(iter(self._coming)).give_up(NO_ROOM)
 
     def expect(self, body: Body) -> None:
@@ -145,8 +148,10 @@ class Room:
 
     def complete(self, body: Body) -> None:
         """Note that a body came in, which keeps its room."""
-        self._coming.pop(body, None)
-        self._slow.pop(body, None)
+        if body in self._coming:
+            del self._coming[body]
+        elif body.reserved:
+            self._slow.pop(body, None)
 
     def left(self, body: Body) -> None:
         """Note that a body is gone."""
