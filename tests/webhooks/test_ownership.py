@@ -178,6 +178,16 @@ def test_an_attack_finds_what_gets_round_the_queue_if_owners_are_believed(monkey
     assert ownership.creations().bypasses > len(KINDS)
 
 
+def test_no_pod_nor_job_of_a_user_gets_round_the_queue_by_an_owner(monkeypatch):
+    monkeypatch.setattr(ownership, "MADE", {"Pod": ownership.pod, "Job": ownership.job})
+    monkeypatch.setattr(ownership, "ACCOUNTS", ("alice",))
+
+    found = ownership.creations()
+
+    assert found.harmless
+    assert found.tried > 1000
+
+
 @pytest.mark.parametrize("attack", ["changes", "words", "without_owners", "controllers"])
 def test_no_attack_gets_round_the_queue(attack):
     assert getattr(ownership, attack)().harmless
