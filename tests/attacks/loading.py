@@ -5,8 +5,8 @@ meanwhile, and what they wait for is measured from when they were due.
 """
 
 import asyncio
-import gc
 import os
+import resource
 import statistics
 import tempfile
 import time
@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
 from policyd.controller.policies import PolicyObject
-from policyd.engine.load import Loaded, load_policies
+from policyd.engine.load import load_policies
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
 from tests.attacks.figures import Attacks, Figures
@@ -73,10 +73,11 @@ def validating(*expressions: str, head: str = HEAD) -> str:
 
 
 def _aliases(levels: int, width: int) -> str:
-    lines = ["a0: &a0 [" + ",".join("x" * width) + "]"]
-    for level in range(1, levels):
-        lines.append(f"a{level}: &a{level} [" + ",".join([f"*a{level - 1}"] * width) + "]")
-    return "\n".join(lines) + "\n"
+    first = "a0: &a0 [" + ",".join("x" * width) + "]\n"
+    return first + "".join(
+        f"a{level}: &a{level} [" + ",".join([f"*a{level - 1}"] * width) + "]\n"
+        for level in range(1, levels)
+    )
 
 
 def _in_each_place(bomb: str, name: str) -> Iterator[tuple[str, str]]:
@@ -116,13 +117,12 @@ def _patterns() -> Iterator[tuple[str, str]]:
         ):
             texts = [call.format(each.replace("\\", "\\\\")) for each in many]
             yield f"patterns {name} {call[:8]}", validating(*texts)
-            joined = " || ".join(texts[:200])
-            yield f"patterns {name} in one {call[:8]}", validating(joined, head=NATIVE)
+        yield f"patterns {name} in one", validating(" || ".join(texts[:200]), head=NATIVE)
 
 
 def _large() -> Iterator[tuple[str, str]]:
     longest = "[" + ",".join(f"object.a{n}" for n in range(8_500)) + "].size() > 0"
-    for head in (HEAD, NATIVE, KYVERNO):
+    for head in (HEAD, KYVERNO):
         yield "long expressions", validating(*[longest] * 14, head=head)
         yield "many expressions", validating(*["object.a == 'b'"] * 50_000, head=head)
         yield "wrong expressions", validating(*["1 +"] * 50_000, head=head)
@@ -138,6 +138,10 @@ def _large() -> Iterator[tuple[str, str]]:
         f"{{apiGroups: [{rules}], apiVersions: [{rules}], operations: ['*'], resources: [{rules}]}}"
     )
     yield "rules", validating("true").replace("resourceRules: [", f"resourceRules: [{each}, ")
+    yield from _texts()
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     yield "a number", HEAD + "  priority: 0x" + "f" * 500_000 + "\n"
     yield "a decimal", HEAD + "  priority: " + "9" * 500_000 + "\n"
     yield "a name", validating("true").replace("name: p", "name: " + "a" * 500_000)
@@ -166,7 +170,7 @@ def _large() -> Iterator[tuple[str, str]]:
 
 def bombs() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each bomb."""
-    for levels, width in ((9, 9), (6, 9), (50, 2), (3, 100)):
+    for levels, width in ((9, 9), (50, 2)):
         bomb = _aliases(levels, width)
         for place, text in _in_each_place(bomb, f"a{levels - 1}"):
             yield f"aliases {levels}x{width} {place}", text
@@ -176,45 +180,28 @@ def bombs() -> Iterator[tuple[str, str]]:
 
 def tried_bombs() -> Figures:
     """Load each bomb behind a policy that is to be loaded all the same."""
-    worst, peak, tried = 0.0, 0, 0
+    worst, tried = 0.0, 0
     faults: list[str] = []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name, text in bombs():
         tried += 1
         content = f"{GOOD}---\n{text}"[:ETCD].encode(errors="surrogateescape")
-        seconds, size, loaded = _measured(content)
-        worst, peak = max(worst, seconds), max(peak, size)
-        if seconds > MOST_SECONDS or size > MOST_BYTES:
-            faults.append(
-                f"{name}: {seconds:.1f} s and {size >> 20} MiB for {len(content):,} bytes"
-            )
-        if isinstance(loaded, Exception):
-            faults.append(f"{name}: {type(loaded).__name__}: {loaded}"[:200])
-        elif "good" not in [each.name for each in loaded.policies] and name != "no UTF-8":
+        began = time.process_time()
+        try:
+            loaded = load_policies(content, "bomb.yaml")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
+            faults.append(f"{name}: {type(error).__name__}: {error}"[:200])
+            continue
+        seconds = time.process_time() - began
+        worst = max(worst, seconds)
+        if seconds > MOST_SECONDS:
+            faults.append(f"{name}: {seconds:.1f} s for {len(content):,} bytes")
+        if "good" not in [each.name for each in loaded.policies] and name != "no UTF-8":
             faults.append(f"{name}: what stands before it is not loaded")
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    if peak > MOST_BYTES:
+        faults.append(f"{peak >> 20} MiB are taken")
     return Figures(tried=tried, worst_seconds=worst, peak_bytes=peak, faults=tuple(faults))
-
-
-def _measured(content: bytes) -> tuple[float, int, Loaded | Exception]:
-    """Return CPU and memory that loading takes: without the tracer, and then with it if it is short.
-
-    Tracing takes several times as long itself, so that the time is that without.
-    """
-    loaded: Loaded | Exception
-    gc.collect()
-    tracemalloc.start()
-    began = time.process_time()
-    try:
-        loaded = load_policies(content, "bomb.yaml")
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
-        loaded = error
-    traced = time.process_time() - began
-    _, size = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    if traced < MOST_SECONDS / 2:
-        return traced, size, loaded
-    began = time.process_time()
-    load_policies(content, "bomb.yaml")
-    return time.process_time() - began, size, loaded
 
 
 class Reviewed:
@@ -293,7 +280,7 @@ def tried_floods() -> Figures:
     tried = 0
     for name, (spec, names) in FLOODS.items():
         reviewed = Reviewed()
-        asyncio.run(reviewed.during(_flood(spec, names), 6.0))
+        asyncio.run(reviewed.during(_flood(spec, names), 4.0))
         tried += len(reviewed.waits)
         waits += reviewed.waits
         median, longest = statistics.median(reviewed.waits), max(reviewed.waits)

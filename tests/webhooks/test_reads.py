@@ -8,18 +8,22 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
+from policyd.api.meta import ObjectMeta
 from policyd.errors import ConfigurationError
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pace import Pace
-from policyd.kube.resources import CONFIG_MAPS, NODES, PODS
+from policyd.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
-from tests.webhooks.reviews import review
+from tests.webhooks.reviews import response, review
+from webhooks.decisions import answer_with
 from webhooks.fetching import Fetcher
 from webhooks.inquiries import Inquiries
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
+from webhooks.permissions import Permissions
 from webhooks.policies import Policies
 from webhooks.reads import ClusterObjects
+from webhooks.watched import WholeObject
 from webhooks.web import Web
 
 pytestmark = pytest.mark.anyio
@@ -229,3 +233,117 @@ async def test_a_resource_without_a_version_is_refused_with_a_hint():
         ClusterObjects(FakeClient(), ["configmaps"], pace=Pace())
 
     assert caught.value.hint == "write `v1/configmaps`, or `group/version/plural`"
+
+
+class Everything(FakeClient):
+    """An API server that lets everybody do everything, and notes what it is asked."""
+
+    def __init__(self, **given):
+        super().__init__(**given)
+        self.asked = []
+
+    async def create(self, resource, body, *, into, **options):
+        if resource != SUBJECT_ACCESS_REVIEWS:
+            return await super().create(resource, body, into=into, **options)
+        self.asked.append(body["spec"]["resourceAttributes"]["namespace"])
+        return {"status": {"allowed": True}}
+
+
+@asynccontextmanager
+async def door_of_a_namespace():
+    """What a policy of `team-a` is told at admission, where the webhooks may read everything."""
+    client = Everything(resources=[CONFIG_MAPS, NODES, SECRETS])
+    for namespace, word in (("team-a", "own"), ("team-b", "other")):
+        await add(client, SECRETS, "s", namespace, data={"word": word})
+    await add(client, NODES, "n", data={"word": "other"})
+    inquiries = Inquiries(clock=FakeClock())
+    permissions = Permissions(client, inquiries)
+    resources = ("v1/secrets", "v1/nodes", "v1/configmaps")
+    objects = ClusterObjects(client, resources, permissions, pace=Pace(sleep=soon))
+    running = asyncio.create_task(objects.run())
+    await objects.first_lists(PATIENCE)
+    http = Web(Fetcher({}), inquiries, ["https://inventory.example"])
+    metrics = DoorMetrics(CollectorRegistry())
+    policies = Policies(namespaces=without_cluster, metrics=metrics, reads=objects, http=http)
+    answer = answer_with(policies.validate, metrics, "/validate", inquire=inquiries.decide)
+
+    async def says(expression):
+        """Return what is refused with, and how many policies there are."""
+        spec = {
+            "matchConstraints": {"resourceRules": [RULE]},
+            "variables": [{"name": "said", "expression": f"string({expression})"}],
+            "validations": [
+                {"expression": "variables.said == ''", "messageExpression": "variables.said"}
+            ],
+        }
+        metadata = {"name": "asks", "namespace": "team-a"}
+        kind = {"apiVersion": "policies.kyverno.io/v1", "kind": "NamespacedValidatingPolicy"}
+        policies.take_kyverno(
+            None,
+            WholeObject(
+                metadata=ObjectMeta(name="asks", namespace="team-a"),
+                value={**kind, "metadata": metadata, "spec": spec},
+            ),
+        )
+        said = response(await answer(review(), lambda: False))
+        return said.get("status", {}).get("message", ""), len(policies.loaded)
+
+    yield says, client
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def local_review(namespace):
+    spec = f"{{'spec': {{'resourceAttributes': {{'namespace': '{namespace}', 'verb': 'get'}}}}}}"
+    about = f"'authorization.k8s.io/v1', 'localsubjectaccessreviews', {spec}"
+    return f"resource.Post({about}).status.allowed"
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("resource.Get('v1', 'secrets', 's').data.word", "own"),
+        ("resource.List('v1', 'secrets').items.map(i, i.data.word).join(',')", "own"),
+        (local_review("team-a"), "true"),
+    ],
+)
+async def test_a_policy_of_a_namespace_reads_that(expression, said):
+    async with door_of_a_namespace() as (says, _):
+        message, _ = await says(expression)
+
+    assert message.endswith(f": {said}")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "resource.Get('v1', 'nodes', 'n').data.word",
+        "resource.List('v1', 'nodes').items[0].data.word",
+        local_review("team-b"),
+        local_review(""),
+    ],
+)
+async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
+    async with door_of_a_namespace() as (says, client):
+        message, _ = await says(expression)
+
+    assert "what belongs to namespace `team-a` sees that alone" in message
+    assert client.asked == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "resource.Get('v1', 'secrets', 'team-b', 's').data.word",
+        "resource.List('v1', 'secrets', '').items[0].data.word",
+        "http.Get('https://inventory.example/a').word",
+        "globalContext.Get('e').word",
+        "image.GetMetadata('ghcr.io/a/b').word",
+    ],
+)
+async def test_a_policy_of_a_namespace_that_asks_further_says_nothing(expression):
+    async with door_of_a_namespace() as (says, client):
+        message, _ = await says(expression)
+
+    assert "other" not in message
+    assert client.asked == []
