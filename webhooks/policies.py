@@ -177,7 +177,13 @@ class Policies:
         )
         count = self._metrics.recalled_decisions.labels
         remembering = {
-            phase: Remembering(policies, phase, most=self._remember, recalled=count(phase).inc)
+            phase: Remembering(
+                policies,
+                phase,
+                most=self._remember,
+                recalled=count(phase).inc,
+                lock=threading.Lock(),
+            )
             for phase in PHASES
         }
         usable = sum(not policy.unusable for policy in chosen.values())

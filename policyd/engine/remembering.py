@@ -7,8 +7,8 @@ Refusals, warnings and failures are about one pod, and are not remembered.
 Pods are taken to be as the API server sends them: of its own type, and nothing else in them.
 """
 
-import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from operator import attrgetter, is_
 from typing import Final
@@ -68,6 +68,7 @@ class Remembering:
         *,
         most: int = MOST_DECISIONS,
         recalled: Callable[[], None] = lambda: None,
+        lock: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it holds nothing
     ) -> None:
         """Begin with nothing to remember.
 
@@ -77,6 +78,7 @@ class Remembering:
             most: How many decisions are remembered; the one that was not asked for the longest time
                 is forgotten.
             recalled: Called for each request that is answered from memory.
+            lock: Held while the memory changes, where several threads decide.
         """
         self._most = most
         self._recalled = recalled
@@ -84,7 +86,7 @@ class Remembering:
         self._surroundings = policies.surroundings
         self._known: dict[bytes, tuple[list[Json], Decision]] = {}
         self._pod: msgspec.json.Decoder[msgspec.Struct] | None = None
-        self._lock = threading.Lock()
+        self._lock = lock
         concerned = policies.concerned(_NEW_POD, phase)
         if not concerned or not most:
             return
