@@ -18,13 +18,15 @@ from typing import Any, NoReturn
 import structlog
 from starlette.types import ASGIApp
 
+<<<<<<< HEAD
 from policyd.connections import Bounds, Listening
 from policyd.engine.compiled import CompiledPolicy
+=======
+>>>>>>> failclosed
 from policyd.engine.policy_set import PHASES
 from policyd.errors import PolicydError
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from webhooks.app import create_app
-from webhooks.calls import DoorRules, door_rules
 from webhooks.choices import (
     certificate_files,
     endpoint,
@@ -52,6 +54,7 @@ from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
 from webhooks.protocol import DoorProtocol
 from webhooks.publication import REMEDY, Publication
+from webhooks.queue_calls import rules_for
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 from webhooks.registration import NAME, Registration, exempt_groups
 from webhooks.rules import Rules
@@ -250,13 +253,7 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     called, settings = endpoint(door.settings), door.settings
     _follow_callers(door, start)
     queue = door.integrations if settings.queue else None
-
-    def derived(known: tuple[CompiledPolicy, ...], defaulted: frozenset[str]) -> DoorRules:
-        return door_rules(
-            known, queue=queue, defaulted=defaulted, failure_policy=settings.failure_policy
-        )
-
-    rules = Rules(derived)
+    rules = Rules(partial(rules_for, queue=queue, failure_policy=settings.failure_policy))
 
     async def wanted(ca_bundle_pem: bytes) -> Registration:
         return Registration(

@@ -5,8 +5,8 @@ may: labels and conditions that cannot be read are taken to be met. What cluster
 be repaired without is let through, as it is never judged anyway.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -16,18 +16,19 @@ from policyd.api.admission import (
     AdmissionResponse,
     AnsweredReview,
     Head,
+    Rule,
     Status,
     read_head,
 )
 from policyd.api.selectors import LabelSelector
-from policyd.engine.match import NamespaceLookup, labels_of
+from policyd.engine.match import NamespaceLookup, attributes_of, labels_of, rules_match
 from policyd.engine.policy_set import Phase, PolicySet
-from policyd.engine.unjudged import unheard
+from policyd.engine.unjudged import Unheard, unheard
 from policyd.jobs.integrations import Integrations
-from webhooks.cells import Cell
-from webhooks.demands import Demand, Given, queue_demands
+from webhooks.calls import Call
 from webhooks.jobs import QUEUE_WORDS, SPEAKER, nowhere
 from webhooks.metrics import DoorMetrics
+from webhooks.queue_calls import rules_for
 from webhooks.registration import EXEMPT_NAMESPACES, exempt_groups
 from webhooks.unjudged import HEAD_BYTES, Unjudged
 
@@ -56,10 +57,12 @@ class Unasked:
 
     def answers(self, phase: Phase) -> Unjudged:
         """Return what answers reviews of one phase that nobody judges."""
+        held = self._held(phase)
 
         def answer(text: bytes, reason: str) -> bytes:
             head = read_head(text[:HEAD_BYTES])
-            response = self._respond(head, phase, reason, text)
+            found = unheard(self.policies(), head, phase)
+            response = self._respond(head, found, reason, queues=self._may_queue(head, held, text))
             outcome = "allowed" if response.allowed else "denied"
             self.metrics.unjudged_reviews.labels(f"/{phase}", outcome).inc()
             return msgspec.json.encode(
@@ -70,14 +73,24 @@ class Unasked:
 
         return answer
 
-    def _respond(self, head: Head, phase: Phase, reason: str, text: bytes) -> AdmissionResponse:
+    def _held(self, phase: Phase) -> tuple[Call, ...]:
+        """Return what the queue must be asked about, in any version."""
+        if self.queue is None:
+            return ()
+        calls = rules_for((), queue=self.queue)
+        return tuple(
+            replace(call, rules=tuple(map(_of_any_version, call.rules)))
+            for call in (calls.mutate if phase == "mutate" else calls.validate)
+            if call.failure_policy == "Fail"
+        )
+
+    def _respond(
+        self, head: Head, found: Unheard, reason: str, *, queues: bool
+    ) -> AdmissionResponse:
         uid = head.request.uid
         if self._is_exempt(head.request):
             return AdmissionResponse(uid=uid, allowed=True)
-        found = unheard(self.policies(), head, phase)
-        refusing = [f"policy `{name}`" for name in found.refusing]
-        if self._may_queue(head, phase, text):
-            refusing.append(f"the {SPEAKER}")
+        refusing = [f"policy `{name}`" for name in found.refusing] + [f"the {SPEAKER}"] * queues
         said = f"policyd could not judge this: {reason}"
         if refusing:
             message = f"{said}; {_joined(refusing)} must not be passed unasked: {WHAT_TO_TRY}"
@@ -92,42 +105,25 @@ class Unasked:
         groups = exempt_groups(self.own_namespace)
         return request.namespace in exempt or not groups.isdisjoint(request.user_info.groups)
 
-    def _may_queue(self, head: Head, phase: Phase, text: bytes) -> bool:
+    def _may_queue(self, head: Head, held: tuple[Call, ...], text: bytes) -> bool:
         """Tell whether the queue may have something to do with a request."""
-        if self.queue is None:
-            return False
-        if not head.whole:
-            return True
-        request = head.request
-        defaulted = frozenset({request.namespace} if self.gives_queue(request.namespace) else ())
-        held, checked = queue_demands(self.queue, defaulted=defaulted)
-        given = held if phase == "mutate" else checked
-        return any(self._demands(each, request) for each in given) and (
-            self.queue.manages_all or bool(defaulted) or _may_name_a_queue(text)
+        if self.queue is None or not head.whole:
+            return self.queue is not None
+        attributes, name = attributes_of(head.request), head.request.namespace
+        concerned = any(
+            rules_match(call.rules, (), attributes) and self._selects(call, name) for call in held
         )
+        everything = self.queue.manages_all or self.gives_queue(name)
+        return concerned and (everything or _may_name_a_queue(text))
 
-    def _demands(self, given: Given, request: AdmissionRequest) -> bool:
-        demand, cells = given
-        return (
-            demand.failure_policy == "Fail"
-            and _among(request, cells)
-            and self._selects(demand, request.namespace)
-        )
-
-    def _selects(self, demand: Demand, name: str) -> bool:
+    def _selects(self, call: Call, name: str) -> bool:
         namespace = self.namespaces(name) if name else None
-        selector = LabelSelector(match_expressions=tuple(demand.namespaces))
+        selector = LabelSelector(match_expressions=tuple(call.namespaces))
         return namespace is None or selector.matches(labels_of(namespace))
 
 
-def _among(request: AdmissionRequest, cells: Iterable[Cell]) -> bool:
-    """Tell whether a request is of one of the cells, be it in another version."""
-    group, part = request.resource.group, request.sub_resource
-    resource = f"{request.resource.resource}/{part}" if part else request.resource.resource
-    return any(
-        (cell.group, cell.resource, cell.operation) == (group, resource, request.operation)
-        for cell in cells
-    )
+def _of_any_version(rule: Rule) -> Rule:
+    return msgspec.structs.replace(rule, api_versions=("*",))
 
 
 def _may_name_a_queue(text: bytes) -> bool:

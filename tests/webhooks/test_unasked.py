@@ -204,7 +204,8 @@ def test_all_new_pods_of_a_namespace_with_a_default_queue_may_queue():
     ],
 )
 def test_kueues_own_kinds_must_be_asked_about(plural, kind, phase, allowed):
-    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "a"}}
+    place = {"namespace": "team-a"} if kind == "Workload" else {}
+    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "a", **place}}
 
     answer = asked(unasked(queue=EVERYTHING), review(obj, resource=plural), phase)
 
