@@ -82,9 +82,9 @@ class DoorRules:
 
 def door_rules(
     policies: Iterable[CompiledPolicy],
+    defaulted: frozenset[str] = frozenset(),
     *,
     queue: Integrations | None,
-    defaulted: frozenset[str] = frozenset(),
     failure_policy: FailurePolicy = "Fail",
 ) -> DoorRules:
     """Derive what is sent from the policies: what can matter to one of them, and little else.

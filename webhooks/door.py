@@ -18,15 +18,12 @@ from typing import Any, NoReturn
 import structlog
 from starlette.types import ASGIApp
 
-<<<<<<< HEAD
 from policyd.connections import Bounds, Listening
-from policyd.engine.compiled import CompiledPolicy
-=======
->>>>>>> failclosed
 from policyd.engine.policy_set import PHASES
 from policyd.errors import PolicydError
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from webhooks.app import create_app
+from webhooks.calls import door_rules
 from webhooks.choices import (
     certificate_files,
     endpoint,
@@ -54,7 +51,6 @@ from webhooks.old_versions import OldVersions
 from webhooks.policies import Policies
 from webhooks.protocol import DoorProtocol
 from webhooks.publication import REMEDY, Publication
-from webhooks.queue_calls import rules_for
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 from webhooks.registration import NAME, Registration, exempt_groups
 from webhooks.rules import Rules
@@ -253,7 +249,7 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     called, settings = endpoint(door.settings), door.settings
     _follow_callers(door, start)
     queue = door.integrations if settings.queue else None
-    rules = Rules(partial(rules_for, queue=queue, failure_policy=settings.failure_policy))
+    rules = Rules(partial(door_rules, queue=queue, failure_policy=settings.failure_policy))
 
     async def wanted(ca_bundle_pem: bytes) -> Registration:
         return Registration(

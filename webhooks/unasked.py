@@ -25,10 +25,9 @@ from policyd.engine.match import NamespaceLookup, attributes_of, labels_of, rule
 from policyd.engine.policy_set import Phase, PolicySet
 from policyd.engine.unjudged import Unheard, unheard
 from policyd.jobs.integrations import Integrations
-from webhooks.calls import Call
+from webhooks.calls import Call, door_rules
 from webhooks.jobs import QUEUE_WORDS, SPEAKER, nowhere
 from webhooks.metrics import DoorMetrics
-from webhooks.queue_calls import rules_for
 from webhooks.registration import EXEMPT_NAMESPACES, exempt_groups
 from webhooks.unjudged import HEAD_BYTES, Unjudged
 
@@ -77,7 +76,7 @@ class Unasked:
         """Return what the queue must be asked about, in any version."""
         if self.queue is None:
             return ()
-        calls = rules_for((), queue=self.queue)
+        calls = door_rules((), queue=self.queue)
         return tuple(
             replace(call, rules=tuple(map(_of_any_version, call.rules)))
             for call in (calls.mutate if phase == "mutate" else calls.validate)
