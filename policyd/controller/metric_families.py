@@ -219,6 +219,12 @@ COUNTED: Final = (
         "Reconciliations that failed and are tried again",
         ("subject",),
     ),
+    Family(
+        "policyd_closed_connections_total",
+        "counter",
+        "Connections that were closed before their caller was answered, by why",
+        ("reason",),
+    ),
     Family("policyd_leading", "gauge", "Whether this process leads"),
 )
 """What is counted when it happens."""
