@@ -264,7 +264,6 @@ class Connection(asyncio.Protocol):
             return
         if framing.in_head and not framing.held:
             self.state, self.ends_at = "busy", math.inf
-            self.since = self._connections.turn()
         elif not framing.in_head:
             self._go("body", "body_slow", self._bounds.body, anew=framing.requests > begun)
         else:

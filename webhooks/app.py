@@ -185,8 +185,9 @@ class Door:
         monotonic = self._clock.monotonic
         started, late_at = monotonic(), called_at + LATE * timeout_seconds(query)
         try:
-            seconds = late_at - started + SPARE_SECONDS
-            answer = await self._deadlines.within(seconds, self._judge(body, late_at))
+            judge = self._answer if len(body) <= LONG_BYTES else self._judge_in_turn
+            awaited = judge(body, lambda: monotonic() > late_at)
+            answer = await self._deadlines.within(late_at - started + SPARE_SECONDS, awaited)
         except OutOfTimeError:
             return self.without_verdict(body, OUT_OF_TIME, HTTPStatus.SERVICE_UNAVAILABLE)
         except ReviewError as error:
@@ -211,11 +212,9 @@ class Door:
         self._refused.inc()
         return refusal.status, _status(refusal.status, str(refusal))
 
-    async def _judge(self, body: bytes, late_at: float) -> bytes:
-        monotonic = self._clock.monotonic
-        if len(body) > LONG_BYTES:
-            await self.room.turn()
-        return await self._answer(body, lambda: monotonic() > late_at)
+    async def _judge_in_turn(self, body: bytes, out_of_time: OutOfTime) -> bytes:
+        await self.room.turn()
+        return await self._answer(body, out_of_time)
 
     def without_verdict(
         self, head: bytes, reason: str, otherwise: HTTPStatus

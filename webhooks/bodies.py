@@ -31,6 +31,9 @@ LIGHT_ROOM: Final = 24 * MEBIBYTE
 HEAVY_ROOM: Final = max(MAXIMUM_REVIEW_BYTES, 64 * MEBIBYTE)
 """Room for all larger ones together: the largest there may be has it."""
 
+ANSWERS_ROOM: Final = 16 * MEBIBYTE
+"""Room for answers that their callers do not take."""
+
 MOST_COMING_IN: Final = 128
 """Bodies that may be coming in at a time, and did not come in at once."""
 
@@ -123,6 +126,8 @@ class Room:
         self._waiting: deque[tuple[Body, int, asyncio.Future[None]]] = deque()
         self._look: asyncio.TimerHandle | None = None
         self._turns = asyncio.Lock()
+        self._owed: dict[asyncio.Transport, int] = {}
+        self._owed_bytes = 0
 
     @property
     def taken(self) -> int:
@@ -161,6 +166,19 @@ class Room:
             self._admit()
         else:
             self._taken -= body.size
+
+    def owe(self, caller: asyncio.Transport, size: int) -> None:
+        """Note an answer that is not taken yet; hang up on who has left theirs for the longest."""
+        self._owed[caller] = self._owed.get(caller, 0) + size
+        self._owed_bytes += size
+        while self._owed_bytes > ANSWERS_ROOM:
+            oldest = next(iter(self._owed))
+            self.taken_by(oldest)
+            oldest.abort()
+
+    def taken_by(self, caller: asyncio.Transport) -> None:
+        """Note that a caller has taken its answers, or is gone."""
+        self._owed_bytes -= self._owed.pop(caller, 0)
 
     async def turn(self) -> None:
         """Wait for a turn to judge a body that takes long: others come in between two of them."""

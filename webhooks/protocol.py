@@ -95,6 +95,8 @@ class Review:
         if not self.keep_alive:
             transport.close()
         protocol.on_response_complete()
+        if protocol.flow.write_paused:
+            self._door.room.owe(transport, len(answer))
 
 
 class DoorProtocol(HttpToolsProtocol):
@@ -118,7 +120,17 @@ class DoorProtocol(HttpToolsProtocol):
         if review is not None:
             review.wait_no_more()
             review.body.close()
+        self._forgive()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        """Go on: the caller has taken what there was."""
+        self._forgive()
+        super().resume_writing()
+
+    def _forgive(self) -> None:
+        for door in self._doors.values():
+            door.room.taken_by(self.transport)
 
     def leave(self, review: Review) -> None:
         """Gather no more of a review."""

@@ -15,7 +15,8 @@ from policyd.api.makers import Makers
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
-from policyd.controller.health import Health, serve, serve_health
+from policyd.connections import Listening
+from policyd.controller.health import BOUNDS, Health, serve, serve_health
 from policyd.controller.metrics import Metrics
 from policyd.controller.run import Controller
 from policyd.controller.scanning import ScanSettings
@@ -196,7 +197,10 @@ async def _visibility(
         controller.cache, ready=lambda: controller.health.ready, names=lambda: callers.names
     )
     host, option = options.health_host, "--visibility-port"
-    async with serve(app, host=host, port=port, option=option, tls=callers.tls) as given:
+    listening = Listening(
+        bounds=BOUNDS, tls=callers.tls, count=controller.health.metrics.connection_closed
+    )
+    async with serve(app, listening, host=host, port=port, option=option) as given:
         following = asyncio.create_task(callers.follow())
         try:
             yield given

@@ -1,7 +1,6 @@
 """How the controller is: liveness, readiness and metrics, over HTTP."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -65,22 +64,24 @@ async def serve_health(health: Health, *, host: str, port: int) -> AsyncIterator
     Raises:
         ConfigurationError: If the port is taken.
     """
-    async with serve(create_app(health), host=host, port=port, option="--health-port") as given:
+    listening = Listening(bounds=BOUNDS, count=health.metrics.connection_closed)
+    served = serve(create_app(health), listening, host=host, port=port, option="--health-port")
+    async with served as given:
         yield given
 
 
 @asynccontextmanager
 async def serve(
-    app: web.Application, *, host: str, port: int, option: str, tls: ssl.SSLContext | None = None
+    app: web.Application, listening: Listening, *, host: str, port: int, option: str
 ) -> AsyncIterator[int]:
     """Serve an application while the block runs; give the port.
 
     Args:
         app: The application.
+        listening: How its connections are treated.
         host: The address.
         port: The port; 0 lets the system choose.
         option: By which the user gave the port.
-        tls: How to encrypt; None not to.
 
     Raises:
         ConfigurationError: If the port is taken.
@@ -89,7 +90,7 @@ async def serve(
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
     await runner.setup()
     assert runner.server is not None, "it is set up"
-    connections = Connections(runner.server, Listening(bounds=BOUNDS, tls=tls))
+    connections = Connections(runner.server, listening)
     accepting = asyncio.create_task(connections.serve(listener))
     try:
         yield listener.getsockname()[1]

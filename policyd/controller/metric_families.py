@@ -231,6 +231,12 @@ COUNTED: Final = (
         "Pods that were found to take it, and why it is outside",
         ("reason",),
     ),
+    Family(
+        "policyd_closed_connections_total",
+        "counter",
+        "Connections that were closed before their caller was answered, by why",
+        ("reason",),
+    ),
     Family("policyd_leading", "gauge", "Whether this process leads"),
 )
 """What is counted when it happens."""

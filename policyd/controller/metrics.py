@@ -153,6 +153,12 @@ class Metrics:
         assert isinstance(family, Counter), "failures only become more"
         family.labels(subject).inc()
 
+    def connection_closed(self, reason: str) -> None:
+        """Count a connection that was closed before its caller was answered."""
+        family = self._families["policyd_closed_connections_total"]
+        assert isinstance(family, Counter), "what is closed stays so"
+        family.labels(reason).inc()
+
     def lead(self, *, leading: bool) -> None:
         """Set whether this process leads."""
         self._families["kueue_admission_cycle_preemption_skips"].clear()  # of its last cycle

@@ -27,7 +27,7 @@ from policyd.certificates import Authority
 from tests.attacks.figures import Attack, Figures
 from tests.webhooks.reviews import POD, policy, review
 
-SECONDS = 4.0
+SECONDS = 2.0
 MEDIAN_SECONDS, MOST_SECONDS = 0.05, 1.0
 MOST_BYTES = 150 * 1024 * 1024
 MEBIBYTE = 1024 * 1024
@@ -167,10 +167,10 @@ FLOODS = {
 }
 
 
-def flood(attack: str, port: int, started: "multiprocessing.synchronize.Event") -> None:
+def flood(given: Flood, port: int, started: "multiprocessing.synchronize.Event") -> None:
     """Run a flood, in a process of its own."""
     with suppress(asyncio.CancelledError, TimeoutError):
-        asyncio.run(_flood(FLOODS[attack], port, started))
+        asyncio.run(_flood(given, port, started))
 
 
 async def _flood(given: Flood, port: int, started: "multiprocessing.synchronize.Event") -> None:
@@ -200,6 +200,7 @@ class Target:
 
     running: "subprocess.Popen[bytes]"
     port: int
+    beside: int
     trust: ssl.SSLContext
     idle: int = 0
     peak: int = 0
@@ -291,17 +292,23 @@ def target(*options: str) -> Iterator[Target]:
         assert running.stderr is not None
         try:
             said = (json.loads(line) for line in running.stderr)
-            port = next(event["port"] for event in said if event["event"] == "door_opened")
+            opened = next(event for event in said if event["event"] == "door_opened")
             threading.Thread(target=lambda: list(said), daemon=True).start()
             trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
-            yield Target(running, port, trust)
+            yield Target(running, opened["port"], opened["metrics_port"], trust)
         finally:
             running.kill()
             running.wait()
 
 
-def attacked(attack: str, *options: str) -> Figures:
-    """Run one flood against webhooks of their own, and ask them all the while."""
+def attacked(given: Flood, *options: str, beside: bool = False) -> Figures:
+    """Run one flood against webhooks of their own, and ask them all the while.
+
+    Args:
+        given: The flood.
+        options: Of the webhooks.
+        beside: Whether it is their port of health and metrics that is flooded.
+    """
     with target(*options) as asked:
         warm = asked.connect()
         for _ in range(50):
@@ -310,7 +317,8 @@ def attacked(attack: str, *options: str) -> Figures:
         asked.times.clear()
         context = multiprocessing.get_context("spawn")
         started = context.Event()
-        attacker = context.Process(target=flood, args=(attack, asked.port, started))
+        port = asked.beside if beside else asked.port
+        attacker = context.Process(target=flood, args=(given, port, started))
         attacker.start()
         started.wait(10)
         ended = threading.Event()
@@ -325,10 +333,10 @@ def attacked(attack: str, *options: str) -> Figures:
         for client in clients:
             client.join()
         attacker.kill()
-        return _figures(attack, asked)
+        return _figures(given, asked)
 
 
-def _figures(attack: str, asked: Target) -> Figures:
+def _figures(given: Flood, asked: Target) -> Figures:
     median, worst = statistics.median(asked.times), max(asked.times)
     above = asked.peak - asked.idle
     faults = asked.faults[:5]
@@ -341,7 +349,7 @@ def _figures(attack: str, asked: Target) -> Figures:
     if above > MOST_BYTES:
         faults.append(f"{above // MEBIBYTE} MiB more than idle")
     return Figures(
-        tried=FLOODS[attack].connections,
+        tried=given.connections,
         worst_seconds=worst,
         median_seconds=median,
         peak_bytes=above,
@@ -349,4 +357,30 @@ def _figures(attack: str, asked: Target) -> Figures:
     )
 
 
-ATTACKS: dict[str, Attack] = {name: partial(attacked, name) for name in FLOODS}
+async def scrape(stream: Stream) -> None:
+    """Ask for the metrics again and again, and read none."""
+    await repeat(stream, b"", b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n" * 8, pause=0.001)
+
+
+BESIDE = {
+    "half a head": Flood(200, half_a_head, tls=False),
+    "endless header": Flood(20, endless_header, tls=False),
+    "metrics that nobody reads": Flood(60, scrape, tls=False),
+}
+PLAIN = (
+    "endless header",
+    "bodies of 900 KB, unfinished",
+    "tiny chunks",
+)
+
+ATTACKS: dict[str, Attack] = {
+    **{name: partial(attacked, given) for name, given in FLOODS.items()},
+    **{
+        f"{name}, HTTP left to uvicorn": partial(attacked, FLOODS[name], "--plain-http")
+        for name in PLAIN
+    },
+    **{
+        f"{name}, beside the reviews": partial(attacked, given, beside=True)
+        for name, given in BESIDE.items()
+    },
+}

@@ -6,6 +6,7 @@ import itertools
 import pytest
 
 from webhooks.bodies import (
+    ANSWERS_ROOM,
     LIGHT_ROOM,
     MOST_COMING_IN,
     MOST_WAITING,
@@ -207,6 +208,30 @@ async def test_long_reviews_take_turns_with_others():
     places = [order.index(number) for number in range(4)]
     assert places == sorted(places)
     assert all(later - earlier > 1 for earlier, later in itertools.pairwise(places))
+
+
+class Caller(asyncio.Transport):
+    def __init__(self):
+        super().__init__()
+        self.aborted = False
+
+    def abort(self):
+        self.aborted = True
+
+
+def test_whoever_leaves_answers_for_the_longest_is_hung_up_on():
+    room = Room()
+    first, second, third = Caller(), Caller(), Caller()
+    for caller in (first, second, first, third):
+        room.owe(caller, ANSWERS_ROOM // 4)
+    room.taken_by(second)
+    assert not first.aborted
+
+    room.owe(third, ANSWERS_ROOM // 2)
+
+    assert (first.aborted, second.aborted, third.aborted) == (True, False, False)
+    room.owe(second, ANSWERS_ROOM // 4)
+    assert (second.aborted, third.aborted) == (False, False)
 
 
 def test_there_is_less_room_than_the_memory_that_is_promised():

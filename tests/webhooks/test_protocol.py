@@ -293,3 +293,18 @@ async def test_a_review_that_breaks_is_answered_and_closes_its_connection(connec
 
     assert connection.transport.writes[0].startswith(b"HTTP/1.1 500 ")
     assert connection.transport.closed
+
+
+async def test_an_answer_that_is_not_taken_is_noted_until_it_is(connect):
+    connection = connect()
+    connection.transport.write = lambda _data: connection.protocol.pause_writing()
+    owed = connection.room._owed
+
+    await connection.send(WHOLE)
+    assert list(owed.values()) == [len(b'{"a": 1}')]
+    connection.protocol.resume_writing()
+    assert owed == {}
+
+    await connection.send(WHOLE)
+    connection.end()
+    assert owed == {}

@@ -21,7 +21,13 @@ from webhooks.protocol import DoorProtocol, Review
 pytestmark = pytest.mark.anyio
 
 OVERRIDDEN = ("data_received", "connection_lost", "on_headers_complete", "on_body")
-CALLED = ("on_message_complete", "on_response_complete", "connection_made", "shutdown")
+CALLED = (
+    "resume_writing",
+    "on_message_complete",
+    "on_response_complete",
+    "connection_made",
+    "shutdown",
+)
 KEPT = {"app", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "tasks"}
 KEPT |= {"transport", "url"}
 
