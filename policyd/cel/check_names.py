@@ -158,6 +158,8 @@ class Checker:
             return f"`{name}` needs Kubernetes {since[0]}.{since[1]}"
         if name in ELSEWHERE:
             return f"`{name}` is there in {ELSEWHERE[name]} only"
+        if len(self.checked.issues) >= MAX_ISSUES:
+            return None  # nobody sees it
         known = {known for known, _ in self.scopes}
         known.update(self.environment.variables, self.environment.functions)
         # A method of that name is no help where a variable is meant.

@@ -114,9 +114,7 @@ def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list
         return [], [Finding(source=source, message=message, line=line, column=1)]
     for index, (first_line, chunk) in enumerate(_chunks(decoded)):
         if index >= MOST_DOCUMENTS:
-            message = f"more than {MOST_DOCUMENTS:,} documents: these and what follows are not read"
-            line, hint = first_line + 1, "take the file apart into several"
-            findings.append(Finding(source=source, message=message, line=line, column=1, hint=hint))
+            findings.append(_one_too_many(source, first_line + 1))
             break
         if _EMPTY.match(chunk):
             continue
@@ -126,6 +124,12 @@ def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list
         elif read.value is not None:
             documents.extend(_items(read))
     return documents, findings
+
+
+def _one_too_many(source: str, line: int) -> Finding:
+    message = f"more than {MOST_DOCUMENTS:,} documents: what follows is not read"
+    hint = "take the file apart into several"
+    return Finding(source=source, message=message, line=line, column=1, hint=hint)
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:

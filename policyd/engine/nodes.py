@@ -152,15 +152,9 @@ class _Builder:
         self._aliases += 1
         self._aliased += size
         self._size += size
-        hint = "write out what is meant"
-        if self._aliases > MAXIMUM_ALIASES:
-            raise UnreadableError("too many aliases", node.start_mark, hint)
-        if self._aliased > MAXIMUM_ALIASED:
-            raise UnreadableError(
-                f"aliases stand for more than {MAXIMUM_ALIASED:,} values and characters",
-                node.start_mark,
-                hint,
-            )
+        if self._aliases > MAXIMUM_ALIASES or self._aliased > MAXIMUM_ALIASED:
+            most = f"{MAXIMUM_ALIASES:,} may stand for {MAXIMUM_ALIASED:,} values and characters"
+            raise UnreadableError("too many aliases", node.start_mark, f"{most}: write them out")
 
     def _sequence(self, node: yaml.Node) -> list[Json]:
         return [self.build(item) for item in node.value]

@@ -156,3 +156,53 @@ def test_a_finding_without_a_text_names_the_field():
     finding = Document({"a": [1]}, "Policy/x").finding("is no text", ("a", 0))
 
     assert str(finding) == "Policy/x: a[0]: is no text"
+
+
+ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(ALIASES, "too many aliases", id="of-aliases"),
+        pytest.param(
+            f"a: &a {'x' * 2_000}\nb: [{','.join(['*a'] * 60)}]", "too many aliases", id="of-a-text"
+        ),
+        pytest.param(
+            f"a: &a {{k: {'x' * 2_000}}}\n" + "".join(f"b{n}: {{<<: *a}}\n" for n in range(60)),
+            "too many aliases",
+            id="merged",
+        ),
+        pytest.param(f"a: 0x{'f' * 1_000}", "the number is too large", id="number"),
+        pytest.param(f"a: {'9' * 400}", "the number is too large", id="decimal"),
+    ],
+)
+def test_what_stands_for_too_much_is_not_read(text, said):
+    documents, findings = read_documents(f"good: 1\n---\n{text}", "a.yaml")
+
+    assert [document.value for document in documents] == [{"good": 1}]
+    assert said in findings[0].message
+    assert findings[0].line > 1
+
+
+def test_as_many_aliases_as_people_write_are_read():
+    text = "a: &a {k: [1, 2]}\n" + "".join(f"b{n}: *a\n" for n in range(500))
+
+    assert read_documents(text, "a.yaml")[1] == []
+
+
+def test_documents_are_counted(monkeypatch):
+    monkeypatch.setattr("policyd.engine.documents.MOST_DOCUMENTS", 3)
+    documents, findings = read_documents("a: 1\n---\n---\n# no\n---\na: 2\n---\na: 3\n", "a.yaml")
+
+    assert [document.value for document in documents] == [{"a": 1}]
+    assert (findings[0].line, findings[0].hint) == (5, "take the file apart into several")
+
+
+def test_a_million_empty_documents_are_no_findings():
+    documents, findings = read_documents("---\n" * 1_000_000, "a.yaml")
+
+    assert documents == []
+    assert len(findings) == 1

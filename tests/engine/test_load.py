@@ -306,3 +306,71 @@ def test_a_policy_knows_where_it_came_from():
     loaded = load_policies("# first\n" + policy("inject: {labels: {a: b}}"), "dir/p.yaml")
 
     assert loaded.policies[0].place == "dir/p.yaml:2:1"
+
+
+BOUNDED = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: p}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  validations:
+"""
+
+
+def bounded(*expressions):
+    return BOUNDED + "".join(f"  - expression: {each!r}\n" for each in expressions)
+
+
+LARGE = r"(\pL{100}){3}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(bounded(*["true"] * 1_001), "more than 1,000 expressions", id="expressions"),
+        pytest.param(
+            bounded(*[f"object.a == '{'x' * 90_000}'"] * 3), "262,144 characters", id="characters"
+        ),
+        pytest.param(
+            bounded(*(f"object.a.matches('{LARGE}{n}')".replace("\\", "\\\\") for n in range(5))),
+            "patterns of more than 200,000 instructions",
+            id="patterns",
+        ),
+        pytest.param(
+            bounded(*(f"'a'.find('{LARGE}{n}') == ''".replace("\\", "\\\\") for n in range(40))),
+            "patterns of more than 200,000 instructions",
+            id="patterns-of-constants",
+        ),
+        pytest.param(
+            bounded("true").replace("[v1]", f"[{','.join(f'v{n}' for n in range(10_001))}]"),
+            "the rules name more than 10,000 resources",
+            id="rules",
+        ),
+        pytest.param(bounded(*["1 +"] * 500), "300 more findings are not shown", id="findings"),
+    ],
+)
+def test_what_a_document_may_take_is_bounded_and_the_others_go_on(text, said):
+    for _ in range(2):  # what is compiled already counts as well
+        loaded = load_policies(f"{text}---\n{bounded('true').replace('name: p', 'name: q')}", "a")
+
+        assert [policy.name for policy in loaded.policies] == ["q"]
+        assert any(said in finding.message for finding in loaded.findings)
+        assert len(loaded.findings) <= 201
+
+
+def test_what_comes_from_an_api_server_is_no_deeper_than_what_is_read():
+    value = []
+    for _ in range(50_000):
+        value = [value]
+    document = Document({"apiVersion": "policyd.io/v1alpha1", "kind": "Policy", "spec": value}, "p")
+
+    assert [finding.message for finding in load_document(document).findings] == ["nested too deep"]
+
+
+def test_a_document_has_its_time():
+    loaded = load_policies(bounded("true"), "a", limit=lambda: lambda: True)
+
+    assert loaded.policies == ()
+    assert "takes too long" in loaded.findings[0].message
