@@ -113,7 +113,7 @@ def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str,
         return False
     if terms is not None and not (_concerns(terms, facts) and _holds(terms, facts)):
         return False
-    budget = facts.allowance.begin(Budget(MATCH_CONDITIONS_LIMIT))
+    budget = Budget(MATCH_CONDITIONS_LIMIT, facts.allowance, exception.name)
     try:
         return all(p.evaluate(variables, budget) is True for p in exception.conditions)
     except CelTimeError:
