@@ -181,7 +181,7 @@ def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
         return lambda *given: (chosen := choose(*given)).run(*chosen.taken(given))
     codes: dict[type, Code] = {}
 
-    def call(argument: object, budget: object) -> object:
+    def call(argument: object, budget: object = None) -> object:
         code = codes.get(type(argument))
         if code is None:
             chosen = choose(argument)
