@@ -177,13 +177,7 @@ class Policies:
         )
         count = self._metrics.recalled_decisions.labels
         remembering = {
-            phase: Remembering(
-                policies,
-                phase,
-                most=self._remember,
-                recalled=count(phase).inc,
-                lock=threading.Lock(),
-            )
+            phase: Remembering(policies, phase, most=self._remember, recalled=count(phase).inc)
             for phase in PHASES
         }
         usable = sum(not policy.unusable for policy in chosen.values())

@@ -22,7 +22,8 @@ MATCH_CONDITIONS_LIMIT: Final = 2_500_000
 WORK_LIMIT: Final = 250_000
 """Elements one expression may compare or copy beyond what its cost covers. One takes a fifth to a
 third of a microsecond, so that cost and work together stay well below 200 ms."""
-POLICY_WORK_LIMIT: Final = 10 * WORK_LIMIT
+_COST_OF_WORK: Final = EXPRESSION_LIMIT // WORK_LIMIT
+POLICY_WORK_LIMIT: Final = POLICY_LIMIT // _COST_OF_WORK
 """Elements all expressions of a policy may compare or copy together."""
 REQUEST_LIMIT: Final = 20_000_000
 """Units that all expressions about one request may take together: about two seconds."""
@@ -41,8 +42,8 @@ _SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
 # Scalars that are equal to themselves; a double may be no number.
 _CERTAIN: Final = frozenset((int, bool, type(None)))
-# What may be spent before it is counted to the request, and the time is asked: about a millisecond.
-_UNSETTLED: Final = 5_000
+# What may be spent before the request is told, and the time is asked: a part of a millisecond.
+_UNSETTLED: Final = 2_000
 # What a look at a list takes besides its elements.
 _LOOK_WORK: Final = 5
 # Elements that are looked at one by one rather than all at once.
@@ -68,18 +69,26 @@ class Weight(NamedTuple):
     certain: bool
 
 
+# Stands in the place of weights where nothing is left: it is looked at before each evaluation.
+_EXHAUSTED: Final[dict[int, tuple[object, Weight]]] = {0: (None, Weight(0, 0, certain=False))}
+_NO_WEIGHTS: Final[dict[int, tuple[object, Weight]]] = {}
+
+
 class Allowance:
     """What all expressions about one request may take together, in units of cost.
 
     Half of it is shared out: each policy has as much as any other, whatever those before it took.
     The other half is for those that need more, first come, first served.
+
+    Attributes:
+        strained: Whether a policy took more than its share.
     """
 
-    __slots__ = ("_current", "_is_late", "_own", "_pool", "_share")
+    strained = False
 
     def __init__(
         self,
-        turns: int = 1,
+        policies: int = 1,
         is_late: Callable[[], bool] | None = None,
         *,
         units: int = REQUEST_LIMIT,
@@ -87,62 +96,38 @@ class Allowance:
         """Share out what there is.
 
         Args:
-            turns: How many policies will be evaluated; one that is evaluated twice counts twice.
+            policies: How many policies will be asked.
             is_late: Tells whether whoever waits is about to stop waiting.
             units: What there is.
         """
         self._pool = units // 2
-        self._own = self._share = units // 2 // max(turns, 1)
+        self._share = self._pool // (policies or 1)
         self._is_late = is_late
-        self._current: Budget | None = None
+        self._taken: dict[str, int] = {}
 
-    @property
-    def left(self) -> int:
-        """What the policy whose turn it is may still take."""
-        return self._own + max(self._pool, 0)
+    def left(self, policy: str) -> int:
+        """Return what a policy may still take."""
+        return max(self._share - self._taken.get(policy, 0), 0) + max(self._pool, 0)
 
-    def begin_turn(self) -> None:
-        """Begin with another policy."""
-        self._settle()
-        self._current = None
-        self._own = self._share
-
-    def begin(self, budget: "Budget") -> "Budget":
-        """Begin to spend a budget, of which there may be no more than is left."""
-        self._settle()
-        self._current = budget
-        budget.allowance = self
-        budget.narrow(self.left)
-        return budget
-
-    def take(self, units: int) -> None:
-        """Take note of what an expression took.
+    def take(self, policy: str, units: int) -> None:
+        """Take note of what a policy took.
 
         Raises:
             CelTimeError: If whoever waits is about to stop waiting.
         """
-        self._own -= units
-        if self._own < 0:
-            self._pool += self._own
-            self._own = 0
+        before = self._taken.get(policy, 0)
+        taken = self._taken[policy] = before + units
+        if taken > self._share:
+            self.strained = True
+            self._pool -= taken - max(before, self._share)
         if self._is_late is not None and self._is_late():
             raise CelTimeError
-
-    def _settle(self) -> None:
-        if self._current is not None:
-            units = self._current.unsettled()
-            self._own -= units
-            if self._own < 0:
-                self._pool += self._own
-                self._own = 0
-
-
-# Stands in the place of weights where nothing is left: it is looked at before each evaluation.
-_EXHAUSTED: Final[dict[int, tuple[object, Weight]]] = {0: (None, Weight(0, 0, certain=False))}
 
 
 class Budget:
     """What the expressions of one policy may still cost together.
+
+    It is made for every policy, so that what most do not need has its value from the class.
 
     Attributes:
         limit: What they may cost.
@@ -150,39 +135,49 @@ class Budget:
         work: Elements looked at by the expression that is being evaluated.
         work_limit: Elements it may look at.
         done: Elements that those before it looked at.
-        allowance: What it is a part of.
         settle_at: The cost from which on the allowance is told.
         weights: Lists that expression has looked at, by their identity; they are kept, so that no
             others get the same. Values stay as they are only while an expression is evaluated.
     """
 
     __slots__ = (
-        "_settled",
-        "allowance",
-        "done",
-        "limit",
-        "settle_at",
-        "spent",
-        "weights",
-        "work",
-        "work_limit",
+        *("__dict__", "_allowance", "_policy"),
+        *("limit", "settle_at", "spent", "weights", "work"),
     )
+    work_limit = WORK_LIMIT
+    done = 0
+    _settled = 0
+    _whole = 0
 
-    def __init__(self, limit: int = POLICY_LIMIT) -> None:
+    def __init__(
+        self, limit: int = POLICY_LIMIT, allowance: Allowance | None = None, policy: str = ""
+    ) -> None:
+        """Begin with nothing spent.
+
+        Args:
+            limit: What expressions may cost.
+            allowance: What this is a part of.
+            policy: Whose part.
+        """
         self.limit = limit
         self.spent = 0
         self.work = 0
-        self.work_limit = WORK_LIMIT
-        self.done = 0
-        self.allowance: Allowance | None = None
         self.settle_at = _UNSETTLED
-        self._settled = 0
-        self.weights: dict[int, tuple[object, Weight]] = {}
+        self.weights = _NO_WEIGHTS
+        self._allowance = allowance
+        self._policy = policy
+        if allowance is not None and allowance.strained:
+            self.renew()
 
     @property
     def remaining(self) -> int:
         """What is left; below 0 if the last expression went over."""
         return self.limit - self.spent
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no other expression is to be evaluated."""
+        return self.weights is _EXHAUSTED
 
     def charge_work(self, elements: int) -> None:
         """Count elements about to be copied or compared.
@@ -191,17 +186,13 @@ class Budget:
             CelCostError: If the expression has done more work than allowed.
         """
         self.work += elements
-        if self.work > self.work_limit:
+        over = self.work - self.work_limit
+        if over > 0:  # what goes beyond is charged, and not done
+            elements = max(elements - over, 0)
+        self.done += elements
+        self.settle_at -= WORK_UNITS * elements
+        if over > 0:
             exceed()
-
-    def finish_work(self, outer: int) -> None:
-        """Count the work of an expression to that of its policy; go on with that around it."""
-        done = min(self.work, self.work_limit)  # what goes beyond is charged, and not done
-        self.done += done
-        self.settle_at -= WORK_UNITS * done
-        self.work = outer
-        if self.done >= POLICY_WORK_LIMIT:
-            self.narrow(0)
 
     def settle(self) -> None:
         """Tell the allowance what expressions took since it was told last.
@@ -209,31 +200,28 @@ class Budget:
         Raises:
             CelTimeError: If whoever waits is about to stop waiting.
         """
-        units = self.unsettled()
-        if self.allowance is not None:
-            try:
-                self.allowance.take(units)
-            finally:
-                self.narrow(self.allowance.left)
-
-    def unsettled(self) -> int:
-        """Return what expressions took since this was asked last, in units of a request."""
         units = self.spent + WORK_UNITS * self.done - self._settled
         self._settled += units
         self.settle_at = self.spent + _UNSETTLED
-        return units
+        if self.done >= max((self._whole or self.limit) // _COST_OF_WORK, WORK_LIMIT):
+            self._narrow(0)
+        if self._allowance is not None:
+            try:
+                self._allowance.take(self._policy, units)
+            finally:
+                self.renew()
 
-    def narrow(self, units: int) -> None:
-        """Allow no more than so many units of a request from here on."""
-        self.limit = min(self.limit, self.spent + max(units, 0))
-        self.work_limit = min(self.work_limit, max(units, 0) // WORK_UNITS)
+    def renew(self) -> None:
+        """Allow no more than the allowance has left by now."""
+        if self._allowance is not None and self._allowance.strained:
+            self._narrow(self._allowance.left(self._policy))
+
+    def _narrow(self, units: int) -> None:
+        self._whole = self._whole or self.limit
+        self.limit = min(self.limit, self.spent + units)
+        self.work_limit = min(self.work_limit, units // WORK_UNITS)
         if not self.work_limit:
             self.weights = _EXHAUSTED
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether no other expression is to be evaluated."""
-        return self.weights is _EXHAUSTED
 
     def begin_weighing(self) -> None:
         """Forget the weights of the expression before.
@@ -243,16 +231,16 @@ class Budget:
         """
         if self.weights is _EXHAUSTED:
             exceed()
-        self.weights = {}
+        self.weights = _NO_WEIGHTS
 
     def weigh(self, values: object) -> Weight:
         """Return the weight of a value, which is looked at once in an evaluation."""
         known = self.weights.get(id(values))
         if known is None:
-            if len(self.weights) >= _REMEMBERED:
-                self.weights = {}
             if self.weights is _EXHAUSTED:
                 exceed()
+            if self.weights is _NO_WEIGHTS or len(self.weights) >= _REMEMBERED:
+                self.weights = {}
             known = self.weights[id(values)] = values, weigh(values)
         return known[1]
 

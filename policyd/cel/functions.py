@@ -177,17 +177,31 @@ def dispatch(overloads: tuple[Overload, ...]) -> Callable[..., Overload]:
 def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
     """Return code that runs the overload for the types of its arguments."""
     choose = dispatch(overloads)
-    if len(overloads[0].parameters) != 1 or any(overload.counted for overload in overloads):
+    if len(overloads[0].parameters) != 1:
         return lambda *given: (chosen := choose(*given)).run(*chosen.taken(given))
     codes: dict[type, Code] = {}
 
-    def call(argument: object) -> object:
+    def call(argument: object, budget: object = None) -> object:
+        code = codes.get(type(argument))
+        if code is None:
+            chosen = choose(argument)
+            code = codes[type(argument)] = chosen.run if chosen.counted else _uncounted(chosen.run)
+        return code(argument, budget)
+
+    if any(overload.counted for overload in overloads):
+        return call
+
+    def call_uncounted(argument: object) -> object:
         code = codes.get(type(argument))
         if code is None:
             code = codes[type(argument)] = choose(argument).run
         return code(argument)
 
-    return call
+    return call_uncounted
+
+
+def _uncounted(run: Code) -> Code:
+    return lambda argument, _budget: run(argument)
 
 
 def amount(size: int | Cost | None, arguments: tuple[object, ...]) -> int:

@@ -87,6 +87,7 @@ class Generator:
         self._temporaries = 0
         self._indent = 2
         self._nesting = 0
+        self._loops = 0
         self._blocks: list[Block] = []
         self._charged = 0
 
@@ -173,10 +174,13 @@ class Generator:
     # --- blocks
 
     def charge(self, cost: int, *, work: int = 0) -> None:
-        """Add constant cost, and work, to the block being written."""
+        """Add constant cost, and work, to the block being written.
+
+        What is constant is too little to matter but in a loop.
+        """
         self._charged += cost
         self._blocks[-1].cost += cost
-        self._blocks[-1].work += work
+        self._blocks[-1].work += work if self._loops else 0
 
     @contextmanager
     def block(self, header: str = "", *, check: bool = False) -> Iterator[None]:
@@ -206,6 +210,7 @@ class Generator:
     def loop(self, header: str) -> Iterator[None]:
         """Write a loop."""
         self._nesting += 1
+        self._loops += 1
         lines, charged = len(self.lines), self._charged
         with self.block(header, check=True):
             yield
@@ -213,6 +218,7 @@ class Generator:
             free = (len(self.lines) - lines) // _LINES - (self._charged - charged)
             self.charge(0, work=max(free, 0))
         self._nesting -= 1
+        self._loops -= 1
 
     @contextmanager
     def guard(self, result: str, error: str, neutral: str) -> Iterator[None]:

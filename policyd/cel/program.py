@@ -123,8 +123,7 @@ class Program:
         except Exception as error:  # noqa: BLE001 - whatever an object holds, the door stays closed
             raise self._located(translate(error)) from None
         finally:
-            if budget.work or outer:
-                budget.finish_work(outer)
+            budget.work = outer
             if budget.spent > budget.settle_at:
                 budget.settle()
 

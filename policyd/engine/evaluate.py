@@ -7,7 +7,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
-from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
+from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, Allowance
 from policyd.engine.compiled import NATIVE, CompiledPolicy
 from policyd.engine.confinement import confined
 from policyd.engine.deadline import OutOfTimeError
@@ -67,7 +67,7 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
         if lifted.whole:
             continue
         if not policy.conditions or _conditions_hold(policy, facts, variables):
-            found.append(make_match(policy, view, variables, lifted))
+            found.append(make_match(policy, view, variables, lifted, facts.allowance))
     unusable = policy.unusable or invocation.binding.unusable
     if unusable and found:
         raise UnusableError(unusable)
@@ -96,10 +96,14 @@ def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]
 
 
 def make_match(
-    policy: CompiledPolicy, view: View, variables: dict[str, object], lifted: Lifted = NOTHING
+    policy: CompiledPolicy,
+    view: View,
+    variables: dict[str, object],
+    lifted: Lifted = NOTHING,
+    allowance: Allowance | None = None,
 ) -> Match:
     """Add the policy's own variables to those of a request, and a budget for all of them."""
-    budget = Budget()
+    budget = Budget(POLICY_LIMIT, allowance, policy.id)
     if policy.variables:
         variables["variables"] = LazyVariables(policy.variables, variables, budget)
     return Match(view, variables, budget, lifted)
@@ -221,7 +225,7 @@ def _conditions_hold(policy: CompiledPolicy, facts: Facts, variables: dict[str, 
     """Tell whether all match conditions are true; one that is false outweighs any error."""
     failed: list[str] = []
     variables = condition_variables(policy, facts, variables)
-    budget = facts.allowance.begin(Budget(MATCH_CONDITIONS_LIMIT))
+    budget = Budget(MATCH_CONDITIONS_LIMIT, facts.allowance, policy.id)
     for name, program in policy.conditions:
         try:
             if program.evaluate(variables, budget) is False:
@@ -246,7 +250,7 @@ def condition_variables(
     """
     if policy.kind in _KYVERNO and policy.variables:
         seen = dict(variables)
-        budget = facts.allowance.begin(Budget())
+        budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
         seen["variables"] = LazyVariables(policy.variables, seen, budget)
         return seen
     if "namespaceObject" not in variables or policy.own or policy.kind in _KYVERNO:

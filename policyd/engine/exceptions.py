@@ -114,7 +114,7 @@ def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str,
         return False
     if terms is not None and not (_concerns(terms, facts) and _holds(terms, facts)):
         return False
-    budget = facts.allowance.begin(Budget(MATCH_CONDITIONS_LIMIT))
+    budget = Budget(MATCH_CONDITIONS_LIMIT, facts.allowance, exception.name)
     if exception.namespace and exception.conditions:
         variables = {**variables, **confined(variables, exception.namespace)}
     try:

@@ -13,7 +13,7 @@ from policyd.api.admission import (
     decode_object,
 )
 from policyd.api.meta import Json
-from policyd.cel.cost import Allowance, Budget
+from policyd.cel.cost import Allowance
 from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
@@ -88,7 +88,7 @@ class Facts:
         surroundings: Surroundings,
         out_of_time: OutOfTime = never,
         *,
-        turns: int = 1,
+        asked: int = 1,
     ) -> None:
         """Begin with what the request says of itself.
 
@@ -96,14 +96,14 @@ class Facts:
             request: The request.
             surroundings: What policies may ask about besides.
             out_of_time: Tells whether the caller is about to stop waiting.
-            turns: How many times policies will be asked, for each its share of what there is.
+            asked: How many policies will be asked, each with a share of what they may take.
         """
         self.request = request
         self.surroundings = surroundings
         self.namespaces = surroundings.namespaces
         self.attributes = attributes_of(request)
         self.out_of_time = out_of_time
-        self.allowance = Allowance(turns, None if out_of_time is never else out_of_time)
+        self.allowance = Allowance(asked, None if out_of_time is never else out_of_time)
         """What expressions may take, all together."""
         self.lifted: list[str] = []
         """What exceptions lifted, and why."""
@@ -118,15 +118,6 @@ class Facts:
         """
         if self.out_of_time():
             raise OutOfTimeError
-
-    def begin(self, budget: Budget) -> Budget:
-        """Begin to spend a budget, if there is time left.
-
-        Raises:
-            OutOfTimeError: If there is not.
-        """
-        self.check_time()
-        return self.allowance.begin(budget)
 
     @_Once
     def original_attributes(self) -> Attributes:

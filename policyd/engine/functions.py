@@ -37,6 +37,10 @@ _SUM_WORK = 15
 """Elements that take as long to compare as making the sum does."""
 
 
+# So little is covered by the cost.
+_COVERED_WORK = 100
+
+
 def _failing(run: Callable[..., T]) -> Callable[..., T]:
     """Let an error about a misshapen pod be one of the expression."""
 
@@ -64,7 +68,8 @@ def _looked_at(pod: Json) -> int:
             work += 2
             if isinstance(resources, dict):
                 work += sum(len(side) for side in resources.values() if isinstance(side, dict))
-    return _PART_WORK * work
+    work *= _PART_WORK
+    return work if work > _COVERED_WORK else 0
 
 
 def _looking(pod: Json, *_resource: str) -> int:
@@ -103,16 +108,13 @@ class _Remembering:
         else:
             parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
         last = self._last
-        if not (last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]):
-            last = None
-        work = last[4] if last else _looked_at(pod)
-        if budget is not None:  # the same whether it was remembered or not
+        known = last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]
+        work = last[4] if last and known else _looked_at(pod)
+        if work and budget is not None:  # the same whether it was remembered or not
             budget.charge_work(work)
-        if last:
-            return last[3]
-        count = gpus(pod)
-        self._last = (*parts, count, work)
-        return count
+        if last is None or not known:
+            last = self._last = (*parts, gpus(pod), work)
+        return last[3]
 
 
 def controller_kind(obj: Json) -> str:

@@ -32,6 +32,9 @@ from policyd.patch.differences import difference
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Operation
 
+_SHORT = 100
+"""Letters of a text that is written like any other value."""
+
 
 def mutate(
     policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict, *, twice: bool = True
@@ -123,7 +126,6 @@ class _Mutation:
 
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails."""
-        self._facts.allowance.begin_turn()
         if policy.own:
             self._apply(policy)
             self._seen[policy.id] = len(self._changes)
@@ -141,7 +143,6 @@ class _Mutation:
             if self._may_change(policy):
                 self.apply(policy)
             return
-        self._facts.allowance.begin_turn()
         for invocation in self._chosen.get(policy.id, ()):
             seen = self._invoked.get(id(invocation), len(self._changes))
             if policy.kind == MUTATING or seen < len(self._changes):
@@ -228,9 +229,9 @@ class _Mutation:
             PolicydError: If it fails.
         """
         facts = self._facts
+        facts.check_time()
         if not fresh:
             match = self._seen_anew(invocation, match)
-        facts.begin(match.budget)
         value = _made_by(mutation, match)
         self._write(value)
         if value == [] and mutation.patch_type == "JSONPatch":
@@ -259,7 +260,7 @@ class _Mutation:
         variables = variables_of(invocation, self._facts, match.view)
         if "exceptions" in match.variables:
             variables["exceptions"] = match.variables["exceptions"]
-        return make_match(invocation.policy, match.view, variables)
+        return make_match(invocation.policy, match.view, variables, allowance=self._facts.allowance)
 
     def _replace(self, before: Json, after: Json) -> bool:
         """Put another object in the place of the one there was; tell whether it differs."""
@@ -274,7 +275,9 @@ class _Mutation:
     ) -> list[tuple[Step, Target, Json]]:
         """Compute everything that is to be set, before anything is."""
         facts = self._facts
-        facts.begin(match.budget)
+        facts.check_time()
+        if facts.allowance.strained:
+            match.budget.renew()
         created = facts.request.operation == "CREATE"
         target = Target(facts.kind, match.view.paths, created)
         edits = []
@@ -283,7 +286,8 @@ class _Mutation:
             if first or step.level in ("pods", "pods-metadata"):
                 value = step.template.value(match.variables, match.budget)
                 if value is not ABSENT and value:
-                    self._write(value)
+                    if step.template.evaluate is not None:  # others are no longer than a policy
+                        self._write(value)
                     edits.append((step, target, value))
         return edits
 
@@ -306,7 +310,8 @@ class _Mutation:
         Raises:
             PolicydError: If it is more than expressions may look at.
         """
-        self._written += deep_size(value)
+        short = type(value) is str and len(value) < _SHORT
+        self._written += 1 if short else deep_size(value)
         if self._written > WORK_LIMIT:
             raise EvaluationError(
                 f"mutations write more than {WORK_LIMIT:,} values into one object",

@@ -148,7 +148,7 @@ class PolicySet:
         concerned = self._mutating.find(request)
         if not concerned:
             return ALLOWED
-        facts = Facts(request, self.surroundings, out_of_time, turns=2 * len(concerned))
+        facts = Facts(request, self.surroundings, out_of_time, asked=len(concerned))
         verdict = Verdict()
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
@@ -160,7 +160,7 @@ class PolicySet:
         concerned = self._validating.find(request)
         if not concerned:
             return ALLOWED
-        facts = Facts(request, self.surroundings, out_of_time, turns=len(concerned))
+        facts = Facts(request, self.surroundings, out_of_time, asked=len(concerned))
         verdict = Verdict()
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
@@ -170,8 +170,8 @@ class PolicySet:
     def review(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Mutate and then validate what came of it, as the two webhooks do one after the other."""
         mutating, validating = self._mutating.find(request), self._validating.find(request)
-        turns = 2 * len(mutating) + len(validating)
-        facts = Facts(request, self.surroundings, out_of_time, turns=turns)
+        asked = len(mutating) + len(validating)
+        facts = Facts(request, self.surroundings, out_of_time, asked=asked)
         verdict = Verdict()
         if self._staged:
             mutating = _as_enforced(mutating, facts, verdict)

@@ -8,7 +8,7 @@ Pods are taken to be as the API server sends them: of its own type, and nothing 
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter, is_
 from typing import Final
@@ -68,7 +68,6 @@ class Remembering:
         *,
         most: int = MOST_DECISIONS,
         recalled: Callable[[], None] = lambda: None,
-        lock: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it holds nothing
     ) -> None:
         """Begin with nothing to remember.
 
@@ -78,7 +77,6 @@ class Remembering:
             most: How many decisions are remembered; the one that was not asked for the longest time
                 is forgotten.
             recalled: Called for each request that is answered from memory.
-            lock: Held while the memory changes, where several threads decide.
         """
         self._most = most
         self._recalled = recalled
@@ -86,7 +84,6 @@ class Remembering:
         self._surroundings = policies.surroundings
         self._known: dict[bytes, tuple[list[Json], Decision]] = {}
         self._pod: msgspec.json.Decoder[msgspec.Struct] | None = None
-        self._lock = lock
         concerned = policies.concerned(_NEW_POD, phase)
         if not concerned or not most:
             return
@@ -112,8 +109,7 @@ class Remembering:
         around = None if seen is None else self._around(request.namespace)
         if seen is None or around is None:
             return self._decide(request, out_of_time)
-        with self._lock:
-            known = self._known.pop(seen, None)
+        known = self._known.pop(seen, None)
         if known is not None and _are_same(known[0], around):
             self._recalled()
             decision = known[1]
@@ -123,9 +119,9 @@ class Remembering:
                 return decision
             # The object is that of one pod; whoever wants that of another has it decoded.
             known = around, replace(decision, object=msgspec.UNSET)
-        with self._lock:
-            self._known[seen] = known
-            if len(self._known) > self._most:
+        self._known[seen] = known
+        if len(self._known) > self._most:
+            with suppress(RuntimeError, KeyError):  # another thread remembers or forgets as well
                 del self._known[next(iter(self._known))]
         return decision
 

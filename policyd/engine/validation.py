@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
+from policyd.cel.cost import POLICY_LIMIT
 from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
@@ -35,7 +36,6 @@ MAXIMUM_ANNOTATION = 10 * 1024
 def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -> None:
     """Ask every policy that concerns the request."""
     for policy in policies:
-        facts.allowance.begin_turn()
         try:
             for invocation in invocations(policy, facts):
                 _invoke(invocation, facts, verdict)
@@ -49,7 +49,9 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: Verdict) -> None:
     policy, binding = invocation.policy, invocation.binding
     try:
         for match in matches(invocation, facts):
-            facts.begin(match.budget)
+            facts.check_time()
+            if facts.allowance.strained:
+                match.budget.renew()
             verdict.matched(policy)
             _ask(invocation, match, facts, verdict)
             if policy.annotations:
@@ -180,7 +182,9 @@ def _remedy(validation: CompiledValidation, match: Match) -> str:
 
 def _annotate(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -> None:
     """Tell the audit log what the policy says, out of a budget of its own."""
-    policy, budget = invocation.policy, facts.begin(Budget())
+    facts.check_time()
+    policy = invocation.policy
+    budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
     variables = _anew(policy, match, budget).variables
     for key, program in policy.annotations:
         try:

@@ -80,3 +80,71 @@ def test_with_time_enough_nothing_is_different():
 
     assert policy_set.validate(asked, after(100)) == policy_set.validate(asked)
     assert policy_set.mutate(asked, after(100)) == policy_set.mutate(asked)
+
+
+GREEDY = """
+    variables: [{name: n, expression: 'lists.range(300)'}]
+    validations:
+    %s
+"""
+LOOPS = "variables.n.all(a, variables.n.all(b, a + b >= 0))"
+
+
+def greedy(*names):
+    """Policies that each cost some seven million."""
+    loops = "\n    ".join(f"- {{expression: '{LOOPS}', message: m}}" for _ in range(9))
+    return [policy(GREEDY % loops, name=name) for name in names]
+
+
+def test_what_one_policy_may_cost_it_may_in_any_company():
+    decision = policies(*greedy("a")).validate(request(pod()))
+
+    assert decision.failures == ()
+
+
+def test_greedy_policies_run_out_of_what_a_request_may_take_and_modest_ones_do_not():
+    policy_set = policies(*greedy("a", "b", "c", "d"), *named(REFUSING, "modest"))
+
+    decision = policy_set.validate(request(pod()))
+
+    failed = [failure.policy for failure in decision.failures]
+    assert "a" not in failed
+    assert {"c", "d"} <= set(failed)
+    assert "modest: never" in [str(denial) for denial in decision.denials]
+
+
+def test_time_is_asked_within_a_policy_that_takes_long():
+    asked = []
+
+    def out_of_time():
+        asked.append(1)
+        return len(asked) > 4
+
+    decision = policies(*greedy("a")).validate(request(pod()), out_of_time)
+
+    assert [failure.message for failure in decision.failures] == ["not decided in time"]
+    assert len(asked) == 5
+
+
+def test_a_message_is_not_computed_when_time_is_up():
+    spec = """
+    validations:
+    - {expression: 'false', message: plain, messageExpression: "'com' + 'puted'"}
+    """
+
+    late, early = (policies(*named(spec, "a")).validate(request(pod()), after(n)) for n in (2, 9))
+
+    assert [denial.message for denial in late.denials] == ["plain"]
+    assert [denial.message for denial in early.denials] == ["computed"]
+
+
+def test_mutations_write_only_so_much_into_an_object():
+    expression = "lists.range(400).map(i, JSONPatch{op: 'test', path: '/data', value: object.data})"
+    spec = f'mutations: [{{patchType: JSONPatch, jsonPatch: {{expression: "{expression}"}}}}]'
+    obj = {**pod(), "data": {f"k{number}": "v" for number in range(1_000)}}
+
+    decision = policies(policy(spec)).mutate(request(obj))
+
+    assert [f.message for f in decision.failures] == [
+        "mutations write more than 250,000 values into one object"
+    ]

@@ -204,10 +204,7 @@ def test_threads_share_policies_and_what_is_remembered():
         policy("validations: [{expression: 'pod.gpus() < 5', message: many}]", name="b"),
     ]
     together = policies(*texts)
-    deciders = [
-        Remembering(together, phase, most=3, lock=threading.Lock()).decide
-        for phase in ("mutate", "validate")
-    ]
+    deciders = [Remembering(together, phase, most=3).decide for phase in ("mutate", "validate")]
     asked = [request(pod(gpus=count)) for count in range(10)]
     wanted = [[decide(each) for each in asked] for decide in deciders]
     wrong = []
