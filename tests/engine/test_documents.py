@@ -102,7 +102,7 @@ def test_an_alias_bomb_is_refused():
 
     _, findings = read_documents("\n".join(lines), "bomb.yaml")
 
-    assert findings[0].message == "aliases stand for more than 100,000 values and characters"
+    assert findings[0].message == "too many aliases"
 
 
 def test_the_documents_around_a_broken_one_are_read():
@@ -166,13 +166,13 @@ ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param(ALIASES, "aliases stand for more than 100,000 values and characters", id="of-aliases"),
+        pytest.param(ALIASES, "too many aliases", id="of-aliases"),
         pytest.param(
-            f"a: &a {'x' * 2_000}\nb: [{','.join(['*a'] * 60)}]", "aliases stand for more than 100,000 values and characters", id="of-a-text"
+            f"a: &a {'x' * 2_000}\nb: [{','.join(['*a'] * 60)}]", "too many aliases", id="of-a-text"
         ),
         pytest.param(
             f"a: &a {{k: {'x' * 2_000}}}\n" + "".join(f"b{n}: {{<<: *a}}\n" for n in range(60)),
-            "aliases stand for more than 100,000 values and characters",
+            "too many aliases",
             id="merged",
         ),
         pytest.param(f"a: 0x{'f' * 1_000}", "the number is too large", id="number"),
