@@ -4,6 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import settings
+
+# A busy machine is no reason for a test to fail.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -194,6 +194,10 @@ class Budget:
         if over > 0:
             exceed()
 
+    def waive(self, cost: int) -> None:
+        """Keep from the allowance what something costs that is not done here."""
+        self._settled += cost
+
     def settle(self) -> None:
         """Tell the allowance what expressions took since it was told last.
 

@@ -329,7 +329,7 @@ def in_a_queue(calls):
         pytest.param(
             [
                 policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"]),
-                policy(rule(), validations=True, conditions=["pod.requests('cpu').isGreaterThan(quantity('1'))"]),
+                policy(rule(), validations=True, conditions=["pod.requests('cpu') != quantity('1')"]),
             ],
             ["Fail pods"],
             id="a-condition-that-only-the-door-can-ask",
