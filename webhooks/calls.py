@@ -378,7 +378,7 @@ def _condition_of(
     parts = [condition] if condition else []
     if objects:
         parts.append(label_condition(in_order(objects)))
-    if uncovered(besides, cells):
+    if uncovered(besides, (cell.of_any_version for cell in cells)):
         parts.append(any_of(cell_condition(cell) for cell in sorted(cells)))
     return all_of(parts)
 

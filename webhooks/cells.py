@@ -34,6 +34,11 @@ class Cell(NamedTuple):
             and self.operation in {"*", other.operation}
         )
 
+    @property
+    def of_any_version(self) -> "Cell":
+        """The same for every version."""
+        return self._replace(version="*")
+
     def overlaps(self, other: "Cell") -> bool:
         """Tell whether a request may be of both."""
         return (
@@ -62,8 +67,11 @@ def uncovered(cells: Iterable[Cell], others: Iterable[Cell]) -> set[Cell]:
 
 
 def left_of(cells: Iterable[Cell], others: Iterable[Cell]) -> frozenset[Cell]:
-    """Return what is left of cells without those that others cover, be it of one scope alone."""
-    others = tuple(others)
+    """Return what is left of cells without those that others cover, be it of one scope alone.
+
+    A webhook for one version of a resource is sent requests for all of them.
+    """
+    others = [other.of_any_version for other in others]
     left: set[Cell] = set()
     for cell in cells:
         parted = cell.scope == "*" and any(o.scope != "*" and o.overlaps(cell) for o in others)

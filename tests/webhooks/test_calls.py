@@ -329,10 +329,15 @@ def in_a_queue(calls):
         pytest.param(
             [
                 policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"]),
-                policy(rule(), validations=True, conditions=["pod.requests('cpu') != quantity('1')"]),
+                policy(rule(), validations=True, conditions=["pod.gpus() == 1"]),
             ],
             ["Fail pods"],
             id="a-condition-that-only-the-door-can-ask",
+        ),
+        pytest.param(
+            [policy(rule(), validations=True, conditions=["pod.gpus() > 1"]) for _ in range(5)],
+            ["Fail pods if"],
+            id="gpus-are-asked-for-once",
         ),
         pytest.param(
             [policy(rule(resourceNames=["a"]), validations=True)],
