@@ -74,6 +74,10 @@ class CelCompileError(PolicydError):
         super().__init__("\n".join(map(str, self.issues)), hint=hint)
 
 
+class TooMuchError(CelCompileError):
+    """A document has more than compiling it may take: nothing more of it is looked at."""
+
+
 def locate(source: str, position: int) -> tuple[int, int]:
     """Return line and column, from 1, of an offset in `source`."""
     line = source.count("\n", 0, position) + 1

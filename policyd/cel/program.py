@@ -33,6 +33,7 @@ from policyd.cel.environment import Environment
 from policyd.cel.errors import (
     CelCompileError,
     CelError,
+    TooMuchError,
     issue_at,
     locate,
 )
@@ -173,7 +174,7 @@ def _compiled(source: str, environment: Environment, wants: str | Type) -> Progr
 def _check_allowance(allowance: Allowance, source: str) -> None:
     lacking = allowance.lacking
     if lacking is not None:
-        raise CelCompileError([issue_at(source, 0, *lacking)])
+        raise TooMuchError([issue_at(source, 0, *lacking)])
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:

@@ -24,6 +24,7 @@ from policyd.cel import (
     Program,
     compile_expression,
 )
+from policyd.cel.errors import TooMuchError
 from policyd.cel.types import DYN, Type
 from policyd.engine.compiled import (
     OWN,
@@ -107,6 +108,14 @@ def compile_policy(
         return [document.finding(message, layout.at("matchConstraints"), hint=hint)]
     places = form.places(dialect, spec.param_kind is not None)
     compiler = _Compiler(document, places, layout)
+    try:
+        return _compiled(policy, compiler, form)
+    except TooMuchError:
+        return compiler.findings
+
+
+def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPolicy | list[Finding]:
+    spec, layout, document = policy.spec, form.layout, compiler.document
     variables = compiler.variables(spec.variables)
     conditions = compiler.conditions(spec.match_conditions)
     steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
@@ -294,6 +303,8 @@ class _Compiler:
             program = compile_expression(source, self.places.environment(place), wants=wants)
         except CelCompileError as error:
             self.findings += [self._finding(issue, path) for issue in error.issues]
+            if isinstance(error, TooMuchError):
+                raise
             return None
         self.uses |= program.variables_used
         self.programs.append(program)

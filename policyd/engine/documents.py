@@ -6,8 +6,9 @@ follows the API server's tools rather than YAML 1.1 where the two differ (dates 
 """
 
 import re
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Final
@@ -20,7 +21,7 @@ from policyd.engine.nodes import MERGE, Mark, UnreadableError, build, compose
 from policyd.engine.scalars import source_position
 from policyd.patch.operations import Path
 
-MOST_DOCUMENTS: Final = 50_000
+MOST_DOCUMENTS: Final = 20_000
 """Documents of one text, the empty ones included."""
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
@@ -98,11 +99,13 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(text.splitlines())
 
 
-def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list[Finding]]:
+def read_documents(
+    text: str | bytes, source: str, *, most: int = sys.maxsize
+) -> tuple[list[Document], list[Finding]]:
     """Read every document of a text, and say what cannot be read.
 
     Empty documents are left out; a `List` is taken apart into its items. `source` names the text
-    in findings.
+    in findings; `most` is how many values and names of fields a document may have.
     """
     documents: list[Document] = []
     findings: list[Finding] = []
@@ -118,7 +121,7 @@ def read_documents(text: str | bytes, source: str) -> tuple[list[Document], list
             break
         if _EMPTY.match(chunk):
             continue
-        read = _read_document(chunk, source, first_line)
+        read = _read_document(Document(None, source, chunk, None, first_line), most)
         if isinstance(read, Finding):
             findings.append(read)
         elif read.value is not None:
@@ -142,19 +145,18 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
         line += chunk.count("\n")
 
 
-def _read_document(chunk: str, source: str, first_line: int) -> Document | Finding:
-    failed = Document(None, source, chunk, None, first_line)
+def _read_document(unread: Document, most: int) -> Document | Finding:
     try:
-        node = compose(chunk)
-        value = None if node is None else build(node)
+        node, shared = compose(unread.text, most)
+        value = None if node is None else build(node, shared)
     except UnreadableError as error:
-        return failed.finding(str(error), hint=error.hint, at=_place(error.mark, failed))
+        return unread.finding(str(error), hint=error.hint, at=_place(error.mark, unread))
     except yaml.MarkedYAMLError as error:
-        place = _place(error.problem_mark or error.context_mark, failed)
-        return failed.finding(_yaml_message(error), hint=_yaml_hint(error), at=place)
+        place = _place(error.problem_mark or error.context_mark, unread)
+        return unread.finding(_yaml_message(error), hint=_yaml_hint(error), at=place)
     except yaml.YAMLError as error:
-        return failed.finding(f"not YAML: {error}", at=Position(first_line + 1, 1))
-    return Document(value, source, chunk, node, first_line)
+        return unread.finding(f"not YAML: {error}", at=Position(unread.first_line + 1, 1))
+    return replace(unread, value=value, node=node)
 
 
 def _place(mark: Mark | None, document: Document) -> Position:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,9 @@ from policyd.engine.stand_ins import binding_stand_ins, stand_ins
 from policyd.engine.static_checks import static_findings
 from policyd.engine.templated import with_workload_kinds, without_pod
 from policyd.errors import did_you_mean
+
+MOST_VALUES: Final = 150_000
+"""Values and names of fields in one document of a file of policies: each takes half a kilobyte."""
 
 KIND = "Policy"
 
@@ -69,7 +73,7 @@ def load_policies(
         dialect: The version of Kubernetes the policies are written for.
         limit: Begins to count the time of one document, and returns what tells whether it is over.
     """
-    documents, findings = read_documents(text, source)
+    documents, findings = read_documents(text, source, most=MOST_VALUES)
     parts = (load_document(document, dialect, limit()) for document in documents)
     return gather([Loaded(findings=tuple(findings)), *parts])
 

@@ -51,24 +51,27 @@ class UnreadableError(Exception):
         self.hint = hint
 
 
-def compose(text: str) -> yaml.Node | None:
-    """Return the node of a text of one document, None if it is empty.
+def compose(text: str, most: int) -> tuple[yaml.Node | None, frozenset[int]]:
+    """Return the node of a text of one document, None if it is empty, and which aliases stand for.
+
+    These are told by their identities; the document may have so many values at most.
 
     Raises:
-        UnreadableError: If it is nested too deep.
+        UnreadableError: If it is nested too deep, or has more values.
         yaml.YAMLError: If it is not YAML.
     """
-    return _Nodes(text).get_single_node()
+    nodes = _Nodes(text, most)
+    return nodes.get_single_node(), frozenset(nodes.shared)
 
 
-def build(node: yaml.Node) -> Json:
-    """Return the value of a node.
+def build(node: yaml.Node, shared: frozenset[int]) -> Json:
+    """Return the value of a node, of which aliases stand for some parts.
 
     Raises:
         UnreadableError: If it has no counterpart in JSON, uses too many aliases, or ones that
             stand for too much.
     """
-    return _Builder().build(node)
+    return _Builder(shared).build(node)
 
 
 def is_deeper(value: Json, most: int) -> bool:
@@ -89,18 +92,25 @@ class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
     recurses on the C stack, and a deep document ends the process.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most: int) -> None:
         yaml.CSafeLoader.__init__(self, text)
         yaml.composer.Composer.__init__(self)
         self._depth = 0
+        self._most = most
+        self.shared: set[int] = set()
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._depth += 1
-        if self._depth > MAXIMUM_DEPTH:
+        self._most -= 1
+        if self._depth > MAXIMUM_DEPTH or self._most < 0:
             event = self.peek_event()
-            raise UnreadableError("nested too deep", event.start_mark if event else None)
+            wrong = "too many values" if self._most < 0 else "nested too deep"
+            raise UnreadableError(wrong, event.start_mark if event else None)
+        is_alias = self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
         self._depth -= 1
+        if is_alias:
+            self.shared.add(id(node))
         return node
 
 
@@ -111,7 +121,8 @@ class _Builder:
     they look like: values, and the characters of their texts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: frozenset[int]) -> None:
+        self._shared = shared
         self._built: dict[int, tuple[Json, int]] = {}
         self._texts: set[int] = set()
         self._open: set[int] = set()
@@ -136,7 +147,8 @@ class _Builder:
         value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._sequence(node)
         self._open.remove(id(node))
         self._size += 1
-        self._built[id(node)] = value, self._size - before
+        if id(node) in self._shared:
+            self._built[id(node)] = value, self._size - before
         return value
 
     def _count(self, node: yaml.ScalarNode) -> None:
@@ -144,9 +156,10 @@ class _Builder:
         size = len(node.value) + 1
         if id(node) in self._texts:
             self._note_alias(node, size)
-        else:
+            return
+        self._size += size
+        if id(node) in self._shared:
             self._texts.add(id(node))
-            self._size += size
 
     def _note_alias(self, node: yaml.Node, size: int) -> None:
         self._aliases += 1

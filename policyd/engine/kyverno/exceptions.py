@@ -10,6 +10,7 @@ import msgspec
 from policyd.api.kyverno import PolicyException, RuleException, RuleExceptionSpec
 from policyd.api.meta import Json
 from policyd.cel import CelCompileError, compile_expression
+from policyd.cel.errors import TooMuchError
 from policyd.engine.compiled import CompiledException, CompiledPolicy
 from policyd.engine.confinement import elsewhere, with_own_words
 from policyd.engine.dialects import Dialect, own_namespace_places
@@ -42,6 +43,8 @@ def load_exception(
             for issue in error.issues:
                 at = document.position_within(path, issue.line, issue.column)
                 findings.append(document.finding(issue.message, path, hint=issue.hint, at=at))
+            if isinstance(error, TooMuchError):
+                break
     namespace = namespace_of(read.metadata, namespaced=True)
     uses = frozenset[str]().union(*(program.variables_used for program in conditions))
     findings = [*with_own_words(findings), *elsewhere(uses, document, namespace)]
