@@ -52,8 +52,8 @@ def test_a_job_that_names_an_admitted_job_is_refused(api, owner):
 
 def test_the_account_of_a_namespace_is_not_believed_either(api, owner):
     with pytest.raises(Refused, match="does not make what a Job owns"):
-        api.create(
-            of(owner, pod("greedy", gpus=8)), account="system:serviceaccount:team-a:job-controller"
+        api.acting_as("system:serviceaccount:team-a:job-controller").create(
+            of(owner, pod("greedy", gpus=8))
         )
 
 
@@ -92,7 +92,7 @@ def test_the_pod_of_a_replica_set_without_a_queue_is_queued_for(api):
     made_by = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "b"}
     account = "system:serviceaccount:kube-system:replicaset-controller"
 
-    made = api.create(of({**made_by, "controller": True}, pod("bare", gpus=1)), account=account)
+    made = api.acting_as(account).create(of({**made_by, "controller": True}, pod("bare", gpus=1)))
 
     assert made["metadata"]["labels"][QUEUE] == "team-a"
     assert made["spec"]["schedulingGates"]

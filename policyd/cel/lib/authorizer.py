@@ -126,9 +126,7 @@ def _with(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
     return narrow
 
 
-def _check(
-    check: PathCheck | ResourceCheck, verb: str, budget: Budget | None = None
-) -> Decision:
+def _check(check: PathCheck | ResourceCheck, verb: str, budget: Budget | None = None) -> Decision:
     if budget is not None:  # others are asked: what a request may take here is not touched
         budget.waive(_CHECK_COST)
     return check.authorize(replace(check.attributes, verb=verb))
