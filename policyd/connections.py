@@ -17,6 +17,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -24,6 +25,9 @@ from typing import Any, Final, Literal
 import structlog
 
 from policyd.framing import BrokenError, Framing
+
+AT_ONCE: Final = 16
+"""Connections that are accepted before others have their turn."""
 
 SWEEP_SECONDS: Final = 0.5
 """How often connections are looked through for those that took too long."""
@@ -106,21 +110,30 @@ class Connections:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
             while True:
-                await self._accept(listener, group)
+                try:
+                    await self._accept(listener, group)
+                except OSError as error:
+                    if error.errno in EXHAUSTED:
+                        log.warning("connection_refused", reason=str(error))
+                        self._shed()
+                        await asyncio.sleep(SWEEP_SECONDS)
 
     async def _accept(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            accepted, address = await loop.sock_accept(listener)
-        except OSError as error:
-            if error.errno not in EXHAUSTED:
-                return  # hung up before it was accepted
-            log.warning("connection_refused", reason=str(error))
-            self._shed()
-            await asyncio.sleep(SWEEP_SECONDS)
-            return
+        """Accept the connections that are there, up to so many.
+
+        Raises:
+            OSError: If one hung up before, or there is nothing left to accept it with.
+        """
+        accepted, address = await asyncio.get_running_loop().sock_accept(listener)
+        await self._take(accepted, address[0], group)
+        with suppress(BlockingIOError):
+            for _ in range(AT_ONCE - 1):
+                accepted, address = listener.accept()
+                await self._take(accepted, address[0], group)
+
+    async def _take(self, accepted: socket.socket, address: str, group: asyncio.TaskGroup) -> None:
         await self._room()
-        connection = Connection(self, address[0])
+        connection = Connection(self, address)
         connection.opening = group.create_task(self._open(connection, accepted))
 
     async def _open(self, connection: "Connection", accepted: socket.socket) -> None:

@@ -190,6 +190,16 @@ async def test_whoever_opens_connections_and_asks_nothing_locks_nobody_out():
             writer.close()
 
 
+async def test_many_that_come_at_once_are_all_answered():
+    async with running() as server:
+        answered = await asyncio.gather(*(server.ask() for _ in range(5 * module.AT_ONCE)))
+
+        assert len(server.connections) == len(answered)
+        assert not server.ended
+        for _, writer in answered:
+            writer.close()
+
+
 async def test_those_at_rest_make_room_and_the_last_one_used_stays():
     async with running(connections=4) as server:
         first, *others = [await server.ask() for _ in range(4)]
