@@ -211,6 +211,11 @@ class Budget:
             finally:
                 self.renew()
 
+    def excuse(self, cost: int) -> None:
+        """Leave a cost out of what the request takes: it stands for what others do."""
+        self._settled += cost
+        self.settle_at += cost
+
     def renew(self) -> None:
         """Allow no more than the allowance has left by now."""
         if self._allowance is not None and self._allowance.strained:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from policyd.cel import estimates
-from policyd.cel.cost import LIST, STRUCT, traversal, traverse
+from policyd.cel.cost import LIST, STRUCT, Budget, traversal, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.formats import dns1123_label, dns1123_subdomain
@@ -126,7 +126,9 @@ def _with(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
     return narrow
 
 
-def _check(check: PathCheck | ResourceCheck, verb: str) -> Decision:
+def _check(check: PathCheck | ResourceCheck, verb: str, budget: Budget | None = None) -> Decision:
+    if budget is not None:
+        budget.excuse(_CHECK_COST)
     return check.authorize(replace(check.attributes, verb=verb))
 
 
@@ -150,7 +152,7 @@ def _narrowing(name: str, field: str, *, selector: bool = False) -> Overload:
     )
 
 
-_CHECK = Size(cost=_CHECK_COST)
+_CHECK = Size(cost=_CHECK_COST, work=_NARROWING_WORK, counted=True)
 _NAME = Size(work=lambda _check, name: _NARROWING_WORK + len(name) // 100)
 _NARROW = Size(work=_NARROWING_WORK)
 _ACCOUNT = Size(work=lambda _authorizer, *names: _NARROWING_WORK + sum(map(len, names)) // 4)
