@@ -194,10 +194,6 @@ class Budget:
         if over > 0:
             exceed()
 
-    def waive(self, cost: int) -> None:
-        """Keep from the allowance what something costs that is not done here."""
-        self._settled += cost
-
     def settle(self) -> None:
         """Tell the allowance what expressions took since it was told last.
 
@@ -214,6 +210,11 @@ class Budget:
                 self._allowance.take(self._policy, units)
             finally:
                 self.renew()
+
+    def excuse(self, cost: int) -> None:
+        """Leave a cost out of what the request takes: it stands for what others do."""
+        self._settled += cost
+        self.settle_at += cost
 
     def renew(self) -> None:
         """Allow no more than the allowance has left by now."""

@@ -4,7 +4,14 @@ from contextlib import suppress
 
 import pytest
 
-from policyd.cel import Budget, CelCostError, CelError, CelTimeError, LazyVariables
+from policyd.cel import (
+    Budget,
+    CelCostError,
+    CelError,
+    CelTimeError,
+    LazyVariables,
+    admission_environment,
+)
 from policyd.cel.cost import (
     POLICY_LIMIT,
     POLICY_WORK_LIMIT,
@@ -15,6 +22,7 @@ from policyd.cel.cost import (
 )
 from policyd.cel.environments import extended_environment
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
+from policyd.cel.lib.authorizer import Authorizer, Decision
 from policyd.cel.program import compile_expression, compile_unchecked
 from policyd.cel.types import DYN
 from policyd.engine.functions import FUNCTIONS
@@ -206,6 +214,20 @@ def test_a_policy_alone_may_cost_what_the_api_server_lets_it():
         with pytest.raises(CelCostError):
             program.evaluate(_VALUES, budget)
     assert budget.remaining > 0
+
+
+def test_what_the_authorizer_costs_is_not_taken_from_the_request():
+    allowance = Allowance(50)
+    program = compile_expression(
+        "authorizer.path('/a').check('get').allowed()", admission_environment()
+    )
+    values = {"authorizer": Authorizer(lambda _attributes: Decision(allowed=True))}
+
+    for number in range(50):
+        budget = Budget(POLICY_LIMIT, allowance, f"p{number}")
+        for _ in range(25):
+            assert program.evaluate(values, budget) is True
+    assert not allowance.strained
 
 
 def test_time_is_asked_after_what_takes_long_and_not_after_what_does_not():

@@ -127,8 +127,8 @@ def _with(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
 
 
 def _check(check: PathCheck | ResourceCheck, verb: str, budget: Budget | None = None) -> Decision:
-    if budget is not None:  # others are asked: what a request may take here is not touched
-        budget.waive(_CHECK_COST)
+    if budget is not None:
+        budget.excuse(_CHECK_COST)
     return check.authorize(replace(check.attributes, verb=verb))
 
 
@@ -152,7 +152,7 @@ def _narrowing(name: str, field: str, *, selector: bool = False) -> Overload:
     )
 
 
-_CHECK = Size(cost=_CHECK_COST, counted=True)
+_CHECK = Size(cost=_CHECK_COST, work=_NARROWING_WORK, counted=True)
 _NAME = Size(work=lambda _check, name: _NARROWING_WORK + len(name) // 100)
 _NARROW = Size(work=_NARROWING_WORK)
 _ACCOUNT = Size(work=lambda _authorizer, *names: _NARROWING_WORK + sum(map(len, names)) // 4)
