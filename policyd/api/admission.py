@@ -7,6 +7,7 @@ the requests they concern.
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple
@@ -43,9 +44,12 @@ _FEW_BYTES = 4 * 1024 * 1024
 """Of a review that is no longer the values are not counted: they take less than 100 MB."""
 
 _NOT_NESTING = bytes(set(range(256)) - set(b'"[]{}'))
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NOT_PARTING = bytes(set(range(256)) - set(b'"[{,:'))
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_STRING = re.compile(rb'"[^"]*"')
+_STRING = re.compile(rb'"[^"]*(?:"|\Z)')
+_PIECE = 1024 * 1024
+"""Bytes of a review that are looked at in one go: no other thread gets a turn meanwhile."""
 _ESCAPED = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -303,18 +307,33 @@ def nested_deeper(text: bytes, levels: int) -> bool:
     brackets = text.translate(None, _NOT_NESTING)
     if brackets.count(b"{") + brackets.count(b"[") - brackets.count(b"{}") < levels:
         return False  # so few cannot be so deep, wherever they are: nearly every review
-    unescaped = _ESCAPE.sub(b"", text)
-    kept = unescaped.translate(None, _NOT_NESTING).replace(b'""', b"")
-    steps = _STRING.sub(b"", kept).translate(_STEPS)
-    return max(accumulate(memoryview(steps).cast("b")), default=0) > levels
+    depth = 0
+    for outside in _outside_texts(text):
+        steps = memoryview(outside.translate(_STEPS, _NO_BRACKETS)).cast("b")
+        if max(accumulate(steps, initial=depth)) > levels:
+            return True
+        depth += sum(steps)
+    return False
 
 
 def has_more_values(text: bytes, most: int) -> bool:
     """Tell whether JSON has more than so many lists, objects, keys and parts of these."""
     if len(text.translate(None, _NOT_PARTING)) - text.count(b'"') <= most:
         return False  # not even with what is in texts
-    outside = _STRING.sub(b"", _ESCAPE.sub(b"", text))
-    return len(outside.translate(None, _NOT_PARTING)) > most
+    return sum(len(each.translate(None, _NOT_PARTING)) for each in _outside_texts(text)) > most
+
+
+def _outside_texts(text: bytes) -> Iterator[bytes]:
+    """Yield JSON without what its texts hold, piece by piece: between two, other threads go on."""
+    start, inside = 0, False
+    while start < len(text):
+        piece = text[start : start + _PIECE]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # an escape is not cut in two
+            piece = text[start : start + _PIECE + 1]
+        start += len(piece)
+        unescaped = _ESCAPE.sub(b"", piece)
+        yield _STRING.sub(b"", b'"' + unescaped if inside else unescaped)
+        inside ^= unescaped.count(b'"') % 2 == 1
 
 
 def decode_object(raw: msgspec.Raw) -> Json:

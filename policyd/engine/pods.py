@@ -6,11 +6,11 @@ the pod as a whole wins over what its containers ask for.
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Literal
 
 from policyd.api.meta import Json
 from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
+from policyd.cel.caches import cache_short
 from policyd.engine.workloads import find_kind, pod_templates, value_at
 from policyd.errors import PolicydError
 
@@ -42,7 +42,7 @@ class PodError(PolicydError):
     """A pod is so misshapen that nothing can be said of it."""
 
 
-@lru_cache(maxsize=1024)
+@cache_short(1024)
 def is_gpu(resource: str) -> bool:
     """Tell whether one of `resource` counts as a GPU.
 
