@@ -80,8 +80,21 @@ def _asked(text: str, node: ast.Node, rule: Rule, known: _Known) -> str | None:
 
 
 def _wants_gpus(node: ast.Node) -> bool:
-    """Tell whether an expression is true only of what asks for a GPU: `workload.gpus() > 0`."""
+    """Tell whether an expression is true only of what may ask for a GPU.
+
+    That is `workload.gpus() > 0`, and that or a kind that has no plain pod.
+    """
     match node:
+        case ast.Logic(conjunction=False, operands=operands):
+            return all(_wants_gpus(operand) for operand in operands)
+        case ast.Call(
+            function="_==_",
+            arguments=(
+                ast.Select(operand=ast.Identifier(name="object"), field="kind"),
+                ast.Literal(value=str(kind)),
+            ),
+        ):
+            return kind not in _PLAIN_KINDS
         case ast.Call(
             function="_>_",
             arguments=(
@@ -312,6 +325,11 @@ def _path(node: ast.Node) -> _Path | None:
         case _:
             return None
 
+
+_PLAIN_KINDS: Final = frozenset(
+    ("Pod", "Job", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
+)
+"""The kinds of `_PODS_OF`."""
 
 MAY_ASK_FOR_GPUS: Final = _may_ask_for_gpus()
 """CEL of what a condition for GPUs may be true of: an outage stops that, and no other pod."""

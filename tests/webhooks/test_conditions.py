@@ -81,9 +81,24 @@ def test_what_may_fail_or_loop_is_asked_at_the_door(expression, operations):
     assert exported([expression], Rule(operations=(operations,))) == ()
 
 
-@pytest.mark.parametrize("expression", ["pod.gpus() > 0", "workload.gpus() > 1"])
+@pytest.mark.parametrize(
+    "expression",
+    ["pod.gpus() > 0", "workload.gpus() > 1", "workload.gpus() > 0 || object.kind == 'TrainJob'"],
+)
 def test_in_the_place_of_gpus_the_api_server_asks_whether_there_may_be_any(expression):
     assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == (MAY_ASK_FOR_GPUS,)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "workload.gpus() > 0 || object.kind == 'Job'",
+        "workload.gpus() > 0 || maker == ''",
+        "pod.gpus() >= 0",
+    ],
+)
+def test_what_may_be_true_without_gpus_is_sent_whole(expression):
+    assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == ()
 
 
 amounts = st.dictionaries(
