@@ -19,6 +19,7 @@ from typing import Any
 
 from policyd.certificates import Authority
 from tests.attacks.figures import Attack, Figures
+from tests.charts import release
 from tests.controlplane.programs import free_ports
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import PATCH_TYPES, Api, Refused, eventually
@@ -30,7 +31,7 @@ REPLICAS = 3
 SECONDS = 80
 """A round of the replicas' look at the Secret, and some more."""
 
-SECRET = "api/v1/namespaces/default/secrets/policyd-webhooks"
+SECRET = f"api/v1/namespaces/{release.NAMESPACE}/secrets/{release.WEBHOOKS}"
 GATE = "kueue.x-k8s.io/admission"
 GREEDY_GPUS = 64
 
@@ -92,17 +93,19 @@ def begin_rotation(api: Api) -> None:
 @contextmanager
 def opened(folder: Path) -> Iterator[tuple[Api, list[Process], list[int]]]:
     """Start a control plane, and three replicas behind one address."""
-    ports = list(free_ports([f"replica-{number}" for number in range(REPLICAS)]).values())
+    names = [f"{what}-{number}" for what in ("reviews", "metrics") for number in range(REPLICAS)]
+    given = list(free_ports(names).values())
+    ports, beside = given[:REPLICAS], given[REPLICAS:]
     balancer = Balancer(ports)
     with ControlPlane() as control_plane, ExitStack() as stack:
         stack.callback(balancer.listener.close)
         api = Api(control_plane.kubeconfig)
         install(api)
+        accounts = release.accounts(control_plane, port=balancer.port)
         replicas = []
         for number, port in enumerate(ports):
-            command = webhooks_command(control_plane.kubeconfig)
+            command = [*webhooks_command(accounts), "--metrics-port", str(beside[number])]
             command[command.index("--port") + 1] = str(port)
-            command[command.index("--url") + 1] = f"https://127.0.0.1:{balancer.port}"
             replica = Process(command, folder / f"replica-{number}.log")
             replica.start()
             stack.callback(replica.stop)

@@ -12,10 +12,11 @@ from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from tests.charts.release import NAMESPACE
 from tests.controlplane.programs import free_ports
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, eventually
-from tests.scenarios.clusters import Process, controller_command, install
+from tests.scenarios.clusters import Process, accounts_on, controller_command, install
 from tests.scenarios.objects import job, pod
 from webhooks.calls import door_rules
 from webhooks.registration import (
@@ -39,7 +40,8 @@ def outage(tmp_path_factory):
     with ControlPlane() as control_plane, silent_port() as silent:
         api, port = Api(control_plane.kubeconfig), free_ports(["health"])["health"]
         install(api)
-        command = [*controller_command(control_plane.kubeconfig), "--health-port", str(port)]
+        accounts = accounts_on(control_plane)
+        command = [*controller_command(accounts), "--health-port", str(port)]
         controller = Process(command, folder / "controller.log")
         controller.start()
         try:
@@ -61,15 +63,17 @@ def register(api, port):
     """Have the API server call webhooks that do not answer, and go on without them."""
     wanted = Registration(
         endpoint=UrlEndpoint(url=f"https://127.0.0.1:{port}"),
-        rules=door_rules((), queue=EVERYTHING),
-        own_namespace="policyd",
+        rules=door_rules((), queue=EVERYTHING, failure_policy="Ignore"),
+        own_namespace=NAMESPACE,
         timeout_seconds=1,
     )
     for resource, body in (
         (MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted)),
         (VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted)),
     ):
-        api.call("POST", f"{CONFIGURATIONS}/{resource.plural}", body)
+        path = f"{CONFIGURATIONS}/{resource.plural}"
+        api.call("DELETE", f"{path}/{body['metadata']['name']}")
+        api.call("POST", path, body)
 
 
 def metrics(port):

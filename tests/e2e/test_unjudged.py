@@ -8,6 +8,7 @@ from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, Refused, eventually
 from tests.scenarios.clusters import (
     Process,
+    accounts_on,
     controller_command,
     door_is_open,
     install,
@@ -114,8 +115,9 @@ def test_an_outage_stops_what_queues_or_names_a_gpu_and_nothing_else(tmp_path):
     with ControlPlane() as control_plane:
         api = Api(control_plane.kubeconfig)
         install(api)
-        webhooks = Process(webhooks_command(control_plane.kubeconfig), tmp_path / "webhooks.log")
-        controller = Process(controller_command(control_plane.kubeconfig), tmp_path / "c.log")
+        accounts = accounts_on(control_plane)
+        webhooks = Process(webhooks_command(accounts), tmp_path / "webhooks.log")
+        controller = Process(controller_command(accounts), tmp_path / "c.log")
         webhooks.start()
         controller.start()
         eventually(lambda: door_is_open(api, (webhooks, controller)), what="the door is open")
