@@ -26,7 +26,7 @@ import structlog
 
 from policyd.framing import BrokenError, Framing
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 4
 """Connections that are accepted before others have their turn."""
 
 SWEEP_SECONDS: Final = 0.5
