@@ -35,6 +35,9 @@ SWEEP_SECONDS: Final = 0.5
 WRITE_BUFFER_BYTES: Final = 16 * 1024
 """What is written and not taken, before whoever answers is told to wait."""
 
+REQUESTS_BEHIND: Final = 8
+"""Requests that may be sent before those before them are answered. Go's clients send none."""
+
 READ_BUFFER_BYTES: Final = 64 * 1024
 """What TLS may keep that came in and is not read."""
 
@@ -239,6 +242,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
         self._behind = b""
+        self._piled = 0
         self._early = False
         self.state: State = "waiting"
         self.since = connections.turn()
@@ -280,6 +284,7 @@ class Connection(asyncio.Protocol):
             self._behind += data
             self._transport.pause_reading()
         else:
+            self._piled = 0
             self._take(data)
 
     def _take(self, data: bytes) -> None:
@@ -306,7 +311,10 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if self.state == "busy" or self.ending is not None or not self._behind:
             return
-        if transport is not None and not transport.is_closing():
+        self._piled += 1
+        if self._piled > REQUESTS_BEHIND:
+            self.end("too_many_requests")
+        elif transport is not None and not transport.is_closing():
             data, self._behind = self._behind, b""
             transport.resume_reading()
             self._take(data)

@@ -132,7 +132,7 @@ async def test_requests_are_passed_on_one_after_the_other_is_answered():
     async with running() as server:
         server.answers = False
         reader, writer = await server.connect()
-        writer.write(GET * 2000)
+        writer.write(GET * 5)
         await server.settled(lambda: server.inner and server.inner[0].data)
         await asyncio.sleep(0.05)
         assert server.inner[0].data == GET
@@ -140,8 +140,18 @@ async def test_requests_are_passed_on_one_after_the_other_is_answered():
         server.answers = True
         server.inner[0].answer()
         async with asyncio.timeout(10):
-            assert await reader.readexactly(len(ANSWER) * 2000) == ANSWER * 2000
+            assert await reader.readexactly(len(ANSWER) * 5) == ANSWER * 5
         assert not server.ended
+        writer.close()
+
+
+async def test_whoever_sends_many_before_they_are_answered_is_hung_up_on():
+    async with running() as server:
+        reader, writer = await server.connect()
+        writer.write(GET * 2000)
+        await closed(reader)
+
+        assert server.ended == {"too_many_requests": 1}
         writer.close()
 
 

@@ -257,7 +257,7 @@ REVIEW = review({**POD, "metadata": {**POD["metadata"], "annotations": {"note": 
 POLICIES = [
     policy(
         "short-notes",
-        validations=[{"expression": "!('long' in object.metadata.?annotations.orValue({}))"}],
+        validations=[{"expression": "object.metadata.?annotations.?long.orValue('') != 'no'"}],
     ),
     policy("images", validations=[{"expression": "object.spec.containers.all(c, c.image != '')"}]),
 ]
