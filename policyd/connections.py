@@ -26,7 +26,7 @@ import structlog
 
 from policyd.framing import BrokenError, Framing
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 4
 """Connections that are accepted before others have their turn."""
 
 SWEEP_SECONDS: Final = 0.5
@@ -35,11 +35,18 @@ SWEEP_SECONDS: Final = 0.5
 WRITE_BUFFER_BYTES: Final = 16 * 1024
 """What is written and not taken, before whoever answers is told to wait."""
 
+REQUESTS_BEHIND: Final = 8
+"""Requests that may be sent before those before them are answered. Go's clients send none."""
+
+READ_BUFFER_BYTES: Final = 64 * 1024
+"""What TLS may keep that came in and is not read."""
+
 PATIENCE_SECONDS: Final = 1.0
 """How long a new connection waits where all others are being answered, before one of these goes."""
 
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
+_GO_ON: Final = b"HTTP/1.1 100 "
 _CLOSE: Final = b"content-length: 0\r\nconnection: close\r\n\r\n"
 
 State = Literal["waiting", "body", "busy", "resting"]
@@ -234,6 +241,9 @@ class Connection(asyncio.Protocol):
         self._framing = Framing()
         self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
+        self._behind = b""
+        self._piled = 0
+        self._early = False
         self.state: State = "waiting"
         self.since = connections.turn()
         connections.all.add(self)
@@ -248,6 +258,8 @@ class Connection(asyncio.Protocol):
             self.end("caller_unknown")
             return
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if self._connections.listening.tls is not None:  # the others have no buffer to read from
+            transport.set_read_buffer_limits(high=READ_BUFFER_BYTES)  # type: ignore[attr-defined]
         self._phase, self.ends_at = "no_request", self._loop.time() + self._bounds.first
         self._inner = self._connections.make()
         self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
@@ -265,28 +277,51 @@ class Connection(asyncio.Protocol):
         self._connections.lessened()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what is whole, and note what is not."""
-        if self.ending is not None or self._inner is None:
+        """Pass on what is whole, one request after the other is answered; note what is not."""
+        if self.ending is not None or self._transport is None:
             return
+        if self._behind or self.state == "busy":
+            self._behind += data
+            self._transport.pause_reading()
+        else:
+            self._piled = 0
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         framing = self._framing
-        begun = framing.requests
         try:
-            data = framing.take(data)
+            data, self._behind = framing.take(data)
         except BrokenError as error:
             self._break_off(error)
             return
-        if framing.in_head and not framing.held:
-            self.state, self.ends_at = "busy", math.inf
-        elif not framing.in_head:
-            self._go("body", "body_slow", self._bounds.body, anew=framing.requests > begun)
+        if not framing.in_head:
+            self._go("body", "body_slow", self._bounds.body)
+        elif framing.held:
+            self._go("waiting", "head_slow", self._bounds.head)
         else:
-            self._go("waiting", "head_slow", self._bounds.head, anew=framing.requests > begun)
-        if data:
+            self.state, self.ends_at = "resting" if self._early else "busy", math.inf
+            self._early = False
+        if data and self._inner is not None:
             self._inner.data_received(data)
+        if self._behind and self.state != "busy":
+            self._loop.call_soon(self._go_on)
 
-    def _go(self, state: State, phase: str, seconds: float, *, anew: bool) -> None:
+    def _go_on(self) -> None:
+        """Take what is behind a request that is answered."""
+        transport = self._transport
+        if self.state == "busy" or self.ending is not None or not self._behind:
+            return
+        self._piled += 1
+        if self._piled > REQUESTS_BEHIND:
+            self.end("too_many_requests")
+        elif transport is not None and not transport.is_closing():
+            data, self._behind = self._behind, b""
+            transport.resume_reading()
+            self._take(data)
+
+    def _go(self, state: State, phase: str, seconds: float) -> None:
         """Give a phase so long from its beginning, and no longer for what comes in within it."""
-        if anew or self._phase != phase or self.ends_at == math.inf:
+        if self._phase != phase or self.ends_at == math.inf:
             self.state, self._phase = state, phase
             self.since = self._connections.turn()
             self.ends_at = self._loop.time() + seconds
@@ -297,8 +332,10 @@ class Connection(asyncio.Protocol):
             self.state = "resting"
             self.since = self._connections.turn()
             self._connections.lessened()
+            if self._behind:
+                self._loop.call_soon(self._go_on)
         elif self.state == "body":  # answered without the rest, which may still come
-            self.state = "waiting"
+            self.state, self._early = "waiting", True
 
     def eof_received(self) -> bool | None:
         """Pass it on."""
@@ -357,7 +394,8 @@ class Outgoing:
 
     def write(self, data: bytes) -> None:
         """Write."""
-        self._connection.answered()
+        if not data.startswith(_GO_ON):
+            self._connection.answered()
         self._transport.write(data)
 
     def writelines(self, pieces: Iterable[bytes]) -> None:

@@ -14,9 +14,6 @@ list of groups in it, a few kilobytes."""
 HEAD_LINES: Final = 128
 """Lines of a head: a parser takes a while for each."""
 
-REQUESTS_AT_ONCE: Final = 8
-"""Requests that may come in one piece. Go's clients send none before the last is answered."""
-
 CHUNK_LINE_BYTES: Final = 256
 """How long the line before a chunk may be, which says its length."""
 
@@ -31,7 +28,7 @@ KNOWN_BYTES: Final = 1024
 MOST_DIGITS: Final = 15
 """Of a length: what has more is no length of anything."""
 
-Broken = Literal["head_too_large", "not_http", "too_many_requests", "too_many_chunks"]
+Broken = Literal["head_too_large", "not_http", "too_many_chunks"]
 """Why nothing more is read."""
 
 _END: Final = b"\r\n\r\n"
@@ -71,13 +68,10 @@ class Framing:
         self._chunks: _Chunks | None = None
         self._known: list[tuple[bytes, bytes]] = []  # heads, before and after the length in them
 
-    @property
-    def between(self) -> bool:
-        """Whether nothing of a request has come in that is not whole."""
-        return self.in_head and not self.held
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return what can be passed on of what has come in, and what is behind that.
 
-    def take(self, data: bytes) -> bytes:
-        """Return what can be passed on of what has come in: all but a head that is not complete.
+        Passed on is what belongs to one request, and no head that is not complete.
 
         Raises:
             BrokenError: If a bound is broken.
@@ -85,24 +79,20 @@ class Framing:
         if self.held:
             data, self.held = self.held + data, b""
         elif self.in_head and self._take_known(data):
-            return data
-        most = self.requests + REQUESTS_AT_ONCE
-        at = 0
-        while at < len(data):
-            if not self.in_head:
-                at = self._body(data, at)
-                continue
-            end = data.find(_END, at)
-            if (len(data) if end < 0 else end) - at > HEAD_BYTES:
+            return data, b""
+        at, begun = 0, self.requests
+        if self.in_head:
+            end = data.find(_END)
+            if (len(data) if end < 0 else end) > HEAD_BYTES:
                 raise BrokenError("head_too_large", 431)
             if end < 0:
-                self.held = data[at:]
-                return data[:at]
-            if self.requests >= most:
-                raise BrokenError("too_many_requests")
-            self._head(data[at : end + 2])
+                self.held = data
+                return b"", b""
+            self._head(data[: end + 2])
             at = end + len(_END)
-        return data
+        if self.requests == begun:
+            at = self._body(data, at)
+        return data[:at], data[at:]
 
     def _take_known(self, data: bytes) -> bool:
         """Take a request, or its beginning, whose head is as one before but for its length.
@@ -148,8 +138,8 @@ class Framing:
                 raise BrokenError("not_http")
             self._know(head, lowered, length)
             self._left = int(length)
-            self.in_head = False
-            self._body(b"", 0)
+            self.in_head = not self._left
+            self.requests += self.in_head
         else:
             self.requests += 1
 

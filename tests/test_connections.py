@@ -128,16 +128,88 @@ async def test_what_takes_too_long_is_closed_and_counted(sent, bounds, reason):
         writer.close()
 
 
+async def test_requests_are_passed_on_one_after_the_other_is_answered():
+    async with running() as server:
+        server.answers = False
+        reader, writer = await server.connect()
+        writer.write(GET * 5)
+        await server.settled(lambda: server.inner and server.inner[0].data)
+        await asyncio.sleep(0.05)
+        assert server.inner[0].data == GET
+
+        server.answers = True
+        server.inner[0].answer()
+        async with asyncio.timeout(10):
+            assert await reader.readexactly(len(ANSWER) * 5) == ANSWER * 5
+        assert not server.ended
+        writer.close()
+
+
+async def test_whoever_sends_many_before_they_are_answered_is_hung_up_on():
+    async with running() as server:
+        reader, writer = await server.connect()
+        writer.write(GET * 2000)
+        await closed(reader)
+
+        assert server.ended == {"too_many_requests": 1}
+        writer.close()
+
+
+async def test_what_is_behind_a_request_is_not_kept_without_end():
+    async with running() as server:
+        server.answers = False
+        _, writer = await server.connect()
+        writer.transport.set_write_buffer_limits(high=0)
+        writer.write(GET + b"x" * 50_000_000)
+        await server.settled(lambda: server.connections.at("busy"))
+        await asyncio.sleep(0.1)
+
+        (connection,) = server.connections.at("busy")
+        assert len(connection._behind) < 1_000_000
+        assert writer.transport.get_write_buffer_size() > 40_000_000
+        writer.transport.abort()
+
+
+async def test_being_told_to_go_on_is_no_answer():
+    go_on, half = b"HTTP/1.1 100 Continue\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n"
+    async with running() as server:
+        server.answers = False
+        _, writer = await server.connect()
+        writer.write(half)
+        await server.settled(lambda: server.inner and server.inner[0].data)
+        server.inner[0].transport.write(go_on)
+        writer.write(b"{}" + GET)
+        await server.settled(lambda: server.connections.at("busy"))
+        await asyncio.sleep(0.05)
+
+        assert server.inner[0].data == half + b"{}"
+        writer.close()
+
+
+async def test_the_rest_of_a_body_that_was_answered_before_lets_the_next_request_through():
+    half = b"POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\n12"
+    async with running() as server:
+        reader, writer = await server.connect()
+        writer.write(half)
+        await server.settled(lambda: server.inner and server.inner[0].data)
+        server.inner[0].transport.write(ANSWER)
+        writer.write(b"34" + GET)
+
+        async with asyncio.timeout(5):
+            assert await reader.readexactly(2 * len(ANSWER)) == 2 * ANSWER
+        writer.close()
+
+
 async def test_each_body_has_its_own_time():
     half = b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n1234"
     async with running(body=0.2) as server:
         reader, writer = await server.connect()
-        for rest in (b"56789" + GET, b""):
-            writer.write(half)
-            await asyncio.sleep(0.02)
-            writer.write(rest)
-            if rest:
-                await reader.readexactly(len(ANSWER))
+        writer.write(half)
+        await server.settled(lambda: server.connections.at("body"))
+        writer.write(b"56789")
+        await server.settled(lambda: server.connections.at("busy"))
+        server.inner[0].transport.write(ANSWER)
+        writer.write(half)
         await closed(reader)
 
         assert server.ended == {"body_slow": 1}

@@ -31,7 +31,7 @@ LIGHT_ROOM: Final = 24 * MEBIBYTE
 HEAVY_ROOM: Final = max(MAXIMUM_REVIEW_BYTES, 64 * MEBIBYTE)
 """Room for all larger ones together: the largest there may be has it."""
 
-ANSWERS_ROOM: Final = 16 * MEBIBYTE
+ANSWERS_ROOM: Final = 4 * MEBIBYTE
 """Room for answers that their callers do not take."""
 
 MOST_COMING_IN: Final = 128
