@@ -111,11 +111,12 @@ def called_port(running):
 
 
 def test_an_upgrade_under_load_and_back(running):
-    ports = free_ports(["webhooks", "health"])
+    ports = free_ports(["webhooks", "metrics", "health"])
     after = running.values | {
         "selfRestriction.enabled": True,
         "webhooks.port": ports["webhooks"],
         "webhooks.service.port": ports["webhooks"],
+        "webhooks.metricsPort": ports["metrics"],
         "controller.healthPort": ports["health"],
     }
     old = [running.door, running.controller]
