@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.api.makers import USUAL
 from policyd.engine.load import load_policies
 from policyd.engine.offline import namespace_lookup, offline_set
 from tests.live.library import CUSTOM, FOLDERS, exported, params, priority_classes, trials
@@ -33,7 +34,7 @@ def test_the_api_server_answers_the_librarys_cases_as_policyd_does(folder, serve
         trial.prepare(server)
         if not trial.refused:
             find = namespace_lookup([trial.namespace], {})
-            trial.decide(server, offline_set(loaded, find, objects=given))
+            trial.decide(server, offline_set(loaded, find, objects=given, makers=USUAL))
 
     server.create(native)
     server.settle()
