@@ -3,10 +3,13 @@
 import argparse
 import importlib
 import json
+import logging
 import pkgutil
 import sys
 import time
 from dataclasses import asdict
+
+import structlog
 
 import tests.attacks
 from tests.attacks.figures import Attack, Figures
@@ -23,6 +26,8 @@ def main() -> int:
             f"no attack has `{options.only}` in its name: {', '.join(attacks())}", file=sys.stderr
         )
         return 2
+    # What the attacked say of it would stand between the lines of the table.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     _print_heading()
     results = {name: _tried(name, run) for name, run in chosen.items()}
     if options.json:
