@@ -5,6 +5,7 @@ most reviews are decided without. `Rule` is what both webhook configurations and
 the requests they concern.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRING = re.compile(rb'"[^"]*(?:"|\Z)')
 _PIECE = 1024 * 1024
 """Bytes of a review that are looked at in one go: no other thread gets a turn meanwhile."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPED = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -226,8 +228,9 @@ def parse_review(body: bytes) -> AdmissionRequest:
 def _request_of(body: bytes) -> AdmissionRequest:
     try:
         return _REVIEW.decode(body).request
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if not _is_mendable(body):
+            raise ReviewError(f"not an AdmissionReview: {error}") from error
     try:
         return _REVIEW.decode(_mended(body)).request
     except msgspec.DecodeError as error:
@@ -344,12 +347,27 @@ def decode_object(raw: msgspec.Raw) -> Json:
     """
     try:
         return _ANY.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if not _is_mendable(bytes(raw)):
+            raise ReviewError(f"the object cannot be read: {error}") from error
     try:
         return _ANY.decode(_mended(bytes(raw)))
     except msgspec.DecodeError as error:
         raise ReviewError(f"the object cannot be read: {error}") from error
+
+
+def _is_mendable(text: bytes) -> bool:
+    """Tell whether anything in JSON is no Unicode; little memory is taken to look."""
+    if _SURROGATE.search(text):
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(text), _PIECE):
+            decoder.decode(text[start : start + _PIECE])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _mended(text: bytes) -> bytes:

@@ -245,6 +245,8 @@ def _flood(spec: dict[str, object], names: int = 1) -> Callable[[Reviewed], None
         nonlocal count
         count += 1
         name = f"p{count % names}"
+        # What is broken refuses what it was to guard, unless it says otherwise.
+        spec["failurePolicy"] = "Ignore"
         changed = {**spec, "matchConditions": [{"name": f"c{count}", "expression": "true"}]}
         new = PolicyObject(metadata=ObjectMeta(name=name), spec=changed)
         reviewed.note(state.get(name), new)
