@@ -305,10 +305,7 @@ def _after(text: str, at: int, sign: str) -> int:
 
 def nested_deeper(text: bytes, levels: int) -> bool:
     """Tell whether JSON is nested more than `levels` deep; text that is no JSON may be either."""
-    # Quotes are kept, so that what stands side by side here is closed at once, as most of
-    # managedFields are, or is in one string.
-    brackets = text.translate(None, _NOT_NESTING)
-    if brackets.count(b"{") + brackets.count(b"[") - brackets.count(b"{}") < levels:
+    if sum(map(_nesting, _pieces(text))) < levels:
         return False  # so few cannot be so deep, wherever they are: nearly every review
     depth = 0
     for outside in _outside_texts(text):
@@ -319,21 +316,36 @@ def nested_deeper(text: bytes, levels: int) -> bool:
     return False
 
 
+def _nesting(piece: bytes) -> int:
+    # Quotes are kept, so that what stands side by side here is closed at once, as most of
+    # managedFields are, or is in one string.
+    brackets = piece.translate(None, _NOT_NESTING)
+    return brackets.count(b"{") + brackets.count(b"[") - brackets.count(b"{}")
+
+
 def has_more_values(text: bytes, most: int) -> bool:
     """Tell whether JSON has more than so many lists, objects, keys and parts of these."""
-    if len(text.translate(None, _NOT_PARTING)) - text.count(b'"') <= most:
+    parting = sum(len(piece.translate(None, _NOT_PARTING)) for piece in _pieces(text))
+    if parting - text.count(b'"') <= most:
         return False  # not even with what is in texts
     return sum(len(each.translate(None, _NOT_PARTING)) for each in _outside_texts(text)) > most
 
 
-def _outside_texts(text: bytes) -> Iterator[bytes]:
-    """Yield JSON without what its texts hold, piece by piece: between two, other threads go on."""
-    start, inside = 0, False
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """Yield JSON piece by piece, no escape cut in two: between two, other threads go on."""
+    start = 0
     while start < len(text):
         piece = text[start : start + _PIECE]
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # an escape is not cut in two
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
             piece = text[start : start + _PIECE + 1]
         start += len(piece)
+        yield piece
+
+
+def _outside_texts(text: bytes) -> Iterator[bytes]:
+    """Yield the pieces of JSON without what its texts hold."""
+    inside = False
+    for piece in _pieces(text):
         unescaped = _ESCAPE.sub(b"", piece)
         yield _STRING.sub(b"", b'"' + unescaped if inside else unescaped)
         inside ^= unescaped.count(b'"') % 2 == 1
@@ -362,8 +374,8 @@ def _is_mendable(text: bytes) -> bool:
         return True
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for start in range(0, len(text), _PIECE):
-            decoder.decode(text[start : start + _PIECE])
+        for piece in _pieces(text):
+            decoder.decode(piece)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return True
