@@ -6,9 +6,11 @@ themselves, without the messages of ASGI.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import structlog
@@ -24,7 +26,7 @@ from webhooks.deadlines import Deadlines, OutOfTimeError
 from webhooks.metrics import DoorMetrics
 from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
-Answer = Callable[[bytes, OutOfTime], Awaitable[bytes]]
+Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
 body that is no review."""
 
@@ -332,6 +334,7 @@ def body_seconds(query: bytes) -> float:
     return LATE * timeout_seconds(query)
 
 
+@lru_cache(maxsize=64)
 def timeout_seconds(query: bytes) -> float:
     """Read the caller's patience from `timeout=10s`, as the API server writes it: 30 s at most."""
     for part in query.split(b"&"):

@@ -22,6 +22,10 @@ MEBIBYTE: Final = 1024 * 1024
 LIGHT_BYTES: Final = MEBIBYTE
 """How long a body may be that takes room as it comes in. Nearly all have a few kilobytes."""
 
+HEAVY_BYTES: Final = 128 * 1024
+"""How long a review, or what it is about, may be to be read and decided on the loop. So many take
+some two milliseconds to read."""
+
 LONG_BYTES: Final = 32 * 1024
 """Longer ones are judged one by one, each in a turn of its own."""
 

@@ -11,13 +11,19 @@ from typing import Final, Literal
 
 import msgspec
 
-from policyd.api.admission import MAXIMUM_LEVELS, ReviewError, decode_object, nested_deeper
+from policyd.api.admission import (
+    MAXIMUM_LEVELS,
+    ReviewError,
+    decode_object,
+    nested_deeper,
+    read_head,
+)
 from policyd.api.kueue.names import API_VERSION
 from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
 from policyd.api.meta import Json, Wire
 from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
-from webhooks.unjudged import uid_in
+from webhooks.unjudged import HEAD_BYTES
 
 PATH: Final = "/convert"
 AT_ONCE: Final = 20
@@ -70,7 +76,8 @@ def unconverted(head: bytes, reason: str) -> bytes:
     Raises:
         ReviewError: If these do not say which review it is.
     """
-    return _answer(uid_in(head), {"status": "Failure", "message": reason}, [])
+    uid = read_head(head[:HEAD_BYTES]).request.uid
+    return _answer(uid, {"status": "Failure", "message": reason}, [])
 
 
 class ConversionError(PolicydError):

@@ -21,6 +21,7 @@ from policyd.errors import PolicydError
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.app import Answer
+from webhooks.bodies import HEAVY_BYTES
 from webhooks.metrics import DoorMetrics
 
 Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
@@ -38,8 +39,8 @@ Observe = Callable[[AdmissionRequest, Decision], None]
 Inquire = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
 """Decides on a request, having waited for what deciding on it asks."""
 
-Run = Callable[[int, Callable[[], Any]], Awaitable[Any]]
-"""Does what needs nothing but time, by how many bytes it is about."""
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does what needs nothing but time, where that keeps nobody waiting."""
 
 log = structlog.get_logger(__name__)
 
@@ -126,11 +127,6 @@ def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
     return decide
 
 
-async def at_once(_size: int, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever is done
-    """Do something here and now."""
-    return work()
-
-
 def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     decide: Decide,
     metrics: DoorMetrics,
@@ -139,7 +135,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     prepare: Prepare | None = None,
     inquire: Inquire | None = None,
     observe: Observe | None = None,
-    run: Run = at_once,
+    run: Run | None = None,
 ) -> Answer:
     """Answer reviews with what `decide` says; count the verdicts, and log what is refused.
 
@@ -150,7 +146,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
         prepare: Waited for before.
         inquire: Calls `decide` in its place, as often as there are answers to wait for.
         observe: Told of each request that is not dry, and of what was decided.
-        run: Reads reviews and writes answers, the long ones where that keeps nobody waiting.
+        run: Reads long reviews, and writes the answers to them; at once if left out.
     """
     verdicts = {
         True: metrics.reviews.labels(path, "allowed"),
@@ -158,7 +154,8 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     }
 
     async def answer(body: bytes, out_of_time: OutOfTime) -> bytes:
-        request = await run(len(body), partial(parse_review, body))
+        beside = run if len(body) > HEAVY_BYTES else None
+        request = await beside(partial(parse_review, body)) if beside else parse_review(body)
         if prepare is not None:
             await prepare(request)
         if inquire is None:
@@ -170,7 +167,9 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
             _note(request, decision, metrics)
         if observe is not None and not request.dry_run:
             observe(request, decision)
-        answered: bytes = await run(len(body), partial(answer_review, request, decision))
+        if beside is None:
+            return answer_review(request, decision)
+        answered: bytes = await beside(partial(answer_review, request, decision))
         return answered
 
     return answer

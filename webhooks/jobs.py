@@ -124,12 +124,15 @@ def validate_jobs(
     authors: Authors = NOBODY_KNOWN,
 ) -> Decision:
     """Say what speaks against a job or pod that is created or changed, or a pod that is resized."""
-    words = (QUEUE_WORDS in bytes(each) for each in (request.object, request.old_object))
     if (
         request.operation not in {"CREATE", "UPDATE"}
         or request.sub_resource not in {"", RESIZE}
         or not holds(request.kind.group, request.kind.kind, integrations)
-        or not (integrations.manages_all or any(words))
+        or not (
+            integrations.manages_all
+            or QUEUE_WORDS in bytes(request.object)
+            or QUEUE_WORDS in bytes(request.old_object)
+        )
     ):
         return ALLOWED
     around = Surroundings(
@@ -149,8 +152,8 @@ def warn_of_hidden(
         request.operation not in {"CREATE", "UPDATE"}
         or request.sub_resource
         or kind.group == GROUP
-        or QUEUE_WORDS not in bytes(request.object)
         or holds(kind.group, kind.kind, integrations)
+        or QUEUE_WORDS not in bytes(request.object)
     ):
         return ALLOWED
     obj = object_of(request, policies)

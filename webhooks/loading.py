@@ -6,7 +6,6 @@ and after each policy there is a rest by what it took, so that reviews have most
 """
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +22,6 @@ from webhooks.policies import Policies
 STACK_BYTES: Final = 64 * 1024 * 1024
 """Room for the stack of the thread: an expression may nest as deep as the language allows, and some
 systems give a thread 128 KiB."""
-
-SWITCH_SECONDS: Final = 0.0005
-"""How long the thread goes on while a review wants to: Python's own 5 ms are as long as a review,
-which has to ask several times."""
 
 LONGEST_REST: Final = 10.0
 """Seconds to rest after a policy, at most."""
@@ -115,7 +110,6 @@ class Loading:
 
     async def run(self) -> NoReturn:
         """Load what is noted, until cancelled."""
-        sys.setswitchinterval(SWITCH_SECONDS)
         try:
             while True:
                 await self._woken.wait()

@@ -15,6 +15,7 @@ import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
+from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.selectors import Requirement
 from policyd.engine.workloads import KINDS
 from webhooks.calls import Call, DoorRules
@@ -27,9 +28,6 @@ NAME = "door.policyd.io"
 """The name of both configurations. Mutating ones are called in the order of their names: this one
 comes before `kueue-mutating-webhook-configuration`, so that Kueue's defaults, where Kueue is
 installed, find the queue name that a policy gave."""
-
-EXEMPT_NAMESPACES = ("kube-system", "kube-node-lease", "kube-public")
-"""Namespaces that a cluster cannot be repaired without."""
 
 NODES = "system:nodes"
 """The group of kubelets. They report pods that run already (mirror pods): nothing is left to
@@ -155,7 +153,7 @@ def _by_author(call: Call) -> Iterator[tuple[Call, bool]]:
 
 def _webhook(wanted: Registration, verb: str, call: Call, *, asks_who: bool) -> dict[str, Json]:
     """Build one webhook, with every default written out so that a later comparison is plain."""
-    exempt = tuple(sorted({*EXEMPT_NAMESPACES, wanted.own_namespace}))
+    exempt = tuple(sorted({*SYSTEM_NAMESPACES, wanted.own_namespace}))
     exemption = Requirement(key=NAME_LABEL, operator="NotIn", values=exempt)
     conditions = [_not_exempt(wanted.own_namespace)] if asks_who else []
     conditions += [

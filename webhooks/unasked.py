@@ -20,6 +20,7 @@ from policyd.api.admission import (
     Status,
     read_head,
 )
+from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.selectors import LabelSelector
 from policyd.engine.match import NamespaceLookup, attributes_of, labels_of, rules_match
 from policyd.engine.policy_set import Phase, PolicySet
@@ -28,7 +29,7 @@ from policyd.jobs.integrations import Integrations
 from webhooks.calls import Call, door_rules
 from webhooks.jobs import QUEUE_WORDS, SPEAKER, nowhere
 from webhooks.metrics import DoorMetrics
-from webhooks.registration import EXEMPT_NAMESPACES, exempt_groups
+from webhooks.registration import exempt_groups
 from webhooks.unjudged import HEAD_BYTES, Unjudged
 
 WHAT_TO_TRY: Final = "try again in a moment, or with a smaller object"
@@ -64,11 +65,7 @@ class Unasked:
             response = self._respond(head, found, reason, queues=self._may_queue(head, held, text))
             outcome = "allowed" if response.allowed else "denied"
             self.metrics.unjudged_reviews.labels(f"/{phase}", outcome).inc()
-            return msgspec.json.encode(
-                AnsweredReview(
-                    api_version="admission.k8s.io/v1", kind="AdmissionReview", response=response
-                )
-            )
+            return AnsweredReview.encoded(response)
 
         return answer
 
@@ -100,7 +97,7 @@ class Unasked:
         return AdmissionResponse(uid=uid, allowed=True, warnings=warnings)
 
     def _is_exempt(self, request: AdmissionRequest) -> bool:
-        exempt = {*EXEMPT_NAMESPACES, self.own_namespace}
+        exempt = {*SYSTEM_NAMESPACES, self.own_namespace}
         groups = exempt_groups(self.own_namespace)
         return request.namespace in exempt or not groups.isdisjoint(request.user_info.groups)
 

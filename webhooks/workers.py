@@ -6,7 +6,7 @@ effects. Workers are threads: they share what policies know, and Python lets the
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -16,14 +16,11 @@ from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock
 from policyd.engine.deadline import OutOfTime
 from policyd.engine.decision import Decision
+from webhooks.bodies import HEAVY_BYTES
 from webhooks.decisions import Decide
 from webhooks.inquiries import Inquiries
 
 T = TypeVar("T")
-
-HEAVY_BYTES: Final = 128 * 1024
-"""How long a review, or what it is about, may be to be read and decided on the loop. Nearly all
-have a few kilobytes; so many take some two milliseconds to read."""
 
 LOOP_SECONDS: Final = 0.02
 """How long a review may take on the loop before it is begun again by a worker."""
@@ -33,8 +30,8 @@ WORKERS: Final = 2
 each holds its objects in memory."""
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long a thread may go on when another wants to, where there are workers: with Python's 5 ms,
-a review would wait so long each time that something comes in for it."""
+"""How long a thread may go on when another wants to, a worker or one that loads policies: with
+Python's 5 ms, a review would wait so long each time that something comes in for it."""
 
 
 class TooLongError(BaseException):
@@ -64,17 +61,13 @@ class Workers:
         """What reviews ask of others; None if there is nobody to ask."""
         self._free = asyncio.Semaphore(workers)
 
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        """Do what needs nothing but time, by how many bytes it is about."""
-        return work() if size <= HEAVY_BYTES else await self._beside(work)
-
-    async def decide(
+    def decide(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
-    ) -> Decision:
+    ) -> Awaitable[Decision]:
         """Decide on a request, with all that it asks of others."""
         if self.inquiries is None:
-            return await self._decide(decide, request, out_of_time)
-        return await self.inquiries.decide(decide, request, out_of_time, run=self._decide)
+            return self._decide(decide, request, out_of_time)
+        return self.inquiries.decide(decide, request, out_of_time, run=self._decide)
 
     async def _decide(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
@@ -84,7 +77,7 @@ class Workers:
                 return decide(request, out_of_time)
             with suppress(TooLongError):
                 return decide(request, self._soon())
-        return await self._beside(partial(decide, request, out_of_time))
+        return await self.run(partial(decide, request, out_of_time))
 
     def _soon(self) -> OutOfTime:
         """Return what ends a decision that is not there soon."""
@@ -98,7 +91,7 @@ class Workers:
 
         return is_late
 
-    async def _beside(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """Have a worker do something, once there is one that is free.
 
         Who stops waiting for it does not end it: the worker is free when it is done.

@@ -162,6 +162,11 @@ class AnsweredReview(Wire, frozen=True):
     kind: str
     response: AdmissionResponse
 
+    @classmethod
+    def encoded(cls, response: AdmissionResponse) -> bytes:
+        """Return the body of an answer."""
+        return _ENCODER.encode(cls("admission.k8s.io/v1", "AdmissionReview", response))
+
 
 class Rule(Wire, frozen=True):
     """Which requests are concerned, by kind and operation; `*` stands for any.
@@ -193,6 +198,7 @@ class Head(NamedTuple):
     whole: bool
 
 
+_ENCODER = msgspec.json.Encoder()
 _REVIEW = msgspec.json.Decoder(AdmissionReview)
 _ANY = msgspec.json.Decoder()
 
@@ -305,7 +311,8 @@ def _after(text: str, at: int, sign: str) -> int:
 
 def nested_deeper(text: bytes, levels: int) -> bool:
     """Tell whether JSON is nested more than `levels` deep; text that is no JSON may be either."""
-    if sum(map(_nesting, _pieces(text))) < levels:
+    nesting = _nesting(text) if len(text) <= _PIECE else sum(map(_nesting, _pieces(text)))
+    if nesting < levels:
         return False  # so few cannot be so deep, wherever they are: nearly every review
     depth = 0
     for outside in _outside_texts(text):

@@ -1,10 +1,10 @@
 """What evaluating an expression may cost, in the API server's units.
 
 Every step has a cost, known when the expression is compiled or computed from the sizes of what it
-works on before it works. Besides, what the API server's
-units do not see (deep comparison, copies of lists) is counted as work, so that no expression gets
-at more time or memory than its cost says. Both are counted, and no clock is read: the same
-expression on the same object always ends at the same place.
+works on before it works. Besides, what the API server's units do not see (deep comparison, copies
+of lists) is counted as work, so that no expression gets at more time or memory than its cost says.
+Both are counted, and no clock is read: the same expression on the same object always ends at the
+same place.
 """
 
 from collections.abc import Callable, Collection
@@ -74,7 +74,7 @@ _EXHAUSTED: Final[dict[int, tuple[object, Weight]]] = {0: (None, Weight(0, 0, ce
 _NO_WEIGHTS: Final[dict[int, tuple[object, Weight]]] = {}
 
 
-class Allowance:
+class RequestBudget:
     """What all expressions about one request may take together, in units of cost.
 
     Half of it is shared out: each policy has as much as any other, whatever those before it took.
@@ -150,7 +150,7 @@ class Budget:
     _whole = 0
 
     def __init__(
-        self, limit: int = POLICY_LIMIT, allowance: Allowance | None = None, policy: str = ""
+        self, limit: int = POLICY_LIMIT, allowance: RequestBudget | None = None, policy: str = ""
     ) -> None:
         """Begin with nothing spent.
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import click
 
 from policyd.api.makers import Makers
+from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
@@ -26,7 +27,6 @@ from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run
 from policyd.telemetry import configure_logging
-from webhooks.registration import EXEMPT_NAMESPACES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
                     settings=ScanSettings(
                         every_seconds=options.scan_seconds,
                         objects_per_second=options.scan_rate,
-                        exempt=frozenset({*EXEMPT_NAMESPACES, settings.namespace}),
+                        exempt=frozenset({*SYSTEM_NAMESPACES, settings.namespace}),
                     ),
                     leading=controller.leading,
                     registry=health.metrics.registry,

@@ -17,6 +17,7 @@ import structlog
 from policyd.api.kueue import ClusterQueue, Workload
 from policyd.api.makers import group_kind_of
 from policyd.api.meta import ObjectMeta, OwnerReference
+from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.controller.cache import Cache
 from policyd.controller.index import discard
 from policyd.controller.keys import Key
@@ -49,8 +50,6 @@ MOST_TOLD: Final = 50
 """Events of a namespace at once, and one more each second: whoever makes many pods must not fill
 the API. The others come later."""
 MOST_NAMESPACES: Final = 1000
-SYSTEM: Final = frozenset({"kube-system", "kube-node-lease", "kube-public"})
-"""Namespaces whose ordinary resources are nobody's quota."""
 
 OUTSIDE: Final = "OutsideQuota"
 NO_WORKLOAD: Final = "NoWorkload"
@@ -175,7 +174,7 @@ class Usage:
         labels = {} if namespace is None else namespace.metadata.labels
         if not pod.counts(self._writes.now) or not integrations.covers(labels):
             return {}
-        everything = pod.queues and metadata.namespace not in SYSTEM
+        everything = pod.queues and metadata.namespace not in SYSTEM_NAMESPACES
         return {
             name: amount
             for name, amount in pod.amounts.items()

@@ -7,7 +7,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
-from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, Allowance
+from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, RequestBudget
 from policyd.engine.compiled import NATIVE, CompiledPolicy
 from policyd.engine.confinement import confined
 from policyd.engine.deadline import OutOfTimeError
@@ -100,7 +100,7 @@ def make_match(
     view: View,
     variables: dict[str, object],
     lifted: Lifted = NOTHING,
-    allowance: Allowance | None = None,
+    allowance: RequestBudget | None = None,
 ) -> Match:
     """Add the policy's own variables to those of a request, and a budget for all of them."""
     budget = Budget(POLICY_LIMIT, allowance, policy.id)

@@ -13,7 +13,7 @@ from policyd.api.admission import (
     decode_object,
 )
 from policyd.api.meta import Json
-from policyd.cel.cost import Allowance
+from policyd.cel.cost import RequestBudget
 from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
@@ -103,7 +103,7 @@ class Facts:
         self.namespaces = surroundings.namespaces
         self.attributes = attributes_of(request)
         self.out_of_time = out_of_time
-        self.allowance = Allowance(asked, None if out_of_time is never else out_of_time)
+        self.allowance = RequestBudget(asked, None if out_of_time is never else out_of_time)
         """What expressions may take, all together."""
         self.lifted: list[str] = []
         """What exceptions lifted, and why."""

@@ -27,13 +27,7 @@ _ENCODER = msgspec.json.Encoder()
 
 def answer_review(request: AdmissionRequest, decision: Decision) -> bytes:
     """Answer the review of a request with the decision."""
-    return _ENCODER.encode(
-        AnsweredReview(
-            api_version="admission.k8s.io/v1",
-            kind="AdmissionReview",
-            response=respond(request, decision),
-        )
-    )
+    return AnsweredReview.encoded(respond(request, decision))
 
 
 def respond(request: AdmissionRequest, decision: Decision) -> AdmissionResponse:

@@ -76,10 +76,13 @@ KINDS: tuple[JobKind[Any], ...] = (*BUILT_IN, *REGISTERED)
 PARENTS: tuple[ParentKind[Any], ...] = (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
 """What is not suspended itself: its pods are held for it."""
 
+_KINDS_BY_NAME: Final = {(known.group, known.kind): known for known in KINDS}
+_PARENTS_BY_NAME: Final = {(known.group, known.kind): known for known in PARENTS}
+
 
 def find_parent(group: str, kind: str) -> ParentKind[Any] | None:
     """Return the kind of parent of that name; None if it is not known."""
-    return next((known for known in PARENTS if (known.group, known.kind) == (group, kind)), None)
+    return _PARENTS_BY_NAME.get((group, kind))
 
 
 def parent_of_owner(owner: OwnerReference) -> ParentKind[Any] | None:
@@ -94,7 +97,7 @@ def parent_of_pod(pod: ObjectMeta) -> ParentKind[Any] | None:
 
 def find_kind(group: str, kind: str) -> JobKind[Any] | None:
     """Return the kind of job of that name; None if it is not known."""
-    return next((known for known in KINDS if (known.group, known.kind) == (group, kind)), None)
+    return _KINDS_BY_NAME.get((group, kind))
 
 
 def kind_of_owner(owner: OwnerReference) -> JobKind[Any] | None:

@@ -18,7 +18,7 @@ from policyd.cel.cost import (
     REQUEST_LIMIT,
     WORK_LIMIT,
     WORK_UNITS,
-    Allowance,
+    RequestBudget,
 )
 from policyd.cel.environments import extended_environment
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
@@ -169,7 +169,7 @@ _READING = extended_environment().extend(variables={"variables": DYN})
 def spent_by(policies, source="m == o"):
     """Let policies of a request take what they can get; return what each took, in units."""
     program = compile_unchecked(source, _EXTENDED)
-    allowance = Allowance(policies)
+    allowance = RequestBudget(policies)
     taken = []
     for number in range(policies):
         budget = Budget(POLICY_LIMIT, allowance, f"p{number}")
@@ -194,7 +194,7 @@ def test_all_policies_together_take_no_more_than_there_is():
 
 def test_budgets_of_one_policy_share_what_it_has():
     program = compile_unchecked("m == o", _EXTENDED)
-    allowance = Allowance(10)
+    allowance = RequestBudget(10)
     budgets = [Budget(POLICY_LIMIT, allowance, "p") for _ in range(60)]
 
     for budget in budgets:
@@ -207,7 +207,7 @@ def test_budgets_of_one_policy_share_what_it_has():
 
 
 def test_a_policy_alone_may_cost_what_the_api_server_lets_it():
-    budget = Budget(POLICY_LIMIT, Allowance(1), "p")
+    budget = Budget(POLICY_LIMIT, RequestBudget(1), "p")
     program = compile_unchecked("l.all(a, l.all(b, a + b >= 0)) || true", _EXTENDED)
 
     for _ in range(9):
@@ -217,7 +217,7 @@ def test_a_policy_alone_may_cost_what_the_api_server_lets_it():
 
 
 def test_what_the_authorizer_costs_is_not_taken_from_the_request():
-    allowance = Allowance(50)
+    allowance = RequestBudget(50)
     program = compile_expression(
         "authorizer.path('/a').check('get').allowed()", admission_environment()
     )
@@ -232,7 +232,7 @@ def test_what_the_authorizer_costs_is_not_taken_from_the_request():
 
 def test_time_is_asked_after_what_takes_long_and_not_after_what_does_not():
     asked = []
-    budget = Budget(POLICY_LIMIT, Allowance(1, lambda: asked.append(1) or False), "p")
+    budget = Budget(POLICY_LIMIT, RequestBudget(1, lambda: asked.append(1) or False), "p")
     light = compile_unchecked("l[0] == 0", _EXTENDED)
     heavy = compile_unchecked("l.all(x, x >= 0)", _EXTENDED)
 
@@ -245,7 +245,7 @@ def test_time_is_asked_after_what_takes_long_and_not_after_what_does_not():
 
 
 def test_out_of_time_ends_what_nothing_absorbs():
-    budget = Budget(POLICY_LIMIT, Allowance(1, lambda: True), "p")
+    budget = Budget(POLICY_LIMIT, RequestBudget(1, lambda: True), "p")
     heavy = compile_unchecked("l.all(x, l.all(y, x + y >= 0))", _EXTENDED)
     variables = LazyVariables({"v": heavy}, {"l": list(range(100))}, budget)
     program = compile_unchecked("variables.v || true", _READING)

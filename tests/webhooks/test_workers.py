@@ -7,14 +7,19 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from policyd.engine.deadline import never
 from policyd.engine.decision import ALLOWED
 from policyd.engine.remembering import Remembering
 from policyd.testing.clock import FakeClock
 from tests.engine.reviews import pod, policies, policy, request
+from tests.webhooks.reviews import review
+from webhooks.bodies import HEAVY_BYTES
+from webhooks.decisions import answer_with
 from webhooks.inquiries import Answer, Inquiries, PendingError
-from webhooks.workers import HEAVY_BYTES, LOOP_SECONDS, TooLongError, Workers, size_of
+from webhooks.metrics import DoorMetrics
+from webhooks.workers import LOOP_SECONDS, TooLongError, Workers, size_of
 
 pytestmark = pytest.mark.anyio
 HEAVY = request({**pod(), "data": "x" * HEAVY_BYTES})
@@ -159,14 +164,20 @@ async def test_what_a_worker_raises_is_raised():
 
 async def test_reading_is_done_by_a_worker_if_there_is_much():
     executor = Later()
-    workers = workers_of(executor)
+    metrics = DoorMetrics(CollectorRegistry())
+    answer = answer_with(allow, metrics, "/validate", run=workers_of(executor).run)
+    text = review()
+    short, long = text.ljust(HEAVY_BYTES), text.ljust(HEAVY_BYTES + 1)
 
-    assert await workers.run(HEAVY_BYTES, lambda: "short") == "short"
-    reading = asyncio.ensure_future(workers.run(HEAVY_BYTES + 1, lambda: "long"))
+    assert b'"allowed":true' in await answer(short, never)
+    reading = asyncio.ensure_future(answer(long, never))
     await turns()
     executor.run_next()
+    await turns()
+    assert not reading.done()
+    executor.run_next()
 
-    assert await reading == "long"
+    assert b'"allowed":true' in await reading
 
 
 async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
