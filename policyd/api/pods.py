@@ -103,6 +103,14 @@ class SchedulingGroup(Wire, frozen=True):
     pod_group_name: str = ""
 
 
+class PodResourceClaim(Wire, frozen=True):
+    """Devices that a pod asks for by a ResourceClaim, which is there already or made for it."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     """The part of a pod's specification that decides about quota, flavor and place."""
 
@@ -121,6 +129,7 @@ class PodSpec(Wire, frozen=True):
     restart_policy: str = ""
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class PodTemplate(Wire, frozen=True):

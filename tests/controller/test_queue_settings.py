@@ -123,5 +123,8 @@ def test_all_that_is_wrong_is_said():
 def test_what_changes_nothing_is_named(version):
     said = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
 
+    mapping = "resources: {deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu]}]}"
+
     assert unheeded(said) == ["clientConnection"]
+    assert unheeded(configuration(mapping, version)) == ["resources.deviceClassMappings"]
     assert unheeded(configuration("", version)) == []

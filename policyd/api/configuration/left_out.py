@@ -21,7 +21,7 @@ class LeftOut(NamedTuple):
 _CACHES = LeftOut(
     on=True, reason="it makes Kueue faster and changes nothing; what is known is kept"
 )
-_DEVICES = LeftOut(on=False, reason="resource claims are not counted: devices are plain resources")
+_DEVICES = LeftOut(on=False, reason="devices of ResourceClaims are not counted")
 _CLUSTERS = LeftOut(on=False, reason="jobs are not sent to other clusters")
 _ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
 
@@ -36,7 +36,6 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "KueueDRAIntegrationConsumableCapacity": _DEVICES,
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
-    "KueueDRARejectWorkloadsWhenDRADisabled": _DEVICES,
     "MultiKueue": _CLUSTERS,
     "MultiKueueAdaptersForCustomJobs": _CLUSTERS,
     "MultiKueueClusterProfile": _CLUSTERS,
