@@ -111,10 +111,9 @@ def _wants_devices(node: ast.Node) -> bool:
 
 
 def _may_ask_for_devices() -> str:
-    """Write as CEL whether an object may ask for GPUs or claim devices: true of kinds that have no
-    plain pod.
+    """Write as CEL whether an object may ask for GPUs or claim devices.
 
-    It never fails: what is not there asks for nothing.
+    It is true of kinds that have no plain pod, and never fails: what is not there asks for nothing.
     """
     names = ", ".join(map(_quoted, sorted(GPU_RESOURCES)))
     begins = "".join(f" || r.startsWith({_quoted(prefix)})" for prefix in GPU_PREFIXES)

@@ -7,8 +7,8 @@ import msgspec
 
 from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
-from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.api.meta import Json
+from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.match import labels_of
 from policyd.engine.pods import PodError, claims
 from policyd.jobs.defaults import (

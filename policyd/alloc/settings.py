@@ -7,7 +7,6 @@ import msgspec
 
 from policyd.alloc.value import Value
 
-
 _CAPITALS = frozenset({"dra", "tas"})
 """Words of gates that are abbreviations."""
 

@@ -22,8 +22,6 @@ def claiming(claim, gpus=0):
     return {**pod_spec(gpus), "resourceClaims": [claim]}
 
 
-
-
 @pytest.mark.parametrize("claim", CLAIMS)
 async def test_a_job_that_would_get_devices_by_a_claim_is_held_and_told_what_to_ask_for(claim):
     world = World()
@@ -71,6 +69,7 @@ async def test_pods_of_a_group_are_held_too():
         assert world.get(r.PODS, "claims")["spec"]["schedulingGates"]
 
 
+@pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")
 async def test_where_the_gate_is_off_they_are_free_as_in_kueue():
     world = World(FREE)
     world.furnish()

@@ -85,6 +85,7 @@ def test_a_configuration_says_how_queues_decide(text, settings):
         ),
     ],
 )
+@pytest.mark.gate("DisableWaitForPodsReady")
 def test_a_configuration_says_what_time_does(text, limits):
     assert time_limits(configuration(text)) == limits
 
@@ -96,6 +97,7 @@ def test_gates_come_from_the_file_or_the_command_line():
     assert queue_settings(configuration(""), gates="PriorityBoost=true").gates.priority_boost
 
 
+@pytest.mark.gate("AdmissionFairSharing")
 def test_a_gate_that_is_off_turns_its_field_off():
     given = configuration(
         "admissionFairSharing: {usageHalfLifeTime: 1h}\nfeatureGates: {AdmissionFairSharing: false}"
@@ -104,6 +106,7 @@ def test_a_gate_that_is_off_turns_its_field_off():
     assert queue_settings(given).admission_fair_sharing is None
 
 
+@pytest.mark.gate("MetricsForCohorts", "MetricForWorkloadCreationLatency")
 def test_a_gate_that_is_off_leaves_its_metrics_out():
     off = "featureGates: {MetricsForCohorts: false, MetricForWorkloadCreationLatency: false}"
 

@@ -393,6 +393,7 @@ async def test_a_group_starts_whole_or_not_at_all(world):
     assert [gates(pod) for pod in world.all(r.PODS)] == [[]] * 4
 
 
+@pytest.mark.gate("ReclaimablePods")
 async def test_nothing_is_given_back_before_the_end_where_that_is_off():
     world = World(Settings(gates=Gates(reclaimable_pods=False)))
     world.furnish()

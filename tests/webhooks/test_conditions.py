@@ -109,7 +109,9 @@ def test_what_may_be_true_without_gpus_is_sent_whole(expression):
 
 CLASS = "deviceclass.resource.kubernetes.io/h100"
 amounts = st.dictionaries(
-    st.sampled_from(["cpu", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", CLASS, "nvidia.com/gpu.memory"]),
+    st.sampled_from(
+        ["cpu", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", CLASS, "nvidia.com/gpu.memory"]
+    ),
     st.sampled_from(["0", "1", 2]),
 )
 resources = st.fixed_dictionaries({}, optional={"limits": amounts, "requests": amounts})

@@ -274,6 +274,7 @@ def claiming(obj):
 
 
 @pytest.mark.parametrize("obj", [job(), pod(gated=True)], ids=["job", "pod"])
+@pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")
 def test_who_would_wait_for_good_for_claimed_devices_is_told_at_once(obj):
     asks = asked(claiming(copy.deepcopy(obj)), "alice")
     off = Integrations(off=frozenset({"KueueDRARejectWorkloadsWhenDRADisabled"}))

@@ -42,6 +42,10 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "KueueDRAIntegrationConsumableCapacity": _DEVICES,
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
+    "ManagedJobsNamespaceSelectorAlwaysRespected": LeftOut(
+        on=True,
+        reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
+    ),
     "MultiKueue": _CLUSTERS,
     "MultiKueueAdaptersForCustomJobs": _CLUSTERS,
     "MultiKueueClusterProfile": _CLUSTERS,
