@@ -23,7 +23,7 @@ from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
 from policyd.jobs.copied import CopiedKeys
 
-_HEEDED = {
+HEEDED = {
     "api_version",
     "kind",
     "feature_gates",
@@ -50,7 +50,7 @@ def unheeded(configuration: Configuration) -> list[str]:
     return ["resources.deviceClassMappings"] * mapped + [
         field.encode_name
         for field in msgspec.structs.fields(Configuration)
-        if field.name not in _HEEDED
+        if field.name not in HEEDED
         and all(getattr(given, field.name) != getattr(d, field.name) for d in defaults)
     ]
 

@@ -1,13 +1,18 @@
 """What a Kueue Configuration changes here, and what it says in vain."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
+from policyd.api.configuration import Configuration
 from policyd.config import parse_configuration
 from policyd.controller.queue_settings import (
     metrics_settings,
     queue_settings,
     time_limits,
+    HEEDED,
     unheeded,
 )
 from policyd.controller.retention import Retention, TimeLimits
@@ -131,3 +136,14 @@ def test_what_changes_nothing_is_named(version):
     assert unheeded(said) == ["clientConnection"]
     assert unheeded(configuration(mapping, version)) == ["resources.deviceClassMappings"]
     assert unheeded(configuration("", version)) == []
+
+
+def test_the_page_of_differences_names_what_is_not_heeded():
+    page = (Path(__file__).parents[2] / "docs/reference/differences-from-kueue.md").read_text()
+    unheeded_names = [
+        field.encode_name
+        for field in msgspec.structs.fields(Configuration)
+        if field.name not in HEEDED
+    ]
+
+    assert [name for name in unheeded_names if f"`{name}" not in page] == []
