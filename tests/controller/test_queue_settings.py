@@ -9,10 +9,10 @@ from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
 from policyd.api.configuration import Configuration
 from policyd.config import parse_configuration
 from policyd.controller.queue_settings import (
+    HEEDED,
     metrics_settings,
     queue_settings,
     time_limits,
-    HEEDED,
     unheeded,
 )
 from policyd.controller.retention import Retention, TimeLimits
