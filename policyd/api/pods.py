@@ -21,7 +21,8 @@ class Toleration(Wire, frozen=True):
     """Lets a pod onto nodes with a matching taint."""
 
     key: str = ""
-    operator: TolerationOperator = "Equal"
+    operator: TolerationOperator | Literal[""] = ""
+    """Empty for `Equal`: what is written out stays so where it is passed on."""
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None

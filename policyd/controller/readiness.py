@@ -22,7 +22,7 @@ class Readiness:
         self._every = every
 
     def begun(self, workload: Workload, *, now: float) -> WorkloadStatus:
-        """Return the status of a workload with the note that its pods begin, if they are waited for.
+        """Return a workload's status with the note that its pods begin, if they are waited for.
 
         It goes along with whatever is told of a workload first, so that it costs no write.
         """
