@@ -6,7 +6,7 @@ from policyd.api.meta import ObjectMeta, Wire
 from policyd.api.schema import QuantityText
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-TolerationOperator = Literal["Exists", "Equal", "Lt", "Gt"]
+TolerationOperator = Literal["", "Exists", "Equal", "Lt", "Gt"]
 
 
 class Taint(Wire, frozen=True):
@@ -21,7 +21,7 @@ class Toleration(Wire, frozen=True):
     """Lets a pod onto nodes with a matching taint."""
 
     key: str = ""
-    operator: TolerationOperator | Literal[""] = ""
+    operator: TolerationOperator = ""
     """Empty for `Equal`: what is written out stays so where it is passed on."""
     value: str = ""
     effect: str = ""
