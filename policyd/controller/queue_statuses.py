@@ -43,7 +43,9 @@ log = structlog.get_logger()
 IDLE_SECONDS = 3_600.0
 """Between looks at usage that nobody is ordered by."""
 GATHER_SECONDS = 1.0
-"""Changes are gathered for so long before they are written."""
+"""Between two times that changes are written, at least."""
+MOMENT_SECONDS = 0.05
+"""Changes are gathered for so long, so that those of one moment are one write."""
 LONGEST_REST_SECONDS = 5.0
 """After a flush, on a server so slow that what was decided should go first."""
 MEASURE_SECONDS = 10.0
@@ -81,11 +83,13 @@ class QueueStatuses:
 
     async def run(self) -> NoReturn:
         """Write statuses until cancelled."""
+        clock, free_at = self._pace.clock, 0.0
         while True:
             await self._woken.wait()
-            await self._pace.sleep(GATHER_SECONDS)
+            await self._pace.sleep(max(MOMENT_SECONDS, free_at - clock.monotonic()))
             self._woken.clear()
-            began = self._pace.clock.monotonic()
+            began = clock.monotonic()
+            free_at = began + GATHER_SECONDS
             with suppress(NotLeadingError):  # who leads again looks at all queues anew
                 await self.flush()
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
