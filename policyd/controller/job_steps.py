@@ -61,8 +61,6 @@ QuietStep = Release | Report | TellReady | Retire | Resize
 MAY_GO = ("maximumExecutionTimeSeconds", "priorityClassRef", "queueName")
 """What a workload has only if its job says it."""
 HELD = "The job cannot use quota for now; workload on hold"
-UNSEEN_SECONDS = 1.0
-"""How much later than a job something may be seen that was there before it."""
 NOT_HELD = "Workload no longer on hold; waiting for quota reservation"
 
 
@@ -191,17 +189,11 @@ class WorkloadSteps:
         *,
         named: str = "",
     ) -> Priority | None:
-        """Return the priority of a job; None, and an event, if its class does not exist.
-
-        A class that was made just before the job may be seen a moment after it.
-        """
+        """Return the priority of a job; None, and an event, if its class does not exist."""
         try:
             return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
-            created = job.creation_timestamp
-            if created is None or created.timestamp() + UNSEEN_SECONDS <= self._writes.now:
-                reason = "WorkloadPriorityClassNotFound"
-                self._writes.tell(resource, job, reason, str(error), bad=True)
+            self._writes.tell(resource, job, "WorkloadPriorityClassNotFound", str(error), bad=True)
             return None
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:

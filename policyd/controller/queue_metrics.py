@@ -135,7 +135,9 @@ class QueueGauges(Collector):
         """Yield the series that a workload is counted in: of its ClusterQueue and LocalQueue."""
         mirrors = self._cache.mirrors
         workload = mirrors.workloads.get(value.key)
-        owners = [(name, (queue,))] if mirrors.cluster_queues.get(queue) else []
+        owners: list[tuple[str, tuple[str, ...]]] = []
+        if mirrors.cluster_queues.get(queue) is not None:
+            owners.append((name, (queue,)))
         local_queue = mirrors.local_queues.get(value.local_queue)
         if local_queue is not None and self._has_metrics(local_queue):
             metadata = local_queue.metadata

@@ -265,7 +265,8 @@ class WorkloadReconciler:
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
         if status != workload.status:
-            status = self._readiness.begun(with_status(workload, status), now=now)
+            if not has_quota(workload):
+                status = self._readiness.begun(with_status(workload, status), now=now)
             stored = await self._writes.status(self._mirror, workload, status)
             self._announcements.changes(workload, stored)
             workload = stored

@@ -142,16 +142,6 @@ async def test_the_higher_priority_goes_first(world):
     assert spec["priorityClassRef"]["name"] == "high"
 
 
-async def test_a_priority_class_that_is_seen_just_after_its_job_is_not_missing(world):
-    world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
-    await world.pass_time(0.5)
-    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "gold"}, "value": 5})
-    await world.pass_time(3)
-
-    assert world.workload_of("train") is not None
-    assert not world.events("WorkloadPriorityClassNotFound")
-
-
 async def test_a_missing_priority_class_is_told_and_waited_for(world):
     world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
     await world.pass_time(2)
