@@ -142,6 +142,16 @@ async def test_the_higher_priority_goes_first(world):
     assert spec["priorityClassRef"]["name"] == "high"
 
 
+async def test_a_missing_class_of_pods_is_not_called_one_of_workloads(world):
+    job = world.job("train")
+    job["spec"]["template"]["spec"]["priorityClassName"] = "gone"
+    world.put(r.JOBS, job)
+    await world.pass_time(2)
+
+    assert world.events("PriorityClassNotFound")
+    assert not world.events("WorkloadPriorityClassNotFound")
+
+
 async def test_a_missing_priority_class_is_told_and_waited_for(world):
     world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
     await world.pass_time(2)
