@@ -30,6 +30,7 @@ from policyd.controller.metric_families import COUNTED, MEASURED
 from policyd.controller.scanning import ScanMetrics
 from policyd.engine.schema import policy_shape
 from policyd.field_notes import field_notes
+from tests.gates import flipped
 from tests.generate_cel import functions_page
 from tests.generate_errors import errors_page
 from tests.generate_library import library_page
@@ -267,9 +268,17 @@ of `--feature-gates`, that sets one to something else.
 
 {table("Gate | Default in Kueue | Here | Why", left_out_rows())}
 
-All others do what they do in Kueue:
-{", ".join(f"`{name}`" for name in DEFAULTS if name not in LEFT_OUT)}.
+All others do what they do in Kueue, and a test flips each:
+
+{table("Gate | Default | Flipped by", flipped_rows())}
 """
+
+
+def flipped_rows() -> Iterator[tuple[str, ...]]:
+    words = {True: "on", False: "off"}
+    for name, tests in sorted(flipped().items()):
+        said = (test.removeprefix("test_").replace("_", " ") for test in dict.fromkeys(tests))
+        yield f"`{name}`", words[DEFAULTS[name]], "; ".join(said)
 
 
 def left_out_rows() -> Iterator[tuple[str, ...]]:

@@ -76,17 +76,18 @@ def _asked(text: str, node: ast.Node, rule: Rule, known: _Known) -> str | None:
     if _is_sure(node, known):
         return text
     there = _PRESENCE["object"].issuperset(rule.operations)
-    return MAY_ASK_FOR_GPUS if there and _wants_gpus(node) else None
+    return MAY_ASK_FOR_DEVICES if there and _wants_devices(node) else None
 
 
-def _wants_gpus(node: ast.Node) -> bool:
-    """Tell whether an expression is true only of what may ask for a GPU.
+def _wants_devices(node: ast.Node) -> bool:
+    """Tell whether an expression is true only of what may ask for a GPU, or claims devices.
 
-    That is `workload.gpus() > 0`, and that or a kind that has no plain pod.
+    That is `workload.gpus() > 0`, `workload.claims() > 0`, and these or a kind that has no plain
+    pod.
     """
     match node:
         case ast.Logic(conjunction=False, operands=operands):
-            return all(_wants_gpus(operand) for operand in operands)
+            return all(_wants_devices(operand) for operand in operands)
         case ast.Call(
             function="_==_",
             arguments=(
@@ -98,7 +99,9 @@ def _wants_gpus(node: ast.Node) -> bool:
         case ast.Call(
             function="_>_",
             arguments=(
-                ast.Call(function="gpus", target=ast.Identifier(name="pod" | "workload")),
+                ast.Call(
+                    function="gpus" | "claims", target=ast.Identifier(name="pod" | "workload")
+                ),
                 ast.Literal(value=int(least)),
             ),
         ):
@@ -107,10 +110,10 @@ def _wants_gpus(node: ast.Node) -> bool:
             return False
 
 
-def _may_ask_for_gpus() -> str:
-    """Write as CEL whether an object may ask for GPUs: true of kinds that have no plain pod.
+def _may_ask_for_devices() -> str:
+    """Write as CEL whether an object may ask for GPUs or claim devices.
 
-    It never fails: what is not there asks for nothing.
+    It is true of kinds that have no plain pod, and never fails: what is not there asks for nothing.
     """
     names = ", ".join(map(_quoted, sorted(GPU_RESOURCES)))
     begins = "".join(f" || r.startsWith({_quoted(prefix)})" for prefix in GPU_PREFIXES)
@@ -121,7 +124,8 @@ def _may_ask_for_gpus() -> str:
     for spec, group, resources in _PODS_OF:
         lists = f"{spec}.?containers.orValue([]), {spec}.?initContainers.orValue([])"
         of_pod = f"[{sides.format(spec)}].exists(m, {of_map})"
-        there = f"[{lists}].exists(l, {of_list}) || {of_pod}"
+        claims = f"{spec}.?resourceClaims.orValue([]).size() > 0"
+        there = f"[{lists}].exists(l, {of_list}) || {of_pod} || {claims}"
         kinds = f"request.resource.group == {_quoted(group)} && request.resource.resource in "
         tests.append((f"{kinds}[{', '.join(map(_quoted, resources))}]", there))
     text = "true"
@@ -331,5 +335,5 @@ _PLAIN_KINDS: Final = frozenset(
 )
 """The kinds of `_PODS_OF`."""
 
-MAY_ASK_FOR_GPUS: Final = _may_ask_for_gpus()
-"""CEL of what a condition for GPUs may be true of: an outage stops that, and no other pod."""
+MAY_ASK_FOR_DEVICES: Final = _may_ask_for_devices()
+"""CEL of what a condition for devices may be true of: an outage stops that, and no other pod."""

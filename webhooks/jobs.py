@@ -1,14 +1,16 @@
 """Jobs at the door: held when they are submitted to a queue, refused when that cannot work."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
+from policyd.api.meta import Json
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.match import labels_of
+from policyd.engine.pods import PodError, claims
 from policyd.jobs.defaults import (
     default_on_create,
     default_parent,
@@ -42,6 +44,13 @@ SPEAKER = "queue"
 
 HELD_TWICE = f"{SPEAKER}: `{MANAGED}` on a pod whose owner is queued: it may be held for both"
 """What the user of such a pod is told, who is let in."""
+
+CLAIMS_GATE = "KueueDRARejectWorkloadsWhenDRADisabled"
+CLAIMS_WAIT = (
+    f"{SPEAKER}: no quota counts the devices of `resourceClaims`, so that it is held for good: ask"
+    " for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`"
+)
+"""What the user is told of what the controller will not let go, and says the same of."""
 
 NO_CLASS = DefaultClass()
 """Where jobs that name no priority class get none."""
@@ -172,7 +181,24 @@ def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundin
     except MisshapenError as error:
         return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
     denials = tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)
-    held_twice = (group, kind) == POD and is_held_twice(obj, around)
-    if not (denials or held_twice):
-        return ALLOWED
-    return Decision(denials=denials, warnings=(HELD_TWICE,) if held_twice else ())
+    warnings = tuple(_warnings(request, obj, around))
+    return Decision(denials=denials, warnings=warnings) if denials or warnings else ALLOWED
+
+
+def _warnings(request: AdmissionRequest, obj: Json, around: Surroundings) -> Iterator[str]:
+    if (request.kind.group, request.kind.kind) == POD and is_held_twice(obj, around):
+        yield HELD_TWICE
+    if (
+        request.operation == "CREATE"
+        and CLAIMS_GATE not in around.integrations.off
+        and (around.integrations.manages_all or labels_of(obj).get(QUEUE_NAME))
+        and _claims(obj)
+    ):
+        yield CLAIMS_WAIT
+
+
+def _claims(obj: Json) -> int:
+    try:
+        return claims(obj)
+    except PodError:  # the API server says so itself
+        return 0

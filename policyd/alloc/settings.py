@@ -7,11 +7,14 @@ import msgspec
 
 from policyd.alloc.value import Value
 
+_CAPITALS = frozenset({"dra", "tas"})
+"""Words of gates that are abbreviations."""
+
 
 def _gate(field: str) -> str:
-    """Return Kueue's name of a gate: words run together, the name of its topologies in capitals."""
+    """Return Kueue's name of a gate: words run together, abbreviations in capitals."""
     words = field.split("_")
-    return "".join("TAS" if word == "tas" else word.capitalize() for word in words)
+    return "".join(word.upper() if word in _CAPITALS else word.capitalize() for word in words)
 
 
 class Gates(Value, frozen=True, rename=_gate):
@@ -30,6 +33,7 @@ class Gates(Value, frozen=True, rename=_gate):
     finish_orphaned_workloads: bool = True
     flavor_fungibility: bool = True
     flavor_fungibility_preserve_scan_progress: bool = True
+    kueue_dra_reject_workloads_when_dra_disabled: bool = True
     multi_kueue_orchestrated_preemption: bool = False
     partial_admission: bool = True
     pod_integration_validate_group_owner: bool = True

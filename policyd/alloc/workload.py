@@ -104,8 +104,8 @@ class Admission(Value, frozen=True):
 class Objection(Value, frozen=True):
     """Why a workload cannot be considered, found outside the allocator.
 
-    Who is `misplaced` is in a queue that does not take workloads of its namespace, and waits aside,
-    even where the head of the queue would block those behind it.
+    Who is `misplaced` is in a queue that does not take such workloads, or not of its namespace, and
+    waits aside, even where the head of the queue would block those behind it.
     """
 
     reason: ConditionReason

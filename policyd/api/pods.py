@@ -6,7 +6,7 @@ from policyd.api.meta import ObjectMeta, Wire
 from policyd.api.schema import QuantityText
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-TolerationOperator = Literal["Exists", "Equal", "Lt", "Gt"]
+TolerationOperator = Literal["", "Exists", "Equal", "Lt", "Gt"]
 
 
 class Taint(Wire, frozen=True):
@@ -21,7 +21,8 @@ class Toleration(Wire, frozen=True):
     """Lets a pod onto nodes with a matching taint."""
 
     key: str = ""
-    operator: TolerationOperator = "Equal"
+    operator: TolerationOperator = ""
+    """Empty for `Equal`: what is written out stays so where it is passed on."""
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
@@ -103,6 +104,14 @@ class SchedulingGroup(Wire, frozen=True):
     pod_group_name: str = ""
 
 
+class PodResourceClaim(Wire, frozen=True):
+    """Devices that a pod asks for by a ResourceClaim, which is there already or made for it."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     """The part of a pod's specification that decides about quota, flavor and place."""
 
@@ -121,6 +130,7 @@ class PodSpec(Wire, frozen=True):
     restart_policy: str = ""
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class PodTemplate(Wire, frozen=True):

@@ -248,6 +248,7 @@ SUMMARIES: Final[dict[str, dict[str, str]]] = {
     },
     "Pods and workloads": {
         "gpus": "GPUs that a pod asks for, or all pods of a workload.",
+        "claims": "ResourceClaims by which a pod gets devices, or all pods of a workload.",
         "requests": "What a pod asks for of a resource, as a quantity.",
         "limits": "What a pod may use of a resource, as a quantity.",
         "pods": "How many pods a workload makes at the same time.",

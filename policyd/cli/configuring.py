@@ -59,11 +59,11 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
 
 def _integrations(configuration: Configuration, path: str, gates: str) -> Integrations:
     """Return which kinds queue, and warn of those that no module reads."""
+    found = integrations_of(configuration, gates=gates)
     if not path:
-        return EVERYTHING
+        return replace(EVERYTHING, off=found.off, on=found.on)
     for name in unknown_frameworks(configuration):
         log.warning("framework_not_known", framework=name, why="no module reads jobs of that kind")
-    found = integrations_of(configuration, gates=gates)
     for group, kind in sorted(found.external):
         why = "its own controller queues it; what belongs to it is left to it"
         log.info("framework_external", kind=kind, group=group, why=why)

@@ -13,6 +13,7 @@ from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
 from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
+from policyd.controller.running_pods import CLAIMS
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import AncestorError, NestingError, managed_ancestor
@@ -116,6 +117,8 @@ def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:
     for each in pod_sets:
         for resource, amount in pod_requests(each.template.spec).items():
             total[resource] += amount * each.count
+        if each.template.spec.resource_claims:
+            total[CLAIMS] += len(each.template.spec.resource_claims) * each.count
     return total
 
 

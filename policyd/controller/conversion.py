@@ -215,7 +215,8 @@ def _quota_amount(resource: str, quantity: QuantityText) -> int:
 def tolerations(given: Iterable[ApiToleration]) -> tuple[Toleration, ...]:
     """Convert tolerations."""
     return tuple(
-        Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in given
+        Toleration(key=t.key, operator=t.operator or "Equal", value=t.value, effect=t.effect)
+        for t in given
     )
 
 

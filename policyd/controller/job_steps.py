@@ -193,7 +193,7 @@ class WorkloadSteps:
         try:
             return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
-            self._writes.tell(resource, job, "WorkloadPriorityClassNotFound", str(error), bad=True)
+            self._writes.tell(resource, job, f"{error.kind}NotFound", str(error), bad=True)
             return None
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:

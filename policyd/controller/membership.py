@@ -21,7 +21,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import WORKLOAD_DELETED, is_finished
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import Pod, has_ended, is_let_go, owner_reference, pod_set_of
-from policyd.jobs.requests import InvalidRequestsError
+from policyd.jobs.requests import InvalidRequestsError, claims_within
 from policyd.kube.resources import PODS, WORKLOADS
 
 TERMINATION_TARGET = "TerminationTarget"
@@ -79,7 +79,7 @@ class Membership:
     def _is_alike(self, pod: Pod, workload: Workload) -> bool:
         name = pod_set_of(pod, workload)
         pod_set = next((each for each in workload.spec.pod_sets if each.name == name), None)
-        if pod_set is None:
+        if pod_set is None or not claims_within(pod.spec, pod_set.template.spec):
             return False
         namespace = pod.metadata.namespace
         try:

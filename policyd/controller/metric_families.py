@@ -33,6 +33,7 @@ class Family(NamedTuple):
         labels: Their names; the role of the process is one more of Kueue's.
         buckets: How many a histogram has: 1 and 2.5 seconds, and each twice the one before.
         bounds: Those of a histogram that has others.
+        by_workload: Whether it may have labels of the workloads that it counts.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Family(NamedTuple):
     labels: tuple[str, ...] = ()
     buckets: int = 14
     bounds: tuple[float, ...] = ()
+    by_workload: bool = False
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -52,13 +54,13 @@ class Family(NamedTuple):
             found.append("LocalQueue")
         elif "cohort" in self.labels:
             found.append("Cohort")
-        if "priority_class" in self.labels:
+        if self.by_workload or "priority_class" in self.labels:
             found.append("Workload")
         return tuple(found)
 
     def label_names(self, *custom: str) -> tuple[str, ...]:
         """Return the names of all labels, given those that the administrator adds."""
-        with_role = self.name.startswith("kueue_") and self.name != BUILD
+        with_role = not self.name.startswith("policyd_") and self.name != BUILD
         return (*self.labels, *custom, ROLE) if with_role else self.labels
 
     def make(self, registry: CollectorRegistry, *custom: str) -> Counter | Gauge | Histogram:
@@ -196,6 +198,18 @@ COUNTED: Final = (
         ("name", *_CLUSTER, "is_group"),
     ),
     Family(
+        "multikueue_workloads_dispatched_total",
+        "counter",
+        "Workloads sent to other clusters; none are",
+        (*_CLUSTER, "cluster"),
+    ),
+    Family(
+        "multikueue_workloads_admitted_total",
+        "counter",
+        "Workloads admitted by other clusters; none are",
+        (*_CLUSTER, "cluster"),
+    ),
+    Family(
         BUILD,
         "gauge",
         "1 for what runs; what only Kueue has is empty",
@@ -246,19 +260,25 @@ _OF_COHORT = ("cohort", *_CLUSTER, *_RESOURCE)
 _ABOVE = ("parent_cohort", "root_cohort")
 
 
-def _gauge(name: str, text: str, *labels: str) -> Family:
-    return Family(f"kueue_{name}", "gauge", text, labels)
+def _gauge(name: str, text: str, *labels: str, by_workload: bool = False) -> Family:
+    return Family(f"kueue_{name}", "gauge", text, labels, by_workload=by_workload)
 
 
 MEASURED: Final = (
-    _gauge("pending_workloads", "Workloads that wait for quota", *_CLUSTER, "status"),
+    _gauge(
+        "pending_workloads",
+        "Workloads that wait for quota",
+        *_CLUSTER,
+        "status",
+        by_workload=True,
+    ),
     _gauge(
         "pending_scheduling_hashes", "Different demands of workloads that wait", *_CLUSTER, "status"
     ),
     _gauge("unadmitted_workloads", "Workloads that may not run, and why", *_CLUSTER, *_CAUSE),
     _gauge("finished_workloads", "Workloads that finished and are still there", *_CLUSTER),
     _gauge("reserving_active_workloads", "Workloads with quota", *_CLUSTER),
-    _gauge("admitted_active_workloads", "Workloads that may run", *_CLUSTER),
+    _gauge("admitted_active_workloads", "Workloads that may run", *_CLUSTER, by_workload=True),
     _gauge("cluster_queue_status", "1 for the status of a ClusterQueue", *_CLUSTER, "status"),
     _gauge("cluster_queue_info", "1 for the cohorts above it", *_CLUSTER, *_ABOVE),
     _gauge("cluster_queue_resource_pending", "What waits asks for", *_CLUSTER, "resource"),
@@ -268,7 +288,13 @@ MEASURED: Final = (
     _gauge("cluster_queue_borrowing_limit", "What it may borrow", *_OF_COHORT),
     _gauge("cluster_queue_lending_limit", "What it may lend", *_OF_COHORT),
     _gauge("cluster_queue_weighted_share", "Its share, where that decides", *_CLUSTER, "cohort"),
-    _gauge("local_queue_pending_workloads", "Workloads that wait for quota", *_LOCAL, "status"),
+    _gauge(
+        "local_queue_pending_workloads",
+        "Workloads that wait for quota",
+        *_LOCAL,
+        "status",
+        by_workload=True,
+    ),
     _gauge(
         "local_queue_unadmitted_workloads",
         "Workloads that may not run, and why",
@@ -278,7 +304,12 @@ MEASURED: Final = (
     ),
     _gauge("local_queue_finished_workloads", "Workloads that finished and are there", *_LOCAL),
     _gauge("local_queue_reserving_active_workloads", "Workloads with quota", *_LOCAL),
-    _gauge("local_queue_admitted_active_workloads", "Workloads that may run", *_LOCAL),
+    _gauge(
+        "local_queue_admitted_active_workloads",
+        "Workloads that may run",
+        *_LOCAL,
+        by_workload=True,
+    ),
     _gauge("local_queue_status", "1 for its condition Active", *_LOCAL, "active"),
     _gauge("local_queue_resource_reservation", "Quota reserved", *_LOCAL, *_RESOURCE),
     _gauge("local_queue_resource_usage", "Quota of those that may run", *_LOCAL, *_RESOURCE),

@@ -21,7 +21,7 @@ from policyd.api.meta import ObjectMeta, Wire
 from policyd.api.nodes import Node
 from policyd.api.schema import QuantityText
 from policyd.controller.mirror import Mirror
-from policyd.controller.trimming import Trimmer
+from policyd.controller.trimming import Trimmer, without_annotated_names
 from policyd.jobs.base import JobKind, JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds import KINDS, PARENTS
@@ -156,16 +156,33 @@ def job_resource(kind: JobKind[Any] | ParentKind[Any]) -> Resource:
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
-def open_mirrors(reader: Reader, pace: Pace, integrations: Integrations = EVERYTHING) -> Mirrors:
-    """Return mirrors of all that is watched: of jobs and `pods`, only those that queue."""
+def open_mirrors(
+    reader: Reader,
+    pace: Pace,
+    integrations: Integrations = EVERYTHING,
+    *,
+    annotated: bool = True,
+) -> Mirrors:
+    """Return mirrors of all that is watched: of jobs and `pods`, only those that queue.
+
+    Args:
+        reader: The API server.
+        pace: Time.
+        integrations: Which kinds queue.
+        annotated: Whether annotations name groups and workloads, as labels do.
+    """
+    trim = None if annotated else without_annotated_names
 
     def mirror(resource: Resource, into: type[Any], selector: str = "") -> Mirror[Any]:
         return Mirror(reader, resource, into=into, pace=pace, label_selector=selector)
 
+    def named_mirror(resource: Resource, into: type[Any], selector: str) -> Mirror[Any]:
+        return Mirror(reader, resource, into=into, pace=pace, trim=trim, label_selector=selector)
+
     parents = (kind for kind in PARENTS if kind.in_groups)
     kinds: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *parents)
     named = "" if integrations.manages_all else QUEUE_NAME
-    jobs = {kind.kind: mirror(job_resource(kind), kind.type, named) for kind in kinds}
+    jobs = {kind.kind: named_mirror(job_resource(kind), kind.type, named) for kind in kinds}
     return Mirrors(
         workloads=mirror(WORKLOADS, Workload),
         cluster_queues=mirror(CLUSTER_QUEUES, ClusterQueue),
@@ -179,7 +196,7 @@ def open_mirrors(reader: Reader, pace: Pace, integrations: Integrations = EVERYT
         namespaces=mirror(NAMESPACES, PartialObject),
         limit_ranges=mirror(LIMIT_RANGES, LimitRange),
         runtime_classes=mirror(RUNTIME_CLASSES, RuntimeClass),
-        pods=mirror(PODS, Pod, f"{MANAGED}=true"),
+        pods=named_mirror(PODS, Pod, f"{MANAGED}=true"),
         jobs=jobs,
         integrations=integrations,
         nodes=mirror(NODES, Node),

@@ -18,7 +18,11 @@ _INT32: Final = range(-(2**31), 2**31)
 
 
 class PriorityClassMissingError(PolicydError):
-    """A job names a priority class that does not exist."""
+    """A job names a priority class that does not exist; `kind` says of which kind."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class PriorityBoostError(PolicydError):
@@ -43,7 +47,8 @@ def priority_of(
     if label:
         own = mirrors.priorities.get(label)
         if own is None:
-            raise PriorityClassMissingError(f'WorkloadPriorityClass "{label}" not found')
+            message = f'WorkloadPriorityClass "{label}" not found'
+            raise PriorityClassMissingError("WorkloadPriorityClass", message)
         reference = PriorityClassReference("kueue.x-k8s.io", "WorkloadPriorityClass", label)
         return Priority(value=own.value, reference=reference)
     for name in (named, *(each.template.spec.priority_class_name for each in pod_sets)):
@@ -70,7 +75,8 @@ def class_change(workload: Workload, mirrors: Mirrors) -> Json:
 def _of_pods(name: str, mirrors: Mirrors) -> Priority:
     found = mirrors.priority_classes.get(name)
     if found is None:
-        raise PriorityClassMissingError(f'priorityclasses.scheduling.k8s.io "{name}" not found')
+        message = f'priorityclasses.scheduling.k8s.io "{name}" not found'
+        raise PriorityClassMissingError("PriorityClass", message)
     reference = PriorityClassReference("scheduling.k8s.io", "PriorityClass", name)
     return Priority(value=found.value, reference=reference)
 

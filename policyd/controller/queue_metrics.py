@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.hierarchy import Node, descendants
 from policyd.alloc.queue import FlavorResource, Quota
+from policyd.alloc.workload import Workload
 from policyd.api.kueue import LocalQueue
 from policyd.api.kueue.names import ACTIVE, FINISHED
 from policyd.api.meta import find_condition
@@ -104,10 +105,46 @@ class QueueGauges(Collector):
             self._finished(),
             self._unadmitted(),
         )
+        split = any(label.source_kind == "Workload" for label in self._settings.custom)
         for name, labels, number in samples:
-            more = self._custom.of(_FAMILIES[name], labels)
-            families[f"kueue_{name}"].add_metric((*labels, *more, role), number)
+            if not (split and _FAMILIES[name].by_workload):
+                more = self._custom.of(_FAMILIES[name], labels)
+                families[f"kueue_{name}"].add_metric((*labels, *more, role), number)
+        for (name, labels), number in self._by_workload().items() if split else ():
+            families[f"kueue_{name}"].add_metric((*labels, role), number)
         yield from (family for family in families.values() if family.samples)
+
+    def _by_workload(self) -> Counter[tuple[str, tuple[str, ...]]]:
+        """Count what waits and what may run, by the labels that its workloads have."""
+        found = Counter[tuple[str, tuple[str, ...]]]()
+        for queue in self._cache.state.queues.values():
+            gives = queue.options is not None and queue.active(queue.options)
+            tried = set(queue.pending.active) if gives else set()
+            for ticket in queue.pending:
+                status = "active" if ticket in tried else "inadmissible"
+                found.update(self._series(queue.name, ticket.workload, "pending_workloads", status))
+            for holding in queue.holdings.values():
+                if holding.workload.admitted:
+                    name = "admitted_active_workloads"
+                    found.update(self._series(queue.name, holding.workload, name))
+        return found
+
+    def _series(
+        self, queue: str, value: Workload, name: str, *labels: str
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the series that a workload is counted in: of its ClusterQueue and LocalQueue."""
+        mirrors = self._cache.mirrors
+        workload = mirrors.workloads.get(value.key)
+        owners: list[tuple[str, tuple[str, ...]]] = []
+        if mirrors.cluster_queues.get(queue) is not None:
+            owners.append((name, (queue,)))
+        local_queue = mirrors.local_queues.get(value.local_queue)
+        if local_queue is not None and self._has_metrics(local_queue):
+            metadata = local_queue.metadata
+            owners.append((f"local_queue_{name}", (metadata.name, metadata.namespace)))
+        for whole, owner in owners:
+            own = *owner, *labels
+            yield whole, (*own, *self._custom.of(_FAMILIES[whole], own, workload))
 
     def _cluster_queues(self, found: Tallies) -> Iterator[Sample]:
         state = self._cache.state
@@ -217,28 +254,29 @@ class QueueGauges(Collector):
         for node in state.tree.hierarchy.cohorts.values():
             if node.cyclic:
                 continue
-            yield "cohort_info", (node.name, *_above(node)), 1
-            if self._shares(node):
+            parent = "" if node.parent is None else node.parent.name
+            yield "cohort_info", (node.name, parent, node.root.name), 1
+            if node.declared and self._shares(node):
                 yield "cohort_weighted_share", (node.name,), self._share(node)
-            yield from _below(node, found.cluster_queues)
+            yield from self._below(node, found.cluster_queues)
 
-
-def _below(cohort: Node, found: Mapping[str, Tally]) -> Iterator[Sample]:
-    """Yield what a cohort and all below it have and hold."""
-    quotas: dict[FlavorResource, int] = {}
-    reserved: dict[FlavorResource, int] = {}
-    admitted = 0
-    for node in descendants(cohort):
-        _add(quotas, {names: quota.nominal for names, quota in node.quotas.items()})
-        if node.queue and node.name in found:
-            _add(reserved, found[node.name].reserved)
-            admitted += found[node.name].admitted
-    held = (("quota", quotas), ("resource_reservations", reserved))
-    for name, amounts in held:
-        for (flavor, resource), amount in sorted(amounts.items()):
-            labels = cohort.name, flavor, resource
-            yield f"cohort_subtree_{name}", labels, in_units(resource, amount)
-    yield "cohort_subtree_admitted_active_workloads", (cohort.name,), admitted
+    def _below(self, cohort: Node, found: Mapping[str, Tally]) -> Iterator[Sample]:
+        """Yield what a cohort has, with what all below it lend, and what is held there."""
+        subtree = self._cache.state.tree.subtree
+        quotas = {names: subtree[cell] for names, cell in cohort.cells.items()}
+        reserved: dict[FlavorResource, int] = {}
+        admitted = 0
+        for node in descendants(cohort):
+            if node.queue and node.name in found:
+                _add(reserved, found[node.name].reserved)
+                admitted += found[node.name].admitted
+        held = (("quota", quotas), ("resource_reservations", reserved))
+        for name, amounts in held:
+            for (flavor, resource), amount in sorted(amounts.items()):
+                if amount > 0:
+                    labels = cohort.name, flavor, resource
+                    yield f"cohort_subtree_{name}", labels, in_units(resource, amount)
+        yield "cohort_subtree_admitted_active_workloads", (cohort.name,), admitted
 
 
 def _workloads(prefix: str, labels: tuple[str, ...], tally: Tally) -> Iterator[Sample]:

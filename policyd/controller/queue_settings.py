@@ -23,7 +23,7 @@ from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
 from policyd.jobs.copied import CopiedKeys
 
-_HEEDED = {
+HEEDED = {
     "api_version",
     "kind",
     "feature_gates",
@@ -45,10 +45,12 @@ def unheeded(configuration: Configuration) -> list[str]:
         for version in (API_VERSION, OLD_API_VERSION)
     ]
     given = _without_heeded_metrics(configuration, defaults[0])
-    return [
+    resources = configuration.resources
+    mapped = resources is not None and bool(resources.device_class_mappings)
+    return ["resources.deviceClassMappings"] * mapped + [
         field.encode_name
         for field in msgspec.structs.fields(Configuration)
-        if field.name not in _HEEDED
+        if field.name not in HEEDED
         and all(getattr(given, field.name) != getattr(d, field.name) for d in defaults)
     ]
 

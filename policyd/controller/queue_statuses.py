@@ -43,7 +43,9 @@ log = structlog.get_logger()
 IDLE_SECONDS = 3_600.0
 """Between looks at usage that nobody is ordered by."""
 GATHER_SECONDS = 1.0
-"""Changes are gathered for so long before they are written."""
+"""Between two times that changes are written, at least."""
+MOMENT_SECONDS = 0.05
+"""Changes are gathered for so long, so that those of one moment are one write."""
 LONGEST_REST_SECONDS = 5.0
 """After a flush, on a server so slow that what was decided should go first."""
 MEASURE_SECONDS = 10.0
@@ -62,6 +64,13 @@ class QueueStatuses:
         self._shared: dict[str, None] = {}
         self._woken = asyncio.Event()
         self._measured: float | None = None
+        cache.mirrors.cohorts.listen(self._cohort_changed)
+
+    def _cohort_changed(self, _old: Cohort | None, new: Cohort | None) -> None:
+        """Note a cohort: below it there may be no queue whose figures are written."""
+        if new is not None:
+            self._shared[new.metadata.name] = None
+            self._woken.set()
 
     def note(self, name: str) -> None:
         """Note that the figures of a queue may have changed.
@@ -74,11 +83,13 @@ class QueueStatuses:
 
     async def run(self) -> NoReturn:
         """Write statuses until cancelled."""
+        clock, free_at = self._pace.clock, 0.0
         while True:
             await self._woken.wait()
-            await self._pace.sleep(GATHER_SECONDS)
+            await self._pace.sleep(max(MOMENT_SECONDS, free_at - clock.monotonic()))
             self._woken.clear()
-            began = self._pace.clock.monotonic()
+            began = clock.monotonic()
+            free_at = began + GATHER_SECONDS
             with suppress(NotLeadingError):  # who leads again looks at all queues anew
                 await self.flush()
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
@@ -92,19 +103,15 @@ class QueueStatuses:
             self.sample_once()
 
     def sample_once(self) -> None:
-        """Take notice of what every LocalQueue uses that is ordered by it."""
+        """Take notice of what every LocalQueue uses, whether or not it is ordered by it."""
         state, now = self._cache.state, self._pace.clock.now()
+        if state.ledger is None:
+            return
         for queue in self._cache.mirrors.local_queues:
-            if state.ledger is not None and self._by_usage(queue):
-                key = queue.metadata.key
-                state.ledger.sample(key, state.register.usage_of(key), now)
-                self.note(key)
-                self._cache.ears.schedule()
-
-    def _by_usage(self, queue: LocalQueue) -> bool:
-        """Tell whether what a LocalQueue used decides when its workloads are next."""
-        behind = self._cache.state.queues.get(queue.spec.cluster_queue)
-        return behind is not None and behind.spec is not None and behind.spec.by_usage
+            key = queue.metadata.key
+            state.ledger.sample(key, state.register.usage_of(key), now)
+            self.note(key)
+        self._cache.ears.schedule()
 
     async def flush(self) -> None:
         """Write what has changed; what cannot be written is tried again at the next flush."""
@@ -196,20 +203,26 @@ class QueueStatuses:
         status = local_queue_status(
             queue, figures, self._local_queue_active(queue), now=self._writes.now
         )
-        if self._by_usage(queue):
-            status = msgspec.structs.replace(status, fair_sharing=self._past(key))
+        status = msgspec.structs.replace(status, fair_sharing=self._past(queue))
         patch = status_patch(queue.status, status, queue.metadata)
         if patch is not None:
             await self._writes.patch(mirror, queue, patch, subresource="status")
 
-    def _past(self, key: str) -> LocalQueueFairSharingStatus | None:
-        """Return what a LocalQueue used; None until it was looked at."""
-        ledger = self._cache.state.ledger
-        entry = None if ledger is None else ledger.entries.get(key)
-        if entry is None:
+    def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
+        """Return what a LocalQueue used; None where nobody is ordered by that."""
+        state, key = self._cache.state, queue.metadata.key
+        if state.ledger is None:
             return None
+        if key not in state.ledger.entries:
+            state.ledger.seed(key, state.register.usage_of(key), self._pace.clock.now())
+        entry = state.ledger.entries[key]
+        behind = state.queues.get(queue.spec.cluster_queue)
+        groups = behind.spec.groups if behind is not None and behind.spec is not None else ()
+        known = {name: 0 for group in groups for name in group.resources}
+        forgets = state.ledger.rules.half_life_seconds == 0
         consumed: dict[str, QuantityText] = {
-            name: str(Quantity(nano)) for name, nano in entry.consumed.items()
+            name: str(Quantity(nano))
+            for name, nano in ({} if forgets else {**known, **entry.consumed}).items()
         }
         return LocalQueueFairSharingStatus(
             admission_fair_sharing_status=AdmissionFairSharingStatus(

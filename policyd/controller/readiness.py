@@ -22,7 +22,10 @@ class Readiness:
         self._every = every
 
     def begun(self, workload: Workload, *, now: float) -> WorkloadStatus:
-        """Return the status of a workload that has quota now, and whose pods are waited for."""
+        """Return a workload's status with the note that its pods begin, if they are waited for.
+
+        It goes along with whatever is told of a workload first, so that it costs no write.
+        """
         known = find_condition(workload.status.conditions, PODS_READY)
         begins = self._every and known is None
         return set_condition(workload, STARTING, now=now) if begins else workload.status
@@ -30,8 +33,7 @@ class Readiness:
     def watches(self, workload: Workload) -> bool:
         """Tell whether anybody wants to know whether the pods of a workload run.
 
-        Nobody does before it ever had quota: that it has none says it, and the write that gives it
-        quota says that its pods begin.
+        Nobody does before it ever had quota: the first that it is told says that its pods begin.
         """
         conditions = workload.status.conditions
         if find_condition(conditions, PODS_READY) is None and not has_quota(workload):

@@ -68,7 +68,10 @@ class Controller:
         self.pace = pace or Pace()
         self._client = client
         self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
-        self.mirrors = open_mirrors(client, self.pace, self.settings.integrations)
+        annotated = self.settings.queueing.gates.workload_identifier_annotations
+        self.mirrors = open_mirrors(
+            client, self.pace, self.settings.integrations, annotated=annotated
+        )
         self.cache = Cache(
             self.mirrors,
             pace=self.pace,

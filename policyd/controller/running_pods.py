@@ -20,6 +20,8 @@ NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 LONGEST_GRACE_SECONDS = 900.0
 """A pod that is deleted, and may run on for longer than this, still counts."""
 _NATIVE = "kubernetes.io/"
+CLAIMS = "resourceclaims"
+"""Stands for the devices that a pod gets by ResourceClaims, which nobody counts one by one."""
 
 
 class RunningPod(Wire, frozen=True):
@@ -76,6 +78,8 @@ def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> Runni
         for name, amount in requests.items()
         if amount and (queues or is_device(name))
     }
+    if queues and pod.spec.resource_claims:
+        amounts[CLAIMS] = len(pod.spec.resource_claims)
     kept = ObjectMeta(
         name=metadata.name,
         namespace=intern(metadata.namespace),

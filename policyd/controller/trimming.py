@@ -1,18 +1,38 @@
 """Pods that run beside the queue, cut down to what they take of their nodes: there are many."""
 
 from sys import intern
+from typing import TypeVar
 
 import msgspec
 
 from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodSpec
 from policyd.controller.pod_places import workload_keys
+from policyd.jobs.base import JobObject
 from policyd.jobs.places import waits_for_place
 from policyd.jobs.pods import Pod, PodStatus
+from policyd.jobs.submission import IDENTIFIERS, fits_label
 from policyd.jobs.topology import asks_for_topology
 
 MOST_ALIKE = 10_000
 """Specifications that are remembered, so that pods that are alike share one."""
+
+
+J = TypeVar("J", bound=JobObject)
+
+
+def without_annotated_names(obj: J) -> J:
+    """Leave out annotations that name a group or a workload, as without their feature gate.
+
+    Names that no label has room for are in annotations all the same.
+    """
+    annotations = obj.metadata.annotations
+    unread = {name for name in IDENTIFIERS if fits_label(annotations.get(name, ""))}
+    if unread.isdisjoint(annotations):
+        return obj
+    kept = {name: value for name, value in annotations.items() if name not in unread}
+    metadata = msgspec.structs.replace(obj.metadata, annotations=kept)
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
 class Trimmer:

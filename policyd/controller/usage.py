@@ -24,7 +24,7 @@ from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirrors import job_resource
 from policyd.controller.reconcile import Reconcile
-from policyd.controller.running_pods import RunningPod, is_device, open_running_pods
+from policyd.controller.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.settings import ControllerSettings
 from policyd.controller.usage_book import Outside, Share, Taker, UsageBook
 from policyd.controller.writes import Writes
@@ -175,10 +175,12 @@ class Usage:
         if not pod.counts(self._writes.now) or not integrations.covers(labels):
             return {}
         everything = pod.queues and metadata.namespace not in SYSTEM_NAMESPACES
+        gates = self._cache.state.settings.gates
+        claims = {CLAIMS} if gates.kueue_dra_reject_workloads_when_dra_disabled else set[str]()
         return {
             name: amount
             for name, amount in pod.amounts.items()
-            if name in self._covered and (everything or is_device(name))
+            if name in self._covered | claims and (everything or is_device(name))
         }
 
     def _leave(self, path: str) -> None:

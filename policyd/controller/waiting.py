@@ -6,8 +6,9 @@ from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import condition_true
 from policyd.controller.cache import Cache
 from policyd.controller.preemptions import blocked_on_gates
+from policyd.controller.readiness import Readiness
 from policyd.controller.shortage import held_by
-from policyd.controller.transitions import release, told_reason, with_requests
+from policyd.controller.transitions import release, told_reason, with_requests, with_status
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.resources import WORKLOADS
@@ -32,9 +33,10 @@ class Waiting:
     Who is admitted before his turn comes need not be told any more; on a busy server most are.
     """
 
-    def __init__(self, cache: Cache, writes: Writes) -> None:
+    def __init__(self, cache: Cache, writes: Writes, readiness: Readiness) -> None:
         self._cache = cache
         self._writes = writes
+        self._readiness = readiness
         self._pace = writes.pace
         self._told_at: dict[str, tuple[str, float]] = {}
         self._untold: dict[str, Requeue] = {}
@@ -106,7 +108,8 @@ class Waiting:
             workload = blocked_on_gates(workload, now=now)
         reason, detailed = action.refusal.reason, self._detailed
         status = release(workload, reason=reason, message=message, now=now, detailed=detailed)
-        return with_requests(status, action.requests)
+        status = with_requests(status, action.requests)
+        return self._readiness.begun(with_status(workload, status), now=now)
 
     def _put_off(self, workload: Workload, told: str) -> float | None:
         """Return the seconds until a message is due that says nothing new but names."""

@@ -176,6 +176,8 @@ class WorkloadMetrics:
         if old is not None and new is None:
             self._metrics.forget(cluster_queue=old.metadata.name)
             self._metrics.forget(preempting_cluster_queue=old.metadata.name)
+        if old is not None:
+            self._forget_unnamed(old.spec.cohort_name)
 
     def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
         if old is not None and (new is None or not self.has_metrics(new)):
@@ -184,6 +186,17 @@ class WorkloadMetrics:
     def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
         if old is not None and new is None:
             self._metrics.forget(cohort=old.metadata.name)
+        if old is not None:
+            self._forget_unnamed(old.spec.parent_name)
+
+    def _forget_unnamed(self, cohort: str) -> None:
+        """Drop what was counted of a cohort that has no object, and that nothing names any more."""
+        mirrors = self._cache.mirrors
+        queues = (each.spec.cohort_name for each in mirrors.cluster_queues)
+        cohorts = (each.spec.parent_name for each in mirrors.cohorts)
+        known = mirrors.cohorts.get(cohort) is not None
+        if cohort and not known and cohort not in {*queues, *cohorts}:
+            self._metrics.forget(cohort=cohort)
 
 
 def _class_of(workload: Workload) -> str:

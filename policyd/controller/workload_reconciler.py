@@ -80,7 +80,7 @@ class WorkloadReconciler:
         self._limits = limits
         self._readiness = Readiness(cache, every=limits.ready is not None)
         self._announcements = Announcements(writes)
-        self._waiting = Waiting(cache, writes)
+        self._waiting = Waiting(cache, writes, self._readiness)
         self._placing = PlacingAgain(
             self._mirror, writes, changed=self._announcements.changes, try_again=cache.put
         )
@@ -265,6 +265,8 @@ class WorkloadReconciler:
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
         if status != workload.status:
+            if not has_quota(workload):
+                status = self._readiness.begun(with_status(workload, status), now=now)
             stored = await self._writes.status(self._mirror, workload, status)
             self._announcements.changes(workload, stored)
             workload = stored

@@ -27,7 +27,7 @@ from policyd.controller.pod_set_values import assignment_value, pod_set_values
 from policyd.controller.preemptions import preemptor_of
 from policyd.controller.priorities import effective_priority
 from policyd.jobs.copied import EXPECTED_RUN_TIME
-from policyd.jobs.requests import NO_RULES, RequestRules
+from policyd.jobs.requests import NO_RULES, RequestRules, uncounted_claims
 
 CHECKPOINT_EVERY: Final = "policyd.io/checkpoint-every"
 """Annotation of pods: how often they save their state, such as `15m`."""
@@ -73,6 +73,7 @@ def workload_value(
     admission = _admission(workload, given_back, circumstances.rules)
     pod_sets: tuple[PodSet, ...] = ()
     invalid: Objection | None = None
+    uncounted = None if admission else _uncounted(workload, settings)
     if admission is None or circumstances.movable or needs_second_pass(workload):
         pod_sets, invalid = pod_set_values(workload, given_back, circumstances.rules)
     return Workload(
@@ -84,7 +85,7 @@ def workload_value(
         queued_at=queued_at(workload, settings),
         pod_sets=pod_sets,
         backing_off=admission is None and backs_off(workload, circumstances.now),
-        objection=objection or _failed_checks(workload) or invalid,
+        objection=objection or uncounted or _failed_checks(workload) or invalid,
         admission=admission,
         admitted=condition_true(workload.status.conditions, ADMITTED),
         reserved_at=None if admission is None else _since(workload, QUOTA_RESERVED),
@@ -241,6 +242,13 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
         for each in assignments
     )
     return ready and any(delayed)
+
+
+def _uncounted(workload: kueue.Workload, settings: Settings) -> Objection | None:
+    """Return that a workload asks for what no quota counts; nobody behind it waits for it."""
+    refuses = settings.gates.kueue_dra_reject_workloads_when_dra_disabled
+    message = uncounted_claims(workload) if refuses else ""
+    return Objection(reason="Misconfigured", message=message, misplaced=True) if message else None
 
 
 def _failed_checks(workload: kueue.Workload) -> Objection | None:

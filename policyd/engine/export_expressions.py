@@ -4,7 +4,7 @@ The author's text stays as it is; only the names and calls that the API server d
 replaced, each by plain CEL that comes to the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +18,10 @@ from policyd.engine.export_places import HOLDER, HOLDER_KEY, PodPlace, both
 from policyd.engine.pods import GPU_PREFIXES, GPU_RESOURCES
 from policyd.errors import PolicydError
 
-_METHODS = frozenset({"gpus", "pods", "requests", "limits", "controller"})
+_METHODS = frozenset({"gpus", "claims", "pods", "requests", "limits", "controller"})
+OfPod = Callable[[str], str]
+"""Returns plain CEL that counts something of the pod that is given in CEL."""
+
 _OBJECTS = frozenset({"pod", "workload", "object"})
 _TAKEN = frozenset({*_OBJECTS, HOLDER, HOLDER_KEY, "maker", "oldObject", "variables"})
 
@@ -91,14 +94,15 @@ class Scope:
     def _ask(self, of: str, method: str) -> str | None:
         """Return what a method comes to, None if plain CEL cannot say it."""
         match (of, method):
-            case ("pod", "gpus"):
-                return gpus_of(self._pod())
+            case ("pod", "gpus" | "claims"):
+                return _OF_POD[method](self._pod())
             case ("pod", _):
                 return None
-            case (_, "gpus"):
-                return self._in_all(of_each=True) if self.places else gpus_of(self.workload)
+            case (_, "gpus" | "claims"):
+                of_pod = _OF_POD[method]
+                return self._in_all(of_pod) if self.places else of_pod(self.workload)
             case (_, "pods"):
-                return self._in_all(of_each=False) if self.places else "0"
+                return self._in_all(None) if self.places else "0"
             case (_, "controller"):
                 return controller_of(self.workload)
             case _:
@@ -109,16 +113,16 @@ class Scope:
             raise NotExportableError("`pod` stands for several pod templates here")
         return self.pod
 
-    def _in_all(self, *, of_each: bool) -> str:
-        """Count the pods, or the GPUs of all pods, of every place."""
-        return f"({' + '.join(_sum(place, of_each=of_each) for place in self.places)})"
+    def _in_all(self, of_pod: OfPod | None) -> str:
+        """Count the pods of every place, or what is counted of each pod."""
+        return f"({' + '.join(_sum(place, of_pod) for place in self.places)})"
 
 
-def _sum(place: PodPlace, *, of_each: bool) -> str:
+def _sum(place: PodPlace, of_pod: OfPod | None) -> str:
     amount = place.count
-    if of_each:
-        gpus = gpus_of(place.pod)
-        amount = gpus if place.count == "1" else f"{place.count} * {gpus}"
+    if of_pod is not None:
+        each = of_pod(place.pod)
+        amount = each if place.count == "1" else f"{place.count} * {each}"
     if place.loop:
         return f"{place.gather('', amount)}.sum()"
     return f"({place.present} ? {amount} : 0)" if place.present else amount
@@ -217,6 +221,15 @@ def gpus_of(pod: str) -> str:
     one_by_one = f"l[1].transformList(i, c, c[1] == 0, c[0] + {sidecars})"
     most = f"[{counted}].map(l, ([{running}] + {one_by_one}).max())[0]"
     return f"({most} + {_devices(f'{pod}.?spec.?overhead.orValue({{}})')})"
+
+
+def claims_of(pod: str) -> str:
+    """Return what counts the ResourceClaims of one pod."""
+    return f"{pod}.?spec.?resourceClaims.orValue([]).size()"
+
+
+_OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of}
+"""What is counted of one pod, by method."""
 
 
 def _sidecar(container: str) -> str:

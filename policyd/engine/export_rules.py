@@ -62,8 +62,9 @@ def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
     """Say what a policy needs to know of kinds; `methods` are those that it calls."""
     levels = {step.level for step in policy.steps}
     return Needs(
-        pods="pod" in policy.uses or bool(levels & {"pods", "pods-metadata"}) or "gpus" in methods,
-        counts=bool(methods & {"pods", "gpus"}),
+        pods="pod" in policy.uses
+        or bool(levels & {"pods", "pods-metadata"} or methods & {"gpus", "claims"}),
+        counts=bool(methods & {"pods", "gpus", "claims"}),
         workload="workload" in levels,
         changes=bool(levels - {"object"}),
         gang=any(step.field == "gang" for step in policy.steps),

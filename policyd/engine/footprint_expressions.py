@@ -26,6 +26,7 @@ _OWNERS: Final = ("metadata", "ownerReferences")
 
 _METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "gpus": ASKED_FOR,
+    "claims": (("spec", "resourceClaims"),),
     "requests": ASKED_FOR,
     "limits": ASKED_FOR,
     "pods": (),

@@ -26,8 +26,9 @@ GPU_RESOURCES = frozenset(
 )
 """Resources of which one is one GPU to whoever asks for it; a time-slice is one too."""
 
-GPU_PREFIXES = ("nvidia.com/mig-",)
-"""Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device."""
+GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
+"""Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device, and
+each device that is asked for by its class."""
 
 _ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What nearly every container asks for, and is no GPU."""
@@ -54,17 +55,31 @@ def is_gpu(resource: str) -> bool:
 def gpus(obj: Json) -> int:
     """Count the GPUs that a pod or pod template asks for, or all pods of a workload together.
 
-    Claims for devices (DRA) are not counted.
+    Devices of ResourceClaims are not among them: `claims` tells whether there are any.
 
     Raises:
         PodError: If the pod is misshapen, or an amount is not a quantity.
     """
+    return _of_all_pods(obj, lambda pod: _effective(pod, _gpus_of))
+
+
+def claims(obj: Json) -> int:
+    """Count the ResourceClaims of a pod or pod template, or of all pods of a workload together.
+
+    How many devices a claim stands for, the claim itself says, which is another object.
+
+    Raises:
+        PodError: If the pod is misshapen.
+    """
+    return _of_all_pods(obj, lambda pod: len(_items(_object(pod, "spec"), "resourceClaims")))
+
+
+def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:
     kind = find_kind(obj)
     if kind is None or kind.kind == "Pod":
-        return _effective(obj, _gpus_of)
+        return count(obj)
     return sum(
-        template.pods * _effective(value_at(obj, template.path), _gpus_of)
-        for template in pod_templates(obj, kind)
+        template.pods * count(value_at(obj, template.path)) for template in pod_templates(obj, kind)
     )
 
 
@@ -103,8 +118,6 @@ def total(pod: Json, resource: str, side: Side) -> Quantity:
 
 def _effective(pod: Json, amount_of: Callable[[Json], int]) -> int:
     """Add up a pod's containers as the scheduler does."""
-    if not isinstance(pod, dict):
-        raise PodError("the pod is not an object")
     spec = _object(pod, "spec")
     running = sum(map(amount_of, _items(spec, "containers")))
     largest = sidecars = 0
@@ -166,6 +179,8 @@ def _quantity(amount: Json) -> Quantity:
 
 
 def _object(parent: Json, field: str) -> Json:
+    if not isinstance(parent, dict):
+        raise PodError("the pod is not an object")
     value = parent.get(field)
     if value is None:
         return {}

@@ -15,6 +15,7 @@ EVERYTHING = frozenset({"*"})
 
 _METHODS = {
     "gpus": frozenset({"resources"}),
+    "claims": frozenset({"resourceClaims"}),
     "requests": frozenset({"resources"}),
     "limits": frozenset({"resources"}),
     "pods": frozenset[str](),

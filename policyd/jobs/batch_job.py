@@ -88,15 +88,21 @@ def pod_sets(job: BatchJob) -> tuple[PodSet, ...]:
     )
 
 
+_UNTOLD: Final = OF_JOBS - {"batch.kubernetes.io/job-name"}
+"""Labels of a template that its workload has not: those by which the Job knows its pods.
+
+It has the name of the Job, by which pods may ask for each other's company."""
+
+
 def _of_user(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of a template without those by which the Job knows its pods."""
-    return {name: text for name, text in labels.items() if name not in OF_JOBS}
+    """Return the labels of a template that its workload has, too."""
+    return {name: text for name, text in labels.items() if name not in _UNTOLD}
 
 
 def _whole(_job: BatchJob, found: Sequence[Json]) -> Sequence[Json]:
     drafts = [Draft(each) for each in found]
     for draft in drafts:
-        for name in OF_JOBS:
+        for name in _UNTOLD:
             draft.remove(("metadata", "labels", name))
     return [draft.object for draft in drafts]
 

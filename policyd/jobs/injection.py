@@ -188,13 +188,18 @@ def inject(draft: Draft, path: Path, injection: Injection) -> None:
     _set_keys(draft, told, injection.annotations)
     _set_keys(draft, (*path, "spec", "nodeSelector"), injection.node_selector)
     where = (*path, "spec", "tolerations")
-    present = msgspec.convert(draft.get(where) or [], list[Toleration])
+    given = msgspec.convert(draft.get(where) or [], list[Toleration])
+    present = {_written_out(each) for each in given}
     for toleration in injection.tolerations:
-        if toleration not in present:
+        if _written_out(toleration) not in present:
             draft.append(where, msgspec.to_builtins(toleration))
     for gate in injection.gates:
         add_gate(draft, path, gate)
     mark(draft, path, injection.marks)
+
+
+def _written_out(toleration: Toleration) -> Toleration:
+    return replace(toleration, operator=toleration.operator or "Equal")
 
 
 def add_gate(draft: Draft, path: Path, name: str) -> None:

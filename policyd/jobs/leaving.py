@@ -6,7 +6,7 @@ later. Here it is refused, unless the queue's own accounts ask for it; and what 
 controllers have to do, they may.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final
 
 import msgspec
@@ -15,10 +15,8 @@ from policyd.api.kueue.names import (
     ADMISSION_GATE,
     ELASTIC_JOB,
     MANAGED,
-    POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     POD_SET,
-    PREBUILT_WORKLOAD,
     QUEUE_NAME,
     ROLE_HASH,
     SLICE_NAME,
@@ -35,7 +33,7 @@ from policyd.jobs.kinds import find_kind
 from policyd.jobs.ownership import belongs_to_managed
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.jobs.pods import SERVING, SUSPENDING_PARENT
-from policyd.jobs.submission import annotations_of, labels_of, named_by
+from policyd.jobs.submission import IDENTIFIERS, annotations_of, labels_of, named_by
 from policyd.jobs.surroundings import Surroundings
 from policyd.patch.operations import Path
 
@@ -53,7 +51,6 @@ _NOTES: Final = (
     SLICE_NAME,
 )
 """Annotations that say which workload a pod is of, and as which part."""
-_NAMES: Final = (POD_GROUP_NAME, PREBUILT_WORKLOAD)
 """The same, as a label or as an annotation."""
 
 _KEPT: Final = "only the queue's controller changes it once the pod queues; make a new pod instead"
@@ -83,7 +80,7 @@ def departures(
         return
     if (group, kind) == ("", "Pod"):
         if _queues(old) or _queues(new):
-            yield from _of_pod(new, old)
+            yield from _of_pod(new, old, around.integrations.off)
             yield from _of_owner(new, old, around)
         return
     if not _is_held(old, around):
@@ -145,7 +142,7 @@ def _gates(pod: Json) -> frozenset[str]:
     return GATES.intersection(gate.get("name") for gate in gates)
 
 
-def _of_pod(new: Json, old: Json) -> Iterator[FieldError]:
+def _of_pod(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
     for gate in sorted(_gates(old) - _gates(new)):
         yield FieldError("spec.schedulingGates", gate, f"`{gate}`: {_HELD}", "Forbidden")
     if _queue(old) and not _queue(new):
@@ -157,8 +154,8 @@ def _of_pod(new: Json, old: Json) -> Iterator[FieldError]:
             if before.get(name) != after.get(name):
                 where = f"metadata.{section}[{name}]"
                 yield FieldError(where, after.get(name), _KEPT, "Forbidden")
-    for name in _NAMES:
-        (was, _), (now, where) = named_by(old, name), named_by(new, name)
+    for name in IDENTIFIERS:
+        (was, _), (now, where) = (named_by(each, name, off) for each in (old, new))
         if was != now:
             yield FieldError(where, now, _KEPT, "Forbidden")
 

@@ -1,6 +1,6 @@
 """What the door refuses of pods, alone and in groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
 from policyd.api.integers import whole_number
@@ -21,20 +21,23 @@ _TOTAL: Final = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
 _IMMUTABLE: Final = "field is immutable"
 
 
-def pod_errors(new: Json, old: Json | None = None) -> Iterator[FieldError]:
-    """Yield what is wrong with a pod that is created or, with `old`, changed."""
+def pod_errors(new: Json, old: Json | None, off: Set[str]) -> Iterator[FieldError]:
+    """Yield what is wrong with a pod that is created or, with `old`, changed.
+
+    Feature gates `off` are those that are set to off.
+    """
     managed = labels_of(new).get(MANAGED, "true")
     if managed != "true":
         yield FieldError(f"metadata.labels[{MANAGED}]", managed, "can only be `true`", "Forbidden")
-    name, where = named_by(new, POD_GROUP_NAME)
+    name, where = named_by(new, POD_GROUP_NAME, off)
     if name and not is_subdomain(name):
         yield FieldError(where, name, SUBDOMAIN_RULE)
     yield from _total_errors(new, name, where)
-    prebuilt, at = named_by(new, PREBUILT_WORKLOAD)
+    prebuilt, at = named_by(new, PREBUILT_WORKLOAD, off)
     if name and prebuilt and name != prebuilt:
         yield FieldError(at, prebuilt, "a prebuilt workload has the name of the group")
     if old is not None:
-        yield from _changes(new, old)
+        yield from _changes(new, old, off)
 
 
 def is_gated_object(pod: Json) -> bool:
@@ -55,8 +58,8 @@ def _total_errors(pod: Json, name: str, where: str) -> Iterator[FieldError]:
         yield FieldError(_TOTAL, total, "must be a whole number greater than 0")
 
 
-def _changes(new: Json, old: Json) -> Iterator[FieldError]:
-    (before, _), (after, where) = (named_by(pod, POD_GROUP_NAME) for pod in (old, new))
+def _changes(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
+    (before, _), (after, where) = (named_by(pod, POD_GROUP_NAME, off) for pod in (old, new))
     if before and before != after:
         yield FieldError(where, after, _IMMUTABLE)
     was, now = (annotations_of(pod).get(RETRIABLE_IN_GROUP) for pod in (old, new))

@@ -136,6 +136,34 @@ def check_requests(workload: Workload, rules: RequestRules = NO_RULES) -> None:
         raise InvalidRequestsError(message)
 
 
+def uncounted_claims(workload: Workload) -> str:
+    """Say what a workload asks for that no quota counts, and what to ask for; empty for nothing.
+
+    Devices of ResourceClaims are what nobody here counts, whether a claim is there or made from
+    a template.
+    """
+    asked = [
+        f"`{pod_set.name}` ({', '.join(f'`{each.name}`' for each in claims)})"
+        for pod_set in workload.spec.pod_sets
+        if (claims := pod_set.template.spec.resource_claims)
+    ]
+    if not asked:
+        return ""
+    which = "pod set" if len(asked) == 1 else "pod sets"
+    return (
+        f"{which} {', '.join(asked)} would get devices by `resourceClaims`, which no quota counts;"
+        " ask for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`"
+    )
+
+
+def claims_within(asked: PodSpec, given: PodSpec) -> bool:
+    """Tell whether a pod gets no other devices by claims than was given leave for.
+
+    The name of a claim that is made from a template is the same for all pods.
+    """
+    return set(asked.resource_claims) <= set(given.resource_claims)
+
+
 def resource_errors(spec: PodSpec, path: str) -> Iterator[FieldError]:
     """Yield what requests more than its own limit.
 

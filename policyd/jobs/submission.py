@@ -4,12 +4,22 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from policyd.api.kueue.gating import gating_changes, gating_errors
-from policyd.api.kueue.names import ELASTIC_JOB, PRIORITY_CLASS
+from policyd.api.kueue.names import (
+    ELASTIC_JOB,
+    POD_GROUP_NAME,
+    PREBUILT_WORKLOAD,
+    PRIORITY_CLASS,
+)
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
+from policyd.api.names import LONGEST_LABEL
 
 GATED_BY: Final = "AdmissionGatedBy"
 """Gate: whether anybody has a say in when something queues."""
+ANNOTATED: Final = "WorkloadIdentifierAnnotations"
+"""Gate: whether annotations name groups and workloads, as labels do."""
+IDENTIFIERS: Final = (POD_GROUP_NAME, PREBUILT_WORKLOAD)
+"""What names groups and workloads."""
 NOT_SUPPORTED: Final = "is not supported for this kind"
 
 
@@ -25,10 +35,18 @@ def annotations_of(obj: Json) -> Mapping[str, str]:
     return found if isinstance(found, Mapping) else {}
 
 
-def named_by(obj: Json, key: str) -> tuple[str, str]:
-    """Return what an object names by `key`, and where: the annotation wins over the label."""
+def fits_label(name: str) -> bool:
+    """Tell whether a label has room for a name."""
+    return len(name) <= LONGEST_LABEL
+
+
+def named_by(obj: Json, key: str, off: Set[str]) -> tuple[str, str]:
+    """Return what an object names by `key`, and where, but for feature gates `off`.
+
+    The annotation wins over the label; without the gate it counts where no label has room for it.
+    """
     said = annotations_of(obj).get(key)
-    if said:
+    if said and not (ANNOTATED in off and fits_label(str(said))):
         return str(said), f"metadata.annotations[{key}]"
     return str(labels_of(obj).get(key) or ""), f"metadata.labels[{key}]"
 

@@ -94,7 +94,7 @@ def validate_job(
 
 
 def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
-    yield from pod_errors(new, old)
+    yield from pod_errors(new, old, around.integrations.off)
     template = Template("metadata.annotations", annotations_of(new))
     yield from template_errors(template, off=around.integrations.off)
     if old is not None:
@@ -225,7 +225,7 @@ def _fixed(new: Json, old: Json, *, suspended: bool, off: Set[str]) -> Iterator[
     was, now = (on and annotations_of(each).get(ELASTIC_JOB) == "true" for each in (old, new))
     if was != now:
         yield FieldError(_ELASTIC, annotations_of(new).get(ELASTIC_JOB, ""), _IMMUTABLE)
-    names = [named_by(each, PREBUILT_WORKLOAD)[0] for each in (old, new)]
+    names = [named_by(each, PREBUILT_WORKLOAD, off)[0] for each in (old, new)]
     if names[0] != names[1] and not (suspended or now):
         section = "annotations" if PREBUILT_WORKLOAD in annotations_of(new) else "labels"
         yield FieldError(f"metadata.{section}[{PREBUILT_WORKLOAD}]", names[1], _IMMUTABLE)

@@ -22,8 +22,8 @@ from policyd.api.kueue.names import (
     RESOURCE_IN_USE_FINALIZER,
     SLICE_NAME,
 )
-from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
-from policyd.api.pods import Container, PodTemplate
+from policyd.api.meta import Json, ObjectMeta, OwnerReference, Wire, condition_true
+from policyd.api.pods import PodTemplate
 from policyd.jobs.base import queue_name
 from policyd.jobs.copied import NOTHING_COPIED, Copied
 
@@ -196,11 +196,11 @@ def _same_pods(left: PodSet, right: PodSet, *, admitted: bool) -> bool:
         return False
     if not admitted and left.template.spec.tolerations != right.template.spec.tolerations:
         return False
-    return _containers(left.template) == _containers(right.template)
+    return _demand(left.template) == _demand(right.template)
 
 
-def _containers(template: PodTemplate) -> tuple[tuple[Container, ...], ...]:
-    return template.spec.init_containers, template.spec.containers
+def _demand(template: PodTemplate) -> tuple[tuple[Wire, ...], ...]:
+    return template.spec.init_containers, template.spec.containers, template.spec.resource_claims
 
 
 def within_sizes(

@@ -119,6 +119,7 @@ def test_who_counted_on_the_same_victim_fits_thanks_to_it():
     assert plan.recomputed == (("b", "deferred_fit"),)
 
 
+@pytest.mark.gate("RecomputeAssignmentUponPreemptionTargetsOverlap")
 def test_without_the_gate_it_waits_for_another_cycle():
     plan = run(two_owners(recompute_assignment_upon_preemption_targets_overlap=False))
 
@@ -179,6 +180,7 @@ def test_who_can_do_with_fewer_pods_gets_as_many_as_fit():
         pytest.param({}, None, id="all-or-nothing"),
     ],
 )
+@pytest.mark.gate("PartialAdmission")
 def test_who_cannot_do_with_fewer_waits(gates, minimum):
     pods = PodSet(name="main", count=8, requests={"gpu": 1}, minimum=minimum)
     of = made(queue("q", gpu=5), workload("w", "q", pods), **gates)
@@ -428,6 +430,7 @@ def test_with_fair_sharing_the_lowest_share_is_next():
     assert told(run(of)) == [("admit", "b1"), ("requeue", "a1", "FailedAfterNomination")]
 
 
+@pytest.mark.gate("PrioritizePreemptorWorkloads")
 def test_preemptors_come_first_where_the_gate_says_so():
     of = made(
         queue("a", "all", gpu=4, preemption=OWN), queue("b", "all", gpu=4),

@@ -171,6 +171,7 @@ def contest(choose):
 
 @RATE
 @given(scenarios(contest, 110))
+@pytest.mark.gate("FairSharingPrioritizeNonBorrowing")
 def test_turns_are_as_in_the_slow_tournament(scenario):
     things, heads, counted, prioritized = scenario
     of = state(*things)

@@ -87,6 +87,7 @@ def queue(flavors, check, *on):
         pytest.param(queue("a", "c", "a"), queue("a", "c", "x"), False, 1, id="a-new-mistake"),
     ],
 )
+@pytest.mark.gate("RejectUpdatesToCQWithInvalidOnFlavors")
 def test_a_check_on_a_flavor_that_is_not_there_may_stay(old, new, strict, mistakes):
     gates = ValidationGates(reject_updates_to_cq_with_invalid_on_flavors=strict)
 

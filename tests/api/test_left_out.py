@@ -1,38 +1,33 @@
 """Feature gates that are left out: each with a reason, and nobody sets one without being told."""
 
-import re
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from policyd.alloc.settings import Gates
-from policyd.api.configuration.gates import DEFAULTS, LOCKED
+from policyd.api.configuration.gates import DEFAULTS, LOCKED, validate_gates
 from policyd.api.configuration.left_out import LEFT_OUT, gates_in_vain
-
-PRODUCT = Path(__file__).parents[2] / "policyd"
-FIELDS = {field.encode_name for field in msgspec.structs.fields(Gates)}
+from tests.gates import flipped, unfounded
 
 
-def mentioned():
-    """The gates that the product's code names, but for the lists of gates themselves."""
-    code = "\n".join(
-        path.read_text()
-        for path in PRODUCT.rglob("*.py")
-        if path.name not in {"gates.py", "left_out.py"}
-    )
-    names = {name.lower() for name in re.findall(r"\w+", code.replace("_", ""))}
-    return {name for name in DEFAULTS if name.lower() in names}
-
-
-def test_every_gate_is_heeded_locked_or_left_out_with_a_reason():
-    assert DEFAULTS.keys() - LEFT_OUT.keys() - LOCKED <= mentioned()
-    assert DEFAULTS.keys() >= LEFT_OUT.keys()
+def test_every_gate_is_flipped_by_a_test_or_left_out_with_a_reason():
+    assert flipped().keys() | LEFT_OUT.keys() == DEFAULTS.keys()
+    assert not flipped().keys() & LEFT_OUT.keys()
     assert all(left_out.reason for left_out in LEFT_OUT.values())
 
 
-def test_what_the_core_heeds_is_not_left_out():
-    assert not FIELDS & LEFT_OUT.keys()
+def test_tests_say_something_of_the_gates_that_they_are_marked_with():
+    assert unfounded() == []
+
+
+def test_what_the_core_knows_is_a_gate():
+    assert {field.encode_name for field in msgspec.structs.fields(Gates)} <= DEFAULTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(LOCKED))
+def test_nobody_may_set_what_kueue_has_locked(name):
+    _, errors = validate_gates("", {name: not DEFAULTS[name]})
+
+    assert "feature is locked" in errors[0].message
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from policyd.alloc.settings import FairSharing, Settings
 from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.kueue import Workload
 from policyd.api.selectors import LabelSelector
-from policyd.controller.metric_families import ROLE
+from policyd.controller.metric_families import COUNTED, MEASURED, ROLE
 from policyd.controller.metrics import FAMILIES, Metrics, MetricsSettings
 from policyd.controller.progress import execution_seconds, latest_eviction
 from policyd.jobs.copied import CopiedKeys
@@ -133,6 +133,30 @@ async def test_an_admission_counts_for_all_cohorts_above():
             assert world.value(name, cohort=cohort, **NORMAL) == 1
 
 
+async def test_what_was_counted_of_a_cohort_goes_with_the_last_that_names_it():
+    world = World()
+    world.put(r.COHORTS, {"metadata": {"name": "team"}, "spec": {"parentName": "all"}})
+    world.furnish(cohort="team")
+    async with running(world):
+        world.job("train")
+        await world.pass_time(2)
+        count, above = "cohort_subtree_admitted_workloads_total", {"cohort": "all", **NORMAL}
+        counted = world.value(count, **above)
+        team = world.store.get(r.COHORTS, "", "team")
+        world.put(r.COHORTS, {**team, "spec": {}})
+        await world.pass_time(1)
+
+        assert counted == 1
+        assert world.value(count, **above) is None
+        assert world.value(count, cohort="team", **NORMAL) == 1
+
+
+async def test_all_names_of_kueues_metrics_are_there():
+    names = {family.name for family in (*COUNTED, *MEASURED)}
+
+    assert len({name for name in names if not name.startswith("policyd_")}) == 64
+
+
 def test_whose_victims_others_took_is_told_of_the_latest_cycle():
     metrics = Metrics()
     first = Plan(actions=(), revision=1, skipped=("a", "a", "b"), recomputed=(("a", "skipped"),))
@@ -251,9 +275,11 @@ async def test_quotas_and_cohorts_are_told_where_they_are_to():
         lent = world.value("cluster_queue_lending_limit", **{**labels, "cluster_queue": "other"})
         assert lent == 1
         assert world.value("cluster_queue_weighted_share", **CQ, cohort="all") > 0
-        assert world.value("cohort_subtree_quota", **cohort) == 12
+        assert world.value("cohort_subtree_quota", **cohort) == 9  # what one of 4 lends counts
         assert world.value("cohort_subtree_resource_reservations", **cohort) == 9
         assert world.value("cohort_subtree_admitted_active_workloads", cohort="all") == 1
+        assert world.value("cohort_info", cohort="all", parent_cohort="", root_cohort="all") == 1
+        assert world.value("cohort_weighted_share", cohort="all") is None  # it has no object
         info = {"parent_cohort": "all", "root_cohort": "all"}
         assert world.value("cluster_queue_info", **CQ, **info) == 1
 
@@ -310,8 +336,17 @@ async def test_metrics_have_labels_of_objects_where_they_are_to(project, told):
 
         assert world.value("admitted_workloads_total", **of_queue, **workload) == 1
         assert world.value("local_queue_admitted_workloads_total", **of_local, **workload) == 1
-        assert world.value("admitted_active_workloads", **of_queue) == 1
-        assert world.value("local_queue_admitted_active_workloads", **of_local) == 1
+        own = {"custom_project": told}
+        assert world.value("admitted_active_workloads", **of_queue, **own) == 1
+        assert world.value("local_queue_admitted_active_workloads", **of_local, **own) == 1
+        assert world.value("reserving_active_workloads", **of_queue) == 1
+
+        world.job("waits", project=project)
+        await world.pass_time(2)
+
+        waits = {**own, "status": "inadmissible"}
+        assert world.value("pending_workloads", **of_queue, **waits) == 1
+        assert world.value("local_queue_pending_workloads", **of_local, **waits) == 1
 
 
 def workload(*conditions, **status):

@@ -81,6 +81,7 @@ def told(given, **around):
         ),
     ],
 )
+@pytest.mark.gate("AdmissionGatedBy")
 def test_the_first_obstacle_is_told(given, around, reason):
     assert told(given, **around) == reason
 

@@ -214,6 +214,16 @@ async def test_what_is_lent_is_shared_by_weight():
         assert told == {"a": 334, "b": 334, "lender": 0}
 
 
+async def test_a_cohort_has_a_share_though_no_queue_is_below_it():
+    world = World(Settings(fair_sharing=FairSharing()))
+    furnish(world)
+    world.put(r.COHORTS, {"metadata": {"name": "empty"}, "spec": {}})
+    async with running(world):
+        await world.pass_time(2)
+
+        assert "fairSharing" in world.store.get(r.COHORTS, "", "empty")["status"]
+
+
 async def test_a_cohort_tells_its_share_where_shares_decide():
     world = World(Settings(fair_sharing=FairSharing()))
     furnish(world)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.alloc.settings import Gates, Settings
 from policyd.api.kueue.names import PROVISIONING
 from policyd.kube import resources as r
 from tests.controller.world import World, condition, running
@@ -84,3 +85,19 @@ async def test_a_check_without_its_parameters_keeps_its_queue_closed(world):
         await world.pass_time(1)
         assert condition(world.get(r.ADMISSION_CHECKS, "nodes"), "Active")["status"] == "True"
         assert len(requests(world)) == 1
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("CleanupProvisioningRequestsOnEviction")
+async def test_nodes_are_asked_for_no_longer_when_the_job_is_evicted(world, on):
+    world.queueing = Settings(gates=Gates(cleanup_provisioning_requests_on_eviction=on))
+    configure(world)
+    world.job("train")
+    async with running(world):
+        (name,) = requests(world)
+        workload = world.workload_of("train")
+        world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": False}})
+        await world.pass_time(2)
+
+        assert world.is_true("train", "Evicted")
+        assert requests(world) == ([] if on else [name])

@@ -1,10 +1,15 @@
 """What a Kueue Configuration changes here, and what it says in vain."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
+from policyd.api.configuration import Configuration
 from policyd.config import parse_configuration
 from policyd.controller.queue_settings import (
+    HEEDED,
     metrics_settings,
     queue_settings,
     time_limits,
@@ -85,6 +90,7 @@ def test_a_configuration_says_how_queues_decide(text, settings):
         ),
     ],
 )
+@pytest.mark.gate("DisableWaitForPodsReady")
 def test_a_configuration_says_what_time_does(text, limits):
     assert time_limits(configuration(text)) == limits
 
@@ -96,6 +102,7 @@ def test_gates_come_from_the_file_or_the_command_line():
     assert queue_settings(configuration(""), gates="PriorityBoost=true").gates.priority_boost
 
 
+@pytest.mark.gate("AdmissionFairSharing")
 def test_a_gate_that_is_off_turns_its_field_off():
     given = configuration(
         "admissionFairSharing: {usageHalfLifeTime: 1h}\nfeatureGates: {AdmissionFairSharing: false}"
@@ -104,6 +111,7 @@ def test_a_gate_that_is_off_turns_its_field_off():
     assert queue_settings(given).admission_fair_sharing is None
 
 
+@pytest.mark.gate("MetricsForCohorts", "MetricForWorkloadCreationLatency")
 def test_a_gate_that_is_off_leaves_its_metrics_out():
     off = "featureGates: {MetricsForCohorts: false, MetricForWorkloadCreationLatency: false}"
 
@@ -123,5 +131,19 @@ def test_all_that_is_wrong_is_said():
 def test_what_changes_nothing_is_named(version):
     said = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
 
+    mapping = "resources: {deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu]}]}"
+
     assert unheeded(said) == ["clientConnection"]
+    assert unheeded(configuration(mapping, version)) == ["resources.deviceClassMappings"]
     assert unheeded(configuration("", version)) == []
+
+
+def test_the_page_of_differences_names_what_is_not_heeded():
+    page = (Path(__file__).parents[2] / "docs/reference/differences-from-kueue.md").read_text()
+    unheeded_names = [
+        field.encode_name
+        for field in msgspec.structs.fields(Configuration)
+        if field.name not in HEEDED
+    ]
+
+    assert [name for name in unheeded_names if f"`{name}" not in page] == []

@@ -142,6 +142,16 @@ async def test_the_higher_priority_goes_first(world):
     assert spec["priorityClassRef"]["name"] == "high"
 
 
+async def test_a_missing_class_of_pods_is_not_called_one_of_workloads(world):
+    job = world.job("train")
+    job["spec"]["template"]["spec"]["priorityClassName"] = "gone"
+    world.put(r.JOBS, job)
+    await world.pass_time(2)
+
+    assert world.events("PriorityClassNotFound")
+    assert not world.events("WorkloadPriorityClassNotFound")
+
+
 async def test_a_missing_priority_class_is_told_and_waited_for(world):
     world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
     await world.pass_time(2)
@@ -393,6 +403,7 @@ async def test_a_group_starts_whole_or_not_at_all(world):
     assert [gates(pod) for pod in world.all(r.PODS)] == [[]] * 4
 
 
+@pytest.mark.gate("ReclaimablePods")
 async def test_nothing_is_given_back_before_the_end_where_that_is_off():
     world = World(Settings(gates=Gates(reclaimable_pods=False)))
     world.furnish()

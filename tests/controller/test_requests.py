@@ -91,3 +91,15 @@ async def test_what_was_used_before_a_restart_counts_after_it():
         after = world.controller.cache.state.local_usage["ns/lq-cq"]
 
     assert after == pytest.approx(before, rel=0.05)
+
+
+@pytest.mark.parametrize("scope", [{}, {"admissionMode": "UsageBasedAdmissionFairSharing"}])
+async def test_an_idle_queue_tells_that_it_used_nothing(scope):
+    sharing = AdmissionFairSharing(half_life_seconds=600, sampling_seconds=60)
+    world = World(Settings(admission_fair_sharing=sharing))
+    world.furnish(**({"admissionScope": scope} if scope else {}))
+    async with running(world):
+        await world.pass_time(2)
+
+        status = world.get(r.LOCAL_QUEUES, "lq-cq")["status"]["fairSharing"]
+        assert status["admissionFairSharingStatus"]["consumedResources"] == {GPU: "0"}

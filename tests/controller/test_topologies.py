@@ -238,6 +238,7 @@ def plain_queue(world):
     return queue
 
 
+@pytest.mark.gate("TopologyAwareScheduling")
 async def test_topologies_are_quota_alone_where_the_gate_is_off():
     world = World(Settings(gates=Gates(topology_aware_scheduling=False)))
     world.furnish()

@@ -116,6 +116,7 @@ def asked(expression, variables=""):
             },
             id="own-method",
         ),
+        pytest.param("workload.claims() == 0", {"spec.resourceClaims"}, id="claims"),
         pytest.param(
             "object.metadata.ownerReferences.all(r, r.pods() == 0)",
             {"metadata.ownerReferences[]"},

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.api.quantity import parse_quantity
-from policyd.engine.pods import PodError, count_pods, gpus, is_gpu, total
+from policyd.engine.pods import PodError, claims, count_pods, gpus, is_gpu, total
 from policyd.engine.workloads import KINDS, find_kind, pod_templates
 from tests.engine.reviews import job, job_set, mutated, pod, policies, policy, request, template
 
@@ -80,6 +80,7 @@ def test_limits_are_counted_by_themselves():
         pytest.param("nvidia.com/mig-3g.20gb", True, id="slice"),
         pytest.param("nvidia.com/gpu.shared", True, id="time-slice"),
         pytest.param("amd.com/gpu", True, id="amd"),
+        pytest.param("deviceclass.resource.kubernetes.io/h100", True, id="device-of-a-class"),
         pytest.param("gpu.intel.com/xe", True, id="intel"),
         pytest.param("gpu.intel.com/millicores", False, id="share-of-an-intel"),
         pytest.param("cpu", False, id="cpu"),
@@ -106,6 +107,46 @@ def test_gpus_of_different_kinds_count_together():
 )
 def test_a_workload_is_all_its_pods(obj, pods, devices):
     assert (count_pods(obj), gpus(obj)) == (pods, devices)
+
+
+def claiming(kind, *path):
+    """An object of a kind with a pod template, or a pod, that has two claims."""
+    held = {"spec": {"resourceClaims": [{"name": "a"}, {"name": "b"}]}}
+    for step in reversed(path):
+        held = [held] if step == 0 else {step: held}
+    return {"apiVersion": kind.rpartition("/")[0], "kind": kind.rpartition("/")[2], **held}
+
+
+RAY_SPEC = ("spec", "rayClusterSpec", "headGroupSpec", "template")
+
+
+@pytest.mark.parametrize(
+    ("obj", "count"),
+    [
+        pytest.param(claiming("v1/Pod"), 2, id="pod"),
+        pytest.param(claiming("batch/v1/Job", "spec", "template"), 2, id="job"),
+        pytest.param(claiming("apps/v1/Deployment", "spec", "template"), 2, id="deployment"),
+        pytest.param(claiming("ray.io/v1/RayJob", *RAY_SPEC), 2, id="ray-job"),
+        pytest.param(claiming("ray.io/v1alpha1/RayJob", *RAY_SPEC), 2, id="an-older-version"),
+        pytest.param(
+            claiming("kubeflow.org/v1/PyTorchJob", "spec", "pytorchReplicaSpecs", "A", "template"),
+            2,
+            id="pytorch-job",
+        ),
+        pytest.param(
+            claiming(
+                "jobset.x-k8s.io/v1alpha2/JobSet",
+                *("spec", "replicatedJobs", 0, "template", "spec", "template"),
+            ),
+            2,
+            id="job-set",
+        ),
+        pytest.param(pod(gpus=2), 0, id="none"),
+        pytest.param({"apiVersion": "v1", "kind": "Service"}, 0, id="service"),
+    ],
+)
+def test_claims_are_those_of_all_pods(obj, count):
+    assert claims(obj) == count
 
 
 def workload(api_version, kind, made):
@@ -229,6 +270,12 @@ def test_kinds_are_known_in_all_their_versions_and_in_their_group_only():
 def test_a_misshapen_pod_is_an_error(made):
     with pytest.raises(PodError):
         gpus(made)
+
+
+@pytest.mark.parametrize("made", [{"spec": 3}, {"spec": {"resourceClaims": ["a"]}}])
+def test_misshapen_claims_are_an_error(made):
+    with pytest.raises(PodError):
+        claims(made)
 
 
 counts = st.integers(0, 8)

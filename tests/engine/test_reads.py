@@ -14,6 +14,7 @@ from tests.engine.reviews import mutated, pod, policies, policy
         ),
         pytest.param("has(object.spec.affinity)", {"spec", "affinity"}, id="has"),
         pytest.param("pod.gpus() > 0", {"resources"}, id="method"),
+        pytest.param("pod.claims() > 0", {"resourceClaims"}, id="claims"),
         pytest.param("workload.pods() > 0", set(), id="method-on-what-does-not-change"),
         pytest.param("workload.controller() in ['', 'CronJob']", set(), id="owner"),
         pytest.param("maker in ['', 'CronJob']", set(), id="maker"),

@@ -28,15 +28,16 @@ def test_pods_at_a_time(spec, count):
     assert (pod_set.name, pod_set.count) == ("main", count)
 
 
-def test_the_workload_has_not_the_labels_by_which_a_job_knows_its_pods():
-    own = {"controller-uid": "u", "batch.kubernetes.io/job-name": "j"}
-    template = {"metadata": {"labels": {"app": "a", **own}}, "spec": {}}
+def test_of_the_labels_by_which_a_job_knows_its_pods_the_workload_has_its_name():
+    own = {"controller-uid": "u", "batch.kubernetes.io/controller-uid": "u", "job-name": "j"}
+    kept = {"app": "a", "batch.kubernetes.io/job-name": "j"}
+    template = {"metadata": {"labels": {**kept, **own}}, "spec": {}}
     made = job({"template": template})
 
     (pod_set,), (whole,) = BATCH_JOB.pod_sets(made), BATCH_JOB.whole(made, [template])
 
-    assert pod_set.template.metadata.labels == {"app": "a"}
-    assert whole == {"metadata": {"labels": {"app": "a"}}, "spec": {}}
+    assert pod_set.template.metadata.labels == kept
+    assert whole == {"metadata": {"labels": kept}, "spec": {}}
 
 
 def test_the_pod_set_says_which_label_orders_its_pods():

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from policyd.api.kueue import PodSet, ResourceFlavor, Workload
+from policyd.api.pods import Toleration
 from policyd.jobs.injection import (
     CONSUMES,
     FlavorMissingError,
@@ -144,3 +145,17 @@ def test_restoring_leaves_what_the_selector_of_a_job_goes_by():
     restore(draft, ("spec", "template"), msgspec.convert({"template": TEMPLATE}, PodSet))
 
     assert draft.object["spec"]["template"]["metadata"]["labels"] == {"mine": "1", **added}
+
+
+@pytest.mark.parametrize("operator", [{}, {"operator": "Equal"}, {"operator": "Exists"}])
+def test_a_toleration_is_passed_on_as_it_is_written_and_is_there_once(operator):
+    toleration = {"key": "gpu", "effect": "NoSchedule", **operator}
+    injection = Injection(labels={}, annotations={})
+    injection.tolerations.append(msgspec.convert(toleration, Toleration))
+    fresh, has_it = ({"spec": {"tolerations": given}} for given in ([], [{**toleration}]))
+    drafts = [Draft({"t": fresh}), Draft({"t": has_it})]
+
+    for draft in drafts:
+        inject(draft, ("t",), injection)
+
+    assert [draft.object["t"]["spec"]["tolerations"] for draft in drafts] == [[toleration]] * 2

@@ -180,6 +180,7 @@ def without(*gates):
         ),
     ],
 )
+@pytest.mark.gate("AdmissionGatedBy", "ElasticJobsViaWorkloadSlices", "TASMultiLayerTopology")
 def test_what_a_feature_gate_turns_off_is_not_checked_or_not_there(new, old, gate, refused):
     assert (bool(wrong(new, old)), bool(wrong(new, old, around=without(gate)))) == refused
 

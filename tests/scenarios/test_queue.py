@@ -1,8 +1,11 @@
 """The queue: what a user sees of quota, waiting and gangs."""
 
+import copy
 from contextlib import contextmanager
 
-from tests.scenarios.api import condition, eventually
+import pytest
+
+from tests.scenarios.api import Refused, condition, eventually
 from tests.scenarios.objects import job, pod
 
 
@@ -39,6 +42,26 @@ def test_a_job_runs_through(api):
     )
     workload = workload_of(api, "alone")
     assert workload["status"]["admission"]["clusterQueue"] == "team-a"
+
+
+def test_what_claims_devices_is_refused_by_policies_and_held_by_the_queue(api):
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "whole-gpu"}]
+    asks = job("claims", gpus=0)
+    asks["spec"]["template"]["spec"]["resourceClaims"] = claims
+    pod_set = {"name": "main", "count": 1, "template": copy.deepcopy(asks["spec"]["template"])}
+    by_hand = named("Workload", "kueue.x-k8s.io/v1beta2", "claims", "team-a")
+    by_hand["spec"] = {"queueName": "team-a", "podSets": [pod_set]}
+
+    with pytest.raises(Refused, match="gets devices by `resourceClaims`"):
+        api.create(asks)
+    api.create(by_hand)
+    api.create(job("plain", gpus=0, run_for="1s"))
+
+    told = eventually(lambda: waiting(api, "claims"), what="it is told why it waits")
+    eventually(lambda: finished(api, "plain"), what="who claims nothing goes on")
+    assert told["reason"] == "Misconfigured"
+    assert "would get devices by `resourceClaims`, which no quota counts" in told["message"]
+    api.delete("Workload", "claims", "team-a")
 
 
 def test_a_job_that_names_no_queue_is_put_into_the_default_one_where_there_is_one(api):

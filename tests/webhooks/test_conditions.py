@@ -8,9 +8,9 @@ from policyd.api.admission import Rule
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.match import selects_object
-from policyd.engine.pods import gpus
+from policyd.engine.pods import claims, gpus
 from webhooks.conditions import (
-    MAY_ASK_FOR_GPUS,
+    MAY_ASK_FOR_DEVICES,
     all_of,
     any_of,
     exported,
@@ -83,10 +83,15 @@ def test_what_may_fail_or_loop_is_asked_at_the_door(expression, operations):
 
 @pytest.mark.parametrize(
     "expression",
-    ["pod.gpus() > 0", "workload.gpus() > 1", "workload.gpus() > 0 || object.kind == 'TrainJob'"],
+    [
+        "pod.gpus() > 0",
+        "workload.gpus() > 1",
+        "pod.claims() > 0",
+        "workload.gpus() > 0 || workload.claims() > 0 || object.kind == 'TrainJob'",
+    ],
 )
 def test_in_the_place_of_gpus_the_api_server_asks_whether_there_may_be_any(expression):
-    assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == (MAY_ASK_FOR_GPUS,)
+    assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == (MAY_ASK_FOR_DEVICES,)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +100,18 @@ def test_in_the_place_of_gpus_the_api_server_asks_whether_there_may_be_any(expre
         "workload.gpus() > 0 || object.kind == 'Job'",
         "workload.gpus() > 0 || maker == ''",
         "pod.gpus() >= 0",
+        "pod.claims() >= 0",
     ],
 )
 def test_what_may_be_true_without_gpus_is_sent_whole(expression):
     assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == ()
 
 
+CLASS = "deviceclass.resource.kubernetes.io/h100"
 amounts = st.dictionaries(
-    st.sampled_from(["cpu", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu.memory"]),
+    st.sampled_from(
+        ["cpu", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", CLASS, "nvidia.com/gpu.memory"]
+    ),
     st.sampled_from(["0", "1", 2]),
 )
 resources = st.fixed_dictionaries({}, optional={"limits": amounts, "requests": amounts})
@@ -110,9 +119,14 @@ containers = st.lists(
     st.fixed_dictionaries({"name": st.just("c")}, optional={"resources": resources})
 )
 specs = st.fixed_dictionaries(
-    {"containers": containers}, optional={"initContainers": containers, "resources": resources}
+    {"containers": containers},
+    optional={
+        "initContainers": containers,
+        "resources": resources,
+        "resourceClaims": st.lists(st.fixed_dictionaries({"name": st.just("gpu")})),
+    },
 )
-MAY_ASK = compile_expression(MAY_ASK_FOR_GPUS, ENVIRONMENT, wants="bool")
+MAY_ASK = compile_expression(MAY_ASK_FOR_DEVICES, ENVIRONMENT, wants="bool")
 
 
 @given(
@@ -127,7 +141,7 @@ def test_whatever_has_gpus_may_have_them(spec, kind):
 
     may = MAY_ASK.evaluate({"object": obj, "request": asked}, Budget())
 
-    assert may or gpus(obj) == 0
+    assert may or gpus(obj) == claims(obj) == 0
     assert MAY_ASK.evaluate({"object": obj, "request": {"resource": {"group": "x"}}}, Budget())
 
 

@@ -215,6 +215,7 @@ def made_by(kind, api_version):
         pytest.param({QUEUE: "q"}, [], ("WorkloadPriorityClassDefaulting",), None, id="gate-off"),
     ],
 )  # fmt: skip
+@pytest.mark.gate("WorkloadPriorityClassDefaulting")
 def test_a_new_job_that_queues_gets_the_class_of_default(labels, owners, off, given):
     known, sent = DefaultClass(), job(labels=labels)
     known.there = True

@@ -1,5 +1,6 @@
 """The webhooks believe an owner only if who makes what such owners own wrote it."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -264,3 +265,23 @@ def test_an_object_that_is_all_templates_is_looked_into_as_far_as_time_allows():
     many = whole("Many", "example.com/v1", {"pods": [[{"a": {}}] * 200] * 200})
 
     assert warn_of_hidden(asked(many, "alice"), ALLOWED).warnings == ()
+
+
+def claiming(obj):
+    spec = obj["spec"]["template"]["spec"] if obj["kind"] == "Job" else obj["spec"]
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
+    return obj
+
+
+@pytest.mark.parametrize("obj", [job(), pod(gated=True)], ids=["job", "pod"])
+@pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")
+def test_who_would_wait_for_good_for_claimed_devices_is_told_at_once(obj):
+    asks = asked(claiming(copy.deepcopy(obj)), "alice")
+    off = Integrations(off=frozenset({"KueueDRARejectWorkloadsWhenDRADisabled"}))
+
+    (told,) = validate_jobs(asks, ALLOWED).warnings
+
+    assert "no quota counts the devices of `resourceClaims`" in told
+    assert "ask for them by resource" in told
+    assert validate_jobs(asks, ALLOWED, integrations=off).warnings == ()
+    assert validate_jobs(asked(obj, "alice"), ALLOWED).warnings == ()

@@ -181,5 +181,6 @@ BOOSTED = asking("1", **{"priority-boost": "high"})
         ),
     ],
 )
+@pytest.mark.gate("WorkloadValidateResourcesAreNonNegative", "PriorityBoost")
 def test_feature_gates_say_what_is_checked(obj, integrations, allowed):
     assert decide(obj, gates=validation_gates(integrations)).allowed is allowed

@@ -21,13 +21,19 @@ class LeftOut(NamedTuple):
 _CACHES = LeftOut(
     on=True, reason="it makes Kueue faster and changes nothing; what is known is kept"
 )
-_DEVICES = LeftOut(on=False, reason="resource claims are not counted: devices are plain resources")
+_DEVICES = LeftOut(on=False, reason="devices of ResourceClaims are not counted")
 _CLUSTERS = LeftOut(on=False, reason="jobs are not sent to other clusters")
 _ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
 
 LEFT_OUT: Final[Mapping[str, LeftOut]] = {
+    "ConcurrentAdmission": LeftOut(
+        on=False, reason="a workload is tried for one flavor at a time; variants are not made"
+    ),
     "DeferRayServiceFinalizationForRedisCleanup": LeftOut(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
+    ),
+    "ElasticJobsViaWorkloadSlicesWithTAS": LeftOut(
+        on=False, reason="jobs that grow and shrink are not placed by topologies"
     ),
     "FailureRecoveryPolicy": LeftOut(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
@@ -36,7 +42,10 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "KueueDRAIntegrationConsumableCapacity": _DEVICES,
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
-    "KueueDRARejectWorkloadsWhenDRADisabled": _DEVICES,
+    "ManagedJobsNamespaceSelectorAlwaysRespected": LeftOut(
+        on=True,
+        reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
+    ),
     "MultiKueue": _CLUSTERS,
     "MultiKueueAdaptersForCustomJobs": _CLUSTERS,
     "MultiKueueClusterProfile": _CLUSTERS,
@@ -44,6 +53,7 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "MultiKueueIncrementalDispatcherRespectConfigOrder": _CLUSTERS,
     "MultiKueueKubeConfigPathValidation": _CLUSTERS,
     "MultiKueueManagerQuotaAutomation": _CLUSTERS,
+    "MultiKueueOrchestratedPreemption": _CLUSTERS,
     "MultiKueueRemoteSpecSync": _CLUSTERS,
     "RemoveFinalizersWithStrictPatch": LeftOut(
         on=True, reason="a finalizer is only taken from the version that was read"
@@ -59,11 +69,14 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
+    "TLSOptions": LeftOut(
+        on=False, reason="versions and ciphers are those of the system's TLS library"
+    ),
     "VectorizedResourceRequests": _CACHES,
     "VisibilityOnDemand": LeftOut(on=True, reason="it is served where `--visibility-port` says"),
     "WorkloadRequestUseMergePatch": LeftOut(on=True, reason="every status is a merge patch"),
 }
-"""By gate. All others do what Kueue's do, or are locked by Kueue."""
+"""By gate. All others do what Kueue's do; tests that flip them show it."""
 
 
 def gates_in_vain(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:

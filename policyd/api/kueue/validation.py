@@ -42,6 +42,10 @@ _WORDS: Final[dict[Problem, str]] = {
 _WITHOUT_VALUE: Final = frozenset({"Required", "Forbidden", "TooLong"})
 
 IMMUTABLE: Final = "field is immutable"
+_LEVELS: Final = (
+    "levels are mutable only when kubernetes.io/hostname is the lowest level both before and after"
+    " the change"
+)
 NEGATIVE: Final = "must be greater than or equal to 0"
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -106,7 +110,7 @@ def validate_topology(topology: Topology, old: Topology | None = None) -> list[F
     before = labels if old is None else [level.node_label for level in old.spec.levels]
     # With nodes at the bottom, a level in between is only another way to say what is near.
     if before != labels and {_HOSTNAME} != {*before[-1:], *labels[-1:]}:
-        errors.append(FieldError("spec.levels", labels, IMMUTABLE))
+        errors.append(FieldError("spec.levels", labels, _LEVELS))
     return errors
 
 

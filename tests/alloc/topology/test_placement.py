@@ -425,6 +425,7 @@ def test_pod_sets_after_one_that_is_refused_are_not_looked_at():
     assert list(found) == ["a"]
 
 
+@pytest.mark.gate("TASRespectNodeAffinityPreferred")
 def test_preferred_affinity_goes_before_room_where_the_gate_says_so():
     nodes = cluster(
         node("b1/r1/x1", gpu=1), node("b1/r2/x2", gpu=4, labels={"zone": "a"}),
@@ -436,6 +437,7 @@ def test_preferred_affinity_goes_before_room_where_the_gate_says_so():
     assert only(nodes, asked, gates=Gates(tas_respect_node_affinity_preferred=True)) == {"x2": 1}
 
 
+@pytest.mark.gate("TASBalancedPlacement")
 def test_balanced_placement_gives_every_domain_about_as_much():
     nodes = hosts(b1_r1_x1=6, b1_r1_x2=6, b1_r1_x3=6)
     asked = request(8, "Preferred", "rack")

@@ -71,6 +71,7 @@ class TestFailedNode:
             " contains the stale domain lost"
         )
 
+    @pytest.mark.gate("SkipReassignmentForPodOwnedWorkloads")
     def test_the_workload_of_a_pod_that_exists_keeps_its_place(self):
         asked = request(1, pinned=True, **held(gone=1))
         nodes = hosts(b1_r1_x1=9)

@@ -1,0 +1,130 @@
+"""Devices that pods get by ResourceClaims: nobody counts them, so nobody gets them from a queue."""
+
+import copy
+
+import pytest
+
+from policyd.alloc.settings import Gates, Settings
+from policyd.api.kueue.names import POD_SET
+from policyd.kube import resources as r
+from tests.controller.world import QUEUE, World, pod_spec, running
+
+pytestmark = pytest.mark.anyio
+
+CLAIMS = [
+    pytest.param({"name": "gpu", "resourceClaimTemplateName": "gpus"}, id="from-a-template"),
+    pytest.param({"name": "gpu", "resourceClaimName": "shared"}, id="by-name"),
+]
+FREE = Settings(gates=Gates(kueue_dra_reject_workloads_when_dra_disabled=False))
+
+
+def claiming(claim, gpus=0):
+    return {**pod_spec(gpus), "resourceClaims": [claim]}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+async def test_a_job_that_would_get_devices_by_a_claim_is_held_and_told_what_to_ask_for(claim):
+    world = World()
+    world.furnish()
+    async with running(world):
+        job = world.job("claims")
+        world.delete(r.JOBS, "claims")
+        job["spec"]["template"]["spec"] = claiming(claim, gpus=1)
+        del job["metadata"]["resourceVersion"], job["metadata"]["uid"]
+        world.create(r.JOBS, job)
+        await world.pass_time(2)
+
+        told = world.condition("claims", "QuotaReserved")
+        assert world.suspended("claims") is True
+        assert (told["status"], told["reason"]) == ("False", "Misconfigured")
+        assert "pod set `main` (`gpu`) would get devices by `resourceClaims`" in told["message"]
+        assert "ask for them by resource in `resources.limits`" in told["message"]
+
+
+async def test_nobody_behind_it_waits_for_it_in_a_queue_that_keeps_its_order():
+    world = World()
+    world.furnish(queueingStrategy="StrictFIFO")
+    async with running(world):
+        world.put(r.JOBS, claiming_job("claims"))
+        await world.pass_time(2)
+        world.job("plain")
+        await world.pass_time(2)
+
+        assert world.suspended("claims") is True
+        assert world.suspended("plain") is False
+
+
+async def test_pods_of_a_group_are_held_too():
+    world = World()
+    world.furnish()
+    async with running(world):
+        pod = world.pod("claims")
+        world.delete(r.PODS, "claims")
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
+        del pod["metadata"]["resourceVersion"], pod["metadata"]["uid"]
+        world.create(r.PODS, pod)
+        await world.pass_time(2)
+
+        assert world.condition("claims", "QuotaReserved")["reason"] == "Misconfigured"
+        assert world.get(r.PODS, "claims")["spec"]["schedulingGates"]
+
+
+@pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")
+async def test_where_the_gate_is_off_they_are_free_as_in_kueue():
+    world = World(FREE)
+    world.furnish()
+    async with running(world):
+        world.put(r.JOBS, claiming_job("claims"))
+        await world.pass_time(2)
+
+        assert world.suspended("claims") is False
+
+
+async def test_a_workload_made_by_hand_does_not_hide_the_claims_of_its_job():
+    world = World()
+    world.furnish()
+    prebuilt = {
+        "metadata": {"name": "by-hand", "namespace": "ns"},
+        "spec": {
+            "queueName": "lq-cq",
+            "podSets": [{"name": "main", "count": 1, "template": {"spec": pod_spec(0)}}],
+        },
+    }
+    async with running(world):
+        world.put(r.WORKLOADS, prebuilt)
+        job = claiming_job("claims")
+        job["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = "by-hand"
+        world.put(r.JOBS, job)
+        await world.pass_time(2)
+
+        assert world.suspended("claims") is True
+        assert world.condition("by-hand", "Finished")["reason"] == "OutOfSync"
+
+
+async def test_pods_that_claim_more_than_their_workload_are_told_to_run_outside_of_quota():
+    world = World()
+    world.furnish()
+    async with running(world):
+        job = world.job("train", gpus=2)
+        await world.pass_time(2)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+        for name, spec in (("plain", pod_spec(1)), ("claims", claiming({"name": "gpu"}))):
+            metadata = {
+                "name": name,
+                "labels": {POD_SET: "main"},
+                "ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}],
+            }
+            world.create(r.PODS, {"metadata": metadata, "spec": copy.deepcopy(spec)})
+        await world.pass_time(30)
+
+        told = {e["involvedObject"]["name"]: e["message"] for e in world.events("OutsideQuota")}
+        assert "claims" in told
+        assert "resourceclaims: 1" in told["claims"]
+
+
+def claiming_job(name):
+    claim = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
+    metadata = {"name": name, "namespace": "ns", "labels": {QUEUE: "lq-cq"}}
+    template = {"spec": claiming(claim)}
+    spec = {"suspend": True, "parallelism": 1, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
