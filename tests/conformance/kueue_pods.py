@@ -138,7 +138,7 @@ def told_of_pod(pod):
     metadata = {
         name: value
         for name, value in pod["metadata"].items()
-        if name not in {"finalizers", "deletionTimestamp", "deletionGracePeriodSeconds"}
+        if name not in {"deletionTimestamp", "deletionGracePeriodSeconds"}
     }
     told = compared({**pod, "metadata": metadata})
     annotations = {k: v for k, v in metadata.get("annotations", {}).items() if k != ROLE_HASH}
