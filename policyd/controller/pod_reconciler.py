@@ -21,6 +21,7 @@ from policyd.controller.patches import draft_of, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.base import controller_of
 from policyd.jobs.copied import Copied, DifferentMetadataError
+from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
@@ -221,15 +222,16 @@ class PodReconciler:
         if priority is None:
             return None
         keeps = group.serving or not group.name
+        complete, running = self._is_complete(group), any(is_let_go(pod) for pod in group.pods)
         return JobView(
             metadata=group.first.metadata,
-            held=bool(group.to_let_go()),
-            running=any(is_let_go(pod) for pod in group.pods),
+            held=bool(group.to_let_go()) and (complete or running or not self._as_one(group)),
+            running=running,
             active=group.active(
                 now=self._writes.now, fast=self._gates.fast_quota_release_in_pod_integration
             ),
             ready=group.ready(),
-            complete=self._is_complete(group),
+            complete=complete,
             outcome=group.outcome(succeeded),
             pod_sets=pod_sets,
             reclaimable=() if keeps or not self._gates.reclaimable_pods else succeeded,
@@ -243,6 +245,12 @@ class PodReconciler:
         """Tell whether all pods are there that are made before one of them has to run."""
         in_time = len(group.running_or_able_to()) >= group.total
         return in_time or group.fast or coming_of(self._cache.mirrors, group.first) != ""
+
+    def _as_one(self, group: PodGroup) -> bool:
+        """Tell whether no pod may start before all are there: as a gang, or as one waits."""
+        workload = self._named(group) if group.name else None
+        ordered = any(start_order(pod.metadata) for pod in group.pods)
+        return ordered or (workload is not None and self._steps.gangs.hands_over(workload))
 
     # Steps.
 

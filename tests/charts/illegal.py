@@ -12,6 +12,7 @@ from tests.charts.writes import (
     EXEMPT,
     IMAGE,
     MANAGED,
+    NO_FINALIZERS,
     OTHER_GATE,
     RBAC,
     REGISTRATION,
@@ -68,6 +69,10 @@ def _illegal_of_pods() -> Iterator[Write]:
     yield patch("affinity-of-a-held-pod", held, {"spec": {"affinity": _affinity()}})
     yield patch("owner-of-a-pod", held, {"metadata": {"ownerReferences": [STRANGER]}})
     yield patch("finalizer-of-a-pod", held, {"metadata": {"finalizers": ["example.com/held"]}})
+    ours = {"metadata": {"finalizers": ["kueue.x-k8s.io/managed"]}}
+    yield patch("the-finalizer-of-others", held, ours)
+    yield patch("all-finalizers-of-a-pod", held, NO_FINALIZERS)
+    yield patch("the-finalizer-of-a-pod-in-no-queue", plain, ours)
     yield patch("a-gate-of-others", held, [{"op": "remove", "path": "/spec/schedulingGates/1"}])
     yield patch("the-only-gate-of-others", path_of("Pod", "waiting-for-others"), of_others)
     yield patch("a-pod-taken-into-the-queue", plain, {"metadata": {"labels": MANAGED}})
