@@ -100,7 +100,7 @@ def next_step(pod: Pod, now: float) -> Step:
     if not pod.spec.node_name:
         return Step("wait", None)
     if pod.metadata.deletion_timestamp is not None:
-        return Step(_removal(pod), now)
+        return _removal(pod, now)
     if pod.status.phase == "Pending":
         return Step("start", now)
     runs = run_seconds(pod)
@@ -109,13 +109,12 @@ def next_step(pod: Pod, now: float) -> Step:
     return Step("end", _started(pod, now) + runs)
 
 
-def _removal(pod: Pod) -> Verb:
+def _removal(pod: Pod, now: float) -> Step:
     """Say what removes a pod: who keeps it is told that it has ended."""
-    if not pod.metadata.finalizers:
-        return "remove"
-    if not pod.over:
-        return "stop"
-    return "remove" if pod.metadata.deletion_grace_period_seconds else "wait"
+    if pod.metadata.finalizers and not pod.over:
+        return Step("stop", now)
+    waits = pod.metadata.finalizers and not pod.metadata.deletion_grace_period_seconds
+    return Step("wait", None) if waits else Step("remove", now)
 
 
 class Kubelet:
