@@ -1,5 +1,6 @@
 """Pods of a group that come and go while its workload waits or runs."""
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -35,6 +36,8 @@ from policyd.jobs.requests import InvalidRequestsError
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS, WORKLOADS
 
+AT_ONCE = 8
+"""Pods let out at a time."""
 CALLED_OFF_SECONDS = 10.0
 """How long a group is kept all of whose pods were deleted: whoever replaces them may be at it."""
 
@@ -67,10 +70,15 @@ class Membership:
         Raises:
             ApiError: If a pod could not be written.
         """
-        for pod in pods:
-            with suppress(NotFoundError):
-                patch = without_finalizer(pod.metadata, MANAGED)
-                await self._writes.patch(self._cache.mirrors.pods, pod, patch)
+        leaving = tuple(pods)
+        for start in range(0, len(leaving), AT_ONCE):
+            calls = (self._let_out(pod) for pod in leaving[start : start + AT_ONCE])
+            await asyncio.gather(*calls)
+
+    async def _let_out(self, pod: Pod) -> None:
+        with suppress(NotFoundError):
+            patch = without_finalizer(pod.metadata, MANAGED)
+            await self._writes.patch(self._cache.mirrors.pods, pod, patch)
 
     async def call_off(self, group: PodGroup, workload: Workload | None) -> float | None:
         """Let a group go all of whose pods were deleted, and that nobody is to replace.
