@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "convert": ("policyd.cli.convert:command", "Write Kueue's v1beta1 objects as v1beta2."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
+    "release": ("policyd.cli.releasing:command", "Let go what the queue has kept from deletion."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),
     "completion": ("policyd.cli.completion:command", "Print a shell's completion script."),
 }

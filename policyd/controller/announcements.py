@@ -20,6 +20,9 @@ from policyd.kube.resources import WORKLOADS, Resource
 
 log = structlog.get_logger()
 
+MOST_REMEMBERED = 10_000
+"""Workloads whose end was told, until nobody asks for it again."""
+
 _TARGETS: Final = {
     "AdmissionCheck": ("AdmissionCheckRejected", "Deactivated due to {message}"),
     "MaximumExecutionTimeExceeded": (
@@ -124,6 +127,7 @@ class JobAnnouncements:
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
         self._told: dict[str, str] = {}
+        self._ended: dict[str, None] = {}
 
     def started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Say that a job runs now, and of which quota."""
@@ -131,7 +135,13 @@ class JobAnnouncements:
         self._writes.tell(resource, job, "Started", message)
 
     def finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
-        """Say that a job is over for the queue."""
+        """Say that a job is over for the queue, once: when that is written, or is found so."""
+        uid = workload.metadata.uid
+        if uid in self._ended:
+            return
+        self._ended[uid] = None
+        if len(self._ended) > MOST_REMEMBERED:
+            self._ended.pop(next(iter(self._ended)))
         message = f"Workload '{workload.metadata.key}' is declared finished"
         self._writes.tell(resource, job, "FinishedWorkload", message)
 

@@ -142,6 +142,10 @@ class Gangs:
         if key in self._over or self._scheduler(old) is not None:
             self._cache.ears.reconcile(Key("Gang", old.metadata.namespace, old.metadata.name))
 
+    def hands_over(self, workload: Workload) -> bool:
+        """Tell whether another scheduler starts a gang, so that it must know all of it."""
+        return self._scheduler(workload) is not None
+
     def _scheduler(self, workload: Workload) -> GangScheduler | None:
         queue = self._cache.cluster_queue_of(workload)
         try:

@@ -257,6 +257,10 @@ class WorkloadSteps:
         log.info("workload_finished", workload=workload.metadata.key, reason=reason)
         self.news.finished(resource, job, workload)
 
+    def deactivated_left(self, workload: Workload) -> float | None:
+        """Return the seconds for which the job of a workload is kept; None if for ever."""
+        return self._retention.deactivated_left(workload, now=self._writes.now)
+
     async def delete_deactivated(
         self, jobs: Mirror[D], job: D, workload: Workload | None
     ) -> float | None:
@@ -265,8 +269,7 @@ class WorkloadSteps:
         Returns:
             The seconds for which it is kept; None if for ever, or no longer.
         """
-        now = self._writes.now
-        left = None if workload is None else self._retention.deactivated_left(workload, now=now)
+        left = None if workload is None else self.deactivated_left(workload)
         if left is not None and left <= 0:
             await self._writes.delete(jobs, job)
             message = "Deleted job: deactivation retention period expired"

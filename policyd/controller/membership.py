@@ -1,11 +1,13 @@
 """Pods of a group that come and go while its workload waits or runs."""
 
+import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
 from policyd.api.kueue import ReclaimablePod, Workload
-from policyd.api.kueue.names import EVICTED
+from policyd.api.kueue.names import EVICTED, MANAGED
 from policyd.api.meta import (
     Condition,
     condition_true,
@@ -14,17 +16,30 @@ from policyd.api.meta import (
     with_condition,
 )
 from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
-from policyd.controller.patches import merge_patch
+from policyd.controller.patches import merge_patch, without_finalizer
 from policyd.controller.transitions import set_condition
 from policyd.controller.usage_book import Share
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import WORKLOAD_DELETED, is_finished
 from policyd.jobs.pod_groups import PodGroup
-from policyd.jobs.pods import Pod, has_ended, is_let_go, owner_reference, pod_set_of
+from policyd.jobs.pods import (
+    TERMINATION_TARGET,
+    Pod,
+    has_ended,
+    is_kept,
+    is_let_go,
+    owner_reference,
+    pod_set_of,
+    was_stopped,
+)
 from policyd.jobs.requests import InvalidRequestsError, claims_within
+from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS, WORKLOADS
 
-TERMINATION_TARGET = "TerminationTarget"
+AT_ONCE = 8
+"""Pods let out at a time."""
+CALLED_OFF_SECONDS = 10.0
+"""How long a group is kept all of whose pods were deleted: whoever replaces them may be at it."""
 
 
 class Membership:
@@ -33,18 +48,56 @@ class Membership:
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
         self._writes = writes
+        self._called_off: dict[str, float] = {}
 
     async def tend(self, group: PodGroup, workload: Workload | None) -> bool:
         """Take notice of pods that came, or came too many; tell whether something was written."""
         if not group.name:
+            await self.let_out(group.let_out(workload))
             return False
         if workload is None:
-            return await self._delete_excess(group.excess())
-        if is_finished(workload):
-            return False
-        if await self._own(group.within(workload), workload):
-            return True
-        return await self._delete_excess(group.beyond(workload))
+            over = group.excess()
+        elif is_finished(workload) or await self._own(group.within(workload), workload):
+            over = ()
+        else:
+            over = group.beyond(workload)
+        await self.let_out(group.let_out(workload))
+        return await self._delete_excess(over)
+
+    async def let_out(self, pods: Iterable[Pod]) -> None:
+        """Let pods go that stayed for the queue's sake: those that are deleted vanish.
+
+        Raises:
+            ApiError: If a pod could not be written.
+        """
+        leaving = tuple(pods)
+        for start in range(0, len(leaving), AT_ONCE):
+            calls = (self._let_out(pod) for pod in leaving[start : start + AT_ONCE])
+            await asyncio.gather(*calls)
+
+    async def _let_out(self, pod: Pod) -> None:
+        with suppress(NotFoundError):
+            patch = without_finalizer(pod.metadata, MANAGED)
+            await self._writes.patch(self._cache.mirrors.pods, pod, patch)
+
+    async def call_off(self, group: PodGroup, workload: Workload | None) -> float | None:
+        """Let a group go all of whose pods were deleted, and that nobody is to replace.
+
+        Returns:
+            The seconds until that is so; None if it is not, or is done.
+        """
+        key = f"{group.first.metadata.namespace}/{group.name}"
+        evicted = workload is not None and condition_true(workload.status.conditions, EVICTED)
+        if not group.name or evicted or not group.called_off():
+            self._called_off.pop(key, None)
+            return None
+        since = self._called_off.setdefault(key, self._writes.now)
+        left = since + CALLED_OFF_SECONDS - self._writes.now
+        if left > 0:
+            return left
+        del self._called_off[key]
+        await self.let_out(pod for pod in group.pods if is_kept(pod))
+        return None
 
     async def _own(self, group: PodGroup, workload: Workload) -> bool:
         """Have all pods of a group own its workload, so that it lives as long as any of them."""
@@ -98,15 +151,16 @@ class Membership:
             Whether that, or the contrary, was news.
         """
         over = is_finished(workload) or group.outcome(tuple(succeeded)) is not None
-        if over or not workload.spec.active:
+        if over:
             return False
-        missing = group.lacks_pods(workload, succeeded)
-        noted = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
-        if missing == noted or group.serving or not group.name:
+        if group.serving or not group.name:
             return False
-        new = set_condition(workload, _replacement(workload, missing), now=self._writes.now)
+        news = _replacement(workload, missing=group.lacks_pods(workload, succeeded))
+        if news is None:
+            return False
+        new = set_condition(workload, news, now=self._writes.now)
         await self._writes.status(self._cache.mirrors.workloads, workload, new)
-        return True
+        return new != workload.status
 
     async def _delete_excess(self, pods: Iterable[Pod]) -> bool:
         excess = [
@@ -131,7 +185,7 @@ class Membership:
                 self._writes.tell(PODS, pod.metadata, "Stopped", message)
 
     async def _announce(self, pod: Pod, reason: str, message: str) -> None:
-        if condition_true(pod.status.conditions, TERMINATION_TARGET):
+        if was_stopped(pod):
             return
         condition = Condition(
             TERMINATION_TARGET, "True", reason, message, timestamp(self._writes.now)
@@ -141,12 +195,18 @@ class Membership:
         await self._writes.patch(self._cache.mirrors.pods, pod, patch, subresource="status")
 
 
-def _replacement(workload: Workload, missing: bool) -> Condition:  # noqa: FBT001 - it writes one
-    """Return the condition that says whether pods must be replaced, and why they are missing."""
+def _replacement(workload: Workload, *, missing: bool) -> Condition | None:
+    """Return the condition that says whether pods must be replaced, and why they are missing.
+
+    None if there is nothing new to say: a group that was never short of pods, or still is, says so.
+    """
+    conditions = workload.status.conditions
+    noted = condition_true(conditions, WAITING_FOR_REPLACEMENT)
     if not missing:
-        return Condition(WAITING_FOR_REPLACEMENT, "False", "PodsReady", "No pods need replacement")
-    evicted = find_condition(workload.status.conditions, EVICTED)
+        text = "No pods need replacement"
+        return Condition(WAITING_FOR_REPLACEMENT, "False", "PodsReady", text) if noted else None
+    evicted = find_condition(conditions, EVICTED)
     if evicted is not None and evicted.status == "True":
         return Condition(WAITING_FOR_REPLACEMENT, "True", evicted.reason, evicted.message)
     text = "Some Failed pods need replacement"
-    return Condition(WAITING_FOR_REPLACEMENT, "True", "PodsFailed", text)
+    return None if noted else Condition(WAITING_FOR_REPLACEMENT, "True", "PodsFailed", text)

@@ -19,7 +19,6 @@ from policyd.api.nodes import Node
 from policyd.api.pods import Toleration
 from policyd.controller.conversion import tolerations
 from policyd.controller.transitions import evict
-from policyd.jobs.places import waits_for_place
 from policyd.jobs.pods import Pod, has_ended
 from policyd.node_rules import Taint
 
@@ -155,7 +154,8 @@ def hopeless(pods: Iterable[Pod], node: str) -> list[Pod]:
         if not pod.spec.node_name
         and pod.status.phase == "Pending"
         and pod.spec.node_selector.get(HOSTNAME) == node
-        and not waits_for_place(pod)
+        and not pod.spec.scheduling_gates
+        and goes_on(pod)
     ]
 
 

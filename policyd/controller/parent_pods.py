@@ -17,7 +17,6 @@ from policyd.jobs.base import controller_of
 from policyd.jobs.kinds import parent_of_owner
 from policyd.jobs.parents import Parent, ParentKind, Seat, take_seat
 from policyd.jobs.pods import Pod, group_name, has_ended, is_gated, without_gates
-from policyd.kube.client import PartialObject
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
@@ -45,7 +44,7 @@ class ParentPods:
             ApiError: If that could not be asked, or a pod not be written.
         """
         gated = [pod for pod in pods if is_gated(pod)]
-        if gated and await self._is_gone(self._kind, name, namespace=namespace):
+        if gated and await self._read(self._kind, name, namespace=namespace) is None:
             for pod in gated:
                 await self._part(pod, self._kind, name)
 
@@ -66,12 +65,16 @@ class ParentPods:
         if has_ended(pod) or pod.metadata.deletion_timestamp is not None:
             return
         if is_gated(pod):
-            if self._believes and _is_outdated(pod, seat.parent):
-                await self._ungate(pod)
+            made_by = self._maker_of(pod)
+            namespace = pod.metadata.namespace
+            maker = (
+                seat.parent if made_by is None else await self._read(*made_by, namespace=namespace)
+            )
+            if made_by is not None and maker is None:
+                await self._part(pod, *made_by)
                 return
-            gone = await self._gone_maker(pod)
-            if gone is not None:
-                await self._part(pod, *gone)
+            if maker is not None and self._believes and _is_outdated(pod, maker):
+                await self._ungate(pod)
                 return
         if _was_held(pod):
             return
@@ -79,27 +82,28 @@ class ParentPods:
         take_seat(draft, pod, seat)
         await self._patch(pod, draft)
 
-    async def _is_gone(self, kind: ParentKind[Any], name: str, *, namespace: str) -> bool:
-        """Tell whether there is no such parent: a mirror that lacks it may be late."""
-        if self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{name}") is not None:
-            return False
+    async def _read(self, kind: ParentKind[Any], name: str, *, namespace: str) -> Parent | None:
+        """Return a parent; None if it is not there: a mirror that lacks it may be late."""
+        found = self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{name}")
+        if isinstance(found, Parent):
+            return found
+        resource, into = job_resource(kind), kind.type
         try:
-            await self._writes.client.get(
-                job_resource(kind), name, namespace=namespace, into=PartialObject
+            read: Parent = await self._writes.client.get(
+                resource, name, namespace=namespace, into=into
             )
         except NotFoundError:
-            return True
-        return False
+            return None
+        return read
 
-    async def _gone_maker(self, pod: Pod) -> tuple[ParentKind[Any], str] | None:
-        """Return what made a pod for its parent, such as a set of its own, if that is gone."""
+    def _maker_of(self, pod: Pod) -> tuple[ParentKind[Any], str] | None:
+        """Return what made a pod for its parent, such as a set of its own, until it has a seat."""
         owner = controller_of(pod.metadata)
         made_by = None if owner is None else parent_of_owner(owner)
         seated = group_name(pod.metadata)
         if seated or owner is None or made_by is None or made_by is self._kind:
             return None
-        gone = await self._is_gone(made_by, owner.name, namespace=pod.metadata.namespace)
-        return (made_by, owner.name) if gone else None
+        return made_by, owner.name
 
     async def _ungate(self, pod: Pod) -> None:
         draft = draft_of(pod)

@@ -32,9 +32,9 @@ def merge_patch(metadata: ObjectMeta, **parts: Json) -> Json:
     return {"metadata": {"resourceVersion": metadata.resource_version}, **parts}
 
 
-def without_finalizer(metadata: ObjectMeta) -> Json:
-    """Return the merge patch that lets go of what is kept because it is, or was, in use."""
-    return _finalizers(metadata, [f for f in metadata.finalizers if f != RESOURCE_IN_USE_FINALIZER])
+def without_finalizer(metadata: ObjectMeta, name: str = RESOURCE_IN_USE_FINALIZER) -> Json:
+    """Return the merge patch that lets go of what is kept, such as because it was in use."""
+    return _finalizers(metadata, [f for f in metadata.finalizers if f != name])
 
 
 def with_finalizer(metadata: ObjectMeta) -> Json:

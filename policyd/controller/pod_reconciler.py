@@ -21,6 +21,7 @@ from policyd.controller.patches import draft_of, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.base import controller_of
 from policyd.jobs.copied import Copied, DifferentMetadataError
+from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
@@ -29,7 +30,9 @@ from policyd.jobs.pods import (
     SUSPENDING_PARENT,
     Pod,
     by_age,
+    is_kept,
     is_let_go,
+    is_over,
     owner_reference,
     pod_set_of,
     ungate,
@@ -43,7 +46,8 @@ from policyd.kube.resources import PODS
 log = structlog.get_logger()
 
 MEMBERS_SECONDS = 5.0
-"""How long a group may be incomplete before that is said: whoever makes it is still at it."""
+"""How long a group may be incomplete before that is said: whoever makes it is still at it. After
+twice as long it is said how many pods there are."""
 
 
 class PodReconciler:
@@ -77,16 +81,19 @@ class PodReconciler:
         pods = by_age(self._cache.pods_of(key))
         if not pods:
             self._tell_parent(key)
-        if not pods or not self._concerns(pods[0]):
             return None  # its workload finds out by itself
         group = PodGroup(name=key.name if key.subject == "PodGroup" else "", pods=tuple(pods))
+        if not self._concerns(group.first) or self._is_refused(group):
+            await self._membership.let_out(p for p in pods if is_kept(p) and is_over(p))
+            return None
+        return await self._reconcile_group(group)
+
+    def _is_refused(self, group: PodGroup) -> bool:
+        """Tell whether nothing can become of a group, and say so."""
         contradiction = group.contradiction()
         if contradiction:
             self._tell(group, "ErrWorkloadCompose", contradiction, bad=True)
-            return None
-        if group.name and self._name_is_taken(group):
-            return None
-        return await self._reconcile_group(group)
+        return bool(contradiction) or (bool(group.name) and self._name_is_taken(group))
 
     def _tell_parent(self, key: Key) -> None:
         """Have what a group was made for look at it, now that none of its pods is left."""
@@ -127,11 +134,33 @@ class PodReconciler:
         step = self._next(group, view, workload, others)
         if step is not None:
             return await self._take(group, view, step)
+        return await self._stay(group, view, workload)
+
+    async def _stay(
+        self, group: PodGroup, view: JobView, workload: Workload | None
+    ) -> float | None:
+        """Do what there is to do for pods that stay as they are; returns what `reconcile` does."""
         if workload is None:
-            return self._await(group, view)
-        if await self._membership.note_missing(group, workload, succeeded):
+            left = await self._membership.call_off(group, None)
+            return left if left is not None else self._await(group, view)
+        left = self._steps.deactivated_left(workload)
+        if left is not None:
+            return await self._retire(group, workload, left)
+        counted = self._succeeded(group, workload)
+        if await self._membership.note_missing(group, workload, counted):
             return None
-        return await self._steps.delete_deactivated(self._pods, group.first, workload)
+        return await self._membership.call_off(group, workload)
+
+    async def _retire(self, group: PodGroup, workload: Workload, left: float) -> float | None:
+        """Delete what the queue has deactivated, once it was kept long enough: nobody replaces it.
+
+        Returns what `reconcile` does.
+        """
+        await self._steps.delete_deactivated(self._pods, group.first, workload)
+        if left > 0:
+            return left
+        await self._membership.let_out(p for p in group.pods if is_kept(p) and is_over(p))
+        return None
 
     def _next(
         self, group: PodGroup, view: JobView, workload: Workload | None, others: list[Workload]
@@ -156,10 +185,12 @@ class PodReconciler:
         left = newest.timestamp() + MEMBERS_SECONDS - self._writes.now
         if left > 0:
             return left
-        have = f"{len(group.running_or_able_to())} of {group.total}"
-        message = f"'{group.name}' group has fewer runnable pods than expected: {have}"
+        message = f"'{group.name}' group has fewer runnable pods than expected"
+        patient = left + MEMBERS_SECONDS
+        if patient <= 0:
+            message += f": {len(group.running_or_able_to())} of {group.total} pods are there"
         self._tell(group, "ErrWorkloadCompose", message, bad=True)
-        return None
+        return patient if patient > 0 else None
 
     def _match(self, group: PodGroup) -> tuple[Workload | None, list[Workload]]:
         if group.name:
@@ -191,15 +222,16 @@ class PodReconciler:
         if priority is None:
             return None
         keeps = group.serving or not group.name
+        complete, running = self._is_complete(group), any(is_let_go(pod) for pod in group.pods)
         return JobView(
             metadata=group.first.metadata,
-            held=bool(group.to_let_go()),
-            running=any(is_let_go(pod) for pod in group.pods),
+            held=bool(group.to_let_go()) and (complete or running or not self._as_one(group)),
+            running=running,
             active=group.active(
                 now=self._writes.now, fast=self._gates.fast_quota_release_in_pod_integration
             ),
             ready=group.ready(),
-            complete=self._is_complete(group),
+            complete=complete,
             outcome=group.outcome(succeeded),
             pod_sets=pod_sets,
             reclaimable=() if keeps or not self._gates.reclaimable_pods else succeeded,
@@ -213,6 +245,12 @@ class PodReconciler:
         """Tell whether all pods are there that are made before one of them has to run."""
         in_time = len(group.running_or_able_to()) >= group.total
         return in_time or group.fast or coming_of(self._cache.mirrors, group.first) != ""
+
+    def _as_one(self, group: PodGroup) -> bool:
+        """Tell whether no pod may start before all are there: as a gang, or as one waits."""
+        workload = self._named(group) if group.name else None
+        ordered = any(start_order(pod.metadata) for pod in group.pods)
+        return ordered or (workload is not None and self._steps.gangs.hands_over(workload))
 
     # Steps.
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.workload import Objection, PodSet, PodSetAssignment
 from policyd.api import kueue
+from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.pod_requests import amount
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
@@ -43,7 +44,8 @@ def pod_set_values(
         check_requests(workload, rules)
     except InvalidRequestsError as error:
         objection = Objection(reason="Misconfigured", message=str(error))
-    pinned = is_single_pod(workload.metadata.owner_references)
+    grouped = workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true"
+    pinned = not grouped and is_single_pod(workload.metadata.owner_references)
     for pod_set in workload.spec.pod_sets:
         requests: dict[str, int] = {}
         each = _adjusted(workload, pod_set, rules)

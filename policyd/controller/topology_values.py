@@ -64,7 +64,10 @@ def taken_by(spec: PodSpec) -> dict[str, int]:
 
 
 def is_single_pod(owners: Sequence[OwnerReference]) -> bool:
-    """Tell from the owners of a workload whether it stands for one pod that already exists."""
+    """Tell from the owners of a workload whether it stands for one pod that already exists.
+
+    A group of one has the same owners, and its pod can be replaced.
+    """
     return [(owner.api_version, owner.kind) for owner in owners] == [("v1", "Pod")]
 
 

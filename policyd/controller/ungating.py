@@ -15,9 +15,11 @@ from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.injection import Injection, StartError, inject
 from policyd.jobs.lifecycle import is_finished
-from policyd.jobs.places import Departure, departures, waits_for_place
+from policyd.jobs.places import Departure, departures, waits_for_place, without_offset
 from policyd.jobs.pods import Pod, without_gates
+from policyd.jobs.topology import POD_INDEX_OFFSET
 from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.resources import PODS
 
 log = structlog.get_logger()
 
@@ -55,12 +57,25 @@ class Ungating:
         workload = self._workloads.get(key.path)
         if workload is None or not is_admitted(workload) or is_finished(workload):
             return
-        leaving = departures(workload, self._places.of_workload(workload))
+        pods = self._places.of_workload(workload)
+        self._tell_held(without_offset(workload, pods))
+        leaving = departures(workload, pods)
         for start in range(0, len(leaving), AT_ONCE):
             calls = (self._let_go(each, workload) for each in leaving[start : start + AT_ONCE])
             await asyncio.gather(*calls)
         if leaving:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
+
+    def _tell_held(self, pod: Pod | None) -> None:
+        """Say that the pods of a workload are held by what one of them says, if that is so."""
+        if pod is None:
+            return
+        offset = pod.metadata.annotations[POD_INDEX_OFFSET]
+        message = (
+            f"{POD_INDEX_OFFSET} `{offset}` is not a whole number: all pods of the workload are"
+            " held, as nobody can tell which goes where; make them anew without it"
+        )
+        self._writes.tell(PODS, pod.metadata, "InvalidPodIndexOffset", message, bad=True)
 
     def beside(self, pod: Pod) -> list[Key]:
         """Return the workload of a pod, whose other pods may get its place."""

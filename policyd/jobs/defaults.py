@@ -1,8 +1,8 @@
 """What the door does to jobs that are submitted to a queue: they begin suspended, pods gated.
 
 It runs on the draft that the policies have changed, so a queue name that a policy injects counts.
-Doing it twice changes nothing more. No pod ever gets a finalizer: the queue must not be able to
-keep a pod from being deleted.
+Doing it twice changes nothing more. Pods that queue by themselves get a finalizer, as in Kueue:
+the workload of a group outlives an eviction by the pods that stay, until others replace them.
 """
 
 from typing import Any, Final
@@ -44,6 +44,7 @@ ELASTIC_GATE: Final = "ElasticJobsViaWorkloadSlices"
 CLASSES_GATE: Final = "WorkloadPriorityClassDefaulting"
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
+_FINALIZERS = ("metadata", "finalizers")
 
 
 def default_on_create(
@@ -208,11 +209,20 @@ def _gate(draft: Draft, around: Surroundings) -> None:
 
 def _hold_pod(draft: Draft, around: Surroundings) -> None:
     _gate(draft, around)
+    if not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
+        _keep(draft)
     index = _text(draft, _LABELS, _text(draft, _ANNOTATIONS, POD_INDEX_LABEL_NAME))
     if index:
         draft.set((*_LABELS, POD_INDEX_LABEL), index)
     if not _text(draft, _ANNOTATIONS, ROLE_HASH):
         draft.set((*_ANNOTATIONS, ROLE_HASH), role_hash(draft.get(("spec",)) or {}))
+
+
+def _keep(draft: Draft) -> None:
+    """Let a pod that is deleted stay until the queue has taken note of that."""
+    finalizers = draft.get(_FINALIZERS) or []
+    if MANAGED not in finalizers:
+        draft.set(_FINALIZERS, [*finalizers, MANAGED])
 
 
 def _text(draft: Draft, section: tuple[str, ...], name: str) -> str:

@@ -68,18 +68,20 @@ def _groups(parent: LeaderWorkerSet) -> tuple[Group, ...]:
     made = parent.spec.leader_worker_template
     pod_sets: tuple[PodSet, ...]
     if made.leader_template is None:
-        pod_sets = (_pod_set(DEFAULT_POD_SET, made.worker_template, made.size),)
+        pod_sets = (_pod_set(DEFAULT_POD_SET, made.worker_template, made.size, numbered=True),)
     else:
-        leader = _pod_set("leader", made.leader_template, 1)
-        pod_sets = (leader, _pod_set("worker", made.worker_template, made.size - 1))
+        leader = _pod_set("leader", made.leader_template, 1, numbered=False)
+        workers = _pod_set("worker", made.worker_template, made.size - 1, numbered=True)
+        pod_sets = (leader, workers)
     paths = _templates(parent)
     return tuple(
         Group(index=str(index), pod_sets=pod_sets, paths=paths) for index in range(_count(parent))
     )
 
 
-def _pod_set(name: str, template: PodTemplate, count: int) -> PodSet:
-    request = topology_request(template.metadata.annotations, pod_index_label=WORKER_INDEX_LABEL)
+def _pod_set(name: str, template: PodTemplate, count: int, *, numbered: bool) -> PodSet:
+    label = WORKER_INDEX_LABEL if numbered else ""
+    request = topology_request(template.metadata.annotations, pod_index_label=label)
     return PodSet(name=name, template=template, count=count, topology_request=request)
 
 

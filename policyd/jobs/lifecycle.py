@@ -115,7 +115,7 @@ def _queued(job: JobView, workload: Workload) -> Step | None:
         return _evicted(job, workload)
     admitted = condition_true(workload.status.conditions, ADMITTED)
     if admitted and workload.spec.active and job.held:
-        return Start(workload) if job.complete or job.running else None
+        return Start(workload)
     # What an elastic job has already runs on while checks look at its bigger slice.
     grows = job.elastic and has_quota(workload)
     if not admitted and job.running and not grows:

@@ -61,14 +61,12 @@ def departures(workload: Workload, pods: Iterable[Pod]) -> list[Departure]:
         workload: The workload.
         pods: Its pods, in any order that stays the same; those of others are left out.
     """
-    admission = workload.status.admission
-    if admission is None:
+    pods = tuple(pods)
+    if workload.status.admission is None or without_offset(workload, pods) is not None:
         return []
     by_pod_set: dict[str, list[Pod]] = {}
-    for pod in pods:
-        name = pod.metadata.labels.get(POD_SET)
-        if name is not None and belongs_to(pod, workload) and not has_ended(pod):
-            by_pod_set.setdefault(name, []).append(pod)
+    for pod in _members(workload, pods):
+        by_pod_set.setdefault(pod.metadata.labels[POD_SET], []).append(pod)
     failed = {node.name for node in workload.status.unhealthy_nodes}
     return [
         departure
@@ -80,6 +78,30 @@ def departures(workload: Workload, pods: Iterable[Pod]) -> list[Departure]:
         )
         if departure.node_selector.get(HOSTNAME) not in failed
     ]
+
+
+def without_offset(workload: Workload, pods: Iterable[Pod]) -> Pod | None:
+    """Return a pod of a workload whose offset is no number, so that nobody knows who goes where.
+
+    All pods of the workload are held by it; None if there is none.
+    """
+    placed = {pod_set.name for pod_set, _ in _placed(workload)}
+    return next(
+        (
+            pod
+            for pod in _members(workload, pods)
+            if pod.metadata.labels[POD_SET] in placed
+            and _number(pod.metadata.annotations, POD_INDEX_OFFSET, missing=0) is None
+        ),
+        None,
+    )
+
+
+def _members(workload: Workload, pods: Iterable[Pod]) -> Iterator[Pod]:
+    for pod in pods:
+        of_pod_set = POD_SET in pod.metadata.labels
+        if of_pod_set and belongs_to(pod, workload) and not has_ended(pod):
+            yield pod
 
 
 def _placed(workload: Workload) -> Iterator[tuple[PodSet, PodSetAssignment]]:

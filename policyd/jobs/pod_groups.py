@@ -25,13 +25,17 @@ from policyd.jobs.pods import (
     Pod,
     counts,
     has_ended,
+    is_deleted,
     is_gated,
+    is_kept,
     is_ready,
+    last_active,
     owner_reference,
     pod_set_of,
     role_of,
     total_count,
     uses_quota,
+    was_stopped,
 )
 from policyd.jobs.topology import topology_request
 from policyd.jobs.workload import Priority, equivalent, keeps_time, new_spec
@@ -96,6 +100,34 @@ class PodGroup:
         _, excess = self._by_place(workload)
         return tuple(pod for pod in self.pods if pod.metadata.name in excess)
 
+    def let_out(self, workload: Workload | None) -> tuple[Pod, ...]:
+        """Return the pods that need not stay any longer, whoever has deleted them or will.
+
+        While the group goes on, those stay that have failed, or are being deleted, and are not
+        replaced yet.
+        """
+        kept = tuple(pod for pod in self.pods if is_kept(pod))
+        if not self.name:
+            over = workload is None or is_finished(workload)
+            return tuple(p for p in kept if is_deleted(p) or (over and has_ended(p)))
+        if workload is None:
+            return tuple(p for p in kept if not counts(p) or (is_deleted(p) and has_ended(p)))
+        if is_finished(workload):
+            return kept
+        if workload.metadata.deletion_timestamp is not None:
+            return tuple(pod for pod in kept if is_deleted(pod))
+        placed, excess = self._by_place(workload)
+        return tuple(
+            pod
+            for pod in kept
+            if pod.metadata.name in excess
+            or (pod.metadata.name not in placed and (is_deleted(pod) or not counts(pod)))
+        )
+
+    def called_off(self) -> bool:
+        """Tell whether all pods have been deleted, and none of them by the queue."""
+        return all(is_deleted(pod) and not was_stopped(pod) for pod in self.pods)
+
     def fits(self, workload: Workload) -> bool:
         """Tell whether a workload stands for the group as it is.
 
@@ -108,11 +140,13 @@ class PodGroup:
             return same_time and equivalent(self.pod_sets(), workload)
         placed = self.within(workload)
         complete = len(self.running_or_able_to()) >= self.total
-        # What pods of a parent are like, its template says; the API server adds to them.
+        # What pods of a parent are like, its template says, and the API server adds to them; what
+        # was let go once has been changed for it.
         if (
             has_quota(workload)
             or not complete
             or SUSPENDING_PARENT in self.first.metadata.annotations
+            or not all(is_gated(pod) for pod in placed.pods)
         ):
             return bool(placed.pods)
         return bool(placed.pods) and equivalent(placed.pod_sets(), workload)
@@ -120,18 +154,19 @@ class PodGroup:
     def _by_place(self, workload: Workload) -> tuple[set[str], set[str]]:
         """Return the names of the pods that have a place in a workload, and of those too many.
 
-        Those that were let go come first, then the older ones. Failed pods have no place once all
-        are replaced.
+        Those come first that nobody has let out, then those that were let go, then the older ones.
+        Failed pods have no place once all are replaced: those that failed first lose theirs first.
         """
         kept: set[str] = set()
         excess: set[str] = set()
         for pod_set in workload.spec.pod_sets:
             own = [pod for pod in self.pods if pod_set_of(pod, workload) == pod_set.name]
-            active = [pod.metadata.name for pod in sorted(own, key=is_gated) if counts(pod)]
-            over = [pod.metadata.name for pod in own if not counts(pod)]
+            active = sorted((p for p in own if counts(p)), key=_rank)
+            lost = sorted((p for p in own if not counts(p)), key=last_active, reverse=True)
+            lost.sort(key=is_kept, reverse=True)
             missing = max(0, pod_set.count - len(active))
-            kept.update(active[: pod_set.count], over[len(over) - missing :] if missing else ())
-            excess.update(active[pod_set.count :])
+            kept.update(_names((*active[: pod_set.count], *lost[:missing])))
+            excess.update(_names(active[pod_set.count :]))
         return kept, excess
 
     def gated(self) -> list[Pod]:
@@ -248,8 +283,17 @@ class PodGroup:
         over = len(counted) - self.total
         if over <= 0:
             return ()
-        ranked = sorted(counted, key=is_gated)
+        ranked = sorted(counted, key=_rank)
         return tuple(pod for pod in ranked[self.total :] if not has_ended(pod))
+
+
+def _rank(pod: Pod) -> tuple[bool, bool]:
+    """Order pods by who keeps its place if there are too many; the older ones are first anyway."""
+    return not is_kept(pod), is_gated(pod)
+
+
+def _names(pods: Iterable[Pod]) -> set[str]:
+    return {pod.metadata.name for pod in pods}
 
 
 def _pod_set(name: str, pod: Pod, count: int) -> PodSet:

@@ -14,13 +14,21 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
     DEFAULT_POD_SET,
+    MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     POD_SET,
     ROLE_HASH,
     TOPOLOGY_GATE,
 )
-from policyd.api.meta import Condition, ObjectMeta, OwnerReference, Wire
+from policyd.api.meta import (
+    Condition,
+    ObjectMeta,
+    OwnerReference,
+    Wire,
+    condition_true,
+    find_condition,
+)
 from policyd.api.pods import PodSpec
 from policyd.jobs.injection import Injection, inject
 from policyd.patch.draft import Draft
@@ -29,6 +37,9 @@ POD_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index"
 SUSPENDING_PARENT = "kueue.x-k8s.io/pod-suspending-parent"
 SERVING = "kueue.x-k8s.io/pod-group-serving"
 LONGEST_AGO = datetime(1, 1, 1, tzinfo=UTC)
+LATEST = datetime(9999, 1, 1, tzinfo=UTC)
+TERMINATION_TARGET = "TerminationTarget"
+"""Condition of a pod that was stopped, and why."""
 
 
 class PodStatus(Wire, frozen=True):
@@ -50,6 +61,38 @@ class Pod(Wire, frozen=True):
 def is_gated(pod: Pod) -> bool:
     """Tell whether a pod still waits for the queue."""
     return any(gate.name == ADMISSION_GATE for gate in pod.spec.scheduling_gates)
+
+
+def is_kept(pod: Pod) -> bool:
+    """Tell whether a pod that is deleted stays until the queue lets it go."""
+    return MANAGED in pod.metadata.finalizers
+
+
+def is_deleted(pod: Pod) -> bool:
+    """Tell whether somebody has asked for a pod to be gone."""
+    return pod.metadata.deletion_timestamp is not None
+
+
+def is_over(pod: Pod) -> bool:
+    """Tell whether a pod has ended, or is to."""
+    return has_ended(pod) or is_deleted(pod)
+
+
+def was_stopped(pod: Pod) -> bool:
+    """Tell whether it was the queue that stopped a pod."""
+    return condition_true(pod.status.conditions, TERMINATION_TARGET)
+
+
+def last_active(pod: Pod) -> datetime:
+    """Return when a pod failed, or was deleted; a time to come if neither is known."""
+    failed = find_condition(pod.status.conditions, "ContainersReady")
+    since = (
+        failed.last_transition_time
+        if failed is not None and (failed.status, failed.reason) == ("False", "Failed")
+        else None
+    )
+    moments = (since, pod.metadata.deletion_timestamp)
+    return min((each for each in moments if each is not None), default=LATEST)
 
 
 def has_ended(pod: Pod) -> bool:

@@ -23,10 +23,12 @@ from policyd.local.objects import Pod
 RUN_FOR = "policyd.io/run-for"
 EXIT_CODE = "policyd.io/exit-code"
 DEFAULT_RUN_SECONDS = 20.0
+STOPPED = 143
+"""Exit code of what ends when it is asked to."""
 
 _RUNNING_CONDITIONS = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
 
-Verb = Literal["wait", "start", "end", "remove"]
+Verb = Literal["wait", "start", "end", "stop", "remove"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,11 @@ def running_status(pod: Pod, now: float) -> dict[str, Json]:
     }
 
 
-def ended_status(pod: Pod, now: float) -> dict[str, Json]:
-    """Return the status of a pod whose containers have just ended."""
+def ended_status(pod: Pod, now: float, *, stopped: bool = False) -> dict[str, Json]:
+    """Return the status of a pod whose containers have just ended, or were stopped."""
     said = pod.metadata.annotations.get(EXIT_CODE, "") or "0"
     code = int(said) if re.fullmatch(r"[0-9]{1,3}", said) else 1
+    code = STOPPED if stopped else code
     reason = "Error" if code else "Completed"
     ended = {
         "exitCode": code,
@@ -97,13 +100,21 @@ def next_step(pod: Pod, now: float) -> Step:
     if not pod.spec.node_name:
         return Step("wait", None)
     if pod.metadata.deletion_timestamp is not None:
-        return Step("remove", now)
+        return _removal(pod, now)
     if pod.status.phase == "Pending":
         return Step("start", now)
     runs = run_seconds(pod)
     if pod.over or runs is None:
         return Step("wait", None)
     return Step("end", _started(pod, now) + runs)
+
+
+def _removal(pod: Pod, now: float) -> Step:
+    """Say what removes a pod: who keeps it is told that it has ended."""
+    if pod.metadata.finalizers and not pod.over:
+        return Step("stop", now)
+    waits = pod.metadata.finalizers and not pod.metadata.deletion_grace_period_seconds
+    return Step("wait", None) if waits else Step("remove", now)
 
 
 class Kubelet:
@@ -156,7 +167,11 @@ class Kubelet:
                     PODS, name, namespace=namespace, uid=pod.metadata.uid, grace_seconds=0
                 )
                 return
-            status = running_status(pod, now) if verb == "start" else ended_status(pod, now)
+            status = (
+                running_status(pod, now)
+                if verb == "start"
+                else ended_status(pod, now, stopped=verb == "stop")
+            )
             await self._writer.patch(
                 PODS,
                 name,

@@ -12,6 +12,7 @@ from tests.charts.writes import (
     EXEMPT,
     IMAGE,
     MANAGED,
+    NO_FINALIZERS,
     OTHER_GATE,
     RBAC,
     REGISTRATION,
@@ -42,6 +43,7 @@ from tests.scenarios.objects import container
 def illegal() -> Iterator[Write]:
     """Yield what no process ever does."""
     yield from _illegal_of_pods()
+    yield from _illegal_of_pod_statuses()
     yield from _illegal_of_jobs()
     yield from _illegal_of_kinds()
     yield from _illegal_of_queues()
@@ -54,11 +56,7 @@ def illegal() -> Iterator[Write]:
 
 
 def _illegal_of_pods() -> Iterator[Write]:
-    held, plain, status = (
-        path_of("Pod", "held"),
-        path_of("Pod", "plain"),
-        path_of("Pod", "running", "status"),
-    )
+    held, plain = path_of("Pod", "held"), path_of("Pod", "plain")
     of_others = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     image = replaced("/spec/containers/0/image", IMAGE)
     yield patch("image-of-a-held-pod", held, image)
@@ -68,6 +66,10 @@ def _illegal_of_pods() -> Iterator[Write]:
     yield patch("affinity-of-a-held-pod", held, {"spec": {"affinity": _affinity()}})
     yield patch("owner-of-a-pod", held, {"metadata": {"ownerReferences": [STRANGER]}})
     yield patch("finalizer-of-a-pod", held, {"metadata": {"finalizers": ["example.com/held"]}})
+    ours = {"metadata": {"finalizers": ["kueue.x-k8s.io/managed"]}}
+    yield patch("the-finalizer-of-others", held, ours)
+    yield patch("all-finalizers-of-a-pod", held, NO_FINALIZERS)
+    yield patch("the-finalizer-of-a-pod-in-no-queue", plain, ours)
     yield patch("a-gate-of-others", held, [{"op": "remove", "path": "/spec/schedulingGates/1"}])
     yield patch("the-only-gate-of-others", path_of("Pod", "waiting-for-others"), of_others)
     yield patch("a-pod-taken-into-the-queue", plain, {"metadata": {"labels": MANAGED}})
@@ -78,6 +80,12 @@ def _illegal_of_pods() -> Iterator[Write]:
     tolerations = added("/spec/tolerations/-", {"operator": "Exists"})
     yield patch("a-toleration-of-a-pod-in-no-queue", plain, tolerations)
     yield Write(id="a-pod-in-no-queue-deleted", account=CONTROLLER, method="DELETE", path=plain)
+    new = pod("new") | {"spec": {"containers": [container(0)], "hostPID": True}}
+    yield created("a-pod-made", new, by_roles=True)
+
+
+def _illegal_of_pod_statuses() -> Iterator[Write]:
+    status = path_of("Pod", "running", "status")
     yield patch("the-address-of-a-pod", status, {"status": {"podIPs": [{"ip": "10.0.0.9"}]}})
     yield patch("a-pod-succeeds", status, {"status": {"phase": "Succeeded"}})
     ready = [{"type": "Ready", "status": "False"}]
@@ -86,8 +94,7 @@ def _illegal_of_pods() -> Iterator[Write]:
     yield patch("a-pod-in-no-queue-fails", path_of("Pod", "plain", "status"), failed)
     labels = {"metadata": {"labels": {"app": "b"}}}
     yield patch("a-label-by-the-status", status, labels)
-    new = pod("new") | {"spec": {"containers": [container(0)], "hostPID": True}}
-    yield created("a-pod-made", new, by_roles=True)
+    yield patch("a-finalizer-by-the-status", status, NO_FINALIZERS)
 
 
 def _affinity() -> dict[str, Any]:

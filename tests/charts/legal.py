@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from tests.charts.release import CONTROLLER, WEBHOOKS
 from tests.charts.writes import (
+    NO_FINALIZERS,
+    OTHER_FINALIZER,
     STARTED,
     SUBMITTER,
     SUSPENDED,
@@ -36,6 +38,9 @@ def legal() -> Iterator[Write]:
 def _of_pods() -> Iterator[Write]:
     gone = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     tolerations = added("/spec/tolerations/-", STARTED["spec"]["tolerations"][0])
+    rest = {"metadata": {"finalizers": [OTHER_FINALIZER]}}
+    yield patch("a-pod-is-kept-no-longer", path_of("Pod", "held"), rest)
+    yield patch("the-last-finalizer-of-a-pod", path_of("Pod", "running"), NO_FINALIZERS)
     yield patch("a-held-pod-is-let-go", path_of("Pod", "held"), gone)
     yield patch(
         "a-held-pod-is-sent-to-nodes",

@@ -18,6 +18,8 @@ from tests.scenarios.objects import container
 TEAM = "team-a"
 MERGE, JSON = "application/merge-patch+json", "application/json-patch+json"
 IMAGE = "registry.example/stolen:1"
+OTHER_FINALIZER = "example.com/other"
+NO_FINALIZERS = {"metadata": {"finalizers": None}}
 GATE, OTHER_GATE = {"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/other"}
 QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
 MANAGED = {"kueue.x-k8s.io/managed": "true"}
@@ -134,6 +136,8 @@ MANAGER = "kueue.x-k8s.io/manager"
 
 def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": TEAM, "labels": labels or {}}
+    kept = {"held": ["kueue.x-k8s.io/managed", OTHER_FINALIZER], "running": list(MANAGED)}
+    metadata["finalizers"] = kept.get(name, [])
     if name == "of-a-job":
         metadata["annotations"] = {"kueue.x-k8s.io/workload": "w"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata} | {

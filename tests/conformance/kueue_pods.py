@@ -1,7 +1,6 @@
 """Kueue's tables of plain pods, alone and in groups.
 
-Kueue keeps its pods by a finalizer; the product never puts one on a pod. So finalizers of pods are
-not compared, and a pod that is being deleted may be there still where Kueue has let it go.
+A pod that is being deleted may be there still where Kueue has let it go.
 """
 
 import copy
@@ -138,7 +137,7 @@ def told_of_pod(pod):
     metadata = {
         name: value
         for name, value in pod["metadata"].items()
-        if name not in {"finalizers", "deletionTimestamp", "deletionGracePeriodSeconds"}
+        if name not in {"deletionTimestamp", "deletionGracePeriodSeconds"}
     }
     told = compared({**pod, "metadata": metadata})
     annotations = {k: v for k, v in metadata.get("annotations", {}).items() if k != ROLE_HASH}
@@ -173,7 +172,7 @@ def sorted_events(told):
 
 
 def run_defaults(path):
-    """What becomes of new pods: held, but with no finalizer."""
+    """What becomes of new pods: they are held."""
 
     def failure(case):
         draft = Draft(copy.deepcopy(case.input["pod"]))
@@ -197,7 +196,7 @@ def is_sent(case):
 
 def held(pod):
     """Return what is compared; the product marks all pods that it holds, whoever suspends them."""
-    metadata = {k: v for k, v in pod["metadata"].items() if k != "finalizers"}
+    metadata = {**pod["metadata"]}
     if SUSPENDING_PARENT in metadata.get("annotations", {}):
         metadata["labels"] = {k: v for k, v in metadata["labels"].items() if k != MANAGED}
     # Requests that are empty, not missing, have another hash, and look the same here.

@@ -298,6 +298,41 @@ async def test_pods_of_an_old_version_go_without_being_one_of_the_group(world):
     assert "kueue.x-k8s.io/pod-group-name" not in pod["metadata"]["annotations"]
 
 
+@BELIEVING
+@pytest.mark.parametrize(("revision", "held"), [("old", False), ("new", True)])
+async def test_the_revision_counts_of_the_set_that_leads_its_groups(world, revision, held):
+    template = {"size": 1, "workerTemplate": {"spec": pod_spec(16)}}
+    parent = submit(world, LEADER_WORKER_SET, {"replicas": 1, "leaderWorkerTemplate": template})
+    make_set(world, parent)
+    made = world.get(SETS, "serve")
+    status = {"replicas": 1, "currentRevision": "old", "updateRevision": "new"}
+    world.store.replace(SETS, made, {**made, "status": status}, part="status")
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "serve",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+        "controller-revision-hash": revision,
+    }
+    template = parent["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    make_pod(world, parent, 0, template, labels=labels)
+    await world.pass_time(2)
+
+    assert bool(gates(world.get(r.PODS, "serve-0"))) is held
+
+
+async def test_a_leader_is_placed_by_no_index(world):
+    annotations = {f"{P}podset-required-topology": "rack"}
+    made = groups(2)
+    for name in ("leaderTemplate", "workerTemplate"):
+        made[name] = {**made[name], "metadata": {"annotations": annotations}}
+    submit(world, LEADER_WORKER_SET, {"replicas": 1, "leaderWorkerTemplate": made})
+    await world.pass_time(2)
+
+    (workload,) = world.all(r.WORKLOADS)
+    leader, worker = (each["topologyRequest"] for each in workload["spec"]["podSets"])
+    assert leader == {"required": "rack"}
+    assert worker == {**leader, "podIndexLabel": "leaderworkerset.sigs.k8s.io/worker-index"}
+
+
 async def test_pods_of_an_old_version_wait_like_the_others_as_they_may_stay(world):
     parent = stateful_set(world, gpus=16)
     found = world.get(SETS, "serve")

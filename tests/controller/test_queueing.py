@@ -3,10 +3,20 @@
 import pytest
 
 from policyd.alloc.settings import Gates, Settings
-from policyd.api.kueue.names import TOPOLOGY_GATE
+from policyd.api.kueue.names import MANAGED, TOPOLOGY_GATE
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.kube import resources as r
-from tests.controller.world import GATE, GPU, World, condition, gates, plain, running
+from tests.controller.world import (
+    GATE,
+    GPU,
+    World,
+    condition,
+    gates,
+    is_deleted,
+    names,
+    plain,
+    running,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -332,11 +342,12 @@ async def test_a_pod_alone_is_let_go(world):
     pod = world.get(r.PODS, "solo")
     assert gates(pod) == []
     assert pod["spec"]["nodeSelector"] == {"gpu": "h100"}
-    assert "finalizers" not in pod["metadata"]
+    assert pod["metadata"]["finalizers"] == [MANAGED]
     world.run_pods("Succeeded")
     await world.pass_time(1)
 
     assert world.condition("solo", "Finished")["reason"] == "Succeeded"
+    assert world.get(r.PODS, "solo")["metadata"]["finalizers"] == []
 
 
 async def test_a_queue_whose_quota_cannot_be_read_says_so(world):
@@ -371,9 +382,13 @@ async def test_a_group_that_stays_incomplete_says_how_many_pods_are_missing(worl
     await world.pass_time(1)
     assert world.events("ErrWorkloadCompose") == []
 
-    await world.pass_time(10)
+    await world.pass_time(5)
     (event,) = world.events("ErrWorkloadCompose")
-    assert event["message"] == "'ring' group has fewer runnable pods than expected: 3 of 4"
+    assert event["message"] == "'ring' group has fewer runnable pods than expected"
+
+    await world.pass_time(5)
+    (event,) = (e for e in world.events("ErrWorkloadCompose") if e != event)
+    assert event["message"].endswith("than expected: 3 of 4 pods are there")
 
 
 async def test_a_group_that_need_not_be_whole_waits_for_quota_only(world):
@@ -450,10 +465,11 @@ async def test_a_waiting_group_that_loses_a_pod_does_not_start(world):
 
     world.end_job("holder")
     await world.pass_time(1)
-    assert [gates(pod) for pod in world.all(r.PODS)] == [[GATE, TOPOLOGY_GATE]]
+    assert gates(world.get(r.PODS, "ring-1")) == [GATE, TOPOLOGY_GATE]
     world.pod("ring-2", group="ring", total=2)
     await world.pass_time(2)
 
+    assert names(world, r.PODS) == ["ring-1", "ring-2"]
     assert [gates(pod) for pod in world.all(r.PODS)] == [[]] * 2
 
 
@@ -466,7 +482,8 @@ async def test_an_evicted_group_loses_its_running_pods(world):
     world.queue(stopPolicy="HoldAndDrain")
     await world.pass_time(2)
 
-    assert world.all(r.PODS) == []
+    assert [is_deleted(pod) for pod in world.all(r.PODS)] == [True, True]
+    assert world.condition("ring", "WaitingForReplacementPods")["reason"] == "ClusterQueueStopped"
 
 
 async def test_pods_beyond_the_total_are_deleted(world):

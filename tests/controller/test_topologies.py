@@ -6,7 +6,7 @@ from policyd.alloc.settings import Gates, Settings
 from policyd.controller.mirrors import job_resource
 from policyd.jobs.kinds import find_kind
 from policyd.kube import resources as r
-from tests.controller.world import GPU, World, condition, gates, running
+from tests.controller.world import GPU, World, condition, gates, names, running
 
 pytestmark = pytest.mark.anyio
 
@@ -200,6 +200,27 @@ async def test_pods_of_a_node_that_is_gone_get_another_place_in_the_same_rack(wo
     assert set(found.values()) <= {"b1", "b2", "b3"}
     assert world.is_true("ring", "Admitted")
     assert "unhealthyNodes" not in world.workload_of("ring")["status"]
+
+
+@pytest.mark.parametrize(("group", "moves"), [("ring", True), ("", False)], ids=["group", "alone"])
+async def test_only_in_a_group_a_pod_is_replaced_elsewhere(world, group, moves):
+    annotations = {f"{P}podset-required-topology": RACK}
+    world.pod("one", group=group, total=1, **annotations)
+    await world.pass_time(3)
+    gone = places(world)["one"]
+
+    world.store.delete(r.NODES, world.store.get(r.NODES, "", gone), dry_run=False)
+    world.set_status(r.PODS, "one", phase="Failed")
+    await world.pass_time(3)
+    world.pod("two", group=group, total=1, **annotations)
+    await world.pass_time(3)
+
+    if moves:
+        assert places(world)["two"] not in {gone, ""}
+        assert names(world, r.WORKLOADS) == ["ring"]
+        assert world.is_true("ring", "Admitted")
+    else:
+        assert world.condition("one", "Finished")["reason"] == "Failed"
 
 
 async def test_who_finds_no_other_place_starts_over(world):

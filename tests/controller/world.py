@@ -248,6 +248,14 @@ def condition(obj, kind):
     return next((c for c in conditions if c["type"] == kind), {})
 
 
+def names(world, resource):
+    return sorted(obj["metadata"]["name"] for obj in world.all(resource))
+
+
+def is_deleted(obj):
+    return "deletionTimestamp" in obj["metadata"]
+
+
 def gates(pod):
     return [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
 

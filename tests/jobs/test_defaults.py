@@ -101,13 +101,13 @@ def test_a_new_train_job_gets_the_patch_that_nobody_may_add_later(labels):
     assert spec.get("suspend", False) is bool(labels)
 
 
-def test_a_pod_with_a_queue_is_gated_and_gets_no_finalizer():
+def test_a_pod_with_a_queue_is_gated_and_stays_until_the_queue_lets_it_go():
     changed = defaulted(pod()).object
 
     assert changed["spec"]["schedulingGates"] == GATES
     assert changed["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
     assert changed["metadata"]["annotations"] == {"kueue.x-k8s.io/role-hash": "7aa6c7b8"}
-    assert "finalizers" not in changed["metadata"]
+    assert changed["metadata"]["finalizers"] == ["kueue.x-k8s.io/managed"]
 
 
 @pytest.mark.parametrize(

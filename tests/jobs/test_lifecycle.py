@@ -55,7 +55,7 @@ EVICTED = (*ADMITTED, "Evicted")
         pytest.param(view(), workload("QuotaReserved"), None, id="waits-for-checks"),
         pytest.param(view(), workload(*ADMITTED), step.Start, id="admitted"),
         pytest.param(
-            view(complete=False), workload(*ADMITTED), None, id="admitted-but-a-pod-is-gone"
+            view(complete=False), workload(*ADMITTED), step.Start, id="admitted-and-a-pod-is-gone"
         ),
         pytest.param(
             view(running=True, active=True, complete=False),

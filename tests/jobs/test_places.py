@@ -22,6 +22,7 @@ from policyd.jobs.places import departures, takes_room
 from policyd.jobs.pods import Pod, PodStatus
 
 INDEX = "index"
+OFFSET = "kueue.x-k8s.io/pod-index-offset"
 GATES = (SchedulingGate(name=TOPOLOGY_GATE),)
 
 
@@ -95,6 +96,19 @@ def places(found):
 )
 def test_pods_go_in_the_order_of_their_indexes_if_these_make_sense(pods, expected):
     assert places(departures(workload({"n1": 2, "n2": 1}), pods)) == expected
+
+
+@pytest.mark.parametrize("offset", ["", "one", "1.5"])
+def test_an_offset_that_is_no_number_holds_all_pods(offset):
+    pods = [pod("a", 1, annotations={OFFSET: offset}), pod("b", 2), pod("c", 0, at="n1")]
+
+    assert departures(workload({"n1": 2, "n2": 1}), pods) == []
+
+
+def test_an_offset_of_a_pod_that_has_ended_holds_nobody():
+    pods = [pod("a", 1, phase="Failed", annotations={OFFSET: "one"}), pod("b", 0)]
+
+    assert places(departures(workload({"n1": 1}), pods)) == {"b": "n1"}
 
 
 def test_nobody_goes_to_a_failed_node():

@@ -57,6 +57,35 @@ def test_a_pod_runs_for(given, seconds):
         ),
         pytest.param(pod(status={"phase": "Succeeded"}), Step("wait", None), id="ended-stays"),
         pytest.param(
+            pod(metadata={"deletionTimestamp": STARTED, "finalizers": ["a/b"]}),
+            Step("stop", 100.0),
+            id="deleted-and-kept-ends-first",
+        ),
+        pytest.param(
+            pod(
+                metadata={
+                    "deletionTimestamp": STARTED,
+                    "deletionGracePeriodSeconds": 30,
+                    "finalizers": ["a/b"],
+                },
+                status={"phase": "Failed"},
+            ),
+            Step("remove", 100.0),
+            id="deleted-and-kept-goes-as-far-as-it-may",
+        ),
+        pytest.param(
+            pod(
+                metadata={
+                    "deletionTimestamp": STARTED,
+                    "deletionGracePeriodSeconds": 0,
+                    "finalizers": ["a/b"],
+                },
+                status={"phase": "Failed"},
+            ),
+            Step("wait", None),
+            id="kept-and-over-waits",
+        ),
+        pytest.param(
             pod(metadata={"deletionTimestamp": STARTED}), Step("remove", 100.0), id="deleted-goes"
         ),
     ],

@@ -1,0 +1,73 @@
+"""`policyd release`: lets go what the queue has kept, where no controller does that any more."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+import click
+
+from policyd.cli.report import count
+from policyd.config import environment
+from policyd.controller.releasing import release
+from policyd.kube.connection import connection_from
+from policyd.kube.http_client import HttpClient
+from policyd.process import run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What the command line says."""
+
+    kubeconfig: str
+    context: str
+    namespace: str
+    everything: bool
+    dry_run: bool
+
+
+@click.command("release")
+@click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.")
+@click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
+@click.option("-n", "--namespace", default="", help="Whose pods and workloads.  [all]")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Let go of workloads, queues, flavors, topologies and checks, too.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be let go, and write nothing.")
+def command(*, dry_run: bool, everything: bool, **given: str) -> None:
+    r"""Take the queue's finalizers off pods, so that they can be deleted without a controller.
+
+    A pod in a queue that is deleted stays until the controller has taken note of it. Where the
+    controller is stopped, or was removed before it had, nothing else lets the pod go. Pods that are
+    not deleted run or wait on, as they did.
+
+    A controller that runs may be left running, but not with --all: it takes note of what is in use.
+
+    Exits with 0, or 2 if the API server cannot be reached or refuses.
+
+    \b
+    Examples:
+      policyd release --dry-run
+      policyd release -n team-a
+      policyd release --all
+    """
+    run(partial(_run, _Given(everything=everything, dry_run=dry_run, **given)))
+
+
+async def _run(given: _Given, _stop: asyncio.Event) -> None:
+    connection = connection_from(environment(), kubeconfig=given.kubeconfig, context=given.context)
+    released = 0
+    async with HttpClient(connection) as client:
+        named = release(
+            client,
+            namespace=given.namespace,
+            everything=given.everything,
+            dry_run=given.dry_run,
+        )
+        async for each in named:
+            released += 1
+            click.echo(each)
+    would = "would be " if given.dry_run else ""
+    click.echo(f"{count(released, 'object')} {would}let go", err=True)

@@ -1,0 +1,87 @@
+"""What is let go where no controller does it any more."""
+
+import pytest
+
+from policyd.api.kueue.names import MANAGED, RESOURCE_IN_USE_FINALIZER
+from policyd.controller.releasing import release
+from policyd.kube import resources as r
+from policyd.testing import FakeClient
+from policyd.testing.objects import refusal
+from tests.controller.world import World, is_deleted, names, running
+
+pytestmark = pytest.mark.anyio
+
+OTHERS = "example.com/mine"
+
+
+@pytest.fixture
+async def left():
+    """A cluster whose controller is gone, with a pod that was deleted since, and two others."""
+    world = World()
+    world.furnish()
+    async with running(world):
+        for name in ("a", "b"):
+            world.pod(name, group="ring", total=2)
+        await world.pass_time(2)
+    world.put(r.PODS, {"metadata": {"name": "plain", "namespace": "ns", "finalizers": [OTHERS]}})
+    pod = world.get(r.PODS, "b")
+    world.put(r.PODS, {**pod, "metadata": {**pod["metadata"], "finalizers": [OTHERS, MANAGED]}})
+    world.delete(r.PODS, "a")
+    assert is_deleted(world.get(r.PODS, "a"))
+    return world
+
+
+async def released(world, client=None, **options):
+    return [each async for each in release(client or FakeClient(store=world.store), **options)]
+
+
+async def test_what_was_deleted_goes_and_what_others_keep_stays(left):
+    assert await released(left) == ["pods/ns/a", "pods/ns/b"]
+
+    assert names(left, r.PODS) == ["b", "plain"]
+    assert left.get(r.PODS, "b")["metadata"]["finalizers"] == [OTHERS]
+    assert left.get(r.WORKLOADS, "ring")["metadata"]["finalizers"] == [RESOURCE_IN_USE_FINALIZER]
+    assert await released(left) == []
+
+
+async def test_nothing_is_written_if_it_is_only_to_be_shown(left):
+    before = left.store.version
+
+    assert await released(left, dry_run=True, everything=True) == [
+        "pods/ns/a",
+        "pods/ns/b",
+        "workloads/ns/ring",
+        "clusterqueues/cq",
+        "resourceflavors/h100",
+    ]
+    assert left.store.version == before
+
+
+async def test_queues_and_workloads_go_where_that_is_asked_for(left):
+    await released(left, everything=True)
+
+    for resource in (r.WORKLOADS, r.CLUSTER_QUEUES, r.RESOURCE_FLAVORS):
+        assert [each["metadata"]["finalizers"] for each in left.all(resource)] == [[]]
+
+
+async def test_only_what_is_in_the_namespace_goes(left):
+    assert await released(left, namespace="other", everything=True) == []
+    found = await released(left, namespace="ns", everything=True)
+    assert found == ["pods/ns/a", "pods/ns/b", "workloads/ns/ring"]
+
+
+class Restless(FakeClient):
+    """Somebody changes each pod just before it is written."""
+
+    seen = 0
+
+    async def patch(self, resource, name, patch, **options):
+        self.seen += 1
+        if self.seen % 2:
+            raise refusal(409, "Conflict", "changed")
+        return await super().patch(resource, name, patch, **options)
+
+
+async def test_what_changes_meanwhile_goes_nevertheless(left):
+    assert len(await released(left, Restless(store=left.store))) == 2
+    assert names(left, r.PODS) == ["b", "plain"]
