@@ -113,6 +113,8 @@ class Quotas:
         admission = version.reserved
         if admission is None or version.object is None:
             return Counter()
+        if not version.object["spec"].get("active", True):
+            return Counter()  # as in Kueue, what is deactivated holds nothing, though it may run on
         back = {p["name"]: p["count"] for p in version.object["status"].get("reclaimablePods", ())}
         queue = admission["clusterQueue"]
         names = (queue, *filter(None, [self._spec(queue).get("cohortName")]))

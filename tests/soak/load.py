@@ -25,6 +25,7 @@ from policyd.local import demo
 from tests.scenarios import foreign, objects
 from tests.scenarios.api import Api, Refused
 from tests.scenarios.test_parents import deployment, leader_worker_set, stateful_set
+from tests.soak.operators import is_over
 from tests.soak.stage import PLACED_NODES, QUEUES, TEAMS, cluster_object, placed_nodes
 
 SIZES = (2, 2, 4, 4, 8)
@@ -131,7 +132,7 @@ class Load:
 
     def _create(self) -> bool:
         if len(self.live()) >= MOST_LIVE:
-            return False
+            return self._tidy()
         made = self._made_up()
         self.jobs.append(made)
         try:
@@ -145,6 +146,22 @@ class Load:
         if made.endless:
             self._then(lambda: self.delete(made))
         return True
+
+    def _tidy(self) -> bool:
+        """Delete the jobs that have ended, instead of creating one."""
+        for made in self.live():
+            if all(self._is_over(item) for item in made.items):
+                self.delete(made)
+        return False
+
+    def _is_over(self, item: Item) -> bool:
+        metadata = item["metadata"]
+        try:
+            return is_over(self._api.get(item["kind"], metadata["name"], metadata["namespace"]))
+        except Refused as refusal:
+            if refusal.code != 404:
+                raise
+            return True
 
     def _delete(self) -> bool:
         made = self._choose()
@@ -373,7 +390,7 @@ COMMON = ("plain",) * 4 + ("priority",) * 4 + ("time-limit", "huge")
 ACTS = {
     "create": 60,
     "resize": 8,
-    "delete": 5,
+    "delete": 3,
     "kill_pod": 4,
     "deactivate": 3,
     "stop_queue": 3,

@@ -41,6 +41,9 @@ RUNTIMES = Resource(
 )
 """What TrainJobs are made from, read when it is needed."""
 
+KEPT = "policyd.io/soak"
+"""A finalizer of what would be gone at once in memory."""
+
 STEPS, STEP_SECONDS = 30, 0.1
 """The virtual time that the fresh controller is given: nothing more comes due meanwhile."""
 
@@ -94,7 +97,7 @@ async def fresh(dumped: Dump, configuration: Path, now: float) -> ObjectStore:
     store = ObjectStore(clock=clock)
     for resource, items in dumped.items():
         for item in items:
-            store.put(resource, item)
+            store.put(resource, _kept(item))
     store.history.clear()
     settings = configured(ControllerSettings(), path=str(configuration))
     settings = replace(settings, policies=False, workers=4)
@@ -107,6 +110,14 @@ async def fresh(dumped: Dump, configuration: Path, now: float) -> ObjectStore:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return store
+
+
+def _kept(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an object that stays though it is being deleted, as one whose pods take their time."""
+    metadata = item["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return item
+    return {**item, "metadata": {**metadata, "finalizers": [KEPT]}}
 
 
 def findings(store: ObjectStore) -> Iterator[Finding]:

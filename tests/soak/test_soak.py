@@ -29,8 +29,8 @@ def queue(revision, name, gpus, *, edited=0.0, borrowing="4"):
     return Version(revision, f"{ROOT}clusterqueues/{name}", {"metadata": noted, "spec": spec})
 
 
-def workload(revision, name, gpus, *, of="a", back=0, replaces="", at=OLD):
-    condition = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": at}
+def workload(revision, name, gpus, *, of="a", back=0, replaces="", active=True):
+    condition = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": OLD}
     usage = {GPU: str(gpus)}
     assigned = {"name": "main", "count": 4, "flavors": {GPU: "h100"}, "resourceUsage": usage}
     admission = {"clusterQueue": of, "podSetAssignments": [assigned]}
@@ -38,8 +38,8 @@ def workload(revision, name, gpus, *, of="a", back=0, replaces="", at=OLD):
     if back:
         status["reclaimablePods"] = [{"name": "main", "count": back}]
     notes = {"kueue.x-k8s.io/workload-slice-replacement-for": replaces} if replaces else {}
-    metadata = {"name": name, "annotations": notes}
-    return Version(revision, f"{ROOT}workloads/ns/{name}", {"metadata": metadata, "status": status})
+    obj = {"metadata": {"annotations": notes}, "spec": {"active": active}, "status": status}
+    return Version(revision, f"{ROOT}workloads/ns/{name}", obj)
 
 
 TWO = (queue(1, "a", 8), queue(2, "b", 8))
@@ -74,6 +74,11 @@ TWO = (queue(1, "a", 8), queue(2, "b", 8))
             [queue(3, "a", 4, edited=NOW - 60), workload(4, "x", 12)],
             "a with ns/x at revision 4: 12 of 8",
             id="cut-long-ago",
+        ),
+        pytest.param(
+            [workload(3, "x", 12), workload(4, "x", 12, active=False), workload(5, "y", 12)],
+            "",
+            id="deactivated",
         ),
         pytest.param(
             [workload(3, "x", 12), Version(4, f"{ROOT}workloads/ns/x", None), workload(5, "y", 12)],
