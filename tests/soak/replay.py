@@ -45,7 +45,10 @@ KEPT = "policyd.io/soak"
 """A finalizer of what would be gone at once in memory."""
 
 STEPS, STEP_SECONDS = 30, 0.1
-"""The virtual time that the fresh controller is given: nothing more comes due meanwhile."""
+"""The virtual time that the fresh controller is given to act: little comes due meanwhile."""
+
+WORD_SECONDS = 10
+"""And then to say why workloads wait."""
 
 Dump = dict[Resource, list[dict[str, Any]]]
 
@@ -58,12 +61,14 @@ class Finding:
         what: In words.
         about: The object, as `Kind namespace/name`.
         uid: Of the object; empty if it would be made.
+        said: Why it waits, as it says; if it says something else, that is another finding.
         detail: What else helps to find out why.
     """
 
     what: str
     about: str
     uid: str = ""
+    said: str = ""
     detail: str = field(default="", compare=False)
 
 
@@ -85,8 +90,8 @@ def dump(api: Api) -> Dump:
     return found
 
 
-async def fresh(dumped: Dump, configuration: Path, now: float) -> ObjectStore:
-    """Let a fresh controller look at a dump; return what it has made of it.
+async def fresh(dumped: Dump, configuration: Path, now: float) -> tuple[ObjectStore, list[Finding]]:
+    """Let a fresh controller look at a dump; return what it has made of it, and did at once.
 
     Args:
         dumped: All that there is.
@@ -106,10 +111,13 @@ async def fresh(dumped: Dump, configuration: Path, now: float) -> ObjectStore:
     )
     for _ in range(STEPS):
         await clock.advance(STEP_SECONDS)
-        assert not task.done(), task.exception()
+    done = [*findings(store)]
+    for _ in range(WORD_SECONDS):
+        await clock.advance(1.0)
+    assert not task.done(), task.exception()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    return store
+    return store, done
 
 
 def _kept(item: dict[str, Any]) -> dict[str, Any]:
@@ -130,23 +138,20 @@ def findings(store: ObjectStore) -> Iterator[Finding]:
             metadata = change.last["metadata"]
             key = f"{metadata.get('namespace', '')}/{metadata['name']}"
             uid = "" if change.old is None else str(metadata["uid"])
-            yield Finding(what, f"{change.resource.kind} {key}", uid, _difference(change))
+            about, detail = f"{change.resource.kind} {key}", _difference(change)
+            yield Finding(what, about, uid, detail=detail)
 
 
 def reworded(dumped: Dump, store: ObjectStore) -> Iterator[Finding]:
     """Yield which workloads wait for another reason than they say."""
+    now = {item["metadata"]["uid"]: item for item in store.select(WORKLOADS, {})}
     for before in dumped[WORKLOADS]:
         metadata = before["metadata"]
-        key = f"{metadata['namespace']}/{metadata['name']}"
-        after = next(
-            (w for w in store.select(WORKLOADS, {}) if w["metadata"]["uid"] == metadata["uid"]),
-            None,
-        )
-        said, says = _said(before), _said(after or {})
+        said, says = _said(before), _said(now.get(metadata["uid"], {}))
         if said and says and said != says:
-            yield Finding(
-                "waits for another reason", f"Workload {key}", metadata["uid"], f"{said} -> {says}"
-            )
+            about = f"Workload {metadata['namespace']}/{metadata['name']}"
+            detail = f"{said} -> {says}"
+            yield Finding("waits for another reason", about, metadata["uid"], said, detail)
 
 
 def _said(workload: Mapping[str, Any]) -> str:
@@ -206,10 +211,10 @@ class Replays:
         """Take a dump and look what would be done about it."""
         now = time.time()
         dumped = dump(api)
-        store = asyncio.run(fresh(dumped, self.configuration, now))
+        store, done = asyncio.run(fresh(dumped, self.configuration, now))
         self.count += 1
         words = set(reworded(dumped, store))
-        seen = {*findings(store), *words}
+        seen = {*done, *words}
         self._since = {each: self._since.get(each, (now, self.count)) for each in seen}
         for each in seen:
             since, first = self._since[each]

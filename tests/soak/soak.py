@@ -28,6 +28,12 @@ ALL_KUEUE = "/registry/kueue.x-k8s.io/clusterqueues/"
 """Where the history begins that is judged: of ClusterQueues and all kinds after them."""
 
 REASON_SECONDS = 10.0
+UNTOLD, UNTRUE = (
+    f"{what} for over {REASON_SECONDS:.0f} s"
+    for what in ("no reason", "other than the true reason")
+)
+OF_REASONS = {UNTOLD, UNTRUE}
+"""What is judged of reasons, by the clock: a short run on a busy machine does not say it."""
 GROWTH_MB = 10.0
 LOOK_SECONDS, REPLAY_SECONDS = 2.0, 5.0
 END_SECONDS = 180.0
@@ -163,12 +169,12 @@ class Soak:
         note("more quota held than there is", watch.quotas.exceeded)
         note("left undone for over 10 s", list(watch.replays.defects.values()))
         note(
-            "other reasons than a fresh look finds, for over 10 s",
+            UNTRUE,
             list(watch.replays.worded.values()),
         )
         over = watch.reasons.over(REASON_SECONDS)
         note(
-            f"no reason for over {REASON_SECONDS:.0f} s",
+            UNTOLD,
             [f"{key}: {seconds:.0f} s" for key, seconds in over.items()],
         )
         note(
