@@ -25,7 +25,7 @@ from policyd.local import demo
 from tests.scenarios import foreign, objects
 from tests.scenarios.api import Api, Refused
 from tests.scenarios.test_parents import deployment, leader_worker_set, stateful_set
-from tests.soak.operators import is_over
+from tests.soak.operators import RUN_FOR, is_over
 from tests.soak.stage import PLACED_NODES, QUEUES, TEAMS, cluster_object, placed_nodes
 
 SIZES = (2, 2, 4, 4, 8)
@@ -37,7 +37,6 @@ HUGE = "500"
 MOST_LIVE = 40
 """Jobs at a time: more would wait longer than a run takes."""
 
-RUN_FOR = "policyd.io/run-for"
 EDITED_AT = "policyd.io/soak-edited-at"
 """Annotation of a ClusterQueue: seconds since the epoch."""
 
@@ -324,6 +323,8 @@ class Load:
         if "time-limit" in features:
             labels[MAX_EXEC_TIME_SECONDS] = str(self._random.choice((3, 60)))
         seconds = 3600 if item["kind"] in ENDLESS else self._random.choice((1, 2, 4, 8))
+        if item["kind"] == "TrainJob":  # its pods are described elsewhere
+            metadata["annotations"] = {RUN_FOR: f"{seconds}s"}
         where = self._random.choice((PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY))
         for template in templates(item):
             given = template["metadata"] = template.get("metadata", {})

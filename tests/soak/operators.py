@@ -18,6 +18,7 @@ SECONDS = 1.0
 
 ANSWERS = ("Ready",) * 8 + ("Retry", "Rejected")
 ENDED = {"Succeeded", "Failed"}
+RUN_FOR = "policyd.io/run-for"
 GONE = {404, 409}
 """How the API server answers who comes too late."""
 
@@ -77,7 +78,7 @@ class Operators(threading.Thread):
             self._clear(pods)
             self._tell(job, runs=False)
         elif not pods:
-            foreign.operate(self._api, job)
+            foreign.operate(self._api, job, templates_of=timed(job))
         elif phases <= ENDED:
             self._tell(job, runs=False, ended=True)
         elif phases == {"Running"}:
@@ -120,6 +121,18 @@ class Operators(threading.Thread):
             {"metadata": version, "status": status},
             content_type=driver.PATCH_TYPES["merge"],
         )
+
+
+def timed(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the templates of a job's pods, which run for as long as the job says, if it does."""
+    told = job["metadata"].get("annotations", {})
+    seconds = {RUN_FOR: told[RUN_FOR]} if RUN_FOR in told else {}
+    found = []
+    for template in foreign.templates(job):
+        given = template.get("metadata", {})
+        annotations = {**given.get("annotations", {}), **seconds}
+        found.append({**template, "metadata": {**given, "annotations": annotations}})
+    return found
 
 
 def is_over(item: dict[str, Any]) -> bool:

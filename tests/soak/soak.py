@@ -28,10 +28,8 @@ ALL_KUEUE = "/registry/kueue.x-k8s.io/clusterqueues/"
 """Where the history begins that is judged: of ClusterQueues and all kinds after them."""
 
 REASON_SECONDS = 10.0
-UNTOLD, UNTRUE = (
-    f"{what} for over {REASON_SECONDS:.0f} s"
-    for what in ("no reason", "other than the true reason")
-)
+UNTOLD = f"no reason for over {REASON_SECONDS:.0f} s"
+UNTRUE = f"another reason than the true one for over {REASON_SECONDS:.0f} s"
 OF_REASONS = {UNTOLD, UNTRUE}
 """What is judged of reasons, by the clock: a short run on a busy machine does not say it."""
 GROWTH_MB = 10.0

@@ -207,10 +207,10 @@ async def test_a_reason_that_is_not_true_is_found(dumped, configuration):
 def test_a_short_soak_finds_nothing(tmp_path):
     with opened(tmp_path) as stage:
         soak = Soak(seed=7)
-        soak.run(stage, minutes=0.5)
+        soak.run(stage, minutes=0.4)
 
     found = {what: told for what, told in soak.found.items() if told}
     assert {what: told for what, told in found.items() if what not in OF_REASONS} == {}
-    report = reported(soak, 0.5)
+    report = reported(soak, 0.4)
     assert report["admissions"] > 10
     assert report["looks"] > 2
