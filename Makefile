@@ -58,6 +58,9 @@ conformance-live: $(STAMP) controlplane ## run the cases of the API server's own
 faults: $(STAMP) controlplane ## break what can break on a real control plane, and judge the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))
 
+soak: $(STAMP) controlplane ## random jobs of all kinds on a real control plane, and a judge of what became of them: MINUTES=30, SEED=, JSON=FILE
+	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON)) $(if $(LOGS),--logs $(LOGS))
+
 attacks: $(STAMP) controlplane ## try to get round the policies and to stall them, and print a table: ONLY=words, JSON=FILE
 	@$(BIN)/python -m tests.attacks $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))
 

@@ -116,9 +116,14 @@ class WorkloadReconciler:
             if isinstance(action, Admit):
                 self._cache.retract(key.path)
             return None
-        if action is not None and workload.metadata.uid == action.workload.uid:
-            return await self._carry_out(workload, action)
-        left = await self._waiting.tell_late(workload)
+        if action is None or workload.metadata.uid != action.workload.uid:
+            left = await self._waiting.tell_late(workload)
+        else:
+            left = await self._carry_out(workload, action)
+            if not isinstance(action, Requeue):
+                return left
+            # Why it waits may be told already; what else has changed is not told again.
+            workload = self._mirror.get(key.path) or workload
         owners = Owners(self._cache.mirrors, self._writes.client)
         if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
             await self._let_go(workload)

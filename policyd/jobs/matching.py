@@ -90,7 +90,8 @@ def without_prebuilt(job: JobView, named: Workload | None) -> Step | None:
     """Return what is next for a job whose prebuilt workload is another one's, or does not fit."""
     if named is not None and not is_finished(named):
         return Retire(named, "OutOfSync", OUT_OF_SYNC)
-    return Stop(None, "NoMatchingWorkload", MISSING_WORKLOAD) if job.running else None
+    runs = job.running and job.outcome is None
+    return Stop(None, "NoMatchingWorkload", MISSING_WORKLOAD) if runs else None
 
 
 def _elastic(

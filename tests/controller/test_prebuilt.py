@@ -81,3 +81,18 @@ async def test_a_workload_that_is_not_what_a_pod_demands_is_finished(world):
 
     assert world.condition("made", "Finished")["reason"] == "OutOfSync"
     assert gates(world.get(r.PODS, "alone"))
+
+
+async def test_a_job_that_is_over_is_left_alone_when_its_workload_is_deleted(world):
+    make(world)
+    world.job("train", **{PREBUILT: "made"})
+    await world.pass_time(1)
+    world.set_status(r.JOBS, "train", startTime="2026-01-01T00:00:00Z")
+    world.end_job("train")
+    await world.pass_time(1)
+    before = world.get(r.JOBS, "train")
+
+    world.delete(r.WORKLOADS, "made")
+    await world.pass_time(10)
+
+    assert world.get(r.JOBS, "train") == before

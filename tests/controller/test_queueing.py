@@ -4,6 +4,7 @@ import pytest
 
 from policyd.alloc.settings import Gates, Settings
 from policyd.api.kueue.names import MANAGED, TOPOLOGY_GATE
+from policyd.controller.keys import workload_key
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.kube import resources as r
 from tests.controller.world import (
@@ -563,3 +564,22 @@ async def test_statuses_of_queues_are_gathered(world):
     await world.pass_time(3)
 
     assert queue_writes(world) - before <= 4, "two queues, twice at most for a burst"
+
+
+async def test_what_has_changed_is_heeded_though_nothing_new_was_decided_meanwhile(world):
+    world.job("holder")
+    await world.pass_time(1)
+    world.job("waits")
+    await world.pass_time(5)
+    await world.kill()
+    controller, name = world.controller, world.workload_of("waits")["metadata"]["name"]
+    mirror = controller.mirrors.workloads
+    workload, queue = mirror.get(f"ns/{name}"), controller.mirrors.cluster_queues.get("cq")
+    changed = {"spec": {"queueingStrategy": "StrictFIFO"}}
+    await controller.writes.patch(controller.mirrors.cluster_queues, queue, changed)
+    controller.cycles.cycle()  # it waits on, for the same reason
+    await controller.writes.patch(mirror, workload, {"spec": {"active": False}})
+
+    await controller.workloads.reconcile(workload_key(workload))
+
+    assert world.condition("waits", "Evicted")["reason"] == "Deactivated"

@@ -48,15 +48,16 @@ class Version:
         return str(owners[0]["uid"])
 
 
-def read_history(etcd: str, *, since: int = 1) -> list[Version]:
+def read_history(etcd: str, *, since: int = 1, first: str = PREFIX) -> list[Version]:
     """Read all versions of all workloads since a revision.
 
     Args:
         etcd: etcd's address.
         since: The first revision.
+        first: The first key; what comes between it and the workloads is read as well.
     """
     last = _mark(etcd)
-    span = {"key": _encoded(PREFIX), "range_end": _encoded(MARK + "0"), "start_revision": since}
+    span = {"key": _encoded(first), "range_end": _encoded(MARK + "0"), "start_revision": since}
     found: list[Version] = []
     body = json.dumps({"create_request": span}).encode()
     with urllib.request.urlopen(f"{etcd}/v3/watch", data=body, timeout=READ_SECONDS) as answer:

@@ -68,7 +68,8 @@ def members(parent):
                 "leaderworkerset.sigs.k8s.io/name": parent["metadata"]["name"],
                 "leaderworkerset.sigs.k8s.io/group-index": str(index),
             }
-            led = {"leaderworkerset.sigs.k8s.io/leader-name": f"serve-{index}"}
+            leader = f"{parent['metadata']['name']}-{index}"
+            led = {"leaderworkerset.sigs.k8s.io/leader-name": leader}
             yield f"{index}", made["leaderTemplate"], {"labels": labels}
             yield f"{index}-1", made["workerTemplate"], {"labels": labels, "annotations": led}
         return
@@ -88,7 +89,8 @@ def pod_of(parent, suffix, template, metadata):
     }
     given = template.get("metadata", {})
     both = {k: {**given.get(k, {}), **metadata.get(k, {})} for k in ("labels", "annotations")}
-    names = {"name": f"{parent['metadata']['name']}-{suffix}", "namespace": "team-a"}
+    name, namespace = parent["metadata"]["name"], parent["metadata"]["namespace"]
+    names = {"name": f"{name}-{suffix}", "namespace": namespace}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,0 +1,216 @@
+"""The judges of a soak see what must not be: without that, `make soak` could not fail."""
+
+import copy
+import json
+
+import pytest
+
+from policyd.kube import resources as r
+from tests.controller.world import World, running
+from tests.faults.history import Version
+from tests.soak.__main__ import reported
+from tests.soak.judge import Memory, Quotas, Reasons, refused
+from tests.soak.replay import fresh, reworded
+from tests.soak.soak import OF_REASONS, Soak
+from tests.soak.stage import CONFIGURATION, opened
+
+pytestmark = pytest.mark.anyio
+
+ROOT = "/registry/kueue.x-k8s.io/"
+GPU = "nvidia.com/gpu"
+OLD, NOW = "2026-01-01T00:00:00Z", 1_767_225_600.0
+
+
+def queue(revision, name, gpus, *, edited=0.0, borrowing="4"):
+    quota = {"name": GPU, "nominalQuota": str(gpus), "borrowingLimit": borrowing}
+    flavors = [{"name": "h100", "resources": [quota]}]
+    spec = {"cohortName": "all", "resourceGroups": [{"flavors": flavors}]}
+    noted = {"annotations": {"policyd.io/soak-edited-at": str(edited)}}
+    return Version(revision, f"{ROOT}clusterqueues/{name}", {"metadata": noted, "spec": spec})
+
+
+def workload(revision, name, gpus, *, of="a", back=0, replaces="", active=True):
+    condition = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": OLD}
+    usage = {GPU: str(gpus)}
+    assigned = {"name": "main", "count": 4, "flavors": {GPU: "h100"}, "resourceUsage": usage}
+    admission = {"clusterQueue": of, "podSetAssignments": [assigned]}
+    status = {"conditions": [condition], "admission": admission}
+    if back:
+        status["reclaimablePods"] = [{"name": "main", "count": back}]
+    notes = {"kueue.x-k8s.io/workload-slice-replacement-for": replaces} if replaces else {}
+    obj = {"metadata": {"annotations": notes}, "spec": {"active": active}, "status": status}
+    return Version(revision, f"{ROOT}workloads/ns/{name}", obj)
+
+
+TWO = (queue(1, "a", 8), queue(2, "b", 8))
+
+
+@pytest.mark.parametrize(
+    ("history", "told"),
+    [
+        pytest.param([workload(3, "x", 12), workload(4, "y", 4, of="b")], "", id="all-there-is"),
+        pytest.param([workload(3, "x", 13)], "a with ns/x at revision 3: 13 of 12", id="a-queue"),
+        pytest.param(
+            [workload(3, "x", 8), workload(4, "y", 9, of="b")],
+            "all with ns/y at revision 4: 17 of 16",
+            id="a-cohort",
+        ),
+        pytest.param([workload(3, "x", 16, back=1)], "", id="pods-that-gave-theirs-back"),
+        pytest.param(
+            [workload(3, "x", 8), workload(4, "y", 12, replaces="ns/x")], "", id="a-slice-grows"
+        ),
+        pytest.param(
+            [workload(3, "x", 8), workload(4, "y", 12)], "a with ns/y at revision 4", id="no-slice"
+        ),
+        pytest.param(
+            [workload(3, "x", 12), queue(4, "a", 4, edited=NOW + 60), workload(5, "x", 12)],
+            "",
+            id="quota-is-cut-below-what-is-held",
+        ),
+        pytest.param(
+            [queue(3, "a", 4, edited=NOW - 1), workload(4, "x", 12)], "", id="cut-a-moment-ago"
+        ),
+        pytest.param(
+            [queue(3, "a", 4, edited=NOW - 60), workload(4, "x", 12)],
+            "a with ns/x at revision 4: 12 of 8",
+            id="cut-long-ago",
+        ),
+        pytest.param(
+            [workload(3, "x", 12), workload(4, "x", 12, active=False), workload(5, "y", 12)],
+            "",
+            id="deactivated",
+        ),
+        pytest.param(
+            [workload(3, "x", 12), Version(4, f"{ROOT}workloads/ns/x", None), workload(5, "y", 12)],
+            "",
+            id="deleted",
+        ),
+    ],
+)
+def test_more_quota_than_there_is_is_named(history, told):
+    quotas = Quotas()
+    quotas.go_through([*TWO, *history])
+
+    assert "; ".join(quotas.exceeded)[: len(told) or None] == told
+
+
+def event(code, user, message="", *, verb="patch"):
+    status = {"code": code, "message": message}
+    told = {"user": {"username": user}, "responseStatus": status, "verb": verb}
+    return json.dumps({**told, "requestURI": "/x?a=b", "stageTimestamp": "2026-01-01T12:34:56Z"})
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        pytest.param(event(422, "ours", "no"), ("me", "12:34:56 patch /x: 422 no"), id="ours"),
+        pytest.param(event(409, "ours", "late"), None, id="too-late"),
+        pytest.param(event(422, "alice", 'admission webhook "w" denied it'), None, id="a-user"),
+        pytest.param(
+            event(403, "system:job-controller", 'admission webhook "w" denied it', verb="create"),
+            ("system:job-controller", '12:34:56 create /x: 403 admission webhook "w" denied it'),
+            id="a-controller-of-kubernetes",
+        ),
+        pytest.param(event(422, "system:job-controller", "no"), None, id="not-by-webhooks"),
+    ],
+)
+def test_refused_writes_are_told(line, found):
+    assert [*refused([line], {"me": "ours"})] == ([found] if found else [])
+
+
+def test_how_long_no_reason_is_said_is_measured_from_the_creation_on():
+    pending = {"metadata": {"namespace": "ns", "name": "x", "creationTimestamp": OLD}}
+    told = {"type": "QuotaReserved", "status": "False", "message": "because"}
+    reasons = Reasons()
+
+    reasons.look([pending], NOW + 5)
+    reasons.look([pending], NOW + 12)
+    reasons.look([{**pending, "status": {"conditions": [told]}}], NOW + 14)
+    reasons.look([pending], NOW + 16)
+
+    assert reasons.longest == {"ns/x": 12}
+    assert reasons.over(10) == {"ns/x": 12}
+    assert reasons.over(12) == {}
+
+
+def test_memory_that_grows_in_the_second_half_is_measured():
+    start = [(float(second), 50.0 + second) for second in range(50)]
+
+    assert Memory([*start, *((50.0 + s, 100.0) for s in range(50))]).growth() == 0
+    assert Memory([*start, *((50.0 + s, 100.0 + s) for s in range(50))]).growth() == 49
+
+
+@pytest.fixture
+def configuration(tmp_path):
+    file = tmp_path / "kueue.yaml"
+    file.write_text(json.dumps(CONFIGURATION))
+    return file
+
+
+@pytest.fixture
+async def dumped():
+    """A queue of 8 GPUs, of which one job has all, and another waits."""
+    world = World()
+    world.furnish()
+    async with running(world):
+        world.job("runs")
+        await world.pass_time(1)
+        world.job("waits")
+        await world.pass_time(5)
+    kinds = (r.CLUSTER_QUEUES, r.LOCAL_QUEUES, r.RESOURCE_FLAVORS, r.NAMESPACES)
+    found = {kind: world.all(kind) for kind in (*kinds, r.JOBS, r.WORKLOADS)}
+    return copy.deepcopy(found), world.clock.now()
+
+
+def change(dumped, name, *, without=""):
+    (workload,) = (w for w in dumped[r.WORKLOADS] if name in w["metadata"]["name"])
+    if without:
+        status = workload["status"]
+        status["conditions"] = [c for c in status["conditions"] if c["type"] != without]
+    return workload
+
+
+async def test_a_fresh_controller_finds_nothing_to_do_where_all_is_done(dumped, configuration):
+    objects, now = dumped
+    store, done = await fresh(objects, configuration, now)
+
+    assert done == []
+    assert [*reworded(objects, store)] == []
+
+
+async def test_what_was_left_undone_is_found(dumped, configuration):
+    objects, now = dumped
+    objects[r.CLUSTER_QUEUES][0]["spec"]["resourceGroups"][0]["flavors"][0]["resources"] = [
+        {"name": GPU, "nominalQuota": "16"}
+    ]
+
+    found = {(f.about, f.what) for f in (await fresh(objects, configuration, now))[1]}
+
+    waits = change(objects, "waits")["metadata"]["name"]
+    assert (f"Workload ns/{waits}", "would admit it") in found
+    assert ("Job ns/waits", "would change it") in found
+
+
+async def test_a_reason_that_is_not_true_is_found(dumped, configuration):
+    objects, now = dumped
+    waits = change(objects, "waits")
+    (reserved,) = (c for c in waits["status"]["conditions"] if c["type"] == "QuotaReserved")
+    reserved["message"] = reserved["message"].replace("8 more", "2 more")
+
+    (finding,) = reworded(objects, (await fresh(objects, configuration, now))[0])
+
+    assert finding.about == f"Workload ns/{waits['metadata']['name']}"
+    assert "8 more needed" in finding.detail.partition(" -> ")[2]
+
+
+@pytest.mark.e2e
+def test_a_short_soak_finds_nothing(tmp_path):
+    with opened(tmp_path) as stage:
+        soak = Soak(seed=7)
+        soak.run(stage, minutes=0.4)
+
+    found = {what: told for what, told in soak.found.items() if told}
+    assert {what: told for what, told in found.items() if what not in OF_REASONS} == {}
+    report = reported(soak, 0.4)
+    assert report["admissions"] > 10
+    assert report["looks"] > 2
