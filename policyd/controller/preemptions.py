@@ -27,6 +27,7 @@ _RIGHTS: Final[dict[PreemptionReason, str]] = {
     "Consolidation": "consolidation: what it had fits elsewhere",
 }
 _UNKNOWN: Final = "UNKNOWN"
+GATED_MESSAGE: Final = "Workload requires preemption, but it's gated"
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,()]+),")
 
 
@@ -41,7 +42,7 @@ def preempt(
 
 def blocked_on_gates(workload: Workload, *, now: float) -> Workload:
     """Say of a workload that it could preempt, but that one of its gates is closed."""
-    blocked = Condition(BLOCKED_ON_GATES, "True", "PreemptionGated", "Preemption gate closed")
+    blocked = Condition(BLOCKED_ON_GATES, "True", "PreemptionGated", GATED_MESSAGE)
     return with_status(workload, set_condition(workload, blocked, now=now))
 
 

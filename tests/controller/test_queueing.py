@@ -195,7 +195,7 @@ async def test_events_tell_the_story(world):
         pytest.param({"queue": "lq-lost"}, "ClusterQueue lost doesn't exist", id="no-queue"),
         pytest.param(
             {"queue": "lq-picky"},
-            "Workload namespace doesn't match ClusterQueue selector",
+            "workload namespace doesn't match ClusterQueue selector",
             id="namespace-not-selected",
         ),
         pytest.param(
