@@ -239,15 +239,16 @@ class PendingQueue:
         not tried yet, is behind another.
         """
         waiting = [ticket for ticket in self if not ticket.workload.backing_off]
-        head = min(waiting, key=self._turn, default=None) if strict else self.head()
+        tried = (ticket for ticket in waiting if not ticket.aside)
+        head = min(tried, key=self._turn, default=None) if strict else self.head()
         firsts: dict[object, Ticket] = {}
         for ticket in () if strict else waiting:
             first = firsts.setdefault(ticket.demand, ticket)
             if self._turn(ticket) < self._turn(first):
                 firsts[ticket.demand] = ticket
         for ticket in waiting:
-            first = firsts[ticket.demand] if ticket.demand in self._hopeless else head
-            yield ticket, None if ticket.aside or first is ticket else first
+            ahead = firsts[ticket.demand] if ticket.demand in self._hopeless else head
+            yield ticket, None if ticket.aside or ahead is ticket else ahead
 
     def _turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)

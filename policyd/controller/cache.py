@@ -35,6 +35,7 @@ from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import Pod
 from policyd.jobs.requests import prepared, requests_of
 from policyd.kube.pace import Pace
+from policyd.status.naming import OtherTeams
 
 WAITING_FOR_REPLACEMENT = "WaitingForReplacementPods"
 
@@ -70,6 +71,7 @@ class Cache:
         self.mirrors = mirrors
         self.integrations = integrations
         self.state = State(settings)
+        self.other_teams: OtherTeams = "names"
         self._rules = RulesByNamespace(mirrors, resources or Resources())
         self.ears = Ears()
         self._pace = pace

@@ -16,7 +16,7 @@ DEACTIVATED = "The workload is deactivated"
 PENDING = "Workload is pending evaluation in the scheduling queue"
 CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
 BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
-_BY_SCHEDULER = frozenset(
+BY_SCHEDULER = frozenset(
     {
         GATED,
         "NoMatchingFlavor",
@@ -71,7 +71,7 @@ def unreserved(workload: Workload, around: Surroundings, now: float) -> Workload
         return workload.status
     detailed = around.gates.unadmitted_workloads_observability
     reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
-    by_scheduler = _BY_SCHEDULER if detailed else _BY_SCHEDULER | _WITHOUT_DETAIL
+    by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
     known = told in by_scheduler and around.shared is None
     if known or told in {reason, told_reason(reason, detailed=detailed)}:
         return workload.status

@@ -27,6 +27,7 @@ from policyd.controller.provisioning import Provisioning
 from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_metrics import measure
 from policyd.controller.queue_statuses import QueueStatuses
+from policyd.controller.reasons import Reasons
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.serving import is_served, wait_until_served, watch_later
 from policyd.controller.settings import ControllerSettings
@@ -76,6 +77,7 @@ class Controller:
             resources=self.settings.resources,
             integrations=self.settings.integrations,
         )
+        self.cache.other_teams = self.settings.other_teams
         QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
@@ -97,10 +99,13 @@ class Controller:
             metrics=metrics,
             limits=self.settings.limits,
         )
+        self.reasons = Reasons(
+            self.cache, self.workloads.waiting, pace=self.pace, hand_out=self.queue.sweep
+        )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
             reconcile=self._add,
-            schedule=self.cycles.wake,
+            schedule=self._state_changed,
             report=self.statuses.note,
             made=counts.made,
             let_go=counts.let_go,
@@ -188,6 +193,10 @@ class Controller:
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
 
+    def _state_changed(self) -> None:
+        self.cycles.wake()
+        self.reasons.wake()
+
     def _add(self, key: Key, rank: float | None = None) -> None:
         if self.health.synced.is_set() and self.leading():
             self.queue.add(key, rank=rank)
@@ -246,6 +255,7 @@ class Controller:
                 tasks = [group.create_task(self.cycles.run())]
                 tasks.append(group.create_task(self.statuses.run()))
                 tasks.append(group.create_task(self.statuses.sample()))
+                tasks.append(group.create_task(self.reasons.run()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]

@@ -64,11 +64,12 @@ class Shrink(Value, frozen=True):
 
 
 class AskLess(Value, frozen=True):
-    """Pods that ask for less each fit, now or `later`: for how much of what at most."""
+    """Pods that ask for less fit, now or `later`: for how much of what each, of so many `pods`."""
 
     pod_set: str
     resource: str
     most: int
+    pods: int = 1
     later: bool = False
 
 
@@ -220,8 +221,8 @@ def _job_text(remedy: ChangeOfJob) -> str:
         case AskLess():
             most = format_amount(remedy.resource, remedy.most)
             fits = "could fit once others end" if remedy.later else "fits"
-            where = f"in each pod of pod set {remedy.pod_set}"
-            return f"ask for at most {most} {remedy.resource} {where}: that {fits}"
+            each = f" in each pod of pod set {remedy.pod_set}" if remedy.pods > 1 else ""
+            return f"ask for at most {most} {remedy.resource}{each}: that {fits}"
         case UseProfile():
             return (
                 f"ask for 1 {remedy.profile} instead of 1 nvidia.com/gpu, if {remedy.share} of a"

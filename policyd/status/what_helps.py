@@ -221,7 +221,13 @@ class _Trial:
 
                 most = _most(each.requests.get(resource, 0) - 1, with_amount)
                 if most:
-                    yield AskLess(pod_set=each.name, resource=resource, most=most, later=later)
+                    yield AskLess(
+                        pod_set=each.name,
+                        resource=resource,
+                        most=most,
+                        pods=each.count,
+                        later=later,
+                    )
 
     def _fits(self, workload: Workload) -> bool:
         return would_fit(self.state, self.options, workload)

@@ -53,7 +53,7 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
             (queue("q", gpu=4), running("a", "q", gpu=3), workload("w", "q", gpu=2)),
             [
                 "wait until a (3) end: 1 gpu of flavor default will be enough",
-                "ask for at most 1 gpu in each pod of pod set main: that fits",
+                "ask for at most 1 gpu: that fits",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
             ],
             id="wait-for-who-holds-it",
@@ -61,7 +61,7 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
         pytest.param(
             (queue("q", gpu=4), workload("w", "q", gpu=6)),
             [
-                "ask for at most 4 gpu in each pod of pod set main: that fits",
+                "ask for at most 4 gpu: that fits",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 2",
             ],
             id="no-waiting-for-more-than-there-is",
@@ -69,7 +69,7 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
         pytest.param(
             (queue("q", gpu=4), running("a", "q", gpu=4), workload("w", "q", gpu=6)),
             [
-                "ask for at most 4 gpu in each pod of pod set main: that could fit once others end",
+                "ask for at most 4 gpu: that could fit once others end",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 6",
             ],
             id="as-much-as-its-queue-can-ever-have",
@@ -109,7 +109,7 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
             ),
             [
                 "wait until a (3) end: 1 gpu of flavor default will be enough",
-                "ask for at most 1 gpu in each pod of pod set main: that fits",
+                "ask for at most 1 gpu: that fits",
                 "set preemption.withinClusterQueue of ClusterQueue q to LowerPriority: it would"
                 " preempt a, up to priority 0",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
@@ -119,7 +119,7 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
         pytest.param(
             (queue("q", "x", gpu=quota(1, 1)), queue("l", "x", gpu=9), workload("w", "q", gpu=5)),
             [
-                "ask for at most 2 gpu in each pod of pod set main: that fits",
+                "ask for at most 2 gpu: that fits",
                 "raise the borrowingLimit of q for gpu of flavor default by 3",
             ],
             id="its-borrowing-limit",
