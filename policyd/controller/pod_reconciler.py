@@ -156,7 +156,7 @@ class PodReconciler:
         left = newest.timestamp() + MEMBERS_SECONDS - self._writes.now
         if left > 0:
             return left
-        have = f"{len(group.running_or_able_to())} of {group.total}"
+        have = f"{len(group.running_or_able_to())} of {group.total} pods are there"
         message = f"'{group.name}' group has fewer runnable pods than expected: {have}"
         self._tell(group, "ErrWorkloadCompose", message, bad=True)
         return None

@@ -23,6 +23,7 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
 from policyd.controller.cache import Cache
+from policyd.controller.job_reasons import JobReasons
 from policyd.controller.keys import Key, workload_key
 from policyd.controller.obstacles import BY_SCHEDULER
 from policyd.controller.shortage import naming_for
@@ -110,12 +111,14 @@ class Reasons:
         self,
         cache: Cache,
         waiting: Waiting,
+        jobs: JobReasons,
         *,
         pace: Pace,
         hand_out: Callable[[Iterable[Key]], None],
     ) -> None:
         self._cache = cache
         self._waiting = waiting
+        self._jobs = jobs
         self._pace = pace
         self._hand_out = hand_out
         self._known: dict[str, Known] = {}
@@ -131,7 +134,7 @@ class Reasons:
     async def run(self) -> NoReturn:
         """Look at what is pending until cancelled, whenever something changed."""
         while True:
-            if not self._open:
+            if not (self._open or self._jobs.waits):
                 await self._changed.wait()
             self._changed.clear()
             await self._pace.sleep(
@@ -151,6 +154,7 @@ class Reasons:
             await self._say(each, now)
         for each in nsmallest(LOOKS, found.leaders.values(), key=self._looked_at):
             await self._look(each, now)
+        self._jobs.flush()
 
     def _compared(self, now: float) -> Found:
         """Compare what all that is pending should be told with what it was."""

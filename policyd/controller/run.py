@@ -14,6 +14,7 @@ from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.handing_over import HandingOver
 from policyd.controller.health import Health
 from policyd.controller.in_use import InUse
+from policyd.controller.job_reasons import JobReasons
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -99,8 +100,13 @@ class Controller:
             metrics=metrics,
             limits=self.settings.limits,
         )
+        self.job_reasons = JobReasons(self.cache, self.writes)
         self.reasons = Reasons(
-            self.cache, self.workloads.waiting, pace=self.pace, hand_out=self.queue.sweep
+            self.cache,
+            self.workloads.waiting,
+            self.job_reasons,
+            pace=self.pace,
+            hand_out=self.queue.sweep,
         )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
@@ -109,6 +115,7 @@ class Controller:
             report=self.statuses.note,
             made=counts.made,
             let_go=counts.let_go,
+            preempted=self.job_reasons.preempted,
         )
 
     def _counts(self, metrics: Metrics) -> WorkloadMetrics:
@@ -265,6 +272,7 @@ class Controller:
             self.health.metrics.lead(leading=False)
             self.cycles.drop()
             self.workloads.drop()
+            self.job_reasons.drop()
             self.usage.drop()
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)

@@ -212,6 +212,7 @@ class WorkloadReconciler:
             raise
         queue = action.preemptor.cluster_queue
         self._metrics.preempted(queue, action.reason)
+        self._cache.ears.preempted(action)
         self._announcements.changes(workload, stored)
         if preemptor is not None:
             tell_preempted(self._writes, stored, preemptor, message=message, gates=self._gates)

@@ -362,7 +362,10 @@ async def test_a_group_that_stays_incomplete_says_how_many_pods_are_missing(worl
 
     await world.pass_time(10)
     (event,) = world.events("ErrWorkloadCompose")
-    assert event["message"] == "'ring' group has fewer runnable pods than expected: 3 of 4"
+    assert (
+        event["message"]
+        == "'ring' group has fewer runnable pods than expected: 3 of 4 pods are there"
+    )
 
 
 async def test_a_group_that_need_not_be_whole_waits_for_quota_only(world):

@@ -152,3 +152,87 @@ async def test_jobs_of_other_teams_are_named_as_far_as_is_wanted(others, held, b
 
 def test_the_settings_name_everybody_unless_told_otherwise():
     assert ControllerSettings().other_teams == "names"
+
+
+def told(world, name, kind="Job"):
+    """The events on a job, without those of its life."""
+    usual = {"CreatedWorkload", "Started", "Stopped", "FinishedWorkload"}
+    return [
+        (event["type"], event["reason"], event["message"])
+        for event in world.events()
+        if event["involvedObject"]["kind"] == kind
+        and event["involvedObject"]["name"] == name
+        and event["reason"] not in usual
+    ]
+
+
+async def test_a_job_says_itself_why_it_waits_once_for_each_change_of_the_reason(world):
+    await fill(world, ["b"])
+    await world.pass_time(10)
+
+    (first,) = told(world, "first-pending")
+    assert first[:2] == ("Normal", "WaitingForQuota")
+    assert first[2].endswith("8 more needed; held by ns/first (8)")
+    assert told(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
+
+    world.end_job("first")
+    await world.pass_time(30)
+
+    assert told(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
+    assert "held by ns/first-pending (8)" in reason(world, "b")[2]
+
+
+async def test_who_is_preempted_is_told_for_whom_by_name(world):
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    world.queue(preemption={"withinClusterQueue": "LowerPriority"})
+    world.job("low")
+    await world.pass_time(1)
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(3)
+
+    text = "preempted by ns/urgent, due to prioritization in the ClusterQueue"
+    assert ("Normal", "PreemptedBy", text) in told(world, "low")
+    workload = world.workload_of("low")["metadata"]["name"]
+    assert ("Normal", "PreemptedBy", text) in told(world, workload, "Workload")
+
+
+async def test_a_stopped_queue_is_told_with_who_and_since_when(world):
+    world.queue(stopPolicy="Hold")
+    await world.pass_time(3)
+    world.job("train")
+    await world.pass_time(8)
+
+    ((kind, why, text),) = told(world, "train")
+    assert (kind, why) == ("Warning", "Suspended")
+    assert text.startswith("an administrator stopped ClusterQueue cq at 2")
+    assert text.endswith("Z: its stopPolicy is Hold")
+
+
+async def test_a_wrong_queue_is_told_with_those_that_there_are(world):
+    world.queue("other")
+    world.job("train", queue="lq-cp")
+    await world.pass_time(3)
+
+    assert told(world, "train") == [
+        (
+            "Warning",
+            "Misconfigured",
+            "LocalQueue lq-cp doesn't exist; namespace ns has lq-cq, lq-other",
+        )
+    ]
+
+
+async def test_a_queue_that_lacks_a_flavor_is_told_with_its_name(world):
+    flavor = world.store.get(r.RESOURCE_FLAVORS, "", "h100")
+    flavor["metadata"]["finalizers"] = []
+    world.store.delete(r.RESOURCE_FLAVORS, flavor, dry_run=False)
+    await world.pass_time(3)
+    world.job("train")
+    await world.pass_time(8)
+
+    ((_, why, text),) = told(world, "train")
+    assert (why, text) == (
+        "Suspended",
+        "ClusterQueue cq is inactive: Can't admit new workloads: references missing"
+        " ResourceFlavor(s): h100.",
+    )
