@@ -81,6 +81,12 @@ class QueueOptions:
             self._requests[key] = requests
         return requests
 
+    def trial_requests(self, workload: Workload) -> Requests:
+        """Work out what a workload would ask that is only thought of; it is not remembered."""
+        requests = Requests(self._groups(workload, ()), demand=None)
+        requests.plain = None if self.spec.opt_ins.packs else requests.plain
+        return requests
+
     def _groups(self, workload: Workload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
         members: dict[object, list[tuple[PodSet, PodSetRequests]]] = {}
         for place, pod_set in enumerate(workload.pod_sets):

@@ -231,6 +231,25 @@ class PendingQueue:
         ticket = self._tickets.get(key)
         return None if ticket is None else self._hopeless.get(ticket.demand)
 
+    def turns(self, *, strict: bool) -> Iterator[tuple[Ticket, Ticket | None]]:
+        """Yield all that do not back off, each with who has to get quota first, or be refused.
+
+        That is nobody for who is next, and for who was tried by itself. With `strict`, nobody
+        passes the head of the queue; else only who asks for the same as somebody before, or was
+        not tried yet, is behind another.
+        """
+        waiting = [ticket for ticket in self if not ticket.workload.backing_off]
+        tried = (ticket for ticket in waiting if not ticket.aside)
+        head = min(tried, key=self._turn, default=None) if strict else self.head()
+        firsts: dict[object, Ticket] = {}
+        for ticket in () if strict else waiting:
+            first = firsts.setdefault(ticket.demand, ticket)
+            if self._turn(ticket) < self._turn(first):
+                firsts[ticket.demand] = ticket
+        for ticket in waiting:
+            ahead = firsts[ticket.demand] if ticket.demand in self._hopeless else head
+            yield ticket, None if ticket.aside or ahead is ticket else ahead
+
     def _turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
         return usage, ticket.workload.key != self._preemptor, ticket.rank

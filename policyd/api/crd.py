@@ -64,6 +64,8 @@ class Kind(NamedTuple):
 
 _PENDING = Column("Pending Workloads", ".status.pendingWorkloads", "integer")
 _ADMITTED = Column("Admitted Workloads", ".status.admittedWorkloads", "integer")
+_STATE = Column("State", ".status.conditions[?(@.type=='Active')].reason")
+_BORROWING = ".status.flavorsReservation[*].resources[?(@.borrowed!='0')]"
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
 _WHY = Column("Reason", ".status.conditions[?(@.type=='Ready')].reason", priority=1)
@@ -78,6 +80,9 @@ KINDS = (
             Column("Strategy", ".spec.queueingStrategy", priority=1),
             _PENDING,
             _ADMITTED._replace(priority=1),
+            _STATE,
+            Column("Borrowed", f"{_BORROWING}.borrowed"),
+            Column("Borrowed Resource", f"{_BORROWING}.name", priority=1),
         ),
     ),
     Kind(
@@ -85,7 +90,7 @@ KINDS = (
         "localqueues",
         ("queue", "queues", "lq"),
         namespaced=True,
-        columns=(Column("ClusterQueue", ".spec.clusterQueue"), _PENDING, _ADMITTED),
+        columns=(Column("ClusterQueue", ".spec.clusterQueue"), _PENDING, _ADMITTED, _STATE),
     ),
     Kind(kueue.Cohort, "cohorts", ("co",)),
     Kind(kueue.ResourceFlavor, "resourceflavors", ("flavor", "flavors", "rf")),
@@ -100,6 +105,7 @@ KINDS = (
             Column("Reserved in", ".status.admission.clusterQueue"),
             Column("Admitted", ".status.conditions[?(@.type=='Admitted')].status"),
             Column("Finished", ".status.conditions[?(@.type=='Finished')].status"),
+            Column("Reason", ".status.conditions[?(@.type=='QuotaReserved')].reason"),
             _AGE,
             Column("Quota", ".status.conditions[?(@.type=='QuotaReserved')].message", priority=1),
         ),

@@ -11,6 +11,7 @@ from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queue_settings import (
     copied_keys,
     metrics_settings,
+    other_teams,
     queue_settings,
     time_limits,
     unheeded,
@@ -52,6 +53,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         limits=time_limits(configuration, gates=gates),
         copied=copied_keys(configuration),
         metrics=metrics_settings(configuration, gates=gates),
+        other_teams=other_teams(configuration),
         resources=configuration.resources,
         integrations=_integrations(configuration, path, gates),
     )

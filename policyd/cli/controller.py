@@ -26,6 +26,7 @@ from policyd.controller.visibility import Callers, create_app
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run
+from policyd.status.naming import OtherTeams
 from policyd.telemetry import configure_logging
 
 
@@ -44,6 +45,7 @@ class Options:
     health_host: str
     health_port: int | None
     visibility_port: int | None
+    other_teams: OtherTeams | None
     find_outside_quota: bool
     delete_outside_quota: bool
     reports: bool
@@ -82,6 +84,11 @@ class Options:
     "--visibility-port",
     type=int,
     help="Port of Kueue's visibility API, for an APIService.  [not served]",
+)
+@click.option(
+    "--other-teams",
+    type=click.Choice(["names", "team", "hidden"]),
+    help="Whether messages name jobs of other namespaces.  [visibility.otherTeams of --config]",
 )
 @click.option(
     "--find-outside-quota/--ignore-outside-quota",
@@ -220,6 +227,7 @@ def controller_settings(
         identity=identity,
         namespace=options.namespace or connection.namespace,
         workers=options.workers,
+        other_teams=options.other_teams or settings.other_teams,
         finds_outside_quota=options.find_outside_quota,
         deletes_outside_quota=options.delete_outside_quota,
     )

@@ -95,7 +95,7 @@ class Announcements:
             message = f"Workload admission is gated by: {gates}"
             self._writes.tell(WORKLOADS, after.metadata, "AdmissionGated", message)
         elif gated == [True, False]:
-            message = "Admission gate cleared"
+            message = "Admission gate cleared, workload is now admissible"
             self._writes.tell(WORKLOADS, after.metadata, "AdmissionGateCleared", message)
 
     def _admitted(self, workload: Workload) -> None:

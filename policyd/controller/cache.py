@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from policyd.alloc.plan import Preempt
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
 from policyd.alloc.workload import Objection
@@ -35,6 +36,7 @@ from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import Pod
 from policyd.jobs.requests import prepared, requests_of
 from policyd.kube.pace import Pace
+from policyd.status.naming import OtherTeams
 
 WAITING_FOR_REPLACEMENT = "WaitingForReplacementPods"
 
@@ -51,6 +53,8 @@ class Ears:
     """The figures of this ClusterQueue changed; or, as `namespace/name`, of this LocalQueue."""
     made: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
     """A workload was made for this job."""
+    preempted: Callable[[Preempt], None] = lambda _action: None
+    """A workload is being stopped for another."""
     let_go: Callable[[str, Pod, Workload], None] = lambda _gate, _pod, _workload: None
     """A pod of a workload lost a gate."""
 
@@ -70,6 +74,7 @@ class Cache:
         self.mirrors = mirrors
         self.integrations = integrations
         self.state = State(settings)
+        self.other_teams: OtherTeams = "names"
         self._rules = RulesByNamespace(mirrors, resources or Resources())
         self.ears = Ears()
         self._pace = pace

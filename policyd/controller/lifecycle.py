@@ -179,23 +179,21 @@ def _reserved(workload: Workload, around: Surroundings, now: float) -> WorkloadS
         return workload.status
     rejected = _in_state(workload, "Rejected")
     if rejected:
-        named = ", ".join(
-            f'"{c.name}"' + (f" ({c.message})" if c.message else "") for c in rejected
-        )
-        target = Condition(
-            DEACTIVATION_TARGET,
-            "True",
-            "AdmissionCheck",
-            f"AdmissionCheck in Rejected state: {named}",
-        )
+        message = _checks_text(rejected, "Rejected")
+        target = Condition(DEACTIVATION_TARGET, "True", "AdmissionCheck", message)
         return set_condition(workload, target, now=now)
     retried = _in_state(workload, "Retry")
     if retried:
-        named = ", ".join(f'"{check.name}"' for check in retried)
-        message = f"Evicted due to AdmissionCheck in Retry state: {named}"
+        message = f"Evicted due to {_checks_text(retried, 'Retry')}"
         return evict(workload, reason="AdmissionCheck", message=message, now=now)
     stopped = _under_stop_policy(workload, around, now)
     return stopped if stopped != workload.status else _overdue(workload, around, now)
+
+
+def _checks_text(checks: list[AdmissionCheckState], state: str) -> str:
+    """Say which checks are in a state, and what they say; in Kueue's words."""
+    parts = [f'"{c.name}"' + (f" ({c.message})" if c.message else "") for c in checks]
+    return f"AdmissionCheck{'s' * (len(checks) > 1)} in {state} state: {'; '.join(parts)}"
 
 
 def _overdue(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:

@@ -6,17 +6,19 @@ from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.workload import Objection
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
 from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
-from policyd.api.meta import find_condition
+from policyd.api.meta import condition_true, find_condition
 from policyd.controller.time_limits import ReadyRules
-from policyd.controller.transitions import release, told_reason
+from policyd.controller.transitions import BLOCKED_ON_GATES, release, told_reason
 from policyd.jobs.lifecycle import is_on_hold
 
 GATED = "AdmissionGated"
 DEACTIVATED = "The workload is deactivated"
 PENDING = "Workload is pending evaluation in the scheduling queue"
+CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
 BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
-_BY_SCHEDULER = frozenset(
+BY_SCHEDULER = frozenset(
     {
+        GATED,
         "NoMatchingFlavor",
         "WaitingForQuota",
         "ExceedsMaxQuota",
@@ -60,15 +62,16 @@ def unreserved(workload: Workload, around: Surroundings, now: float) -> Workload
         return workload.status
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
     told = "" if present is None else present.reason
-    waits_no_longer = told == GATED and not _gates(workload, around)  # that is told first
-    found = None if waits_no_longer else _obstacle(workload, around)
+    if told == GATED and not (_gates(workload, around) or _held_by_gates(workload)):
+        return released(workload, around, "PendingEvaluation", CLEARED, now)  # that is told first
+    found = _obstacle(workload, around)
     if found is not None:
         return released(workload, around, *found, now)
     if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
     detailed = around.gates.unadmitted_workloads_observability
     reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
-    by_scheduler = _BY_SCHEDULER if detailed else _BY_SCHEDULER | _WITHOUT_DETAIL
+    by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
     known = told in by_scheduler and around.shared is None
     if known or told in {reason, told_reason(reason, detailed=detailed)}:
         return workload.status
@@ -80,7 +83,8 @@ def released(
 ) -> WorkloadStatus:
     """Take a reservation away, or say why there is none; without detail, no reason is told."""
     detailed = around.gates.unadmitted_workloads_observability
-    told = reason if detailed or reason == GATED else "Inadmissible"
+    plain = {GATED: GATED, "PendingEvaluation": "Pending"}.get(reason, "Inadmissible")
+    told = reason if detailed else plain
     return release(workload, reason=told, message=message, now=now, detailed=detailed)
 
 
@@ -88,6 +92,11 @@ def _gates(workload: Workload, around: Surroundings) -> str:
     """Return who is still waited for before a workload may be admitted; empty for nobody."""
     heeded = around.gates.admission_gated_by
     return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if heeded else ""
+
+
+def _held_by_gates(workload: Workload) -> bool:
+    """Tell whether a workload could preempt, and preemption gates keep it from that."""
+    return condition_true(workload.status.conditions, BLOCKED_ON_GATES)
 
 
 def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:

@@ -27,6 +27,7 @@ _RIGHTS: Final[dict[PreemptionReason, str]] = {
     "Consolidation": "consolidation: what it had fits elsewhere",
 }
 _UNKNOWN: Final = "UNKNOWN"
+GATED_MESSAGE: Final = "Workload requires preemption, but it's gated"
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,()]+),")
 
 
@@ -41,7 +42,7 @@ def preempt(
 
 def blocked_on_gates(workload: Workload, *, now: float) -> Workload:
     """Say of a workload that it could preempt, but that one of its gates is closed."""
-    blocked = Condition(BLOCKED_ON_GATES, "True", "PreemptionGated", "Preemption gate closed")
+    blocked = Condition(BLOCKED_ON_GATES, "True", "PreemptionGated", GATED_MESSAGE)
     return with_status(workload, set_condition(workload, blocked, now=now))
 
 
@@ -57,13 +58,17 @@ def preemption_message(
         preemptor_path: Where the preemptor queues, from the top of its tree.
         path: Where the victim holds quota.
     """
-    right = {str(name): text for name, text in _RIGHTS.items()}.get(reason)
-    named = (uid, job_uid, right, preemptor_path, path)
+    named = (uid, job_uid, right_of(reason), preemptor_path, path)
     uid, job_uid, right, preemptor_path, path = (each or _UNKNOWN for each in named)
     return (
         f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to {right};"
         f" preemptor path: {preemptor_path}; preemptee path: {path}"
     )
+
+
+def right_of(reason: str) -> str:
+    """Return by which right somebody is preempted; "" for a reason that nobody knows."""
+    return {str(name): text for name, text in _RIGHTS.items()}.get(reason, "")
 
 
 def replacement_message(workload: Workload) -> str:

@@ -22,6 +22,7 @@ from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
 from policyd.jobs.copied import CopiedKeys
+from policyd.status.naming import OtherTeams
 
 HEEDED = {
     "api_version",
@@ -35,6 +36,7 @@ HEEDED = {
     "integrations",
     "manage_jobs_without_queue_name",
     "managed_jobs_namespace_selector",
+    "visibility",
 }
 
 
@@ -123,6 +125,12 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings
         and bool(ready.block_admission),
         requeues_by_creation=requeuing is not None and requeuing.timestamp == "Creation",
     )
+
+
+def other_teams(configuration: Configuration) -> OtherTeams:
+    """Return whether messages name jobs of other namespaces, once that was checked."""
+    given = None if configuration.visibility is None else configuration.visibility.other_teams
+    return cast("OtherTeams", given or "names")
 
 
 def time_limits(configuration: Configuration, *, gates: str = "") -> TimeLimits:

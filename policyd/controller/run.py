@@ -14,6 +14,7 @@ from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.handing_over import HandingOver
 from policyd.controller.health import Health
 from policyd.controller.in_use import InUse
+from policyd.controller.job_reasons import JobReasons
 from policyd.controller.job_reconciler import job_reconcilers
 from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
@@ -27,6 +28,7 @@ from policyd.controller.provisioning import Provisioning
 from policyd.controller.queue_changes import QueueChanges
 from policyd.controller.queue_metrics import measure
 from policyd.controller.queue_statuses import QueueStatuses
+from policyd.controller.reasons import Reasons
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.serving import is_served, wait_until_served, watch_later
 from policyd.controller.settings import ControllerSettings
@@ -79,6 +81,7 @@ class Controller:
             resources=self.settings.resources,
             integrations=self.settings.integrations,
         )
+        self.cache.other_teams = self.settings.other_teams
         QueueChanges(self.cache)
         self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
@@ -100,13 +103,22 @@ class Controller:
             metrics=metrics,
             limits=self.settings.limits,
         )
+        self.job_reasons = JobReasons(self.cache, self.writes)
+        self.reasons = Reasons(
+            self.cache,
+            self.workloads.waiting,
+            self.job_reasons,
+            pace=self.pace,
+            hand_out=self.queue.sweep,
+        )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
             reconcile=self._add,
-            schedule=self.cycles.wake,
+            schedule=self._state_changed,
             report=self.statuses.note,
             made=counts.made,
             let_go=counts.let_go,
+            preempted=self.job_reasons.preempted,
         )
 
     def _counts(self, metrics: Metrics) -> WorkloadMetrics:
@@ -191,6 +203,10 @@ class Controller:
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
 
+    def _state_changed(self) -> None:
+        self.cycles.wake()
+        self.reasons.wake()
+
     def _add(self, key: Key, rank: float | None = None) -> None:
         if self.health.synced.is_set() and self.leading():
             self.queue.add(key, rank=rank)
@@ -249,6 +265,7 @@ class Controller:
                 tasks = [group.create_task(self.cycles.run())]
                 tasks.append(group.create_task(self.statuses.run()))
                 tasks.append(group.create_task(self.statuses.sample()))
+                tasks.append(group.create_task(self.reasons.run()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]
@@ -258,6 +275,7 @@ class Controller:
             self.health.metrics.lead(leading=False)
             self.cycles.drop()
             self.workloads.drop()
+            self.job_reasons.drop()
             self.usage.drop()
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)

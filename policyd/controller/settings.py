@@ -9,6 +9,7 @@ from policyd.controller.metrics import MetricsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.status.naming import OtherTeams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,9 @@ class ControllerSettings:
 
     resources: Resources | None = None
     """Which requests count against quota, and as what; None for all, as they are."""
+
+    other_teams: OtherTeams = "names"
+    """Whether messages name the jobs of other namespaces."""
 
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     """Which of Kueue's metrics there are."""

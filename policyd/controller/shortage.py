@@ -5,31 +5,41 @@ from collections.abc import Sequence
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
+from policyd.controller.cache import Cache
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import controller_of
+from policyd.status.naming import Naming
 from policyd.status.quantities import format_amount
-from policyd.status.shortages import Holder, Shortage, and_others
+from policyd.status.shortages import Shortage, and_others
 
 
-def held_by(shortages: Sequence[Shortage], workloads: Mirror[Workload]) -> str:
+def naming_for(cache: Cache, key: str) -> Naming:
+    """Return how jobs are named to who looks at the workload of this key."""
+    workloads: Mirror[Workload] = cache.mirrors.workloads
+
+    def path(key: str) -> str:
+        workload = workloads.get(key)
+        return key if workload is None else job_path(workload.metadata)
+
+    return Naming(namespace=key.partition("/")[0], others=cache.other_teams, path=path)
+
+
+def held_by(shortages: Sequence[Shortage], naming: Naming) -> str:
     """Return what to add to Kueue's message: who holds what is missing; empty if nobody does."""
     parts = []
     for shortage in shortages:
         if shortage.holders:
             resource = shortage.missing.resource
-            holders = ", ".join(_holder(h, resource, workloads) for h in shortage.holders)
+            amounts = naming.sums((each.workload, each.amount) for each in shortage.holders)
+            holders = ", ".join(
+                f"{name} ({format_amount(resource, amount)})" for name, amount in amounts.items()
+            )
             parts.append((resource, holders + and_others(shortage.others)))
     if not parts:
         return ""
     if len(parts) == 1:
         return f"; held by {parts[0][1]}"
     return "".join(f"; {resource} held by {holders}" for resource, holders in parts)
-
-
-def _holder(holder: Holder, resource: str, workloads: Mirror[Workload]) -> str:
-    workload = workloads.get(holder.workload)
-    name = holder.workload if workload is None else job_path(workload.metadata)
-    return f"{name} ({format_amount(resource, holder.amount)})"
 
 
 def job_path(workload: ObjectMeta) -> str:

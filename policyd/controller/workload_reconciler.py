@@ -80,7 +80,7 @@ class WorkloadReconciler:
         self._limits = limits
         self._readiness = Readiness(cache, every=limits.ready is not None)
         self._announcements = Announcements(writes)
-        self._waiting = Waiting(cache, writes, self._readiness)
+        self.waiting = Waiting(cache, writes, self._readiness)
         self._placing = PlacingAgain(
             self._mirror, writes, changed=self._announcements.changes, try_again=cache.put
         )
@@ -100,7 +100,7 @@ class WorkloadReconciler:
 
     def drop(self) -> None:
         """Forget what is still to be told: this process no longer leads."""
-        self._waiting.drop()
+        self.waiting.drop()
 
     async def reconcile(self, key: Key) -> float | None:
         """Do what is to be done next. Returns the seconds until something else will be.
@@ -112,32 +112,32 @@ class WorkloadReconciler:
         workload = self._mirror.get(key.path)
         action = self._take(key.path)
         if workload is None:
-            self._waiting.forget(key.path)
+            self.waiting.forget(key.path)
             if isinstance(action, Admit):
                 self._cache.retract(key.path)
             return None
-        if action is None or workload.metadata.uid != action.workload.uid:
-            left = await self._waiting.tell_late(workload)
-        else:
+        if action is not None and workload.metadata.uid == action.workload.uid:
             left = await self._carry_out(workload, action)
             if not isinstance(action, Requeue):
                 return left
             # Why it waits may be told already; what else has changed is not told again.
-            workload = self._mirror.get(key.path) or workload
+        else:
+            await self.waiting.tell_due(workload)
+        workload = self._mirror.get(key.path) or workload
         owners = Owners(self._cache.mirrors, self._writes.client)
         if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
             await self._let_go(workload)
             return None
-        waits = (left, await self._live(workload))
-        return min((seconds for seconds in waits if seconds is not None), default=None)
+        return await self._live(workload)
 
     # What a cycle decided.
 
     async def _carry_out(self, workload: Workload, action: Action) -> float | None:
-        self._waiting.overtaken(workload.metadata.key)
+        self.waiting.overtaken(workload.metadata.key)
         match action:
             case Admit():
                 await self._admit(workload, action)
+                self.waiting.forget(workload.metadata.key)
                 return None
             case Preempt():
                 await self._preempt(workload, action)
@@ -149,7 +149,8 @@ class WorkloadReconciler:
                 self._placing.refused(workload, action.refusal)
                 return None
             case Requeue():
-                return await self._waiting.tell(workload, action)
+                await self.waiting.tell(workload, action)
+                return None
 
     async def _admit(self, workload: Workload, action: Admit) -> None:
         by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
@@ -215,6 +216,7 @@ class WorkloadReconciler:
             raise
         queue = action.preemptor.cluster_queue
         self._metrics.preempted(queue, action.reason)
+        self._cache.ears.preempted(action)
         self._announcements.changes(workload, stored)
         if preemptor is not None:
             tell_preempted(self._writes, stored, preemptor, message=message, gates=self._gates)

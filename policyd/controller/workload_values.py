@@ -32,7 +32,7 @@ from policyd.jobs.requests import NO_RULES, RequestRules, uncounted_claims
 CHECKPOINT_EVERY: Final = "policyd.io/checkpoint-every"
 """Annotation of pods: how often they save their state, such as `15m`."""
 
-NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
+NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selector"
 FAILED_CHECKS: Final = "The workload has failed admission checks"
 
 _JUST_AFTER: Final = 0.001

@@ -43,6 +43,14 @@ from policyd.patch.operations import Path
 KEEPS_RAY_QUEUES: Final = "ValidateRayAndSparkJobUpdates"
 """Gate: whether it is checked that a running job keeps its queue, of kinds that may have none."""
 _IMMUTABLE = "field is immutable"
+_JOB_INSTEAD = (
+    "while the job runs: set `{}` to true in the same change, which stops its pods, and the queue"
+    " starts it again"
+)
+_POD_INSTEAD = (
+    "once the pod was let go: no gate can be added to a pod; delete it, and create it with the"
+    " label"
+)
 _ELASTIC: Final = f"metadata.annotations[{ELASTIC_JOB}]"
 
 
@@ -101,7 +109,7 @@ def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldErr
         gated = is_gated_object(old), is_gated_object(new)
         if not gated[1]:
             yield from lost_owners(new, old, around)
-        yield from _changes(new, old, suspended=gated, around=around)
+        yield from _changes(new, old, suspended=gated, around=around, instead=_POD_INSTEAD)
 
 
 def _job(
@@ -131,7 +139,8 @@ def _job(
         suspended = kind.suspended(before), kind.suspended(job)
         if not suspended[1]:
             yield from lost_owners(new, old, around)
-        yield from _changes(new, old, suspended=suspended, around=around)
+        instead = _JOB_INSTEAD.format(".".join(map(str, kind.suspend_path)))
+        yield from _changes(new, old, suspended=suspended, around=around, instead=instead)
 
 
 def _without_gated(job: J, off: Set[str]) -> J:
@@ -202,13 +211,14 @@ def _names(obj: Json, around: Surroundings, *, created: bool) -> Iterator[FieldE
 
 
 def _changes(
-    new: Json, old: Json, *, suspended: tuple[bool, bool], around: Surroundings
+    new: Json, old: Json, *, suspended: tuple[bool, bool], around: Surroundings, instead: str
 ) -> Iterator[FieldError]:
+    """Yield changes that are not allowed; `instead` says how a job that runs gets another queue."""
     before, after = labels_of(old), labels_of(new)
     queue, limit = (f"metadata.labels[{name}]" for name in (QUEUE_NAME, MAX_EXEC_TIME_SECONDS))
     if before.get(QUEUE_NAME, "") != after.get(QUEUE_NAME, ""):
         if not suspended[1]:
-            yield FieldError(queue, after.get(QUEUE_NAME, ""), _IMMUTABLE)
+            yield FieldError(queue, after.get(QUEUE_NAME, ""), f"{_IMMUTABLE} {instead}")
         if around.default_queue and not after.get(QUEUE_NAME):
             detail = f"cannot be removed while there is a LocalQueue `{DEFAULT_LOCAL_QUEUE}`"
             yield FieldError(queue, "", detail)

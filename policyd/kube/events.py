@@ -101,6 +101,11 @@ class EventRecorder:
         self._waiting[subject] = None
         self._woken.set()
 
+    @property
+    def waiting(self) -> int:
+        """How many events are recorded and not written."""
+        return len(self._waiting)
+
     async def run(self) -> NoReturn:
         """Write what was recorded, one after the other, until cancelled."""
         while True:

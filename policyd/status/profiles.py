@@ -8,16 +8,15 @@ from msgspec.structs import replace
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.options import QueueOptions
-from policyd.alloc.reasons import Mode
 from policyd.alloc.state import State
 from policyd.alloc.topology.devices import GPU, SLICES, gpus_asked
 from policyd.alloc.topology.matching import NodeNeeds
 from policyd.alloc.topology.mig import MIG, Profile, profile_of
-from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import NodeSpec
 from policyd.alloc.workload import PodSet, Workload
 from policyd.node_rules import LabelRequirement
 from policyd.status.remedies import UseProfile
+from policyd.status.trials import would_fit
 
 _MEMORY = f"{GPU}.memory"
 _MEBIBYTES = 1024
@@ -40,7 +39,7 @@ def fitting_profiles(
     profiles = [each for each in nodes if each.gigabytes * _MEBIBYTES > needed]
     profiles.sort(key=lambda each: (each.share if needed else -each.share, each.name))
     for profile in profiles:
-        if _fits(state, options, _with(workload, profile)):
+        if would_fit(state, options, _with(workload, profile)):
             yield UseProfile(
                 pod_set=pod_set.name,
                 profile=profile.resource,
@@ -127,11 +126,3 @@ def _swapped(requests: Mapping[str, int], profile: Profile) -> dict[str, int]:
     if SLICES in requests:
         swapped[SLICES] = ceil(Fraction(requests[SLICES]) * profile.share)
     return swapped
-
-
-def _fits(state: State, options: QueueOptions, workload: Workload) -> bool:
-    assignment = options.search.assign(options.requests(workload))
-    if assignment.mode is not Mode.FIT:
-        return False
-    placer = Placer(state, options, workload, assignment)
-    return placer.placeable and placer.fits()

@@ -13,9 +13,9 @@ from policyd.alloc.reasons import (
     Unsuitable,
 )
 from policyd.alloc.value import Value
+from policyd.status.naming import PLAIN, Naming
 from policyd.status.quantities import format_amount
 from policyd.status.shortages import Holder
-from policyd.status.words import obstacle_text
 
 Lack = MissingQuota | OverCapacity
 """Quota that is missing."""
@@ -38,18 +38,39 @@ class WaitForProtection(Value, frozen=True):
 
 
 class UseFlavor(Value, frozen=True):
-    """A flavor has room, and only this keeps the pods from it."""
+    """A flavor has room, and the pods could run there if their template said so.
+
+    Attributes:
+        flavor: Which.
+        obstacle: What keeps the pods from it.
+        taints: Those that they would have to tolerate.
+    """
 
     flavor: str
     obstacle: Unsuitable
+    taints: tuple[str, ...] = ()
 
 
 class Shrink(Value, frozen=True):
-    """Fewer pods fit: by how many fewer, and how many that leaves."""
+    """Fewer pods fit: by how many fewer, and how many that leaves.
+
+    They fit now, or `later`, when others end.
+    """
 
     pod_set: str
     fewer: int
     left: int
+    later: bool = False
+
+
+class AskLess(Value, frozen=True):
+    """Pods that ask for less fit, now or `later`: for how much of what each, of so many `pods`."""
+
+    pod_set: str
+    resource: str
+    most: int
+    pods: int = 1
+    later: bool = False
 
 
 class UseProfile(Value, frozen=True):
@@ -105,8 +126,18 @@ class Cover(Value, frozen=True):
     resource: str
 
 
-ChangeOfRules = AllowPreemption | RaiseLimit | RaiseQuota | Cover
-Remedy = Wait | WaitForProtection | UseFlavor | Shrink | UseProfile | ChangeOfRules
+Raise = RaiseLimit | RaiseQuota
+
+
+class RaiseAll(Value, frozen=True):
+    """What several changes bring about together, and none of them alone."""
+
+    changes: tuple[Raise, ...]
+
+
+ChangeOfRules = AllowPreemption | Raise | RaiseAll | Cover
+ChangeOfJob = UseFlavor | Shrink | AskLess | UseProfile
+Remedy = Wait | WaitForProtection | ChangeOfJob | ChangeOfRules
 
 
 def nearest(refusal: Refusal) -> Obstacle | None:
@@ -157,36 +188,61 @@ def nearest_lacks(refusal: Refusal) -> list[Lack]:
     return list(found.values())
 
 
-def remedy_text(remedy: Remedy) -> str:
+def remedy_text(remedy: Remedy, naming: Naming = PLAIN) -> str:
     """Say in a sentence what would help."""
     match remedy:
         case Wait():
+            amounts = naming.sums((each.workload, each.amount) for each in remedy.holders)
             held = ", ".join(
-                f"{h.workload} ({format_amount(remedy.resource, h.amount)})" for h in remedy.holders
+                f"{name} ({format_amount(remedy.resource, amount)})"
+                for name, amount in amounts.items()
             )
             missing = f"{format_amount(remedy.resource, remedy.missing)} {remedy.resource}"
             return f"wait until {held} end: {missing} of flavor {remedy.flavor} will be enough"
         case WaitForProtection():
             until = datetime.fromtimestamp(remedy.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            protected = ", ".join(remedy.workloads)
+            protected = naming.several(remedy.workloads)
             return f"wait until {until}: {protected} could be preempted, but are protected"
+        case UseFlavor() | Shrink() | AskLess() | UseProfile():
+            return _job_text(remedy)
+        case _:
+            return _rule_text(remedy, naming)
+
+
+def _job_text(remedy: ChangeOfJob) -> str:
+    match remedy:
         case UseFlavor():
-            return f"use flavor {remedy.flavor}, which has room: {obstacle_text(remedy.obstacle)}"
+            return _flavor_text(remedy)
         case Shrink():
-            return f"run {remedy.fewer} pods fewer of pod set {remedy.pod_set}: {remedy.left} fit"
+            fit = "could fit once others end" if remedy.later else "fit"
+            return f"run {remedy.fewer} pods fewer of pod set {remedy.pod_set}: {remedy.left} {fit}"
+        case AskLess(most=0):
+            return f"ask for no {remedy.resource} in pod set {remedy.pod_set}"
+        case AskLess():
+            most = format_amount(remedy.resource, remedy.most)
+            fits = "could fit once others end" if remedy.later else "fits"
+            each = f" in each pod of pod set {remedy.pod_set}" if remedy.pods > 1 else ""
+            return f"ask for at most {most} {remedy.resource}{each}: that {fits}"
         case UseProfile():
             return (
                 f"ask for 1 {remedy.profile} instead of 1 nvidia.com/gpu, if {remedy.share} of a"
                 f" GPU with {remedy.gigabytes} GB is enough: it is free on {remedy.nodes} node(s)"
             )
-        case _:
-            return _rule_text(remedy)
 
 
-def _rule_text(remedy: ChangeOfRules) -> str:
+def _flavor_text(remedy: UseFlavor) -> str:
+    flavor = f"flavor {remedy.flavor}, which has room"
+    if remedy.taints:
+        return f"tolerate the taint {', '.join(remedy.taints)} of {flavor}"
+    if remedy.obstacle.kind == "AffinityMismatch":
+        return f"let node selector and affinity of the pods allow {flavor}"
+    return f"let the annotation that names the allowed flavors allow {flavor}"
+
+
+def _rule_text(remedy: ChangeOfRules, naming: Naming) -> str:
     match remedy:
         case AllowPreemption():
-            victims = ", ".join(remedy.victims)
+            victims = naming.several(remedy.victims)
             return (
                 f"set preemption.{remedy.field} of ClusterQueue {remedy.cluster_queue} to"
                 f" {remedy.policy}: it would preempt {victims}, up to priority {remedy.priority}"
@@ -203,5 +259,7 @@ def _rule_text(remedy: ChangeOfRules) -> str:
                 f"raise the nominalQuota of ClusterQueue {remedy.cluster_queue} for"
                 f" {remedy.resource} of flavor {remedy.flavor} by {by}"
             )
+        case RaiseAll():
+            return " and ".join(_rule_text(each, naming) for each in remedy.changes)
         case Cover():
             return f"give ClusterQueue {remedy.cluster_queue} quota for {remedy.resource}"

@@ -1,10 +1,7 @@
 """Who holds what a workload waits for."""
 
-import heapq
-from collections.abc import Iterator
-
-from policyd.alloc.cluster_queue import ClusterQueue
-from policyd.alloc.hierarchy import descendants
+from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.queue import FlavorResource
 from policyd.alloc.reasons import MissingQuota, Refusal
 from policyd.alloc.state import State
 from policyd.alloc.value import Value
@@ -24,8 +21,8 @@ class Shortage(Value, frozen=True):
 
     Attributes:
         missing: What it waits for.
-        holders: Who holds most.
-        others: How many hold some besides.
+        holders: Who holds most of those whose end would help.
+        others: How many hold some besides whose end would help.
     """
 
     missing: MissingQuota
@@ -63,24 +60,40 @@ def shortages(
         queue: The workload's ClusterQueue; whoever shares quota with it may be a holder.
         limit: How many holders to name for each flavor and resource at most.
     """
-    return tuple(_shortage(state, missing, queue, limit) for missing in refusal.missing)
+    wanted = {(each.flavor, each.resource): each for each in refusal.missing}
+    return tuple(_shortage(state, missing, queue, limit) for missing in wanted.values())
 
 
 def _shortage(state: State, missing: MissingQuota, name: str, limit: int) -> Shortage:
-    found = [
-        Holder(workload=key, cluster_queue=queue.name, amount=amount)
-        for queue in _sharing(state, name)
-        for key, holding in queue.holdings.items()
-        if (amount := holding.admission.usage().get((missing.flavor, missing.resource), 0))
-    ]
-    most = heapq.nsmallest(limit, found, key=lambda holder: (-holder.amount, holder.workload))
-    return Shortage(missing=missing, holders=tuple(most), others=len(found) - len(most))
-
-
-def _sharing(state: State, name: str) -> Iterator[ClusterQueue]:
     state.settle()
     queue = state.queues.get(name)
-    if queue is not None and queue.node is not None:
-        for node in descendants(queue.node.root):
-            if node.queue:
-                yield state.queues[node.name]
+    node = None if queue is None else queue.node
+    found = [] if node is None else helping(state, node, (missing.flavor, missing.resource))
+    return Shortage(missing=missing, holders=tuple(found[:limit]), others=len(found[limit:]))
+
+
+def helping(state: State, node: Node, names: FlavorResource) -> list[Holder]:
+    """Return whose end would leave more of a flavor's resource to a queue, who holds most first.
+
+    Quota that a queue does not lend, or that this one may not borrow, helps nobody.
+    """
+    tree, cell = state.tree, node.cells.get(names)
+    if cell is None:
+        return []
+    found: list[Holder] = []
+    with tree.trial():
+        before = tree.available(cell)
+        for other in descendants(node.root):
+            if not other.queue or names not in other.cells:
+                continue
+            helps: dict[int, bool] = {}
+            for key, holding in state.queues[other.name].holdings.items():
+                amount = holding.admission.usage().get(names, 0)
+                if amount not in helps:
+                    charges = {other.cells[names]: amount}
+                    tree.release(charges)
+                    helps[amount] = tree.available(cell) > before
+                    tree.charge(charges)
+                if helps[amount]:
+                    found.append(Holder(workload=key, cluster_queue=other.name, amount=amount))
+    return sorted(found, key=lambda holder: (-holder.amount, holder.workload))

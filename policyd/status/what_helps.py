@@ -4,14 +4,14 @@ Others give back what they hold, the job changes, the rules of its queue change,
 quota: in that order they cost more, so the first is the cheapest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from policyd.alloc.amount import UNLIMITED
+from policyd.alloc.amount import UNLIMITED, total_of
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.hierarchy import Node
 from policyd.alloc.ladder import above
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.preemption.search import Claim, Search
@@ -20,12 +20,15 @@ from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import MissingQuota, Mode, OverCapacity, Refusal, Unsuitable
 from policyd.alloc.search import FlavorSearch
 from policyd.alloc.state import State
-from policyd.alloc.workload import Workload
+from policyd.alloc.workload import PodSet, Workload
 from policyd.status.profiles import fitting_profiles
 from policyd.status.remedies import (
     AllowPreemption,
+    AskLess,
     Cover,
     Lack,
+    Raise,
+    RaiseAll,
     RaiseLimit,
     RaiseQuota,
     Remedy,
@@ -35,8 +38,17 @@ from policyd.status.remedies import (
     WaitForProtection,
     nearest_lacks,
 )
-from policyd.status.shortages import Holder
+from policyd.status.shortages import Holder, helping
+from policyd.status.trials import (
+    admissible,
+    asking,
+    could_fit,
+    counting,
+    untolerated_taints,
+    would_fit,
+)
 
+_MEBI, _FINE = 1 << 20, 10
 _CURABLE = frozenset({"Untolerated", "AffinityMismatch", "NotAllowed"})
 _POLICIES: tuple[tuple[str, str], ...] = (
     ("within_cluster_queue", "LowerPriority"),
@@ -93,16 +105,15 @@ class _Trial:
             yield from self._protections()
             yield from self._waits()
         yield from self._flavors(refusal)
-        if self.lacks:
-            yield from self._shrunk(refusal)
         yield from fitting_profiles(self.state, self.options, self.workload)
+        yield from self._smaller(refusal)
         if self.lacks:
             yield from self._preemptions()
-            for lack in self.lacks:
-                yield self._more(lack)
-        for each in (each for pod_set in refusal.pod_sets for each in pod_set.obstacles):
-            if isinstance(each, Unsuitable) and each.kind == "NotCovered":
-                yield Cover(cluster_queue=self.workload.cluster_queue, resource=each.name)
+            more = self._raises()
+            if more:
+                yield more[0] if len(more) == 1 else RaiseAll(changes=more)
+        for resource in dict.fromkeys(name for _, name in _uncovered(refusal)):
+            yield Cover(cluster_queue=self.workload.cluster_queue, resource=resource)
 
     @property
     def _node(self) -> Node:
@@ -129,24 +140,18 @@ class _Trial:
 
     def _holders(self, lack: MissingQuota) -> tuple[Holder, ...]:
         """Return the fewest that hold enough; none if nobody's end would help."""
-        state, names, cell = self.state, (lack.flavor, lack.resource), self._cell(lack)
-        found = [
-            (holding.admission.usage().get(names, 0), key, node.name, holding)
-            for node in descendants(self._node.root)
-            if node.queue and node.name in state.queues
-            for key, holding in state.queues[node.name].holdings.items()
-        ]
-        helping: list[Holder] = []
+        state, cell, found = self.state, self._cell(lack), []
         with state.tree.trial():
-            for amount, key, name, holding in sorted(found, key=lambda each: (-each[0], each[1])):
+            for holder in helping(state, self._node, (lack.flavor, lack.resource)):
                 before = state.tree.available(cell)
                 if before >= lack.requested:
                     break
-                state.tree.release(holding.charges)
+                held = state.queues[holder.cluster_queue].holdings[holder.workload]
+                state.tree.release(held.charges)
                 if state.tree.available(cell) > before:
-                    helping.append(Holder(workload=key, cluster_queue=name, amount=amount))
+                    found.append(holder)
             enough = state.tree.available(cell) >= lack.requested
-        return tuple(helping) if enough else ()
+        return tuple(found) if enough else ()
 
     def _victims(self, *, heedless: bool = False) -> tuple[Victim, ...]:
         needs = self._needs()
@@ -169,13 +174,6 @@ class _Trial:
             yield WaitForProtection(workloads=tuple(sorted(ends)), until=max(ends.values()))
 
     def _flavors(self, refusal: Refusal) -> Iterator[UseFlavor]:
-        requests = self.options.requests(self.workload)
-        charges = {
-            offer.name: offer.charges
-            for group in requests.groups
-            for offers in group.searches
-            for offer in offers
-        }
         told = {
             each.name: each
             for pod_set in refusal.pod_sets
@@ -183,23 +181,59 @@ class _Trial:
             if isinstance(each, Unsuitable) and each.kind in _CURABLE
         }
         for name, obstacle in told.items():
-            if name in charges and self.state.tree.fits(charges[name]):
-                yield UseFlavor(flavor=name, obstacle=obstacle)
+            flavor = self.state.flavors[name]
+            if self._fits(admissible(self.workload, flavor)):
+                taints = untolerated_taints(self.workload, flavor)
+                yield UseFlavor(flavor=name, obstacle=obstacle, taints=taints)
 
-    def _shrunk(self, refusal: Refusal) -> Iterator[Shrink]:
-        """Yield with how many fewer pods of one set all would fit."""
+    def _smaller(self, refusal: Refusal) -> Iterator[Shrink | AskLess]:
+        """Yield with how much less of one pod set all would fit: now, or else once others end."""
+        for pod_set, resource in _uncovered(refusal):
+            if self._could(asking(self.workload, pod_set, resource, 0)):
+                yield AskLess(pod_set=pod_set, resource=resource, most=0)
+        if not self.lacks:
+            return
         refused = {pod_set.name for pod_set in refusal.pod_sets}
-        for place, pod_set in enumerate(self.workload.pod_sets):
-            counts = [each.count for each in self.workload.pod_sets]
-            low, high = 0, pod_set.count
-            while pod_set.name in refused and low < high:
-                counts[place] = (low + high + 1) // 2
-                requests = self.options.requests(self.workload, counts)
-                fits = self.options.search.assign(requests).mode is Mode.FIT
-                low, high = (counts[place], high) if fits else (low, counts[place] - 1)
-            if low:
-                yield Shrink(pod_set=pod_set.name, fewer=pod_set.count - low, left=low)
+        pod_sets = [each for each in self.workload.pod_sets if each.name in refused]
+        over = any(isinstance(lack, OverCapacity) for lack in self.lacks)
+        for later in (False, True) if over else (False,):
+            found = next(self._reduced(pod_sets, later=later), None)
+            if found is not None:
+                yield found
                 return
+
+    def _reduced(self, pod_sets: list[PodSet], *, later: bool) -> Iterator[Shrink | AskLess]:
+        fits = self._could if later else self._fits
+        for each in pod_sets:
+
+            def with_count(count: int, name: str = each.name) -> bool:
+                return fits(counting(self.workload, name, count))
+
+            left = _most(each.count - 1, with_count)
+            if left:
+                fewer = each.count - left
+                yield Shrink(pod_set=each.name, fewer=fewer, left=left, later=later)
+        for each in pod_sets:
+            for resource in dict.fromkeys(lack.resource for lack in self.lacks):
+
+                def with_amount(most: int, name: str = each.name, of: str = resource) -> bool:
+                    return fits(asking(self.workload, name, of, most))
+
+                most = _most(each.requests.get(resource, 0) - 1, with_amount)
+                if most:
+                    yield AskLess(
+                        pod_set=each.name,
+                        resource=resource,
+                        most=most,
+                        pods=each.count,
+                        later=later,
+                    )
+
+    def _fits(self, workload: Workload) -> bool:
+        return would_fit(self.state, self.options, workload)
+
+    def _could(self, workload: Workload) -> bool:
+        return could_fit(self.state, self.options, workload)
 
     def _preemptions(self) -> Iterator[AllowPreemption]:
         if self._victims():
@@ -229,26 +263,59 @@ class _Trial:
             return ()
         return find_targets(state, Claim(workload, found.charges, found.short, policy=policy))
 
-    def _more(self, lack: Lack) -> RaiseLimit | RaiseQuota:
+    def _raises(self) -> tuple[Raise, ...]:
+        """Return what must be raised for all that is asked for, in the flavors that are nearest."""
+        nearest, charges = {lack.flavor for lack in self.lacks}, dict[int, int]()
+        for group in self.options.requests(self.workload).groups:
+            for offers in group.searches:
+                usable = [offer for offer in offers if not offer.obstacles]
+                if not usable or group.uncovered:
+                    return ()
+                offer = next((each for each in usable if each.name in nearest), usable[0])
+                charges = total_of(charges, offer.charges)
+        available = self.state.tree.available
+        return tuple(self._more(cell, n) for cell, n in charges.items() if n > available(cell))
+
+    def _more(self, wanted: int, needed: int) -> Raise:
         """Return whose borrowing limit is in the way, or else how much nominal quota is missing."""
-        names, queue = (lack.flavor, lack.resource), self.workload.cluster_queue
-        by = _needed(lack) - self.state.tree.available(self._cell(lack))
+        tree, queue = self.state.tree, self.workload.cluster_queue
+        flavor, resource = names = tree.names[wanted]
+        by = needed - tree.available(wanted)
         for node in (self._node, *above(self._node)):
             cell = node.cells.get(names)
-            if cell is not None and self._unbound(cell, lack):
-                return RaiseLimit(owner=node.name, flavor=names[0], resource=names[1], by=by)
-        return RaiseQuota(cluster_queue=queue, flavor=names[0], resource=names[1], by=by)
+            if cell is not None and self._unbound(cell, wanted, needed):
+                return RaiseLimit(owner=node.name, flavor=flavor, resource=resource, by=by)
+        return RaiseQuota(cluster_queue=queue, flavor=flavor, resource=resource, by=by)
 
-    def _unbound(self, cell: int, lack: Lack) -> bool:
+    def _unbound(self, cell: int, wanted: int, needed: int) -> bool:
         """Tell whether enough would be there if one borrowing limit were not."""
         tree = self.state.tree
         if tree.borrowing_limit[cell] is None:
             return False
         ceiling, tree.ceiling[cell] = tree.ceiling[cell], UNLIMITED
         try:
-            return tree.available(self._cell(lack)) >= _needed(lack)
+            return tree.available(wanted) >= needed
         finally:
             tree.ceiling[cell] = ceiling
+
+
+def _uncovered(refusal: Refusal) -> list[tuple[str, str]]:
+    """Return the pod sets and the resources for which their queue has no quota at all."""
+    return [
+        (pod_set.name, each.name)
+        for pod_set in refusal.pod_sets
+        for each in pod_set.obstacles
+        if isinstance(each, Unsuitable) and each.kind == "NotCovered"
+    ]
+
+
+def _most(most: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `most` that fits; 0 if none does. Fewer fit where more do."""
+    low, high = 0, max(0, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low - low % _MEBI if low > _FINE * _MEBI else low  # as people write bytes
 
 
 def _needed(lack: Lack) -> int:

@@ -18,6 +18,7 @@ from policyd.alloc.reasons import (
     Unsuitable,
     UnsuitableKind,
 )
+from policyd.status.naming import PLAIN, Naming
 from policyd.status.quantities import format_amount
 
 _CAUSES: Mapping[Cause, str] = {
@@ -53,16 +54,16 @@ _MODES: Mapping[Mode, str] = {
 }
 
 
-def message_of(refusal: Refusal) -> str:
+def message_of(refusal: Refusal, naming: Naming = PLAIN) -> str:
     """Say why a workload waits, as its condition does."""
-    parts = (_pod_set_text(pod_set) for pod_set in refusal.pod_sets)
+    parts = (_pod_set_text(pod_set, naming) for pod_set in refusal.pod_sets)
     text = refusal.note or _CAUSES.get(refusal.cause) or "; ".join(parts)
     if not refusal.pending:
         return text
     return f"{text}. Pending the preemption of {refusal.pending} workload(s)"
 
 
-def obstacle_text(obstacle: Obstacle) -> str:
+def obstacle_text(obstacle: Obstacle, naming: Naming = PLAIN) -> str:
     """Say what is in the way."""
     match obstacle:
         case MissingQuota():
@@ -76,7 +77,7 @@ def obstacle_text(obstacle: Obstacle) -> str:
         case Unsuitable():
             return _UNSUITABLE[obstacle.kind].format(obstacle.name, obstacle.detail)
         case Held():
-            return _held_text(obstacle)
+            return _held_text(obstacle, naming)
         case Unplaced():
             return obstacle.why.text
 
@@ -93,8 +94,8 @@ def considered_text(considered: Iterable[Considered]) -> str:
     )
 
 
-def _pod_set_text(refusal: PodSetRefusal) -> str:
-    reasons = ", ".join(sorted(map(obstacle_text, refusal.obstacles)))
+def _pod_set_text(refusal: PodSetRefusal, naming: Naming) -> str:
+    reasons = ", ".join(sorted(obstacle_text(each, naming) for each in refusal.obstacles))
     return f"couldn't assign flavors to pod set {refusal.name}: {reasons}"
 
 
@@ -108,13 +109,13 @@ def _over_capacity(obstacle: OverCapacity) -> str:
     )
 
 
-def _held_text(held: Held) -> str:
+def _held_text(held: Held, naming: Naming) -> str:
     when = "an unknown time"
     if held.start is not None:
         when = datetime.fromtimestamp(held.start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if held.own:
         return f"reserved for it from {when} on"
-    return f"it could delay {held.workload}, which has a reservation from {when} on"
+    return f"it could delay {naming.one(held.workload)}, which has a reservation from {when} on"
 
 
 def _try_text(tried: Try) -> str:

@@ -150,7 +150,8 @@ def _file(folder, config_map):
 
 
 def test_positions_are_served_through_the_api_server_if_that_is_switched_on(tmp_path):
-    objects = rendered(tmp_path, {"controller.visibility.enabled": True})
+    values = {"controller.visibility.enabled": True, "controller.visibility.otherTeams": "team"}
+    objects = rendered(tmp_path, values)
 
     services = {
         name: body["spec"] for (kind, name), body in objects.items() if kind == "APIService"
@@ -162,7 +163,7 @@ def test_positions_are_served_through_the_api_server_if_that_is_switched_on(tmp_
     (called,) = {each["service"]["name"] for each in services.values()}
     assert ("Service", called) in objects
     assert objects["RoleBinding", called]["metadata"]["namespace"] == "kube-system"
-    assert "--visibility-port=8082" in arguments(objects, "controller")
+    assert {"--visibility-port=8082", "--other-teams=team"} <= {*arguments(objects, "controller")}
 
 
 def policy_of(objects, component):

@@ -11,6 +11,7 @@ from policyd.config import parse_configuration
 from policyd.controller.queue_settings import (
     HEEDED,
     metrics_settings,
+    other_teams,
     queue_settings,
     time_limits,
     unheeded,
@@ -58,6 +59,15 @@ def test_a_configuration_says_how_queues_decide(text, settings):
     assert {name: getattr(found, name) for name in expected if name != "gates"} == {
         name: value for name, value in expected.items() if name != "gates"
     }
+
+
+def test_a_configuration_says_whether_jobs_of_other_teams_are_named():
+    said = configuration("visibility: {otherTeams: team}")
+
+    assert (other_teams(said), other_teams(configuration(""))) == ("team", "names")
+    assert unheeded(said) == []
+    with pytest.raises(ConfigurationError, match=r"visibility\.otherTeams"):
+        queue_settings(configuration("visibility: {otherTeams: nobody}"))
 
 
 @pytest.mark.parametrize(

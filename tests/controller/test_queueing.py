@@ -216,15 +216,14 @@ async def test_events_tell_the_story(world):
         pytest.param({"queue": "lq-lost"}, "ClusterQueue lost doesn't exist", id="no-queue"),
         pytest.param(
             {"queue": "lq-picky"},
-            "Workload namespace doesn't match ClusterQueue selector",
+            "workload namespace doesn't match ClusterQueue selector",
             id="namespace-not-selected",
         ),
         pytest.param(
             {"gpus": 9},
             "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in "
             "flavor h100, previously considered podsets requests (0) + current podset request (9) "
-            "> maximum capacity (8); to help it: raise the nominalQuota of ClusterQueue cq for "
-            "nvidia.com/gpu of flavor h100 by 1",
+            "> maximum capacity (8); to help it: ask for at most 8 nvidia.com/gpu: that fits",
             id="more-than-there-is",
         ),
     ],

@@ -65,7 +65,7 @@ def test_an_eviction_closes_the_gates_of_preemption_and_nobody_is_blocked_on_the
     assert said(blocked.status)["BlockedOnPreemptionGates"] == (
         "True",
         "PreemptionGated",
-        "Preemption gate closed",
+        "Workload requires preemption, but it's gated",
     )
 
     status = t.evict(blocked, reason="Preempted", message="for another", now=NOW + 5)

@@ -73,6 +73,7 @@ class World:
         self.copied = NO_KEYS
         self.deletes_outside_quota = False
         self.integrations = EVERYTHING
+        self.other_teams = "names"
         self.clock = FakeClock()
         self.store = ObjectStore(clock=self.clock)
         self.client = None
@@ -94,6 +95,7 @@ class World:
             metrics=self.metrics,
             copied=self.copied,
             integrations=self.integrations,
+            other_teams=self.other_teams,
             deletes_outside_quota=self.deletes_outside_quota,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
@@ -114,8 +116,8 @@ class World:
     def put(self, resource, body):
         return self.store.put(resource, body)
 
-    def create(self, resource, body):
-        return self.store.create(resource, copy.deepcopy(body), namespace="ns")
+    def create(self, resource, body, namespace="ns"):
+        return self.store.create(resource, copy.deepcopy(body), namespace=namespace)
 
     def get(self, resource, name):
         return plain(self.store.get(resource, "ns", name))
@@ -159,14 +161,14 @@ class World:
         self.put(r.NAMESPACES, {"metadata": {"name": "ns", "labels": {"team": "a"}}})
         self.queue(**queue)
 
-    def job(self, name, gpus=8, queue="lq-cq", **labels):
+    def job(self, name, gpus=8, queue="lq-cq", namespace="ns", **labels):
         body = {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": name, "labels": {QUEUE: queue, **labels}},
             "spec": {"suspend": True, "parallelism": 1, "template": {"spec": pod_spec(gpus)}},
         }
-        return self.create(r.JOBS, body)
+        return self.create(r.JOBS, body, namespace)
 
     def pod(self, name, gpus=2, group="", total=0, priority="", **annotations):
         metadata = {"name": name, "labels": {QUEUE: "lq-cq"}, "annotations": annotations}

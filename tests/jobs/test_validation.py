@@ -24,6 +24,12 @@ def job(labels=None, annotations=None, template=None, **spec):
 GROUPS = {"Job": "batch", "JobSet": "jobset.x-k8s.io", "JAXJob": "kubeflow.org"}
 
 
+RUNS = (
+    "field is immutable while the job runs: set `spec.suspend` to true in the same change, which"
+    " stops its pods, and the queue starts it again"
+)
+
+
 def wrong(new, old=None, kind="Job", **options):
     group = GROUPS.get(kind, "")
     return [(e.path, e.message) for e in validate_job(new, old, group=group, kind=kind, **options)]
@@ -71,8 +77,13 @@ def test_new_jobs(obj, field):
 @pytest.mark.parametrize(
     ("old", "new", "detail"),
     [
+        pytest.param(job({QUEUE: "a"}), job({QUEUE: "b"}), RUNS, id="queue-of-a-running-job"),
+        pytest.param(job(), job({QUEUE: "b"}), RUNS, id="a-queue-for-a-running-job"),
         pytest.param(
-            job({QUEUE: "a"}), job({QUEUE: "b"}), "field is immutable", id="queue-of-a-running-job"
+            job(),
+            job({QUEUE: "b"}, suspend=True),
+            None,
+            id="a-queue-for-a-job-that-is-stopped-by-it",
         ),
         pytest.param(
             job({QUEUE: "a"}, suspend=True),

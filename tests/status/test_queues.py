@@ -149,6 +149,21 @@ def test_who_holds_the_missing_quota_the_biggest_first():
     )
 
 
+def test_only_those_are_named_whose_end_would_help():
+    """Queue b lends 2 of its 6, and c nothing: what they hold of the rest is of no use to a."""
+    of = state(
+        queue("a", "all", gpu=quota(4)),
+        queue("b", "all", gpu=quota(6, None, 2)), queue("c", "all", gpu=quota(9, None, 0)),
+        held("a/own", "a", gpu=4), held("b/big", "b", gpu=3), held("c/all", "c", gpu=9),
+        workload("a/waits", "a", gpu=3),
+    )  # fmt: skip
+    (refused,) = plan_cycle(of).actions
+
+    (shortage,) = shortages(of, refused.refusal, "a")
+
+    assert [holder.workload for holder in shortage.holders] == ["a/own"]
+
+
 def test_kueues_message_stays_as_it_is():
     (refused,) = plan_cycle(crowded()).actions
 

@@ -13,6 +13,7 @@ from policyd.alloc.reasons import MissingQuota, OverCapacity, Unsuitable
 from policyd.node_rules import Taint
 from policyd.status.remedies import (
     AllowPreemption,
+    AskLess,
     RaiseLimit,
     RaiseQuota,
     Shrink,
@@ -52,14 +53,45 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
             (queue("q", gpu=4), running("a", "q", gpu=3), workload("w", "q", gpu=2)),
             [
                 "wait until a (3) end: 1 gpu of flavor default will be enough",
+                "ask for at most 1 gpu: that fits",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
             ],
             id="wait-for-who-holds-it",
         ),
         pytest.param(
             (queue("q", gpu=4), workload("w", "q", gpu=6)),
-            ["raise the nominalQuota of ClusterQueue q for gpu of flavor default by 2"],
+            [
+                "ask for at most 4 gpu: that fits",
+                "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 2",
+            ],
             id="no-waiting-for-more-than-there-is",
+        ),
+        pytest.param(
+            (queue("q", gpu=4), running("a", "q", gpu=4), workload("w", "q", gpu=6)),
+            [
+                "ask for at most 4 gpu: that could fit once others end",
+                "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 6",
+            ],
+            id="as-much-as-its-queue-can-ever-have",
+        ),
+        pytest.param(
+            (queue("q", gpu=4), running("a", "q", gpu=4), workload("w", "q", count=6, gpu=1)),
+            [
+                "run 2 pods fewer of pod set main: 4 could fit once others end",
+                "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 6",
+            ],
+            id="as-many-pods-as-its-queue-can-ever-have",
+        ),
+        pytest.param(
+            (
+                queue("q", groups=(group(default={"gpu": 4, "cpu": 1000}),)),
+                workload("w", "q", pod_set(gpu=6, cpu=3000)),
+            ),
+            [
+                "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 2 and raise"
+                " the nominalQuota of ClusterQueue q for cpu of flavor default by 2",
+            ],
+            id="two-quotas-that-are-both-too-small",
         ),
         pytest.param(
             (queue("q", gpu=3), workload("w", "q", count=4, gpu=1)),
@@ -77,6 +109,7 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
             ),
             [
                 "wait until a (3) end: 1 gpu of flavor default will be enough",
+                "ask for at most 1 gpu: that fits",
                 "set preemption.withinClusterQueue of ClusterQueue q to LowerPriority: it would"
                 " preempt a, up to priority 0",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
@@ -85,12 +118,15 @@ TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
         ),
         pytest.param(
             (queue("q", "x", gpu=quota(1, 1)), queue("l", "x", gpu=9), workload("w", "q", gpu=5)),
-            ["raise the borrowingLimit of q for gpu of flavor default by 3"],
+            [
+                "ask for at most 2 gpu: that fits",
+                "raise the borrowingLimit of q for gpu of flavor default by 3",
+            ],
             id="its-borrowing-limit",
         ),
         pytest.param(
             (queue("q", gpu=4), workload("w", "q", pod_set(fpga=1))),
-            ["give ClusterQueue q quota for fpga"],
+            ["ask for no fpga in pod set main", "give ClusterQueue q quota for fpga"],
             id="a-resource-nobody-has",
         ),
     ],
@@ -106,10 +142,18 @@ def test_a_flavor_with_room_that_something_keeps_the_pods_from():
     )
     of.put_flavor(TAINTED)
 
-    assert told(of)[0] == (
-        "use flavor tainted, which has room: untolerated taint {k v NoSchedule <nil>} in flavor"
-        " tainted"
+    assert told(of)[0] == ("tolerate the taint k=v:NoSchedule of flavor tainted, which has room")
+
+
+def test_a_flavor_is_no_help_that_has_no_room_for_all_that_is_asked():
+    tainted = {"gpu": 4, "cpu": 1000}
+    of = state(
+        queue("q", groups=(group(tainted=tainted, default={"gpu": 1, "cpu": 9000}),)),
+        workload("w", "q", pod_set(gpu=3, cpu=2000)),
     )
+    of.put_flavor(TAINTED)
+
+    assert not any("tainted, which" in text for text in told(of))
 
 
 def test_candidates_that_are_protected_are_named_with_the_time():
@@ -184,7 +228,7 @@ def test_what_is_told_helps(data):
         for n in range(draw(st.integers(0, 4)))
     ]
     priority, count = draw(st.integers(0, 1)), draw(st.integers(1, 4))
-    wants = workload("w", "q", count=count, gpu=1, priority=priority)
+    wants = workload("w", "q", count=count, gpu=draw(st.integers(1, 3)), priority=priority)
     of = state(*specs, *held, wants)
     plan = plan_cycle(of)
     if any(isinstance(action, Admit) for action in plan.actions):
@@ -194,7 +238,8 @@ def test_what_is_told_helps(data):
     for remedy in remedies(of, wants, plan.actions[-1].refusal):
         changed = follow(remedy, specs[0], wants)
         if changed is not None:
-            again = state(*specs[1:], *held, *changed)
+            later = getattr(remedy, "later", False)
+            again = state(*specs[1:], *(() if later else held), *changed)
             assert any(not isinstance(a, Requeue) for a in plan_cycle(again).actions), remedy
 
 
@@ -205,6 +250,9 @@ def follow(remedy, spec, wants):
     match remedy:
         case Shrink():
             return spec, replace(wants, pod_sets=(replace(wants.pod_sets[0], count=remedy.left),))
+        case AskLess():
+            asked = replace(wants.pod_sets[0], requests={"gpu": remedy.most})
+            return spec, replace(wants, pod_sets=(asked,))
         case AllowPreemption():
             word = {
                 "withinClusterQueue": "within_cluster_queue",

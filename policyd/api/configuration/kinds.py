@@ -280,6 +280,12 @@ class VisibilityServer(Strict, frozen=True):
     bind_port: int | None = None
 
 
+class Visibility(Strict, frozen=True):
+    """What one team is told of others: policyd's own, Kueue has no such field."""
+
+    other_teams: str | None = None
+
+
 class Configuration(Strict, frozen=True):
     """What the administrator of Kueue sets for all queues."""
 
@@ -306,3 +312,4 @@ class Configuration(Strict, frozen=True):
     feature_gates: dict[str, bool] | None = None
     object_retention_policies: ObjectRetentionPolicies | None = None
     visibility_server: VisibilityServer | None = None
+    visibility: Visibility | None = None

@@ -35,6 +35,8 @@ _STRATEGIES: Final = (
     ("LessThanInitialShare",),
     ("LessThanOrEqualToFinalShare", "LessThanInitialShare"),
 )
+OTHER_TEAMS: Final = ("names", "team", "hidden")
+"""Whether messages name jobs of other namespaces, their namespaces alone, or neither."""
 _TLS_VERSIONS: Final = frozenset({"VersionTLS12", "VersionTLS13"})
 
 Errors = Iterator[FieldError]
@@ -63,6 +65,7 @@ def validate_configuration(
         *_retention(configuration),
         *_tls(configuration),
         *_visibility(configuration),
+        *_other_teams(configuration),
         *validate_custom_labels(configuration.metrics.custom_labels),
         *(_quota_check(configuration) if known["QuotaCheckStrategy"] else []),
     ]
@@ -251,6 +254,13 @@ def _visibility(configuration: Configuration) -> Errors:
     if server.bind_port is not None and not 1 <= server.bind_port <= 65535:
         message = "must be a valid port number (1-65535)"
         yield FieldError(f"{path}.bindPort", server.bind_port, message)
+
+
+def _other_teams(configuration: Configuration) -> Errors:
+    visibility = configuration.visibility
+    given = None if visibility is None else visibility.other_teams
+    if given is not None and given not in OTHER_TEAMS:
+        yield unsupported("visibility.otherTeams", given, OTHER_TEAMS)
 
 
 def _is_address(text: str) -> bool:

@@ -14,6 +14,7 @@ class _Step(NamedTuple):
     quoted: str | None
     position: str | None
     key: str | None
+    sign: str | None
     wanted: str | None
 
 
@@ -21,7 +22,7 @@ _STEP = re.compile(
     r"\.([\w-]+(?:\\\.[\w-]+)*)"  # .name, with escaped dots
     r"|\['([^']+)'\]"  # ['name']
     r"|\[(\d+|\*)\]"  # [0] or [*]
-    r"|\[\?\(@\.([\w.]+)\s*==\s*['\"]([^'\"]*)['\"]\)\]"  # [?(@.type=="Ready")]
+    r"|\[\?\(@\.([\w.]+)\s*([!=]=)\s*['\"]([^'\"]*)['\"]\)\]"  # [?(@.type=="Ready")]
 )
 
 
@@ -46,7 +47,13 @@ def _follow(value: Json, step: _Step) -> list[Json]:
     if not isinstance(value, list):
         return []
     if step.key:
-        return [item for item in value if cells.text(cells.at(item, step.key, None)) == step.wanted]
+        there = [(item, cells.at(item, step.key, None)) for item in value]
+        same = step.sign == "=="
+        return [
+            item
+            for item, found in there
+            if found is not None and (cells.text(found) == step.wanted) is same
+        ]
     if step.position == "*":
         return value
     return value[int(step.position) :][:1] if step.position else []

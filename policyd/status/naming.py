@@ -1,0 +1,58 @@
+"""How workloads are named to a person: those of other teams only as far as that is wanted.
+
+A team is a namespace. Its own jobs are always named.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+OtherTeams = Literal["names", "team", "hidden"]
+"""Whether jobs of other namespaces are named, their namespaces alone, or neither."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """Names workloads, given by their keys, to whoever is of a namespace.
+
+    Attributes:
+        namespace: Whose jobs are named in any case.
+        others: How far those of others are.
+        path: What a workload is known by: the job that it stands for.
+    """
+
+    namespace: str = ""
+    others: OtherTeams = "names"
+    path: Callable[[str], str] = str
+
+    def one(self, key: str) -> str:
+        """Return what a single workload is called."""
+        if self._named(key):
+            return self.path(key)
+        return f"a job of {_team(key)}" if self.others == "team" else "a job of another team"
+
+    def several(self, keys: Iterable[str]) -> str:
+        """Return what some workloads are called, each name once."""
+        return ", ".join(dict.fromkeys(map(self.one, keys)))
+
+    def sums(self, amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """Return amounts by who has them, those of the same name together."""
+        found: dict[str, int] = {}
+        for key, amount in amounts:
+            name = self.path(key) if self._named(key) else self._holder(key)
+            found[name] = found.get(name, 0) + amount
+        return found
+
+    def _named(self, key: str) -> bool:
+        return self.others == "names" or _team(key) == self.namespace
+
+    def _holder(self, key: str) -> str:
+        return _team(key) if self.others == "team" else "other teams"
+
+
+def _team(key: str) -> str:
+    return key.partition("/")[0]
+
+
+PLAIN = Naming()
+"""Names everybody by the key."""

@@ -1,0 +1,54 @@
+"""Why a workload waits, from the state as it is now, and what to tell those who are behind it."""
+
+from policyd.alloc.nominate import Nominator
+from policyd.alloc.options import QueueOptions
+from policyd.alloc.pending import Ticket
+from policyd.alloc.reasons import FIT, OverCapacity, Refusal
+from policyd.alloc.state import State
+from policyd.status.naming import PLAIN, Naming
+from policyd.status.quantities import format_amount
+from policyd.status.remedies import Lack, nearest_lacks
+from policyd.status.words import message_of
+
+
+def refused_now(state: State, ticket: Ticket, options: QueueOptions) -> Refusal | None:
+    """Return why a workload would be refused if it were tried now.
+
+    None if it would not, or not for what is asked and used: it fits, others would be preempted for
+    it, or somebody objects to it.
+    """
+    state.settle()
+    if ticket.workload.objection is not None:
+        return None
+    entry = Nominator(state).entry(ticket, options)
+    if entry.assignment.mode is FIT or entry.targets:
+        return None
+    refusal = entry.assignment.refusal
+    refusal.pod_sets  # noqa: B018 - its numbers are those of now, not of when it is read
+    return refusal
+
+
+def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> str:
+    """Say to a workload whom it is behind, and what that one waits for.
+
+    Args:
+        name: What the other is called.
+        refusal: Why the other waits; None if it is next.
+        naming: How those are called whom its reason names.
+    """
+    if refusal is None:
+        return f"behind {name}, which is next"
+    lacks = nearest_lacks(refusal)
+    if not lacks or refusal.pending:
+        return f"behind {name}, which waits: {message_of(refusal, naming)}"
+    return f"behind {name}, which needs {', and '.join(map(_needs, lacks))}"
+
+
+def _needs(lack: Lack) -> str:
+    needed = format_amount(lack.resource, lack.requested)
+    start = f"{needed} {lack.resource} of {lack.flavor}"
+    if isinstance(lack, OverCapacity):
+        most = format_amount(lack.resource, lack.capacity - lack.assumed)
+        return f"{start}; its queue can have {most} at most"
+    free = format_amount(lack.resource, lack.available)
+    return f"{start}; {free} {'is' if free == '1' else 'are'} free"

@@ -1,0 +1,238 @@
+"""Each pending workload has a reason, and it stays true: in virtual time."""
+
+import pytest
+
+from policyd.controller import reasons
+from policyd.controller.settings import ControllerSettings
+from policyd.kube import resources as r
+from tests.controller.world import World, running
+
+pytestmark = pytest.mark.anyio
+
+BEHIND = "behind ns/first-pending, which needs 8 nvidia.com/gpu of h100; 0 are free"
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    made.furnish()
+    async with running(made):
+        yield made
+
+
+def reason(world, name):
+    found = world.condition(name, "QuotaReserved")
+    return found.get("status"), found.get("reason"), found.get("message", "")
+
+
+async def fill(world, names, *, queue="lq-cq", gpus=8):
+    world.job("first", gpus=8)
+    await world.pass_time(1)
+    world.job("first-pending", queue=queue, gpus=gpus)
+    await world.pass_time(1)
+    for name in names:
+        world.job(name, queue=queue, gpus=gpus)
+        await world.pass_time(0.1)
+
+
+async def test_of_equal_jobs_each_says_whom_it_is_behind(world):
+    await fill(world, ["b", "c", "d"])
+    await world.pass_time(8)
+
+    assert reason(world, "first-pending")[1] == "WaitingForQuota"
+    for name in "bcd":
+        assert reason(world, name) == ("False", "WaitingForQuota", BEHIND)
+        assert world.condition(name, "Admitted")["reason"] == "NoReservation"
+
+
+async def test_behind_the_head_of_a_strict_queue_each_says_so_whatever_it_asks_for(world):
+    world.queue(queueingStrategy="StrictFIFO")
+    await fill(world, [])
+    world.job("small", gpus=1)
+    await world.pass_time(8)
+
+    assert reason(world, "small") == ("False", "PendingEvaluation", BEHIND)
+
+
+async def test_who_is_let_in_within_a_moment_is_told_nothing_before(world):
+    await fill(world, ["b"])
+    world.end_job("first")
+    await world.pass_time(1)
+    world.end_job("first-pending")
+    writes = len(world.client.writes)
+    await world.pass_time(2)
+
+    assert not world.suspended("b")
+    told = [w for w in world.client.writes[writes:] if w.resource == r.WORKLOADS]
+    assert not any("behind" in str(write) for write in told)
+
+
+async def test_a_number_is_corrected_when_others_get_quota_and_nothing_wakes_anybody(world):
+    """Others of the cohort take what was free: 4 more were needed, and then 7."""
+    world.queue(gpus=4, cohort="all")
+    world.queue("other", gpus=4, cohort="all")
+    world.job("first", gpus=1)
+    await world.pass_time(1)
+    world.job("large", gpus=8)
+    world.job("as-large", gpus=8)
+    await world.pass_time(9)
+    assert ", 1 more needed; held by ns/first (1)" in reason(world, "large")[2]
+    assert reason(world, "as-large")[2].endswith("; 7 are free")
+
+    world.job("third", queue="lq-other", gpus=3)
+    await world.pass_time(25)
+
+    assert ", 4 more needed; held by ns/third (3), ns/first (1)" in reason(world, "large")[2]
+    assert reason(world, "as-large")[2] == (
+        "behind ns/large, which needs 8 nvidia.com/gpu of h100; 4 are free"
+    )
+
+
+async def test_once_all_is_told_nothing_is_written_or_looked_at(world):
+    await fill(world, ["b", "c"])
+    await world.pass_time(30)
+    writes, slept = len(world.client.writes), len(world.clock.slept)
+
+    await world.pass_time(300)
+
+    assert len(world.client.writes) == writes
+    assert len(world.clock.slept) - slept < 10
+
+
+async def test_after_a_restart_nothing_is_told_twice(world):
+    await fill(world, ["b", "c"])
+    await world.pass_time(30)
+    await world.kill()
+
+    await world.start()
+    await world.pass_time(30)
+
+    assert not [write for write in world.client.writes if write.resource == r.WORKLOADS]
+
+
+async def test_with_many_pending_the_oldest_are_told_first_and_few_at_a_time(world, monkeypatch):
+    monkeypatch.setattr(reasons, "FEW", 3)
+    monkeypatch.setattr(reasons, "SLOW", 1)
+    await fill(world, ["b", "c", "d", "e"])
+    await world.pass_time(3.5)
+
+    told = [name for name in "bcde" if reason(world, name)[0]]
+    assert told == list("bcde")[: len(told)]
+    assert 0 < len(told) < 4
+    await world.pass_time(10)
+    assert all(reason(world, name)[0] for name in "bcde")
+
+
+@pytest.mark.parametrize(
+    ("others", "held", "behind"),
+    [
+        ("names", "held by theirs/train (8)", "behind theirs/waits, which"),
+        ("team", "held by theirs (8)", "behind a job of theirs, which"),
+        ("hidden", "held by other teams (8)", "behind a job of another team, which"),
+    ],
+)
+async def test_jobs_of_other_teams_are_named_as_far_as_is_wanted(others, held, behind):
+    world = World()
+    world.other_teams = others
+    world.furnish()
+    world.put(r.NAMESPACES, {"metadata": {"name": "theirs", "labels": {}}})
+    local = {"metadata": {"name": "lq", "namespace": "theirs"}, "spec": {"clusterQueue": "cq"}}
+    world.put(r.LOCAL_QUEUES, local)
+    async with running(world):
+        for name in ("train", "waits"):
+            world.job(name, queue="lq", namespace="theirs")
+            await world.pass_time(1)
+        world.job("mine")
+        world.job("small", gpus=4)
+        await world.pass_time(9)
+
+    assert reason(world, "mine")[2].startswith(behind)
+    assert held in reason(world, "small")[2]
+
+
+def test_the_settings_name_everybody_unless_told_otherwise():
+    assert ControllerSettings().other_teams == "names"
+
+
+def told(world, name, kind="Job"):
+    """The events on a job, without those of its life."""
+    usual = {"CreatedWorkload", "Started", "Stopped", "FinishedWorkload"}
+    return [
+        (event["type"], event["reason"], event["message"])
+        for event in world.events()
+        if event["involvedObject"]["kind"] == kind
+        and event["involvedObject"]["name"] == name
+        and event["reason"] not in usual
+    ]
+
+
+async def test_a_job_says_itself_why_it_waits_once_for_each_change_of_the_reason(world):
+    await fill(world, ["b"])
+    await world.pass_time(10)
+
+    (first,) = told(world, "first-pending")
+    assert first[:2] == ("Normal", "WaitingForQuota")
+    assert first[2].endswith("8 more needed; held by ns/first (8)")
+    assert told(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
+
+    world.end_job("first")
+    await world.pass_time(30)
+
+    assert told(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
+    assert "held by ns/first-pending (8)" in reason(world, "b")[2]
+
+
+async def test_who_is_preempted_is_told_for_whom_by_name(world):
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    world.queue(preemption={"withinClusterQueue": "LowerPriority"})
+    world.job("low")
+    await world.pass_time(1)
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(3)
+
+    text = "preempted by ns/urgent, due to prioritization in the ClusterQueue"
+    assert ("Normal", "PreemptedBy", text) in told(world, "low")
+    workload = world.workload_of("low")["metadata"]["name"]
+    assert ("Normal", "PreemptedBy", text) in told(world, workload, "Workload")
+
+
+async def test_a_stopped_queue_is_told_with_who_and_since_when(world):
+    world.queue(stopPolicy="Hold")
+    await world.pass_time(3)
+    world.job("train")
+    await world.pass_time(8)
+
+    ((kind, why, text),) = told(world, "train")
+    assert (kind, why) == ("Warning", "Suspended")
+    assert text.startswith("an administrator stopped ClusterQueue cq at 2")
+    assert text.endswith("Z: its stopPolicy is Hold")
+
+
+async def test_a_wrong_queue_is_told_with_those_that_there_are(world):
+    world.queue("other")
+    world.job("train", queue="lq-cp")
+    await world.pass_time(3)
+
+    assert told(world, "train") == [
+        (
+            "Warning",
+            "Misconfigured",
+            "LocalQueue lq-cp doesn't exist; namespace ns has lq-cq, lq-other",
+        )
+    ]
+
+
+async def test_a_queue_that_lacks_a_flavor_is_told_with_its_name(world):
+    flavor = world.store.get(r.RESOURCE_FLAVORS, "", "h100")
+    flavor["metadata"]["finalizers"] = []
+    world.store.delete(r.RESOURCE_FLAVORS, flavor, dry_run=False)
+    await world.pass_time(3)
+    world.job("train")
+    await world.pass_time(8)
+
+    ((_, why, text),) = told(world, "train")
+    assert (why, text) == (
+        "Suspended",
+        "ClusterQueue cq is inactive: Can't admit new workloads: references missing"
+        " ResourceFlavor(s): h100.",
+    )
