@@ -58,8 +58,8 @@ async def test_pods_of_a_group_are_held_too():
     world = World()
     world.furnish()
     async with running(world):
-        pod = world.pod("claims")
-        world.delete(r.PODS, "claims")
+        pod = world.pod("plain")
+        pod["metadata"]["name"] = "claims"
         pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
         del pod["metadata"]["resourceVersion"], pod["metadata"]["uid"]
         world.create(r.PODS, pod)
