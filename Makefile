@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance properties fuzz attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check fix e2e conformance properties fuzz soak attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20

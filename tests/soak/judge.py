@@ -116,16 +116,18 @@ class Quotas:
         if not version.object["spec"].get("active", True):
             return Counter()  # as in Kueue, what is deactivated holds nothing, though it may run on
         back = {p["name"]: p["count"] for p in version.object["status"].get("reclaimablePods", ())}
+        wanted = {p["name"]: p["count"] for p in version.object["spec"].get("podSets", ())}
         queue = admission["clusterQueue"]
         names = (queue, *filter(None, [self._spec(queue).get("cohortName")]))
         found: Counter[Place] = Counter()
         for each in admission.get("podSetAssignments", ()):
             count = each.get("count", 1)
-            left = max(0, count - back.get(each["name"], 0))
+            name = each["name"]  # a job that shrinks needs less than it was given
+            left = max(0, min(count, wanted.get(name, count)) - back.get(name, 0))
             for resource, amount in each.get("resourceUsage", {}).items():
                 milli = parse_quantity(str(amount)).milli() * left // max(1, count)
-                for name in names:
-                    found[name, each["flavors"][resource], resource] += milli
+                for holder in names:
+                    found[holder, each["flavors"][resource], resource] += milli
         return +found
 
     def _spec(self, queue: str) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ def queue(revision, name, gpus, *, edited=0.0, borrowing="4"):
     return Version(revision, f"{ROOT}clusterqueues/{name}", {"metadata": noted, "spec": spec})
 
 
-def workload(revision, name, gpus, *, of="a", back=0, replaces="", active=True):
+def workload(revision, name, gpus, *, of="a", back=0, replaces="", active=True, pods=4):
     condition = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": OLD}
     usage = {GPU: str(gpus)}
     assigned = {"name": "main", "count": 4, "flavors": {GPU: "h100"}, "resourceUsage": usage}
@@ -38,7 +38,8 @@ def workload(revision, name, gpus, *, of="a", back=0, replaces="", active=True):
     if back:
         status["reclaimablePods"] = [{"name": "main", "count": back}]
     notes = {"kueue.x-k8s.io/workload-slice-replacement-for": replaces} if replaces else {}
-    obj = {"metadata": {"annotations": notes}, "spec": {"active": active}, "status": status}
+    spec = {"active": active, "podSets": [{"name": "main", "count": pods}]}
+    obj = {"metadata": {"annotations": notes}, "spec": spec, "status": status}
     return Version(revision, f"{ROOT}workloads/ns/{name}", obj)
 
 
@@ -56,6 +57,11 @@ TWO = (queue(1, "a", 8), queue(2, "b", 8))
             id="a-cohort",
         ),
         pytest.param([workload(3, "x", 16, back=1)], "", id="pods-that-gave-theirs-back"),
+        pytest.param(
+            [workload(3, "x", 12), workload(4, "x", 12, pods=2), workload(5, "y", 6)],
+            "",
+            id="a-job-shrinks",
+        ),
         pytest.param(
             [workload(3, "x", 8), workload(4, "y", 12, replaces="ns/x")], "", id="a-slice-grows"
         ),
