@@ -8,7 +8,7 @@ usage or nodes changed. What is to be written is handed out by a budget: see ADR
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from operator import attrgetter
@@ -114,7 +114,7 @@ class Reasons:
         jobs: JobReasons,
         *,
         pace: Pace,
-        hand_out: Callable[[Iterable[Key]], None],
+        hand_out: Callable[[Key], None],
     ) -> None:
         self._cache = cache
         self._waiting = waiting
@@ -245,7 +245,7 @@ class Reasons:
         said = None if known is None else self._said(pending, known)
         if said is not None and not pending.ticket.gone:
             self._waiting.due[pending.ticket.workload.key] = said
-            self._hand_out([workload_key(pending.workload)])
+            self._hand_out(workload_key(pending.workload))
 
     def _differs(self, pending: Pending, told: str) -> bool:
         known = self._known.get(pending.leader.workload.key)

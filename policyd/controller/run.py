@@ -5,6 +5,8 @@ there is, as after a start: what another controller left half done is taken up t
 """
 
 import asyncio
+from functools import partial
+from math import inf
 from typing import NoReturn
 
 import structlog
@@ -109,7 +111,7 @@ class Controller:
             self.workloads.waiting,
             self.job_reasons,
             pace=self.pace,
-            hand_out=self.queue.sweep,
+            hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.ears = Ears(
