@@ -94,9 +94,9 @@ def test_placement(asked, expected):
             id="slices-above-the-level",
         ),
         pytest.param(
-            request(5, slices=[("rack", 2)]),
-            "podset count 5 is not a multiple of the slice size 2",
-            id="slices-that-do-not-divide",
+            request(1, slices=[("rack", 2)]),
+            "podset count 1 is less than the slice size 2",
+            id="less-than-a-slice",
         ),
         pytest.param(
             request(2, slices=[("rack", 0)]),
