@@ -199,6 +199,11 @@ def _report_losses(found: dict[str, Any]) -> None:
     lost = ", ".join(f"{kind} {work:.0f}" for kind, work in sorted(found["lost"].items()))
     print(f"evictions:         {found['evictions']} ({rights or 'none'})")
     print(f"work lost:         {lost or 'none'} of {found['done']:.0f} CPU seconds done")
+    undone = found["undone"]
+    print(
+        f"undone:            {undone['count']} by who waited already when they were admitted,"
+        f" {undone['lost']:.0f} CPU seconds"
+    )
     print(f"evicted again:     {found['repeated']} workloads twice or more")
     print(f"in vain:           {found['in_vain']} preemptors evicted within {AGAIN_SECONDS} s")
 

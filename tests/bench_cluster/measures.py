@@ -127,13 +127,17 @@ class Losses:
     """When each preemptor got its last victim, by uid."""
     in_vain: set[str] = field(default_factory=set)
     """Preemptors that were evicted themselves within `AGAIN_SECONDS`."""
+    undone: list[float] = field(default_factory=list)
+    """What those lost whose preemptors waited already when they were admitted."""
     began: dict[str, float] = field(default_factory=dict)
+    came: dict[str, float] = field(default_factory=dict)
 
     def change(self, old: Workload | None, new: Workload | None, now: float) -> None:
         """Take notice of a change of a workload, seen at a moment in seconds."""
         if new is None:
             return
         uid = new.metadata.uid
+        self.came.setdefault(uid, now)
         if new.holds("Evicted"):
             if old is None or not old.holds("Evicted"):
                 self._evicted(new, now)
@@ -150,13 +154,14 @@ class Losses:
             "lost": dict(self.lost),
             "done": sum(self.done.values()),
             "share": sum(self.lost.values()) / (sum(self.done.values()) or 1),
+            "undone": {"count": len(self.undone), "lost": sum(self.undone)},
             "repeated": sum(count > 1 for count in self.times.values()),
             "in_vain": len(self.in_vain),
         }
 
     def _evicted(self, workload: Workload, now: float) -> None:
         uid = workload.metadata.uid
-        self._ends(workload, self.lost, now)
+        began, work = self.began.get(uid, now), self._ends(workload, self.lost, now)
         self.times[uid] += 1
         if now - self.preempted_at.get(uid, -AGAIN_SECONDS) < AGAIN_SECONDS:
             self.in_vain.add(uid)
@@ -164,11 +169,16 @@ class Losses:
             if condition.type == "Preempted" and condition.status == "True":
                 found = _PREEMPTOR.search(condition.message)
                 self.rights[condition.reason] += 1
-                if found is not None:
-                    self.preempted_at[found[1]] = now
+                if found is None:
+                    continue
+                self.preempted_at[found[1]] = now
+                if self.came.get(found[1], now) < began:
+                    self.undone.append(work)
 
-    def _ends(self, workload: Workload, work: Counter[str], now: float) -> None:
-        began = self.began.pop(workload.metadata.uid, None)
-        if began is not None:
-            kind = workload.metadata.labels[CLASS_LABEL]
-            work[kind] += self.sizes[kind.partition("-")[0]] * (now - began)
+    def _ends(self, workload: Workload, works: Counter[str], now: float) -> float:
+        """Count what a run has done; return it."""
+        began = self.began.pop(workload.metadata.uid, now)
+        kind = workload.metadata.labels[CLASS_LABEL]
+        work = self.sizes[kind.partition("-")[0]] * (now - began)
+        works[kind] += work
+        return work
