@@ -179,6 +179,12 @@ class State:
         if name in self.queues:
             self._stir(self.queues[name].node)
 
+    def note_preemptor(self, workload: Workload) -> None:
+        """Take notice that others begin to be stopped for a workload."""
+        queue = self.queues.get(workload.cluster_queue)
+        if queue is not None and queue.node is not None:
+            self.wakes.preempted(queue.node, self.now)
+
     def wake_placed(self) -> None:
         """Let workloads be tried again that nodes with more room might help."""
         for queue in self.queues.values():

@@ -29,9 +29,9 @@ BURST_SECONDS = 0.1
 BURST_CYCLES = 100
 """How long cycles run without anything being written, at most."""
 GATHER_SECONDS = 0.25
-"""How long what comes free is gathered before parked workloads are tried for it. Kueue takes a
-second. Without it, each moment between the end of one workload and the coming of the next would let
-in a less important one, to be preempted a moment later."""
+"""How long what comes free is gathered before parked workloads are tried for it, where somebody was
+preempted lately. Kueue takes a second, always. Without it, each moment between the end of one
+workload and the coming of the next would let in a less important one, to be preempted at once."""
 
 
 class CycleLoop:
@@ -116,10 +116,9 @@ class CycleLoop:
         """Run cycles for a while; tell whether another may decide more."""
         clock = self._pace.clock
         until = clock.monotonic() + BURST_SECONDS
-        for _ in range(BURST_CYCLES):
-            goes_on = self._decide()
-            if not goes_on or clock.monotonic() > until:
-                break
+        goes_on, cycles = True, 0
+        while goes_on and cycles < BURST_CYCLES and clock.monotonic() <= until:
+            goes_on, cycles = self._decide(), cycles + 1
         self._hand_over()
         return goes_on
 
@@ -164,6 +163,8 @@ class CycleLoop:
             del self._actions[key]
             self._cache.retract(key)
             return True
+        if isinstance(action, Preempt):
+            self._cache.state.note_preemptor(action.preemptor)
         self._actions[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
         self._fresh[Key("Workload", namespace, name)] = _rank(action)

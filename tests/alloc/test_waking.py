@@ -3,6 +3,7 @@
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.waking import LATELY_SECONDS
 from tests.alloc.builders import admission, keys, queue, state, workload
 
 SECONDS = 0.25
@@ -22,6 +23,7 @@ def gathering(*things):
     of.wakes.gather_seconds = SECONDS
     while planned(of):
         pass
+    of.note_preemptor(workload("preemptor", "q"))
     return of
 
 
@@ -91,6 +93,24 @@ def test_who_would_not_be_tried_in_its_queue_lets_others_pass(parked):
     assert admitted(of) == ["small"]
 
 
+@pytest.mark.parametrize(
+    ("queue_name", "after"),
+    [
+        pytest.param("q", LATELY_SECONDS, id="long-ago"),
+        pytest.param("elsewhere", 0.0, id="in-another-tree"),
+        pytest.param("nowhere", 0.0, id="for-a-queue-that-is-gone"),
+    ],
+)
+def test_where_nobody_was_preempted_lately_nobody_waits(queue_name, after):
+    of = gathering(workload("waits", "q", gpu=4), queue("elsewhere"))
+    of.now += LATELY_SECONDS
+    of.note_preemptor(workload("preemptor", queue_name))
+    of.now += after
+    of.remove_workload("runs-q")
+
+    assert admitted(of) == ["waits"]
+
+
 def test_where_nobody_is_parked_there_is_nothing_to_wait_for():
     of = gathering()
     of.remove_workload("runs-q")
@@ -104,6 +124,7 @@ def test_a_tree_waits_for_itself_alone():
     of.put_queue(queue("alone", gpu=1))
     of.put_workload(workload("holds", "alone", admission=admission("alone", gpu=1)))
     of.put_workload(workload("next", "alone", gpu=1))
+    of.note_preemptor(workload("preemptor", "alone"))
     planned(of)
     of.remove_workload("runs-q")
     planned(of)

@@ -62,18 +62,24 @@ async def test_what_was_written_is_preempted_as_ever(world):
 
 
 async def test_a_moment_passes_before_what_came_free_goes_to_the_less_important(world):
+    world.job("full", queue="lq-other")
     async with running(world):
-        world.job("runs", gpus=16, **{CLASS: "high"})
+        world.job("first", **{CLASS: "low"})
         await world.pass_time(2)
-        world.job("waits", gpus=8, **{CLASS: "low"})
+        world.job("runs", **{CLASS: "high"})
         await world.pass_time(2)
+        assert world.suspended("first")
+        assert not world.suspended("runs")
 
         world.end_job("runs")
         await world.pass_time(0.1)
-        world.job("urgent", gpus=16, **{CLASS: "high"})
+        world.job("urgent", **{CLASS: "high"})
         await world.pass_time(2)
 
-        assert held_once(world) == {"runs", "urgent"}
+        assert held_once(world) == {"full", "first", "runs", "urgent"}
+        assert world.suspended("first")
+        (evictions,) = world.workload_of("first")["status"]["schedulingStats"]["evictions"]
+        assert evictions["count"] == 1
         world.end_job("urgent")
         await world.pass_time(2)
-        assert not world.suspended("waits")
+        assert not world.suspended("first")
