@@ -74,6 +74,8 @@ class ClusterQueue:
             self._least = min(holders, key=lambda w: (w.priority, -w.queued_at), default=None)
         return self._least
 
-    def active(self, options: QueueOptions) -> bool:
-        """Tell whether it gives out quota, given what it has to offer after a settle."""
-        return options.open and self.node is not None and not self.node.cyclic
+    @property
+    def active(self) -> bool:
+        """Whether it gives out quota, and others may take theirs back; right after a settle."""
+        open_, node = self.options is not None and self.options.open, self.node
+        return open_ and node is not None and not node.cyclic

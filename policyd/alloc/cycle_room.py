@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import Entry, reserved_charges
@@ -10,6 +12,7 @@ from policyd.alloc.hierarchy import Node
 from policyd.alloc.plan import Preempt
 from policyd.alloc.reservation import Reservations
 from policyd.alloc.state import State
+from policyd.alloc.topology.assignments import without
 from policyd.alloc.topology.placing import room_for
 from policyd.alloc.topology.values import Placement
 
@@ -106,7 +109,20 @@ class CycleRoom:
     def _occupy(self, entry: Entry) -> None:
         self._taken = True
         if entry.assignment.placements:
-            self._ground.nodes.hold(entry.ticket.workload.key, self._places_of(entry))
+            places = (*self._places_of(entry), *self._left_behind(entry))
+            self._ground.nodes.hold(entry.ticket.workload.key, places)
+
+    def _left_behind(self, entry: Entry) -> tuple[Placement, ...]:
+        """Return the places that pods leave; in this cycle nobody else gets them."""
+        if entry.assignment.held is None:
+            return ()
+        found = entry.assignment.admission(entry.queue)
+        left = [
+            replace(old, placement=without(old.placement, new.placement))
+            for old, new in zip(entry.assignment.held.pod_sets, found.pod_sets, strict=True)
+            if old.placement is not None and new.placement is not None
+        ]
+        return self._ground.placements(replace(found, pod_sets=tuple(left)))
 
     def _has_places(self, entry: Entry) -> bool:
         """Tell whether there is still room just where the pods are to go."""

@@ -66,6 +66,13 @@ class Ticket:
         """What decides whether it fits: the same for who asks the same with the same priority."""
         return self.workload.priority, self._asks
 
+    @property
+    def wakes(self) -> bool:
+        """Whether it is tried again once something changes, if it is parked."""
+        objection = self.workload.objection
+        misplaced = objection is not None and objection.misplaced
+        return not (self.workload.backing_off or misplaced)
+
     def requests(self, options: QueueOptions) -> Requests:
         """Return what the workload asks of the queue, worked out once for the same options."""
         return options.requests(self.workload, demand=self._asks)
@@ -111,6 +118,11 @@ class PendingQueue:
     def parked(self) -> int:
         """How many are not tried for now."""
         return len(self) - len(self.active)
+
+    @property
+    def parks(self) -> bool:
+        """Whether there are any that are not tried for now."""
+        return bool(self._aside or self._hopeless)
 
     @property
     def active(self) -> list[Ticket]:
@@ -219,12 +231,20 @@ class PendingQueue:
                 crowd.take_back(demand)
         self._hopeless.clear()
         for key, ticket in list(self._aside.items()):
-            objection = ticket.workload.objection
-            if ticket.workload.backing_off or (objection is not None and objection.misplaced):
-                continue
-            del self._aside[key]
-            ticket.aside = False
-            self._activate(ticket)
+            if ticket.wakes:
+                del self._aside[key]
+                ticket.aside = False
+                self._activate(ticket)
+
+    def precedes(self, ticket: Ticket) -> bool:
+        """Tell whether somebody parked is more important, and to have its turn once woken."""
+        if self._usage is not None or ticket.workload.key == self._preemptor:
+            return False
+        parked = [each.workload for each in self._aside.values() if each.wakes]
+        most = max(
+            [each.priority for each in parked] + [p for p, _ in self._hopeless], default=None
+        )
+        return most is not None and most > ticket.workload.priority
 
     def shared_refusal(self, key: str) -> ConditionReason | None:
         """Return why a workload, or one that asks for the same, does not fit; None if it may."""

@@ -94,7 +94,7 @@ class Reservations:
             options = queue.options
             after = None if options is None else options.spec.opt_ins.reserve_seconds
             ticket = None if after is None else queue.pending.first()
-            if after is None or ticket is None or options is None or not queue.active(options):
+            if after is None or ticket is None or options is None or not queue.active:
                 continue
             root, due = options.node.root, ticket.workload.queued_at + after
             if due <= state.now and (root not in first or ticket.rank < first[root][0].rank):

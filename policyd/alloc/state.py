@@ -25,6 +25,7 @@ from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_ledger import UsageLedger
+from policyd.alloc.waking import Wakes
 from policyd.alloc.workload import Workload
 
 
@@ -44,6 +45,7 @@ class State:
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
+        wakes: When parked workloads are tried again.
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
@@ -56,6 +58,7 @@ class State:
         self.ledger = None if sharing is None else UsageLedger(sharing)
         self.local_usage = {} if self.ledger is None else self.ledger.usage
         self.now = 0.0
+        self.wakes = Wakes()
         self.revision = 0
         self.cycle = 0
         overlapping = settings.gates.tas_handle_overlapping_flavors
@@ -68,7 +71,6 @@ class State:
         self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
         self._outdated: dict[str, ClusterQueue] = {}
-        self._stirred: set[Node] = set()
         self._candidates: tuple[int, dict[Hashable, list[Any]]] = (0, {})
 
     @property
@@ -177,6 +179,12 @@ class State:
         if name in self.queues:
             self._stir(self.queues[name].node)
 
+    def note_preemptor(self, workload: Workload) -> None:
+        """Take notice that others begin to be stopped for a workload."""
+        queue = self.queues.get(workload.cluster_queue)
+        if queue is not None and queue.node is not None:
+            self.wakes.preempted(queue.node, self.now)
+
     def wake_placed(self) -> None:
         """Let workloads be tried again that nodes with more room might help."""
         for queue in self.queues.values():
@@ -195,10 +203,14 @@ class State:
         """Yield the next workload of every active queue that has one, with the queue's options."""
         self.settle()
         yield from self._to_be_placed()
+        gathering = self.wakes.gathering
         for queue in self.queues.values():
             ticket, options = queue.pending.head(), queue.options
-            if ticket is not None and options is not None and queue.active(options):
-                yield options, ticket
+            if ticket is None or options is None or not queue.active:
+                continue
+            if options.node.root in gathering and queue.pending.precedes(ticket):
+                continue
+            yield options, ticket
 
     def _to_be_placed(self) -> Iterator[tuple[QueueOptions, Ticket]]:
         """Yield who has quota and is to be placed, or placed anew."""
@@ -251,12 +263,16 @@ class State:
         for queue in self.opted.values():
             if queue.spec is not None and queue.spec.opt_ins.order != "Priority":
                 queue.pending.order_by(local_shares(queue, self.local_weights))
-        roots = {node.root for node in self._stirred}
-        self._stirred.clear()
-        for root in roots:
-            for node in descendants(root):
-                if node.queue and node.name in self.queues:
-                    self.queues[node.name].pending.wake()
+        for root in self.wakes.take(self.now, parks=self._parks):
+            for queue in self._queues_below(root):
+                queue.pending.wake()
+
+    def _parks(self, root: Node) -> bool:
+        return any(queue.pending.parks for queue in self._queues_below(root))
+
+    def _queues_below(self, root: Node) -> Iterator[ClusterQueue]:
+        nodes = (node for node in descendants(root) if node.queue)
+        return (self.queues[node.name] for node in nodes if node.name in self.queues)
 
     def _note_preempted(self, key: str, *, preempted: bool) -> None:
         holding = self.holding(key)
@@ -292,6 +308,4 @@ class State:
     def _stir(self, node: Node | None) -> None:
         self.revision += 1
         if node is not None:
-            self._stirred.add(node)
-            if node.parent is not None:
-                self._stirred.add(node.parent)
+            self.wakes.stir(node)

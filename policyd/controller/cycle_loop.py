@@ -2,6 +2,11 @@
 
 What a cycle decides is assumed at once, so that the next one builds on it, and written by the
 reconciler of the workload, so that nobody else writes to it meanwhile.
+
+A cycle sees one workload of each queue. So a later one may preempt whom the one before admitted:
+somebody borrowed what another queue has a workload for that had no turn yet. That costs a run, if
+it was written. Therefore cycles run in a *burst*, until they decide nothing more, and only then is
+anything handed over to be written: who is preempted before that has begun nothing, and just waits.
 """
 
 import asyncio
@@ -20,6 +25,13 @@ FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.01
 """Between cycles that admit nobody, doubling: Kueue's figures."""
 LONGEST_REST_SECONDS = 0.5
+BURST_SECONDS = 0.1
+BURST_CYCLES = 100
+"""How long cycles run without anything being written, at most."""
+GATHER_SECONDS = 0.25
+"""How long what comes free is gathered before parked workloads are tried for it, where somebody was
+preempted lately. Kueue takes a second, always. Without it, each moment between the end of one
+workload and the coming of the next would let in a less important one, to be preempted at once."""
 
 
 class CycleLoop:
@@ -40,6 +52,8 @@ class CycleLoop:
         self._changed = asyncio.Event()
         self._actions: dict[str, tuple[Action, int | None]] = {}
         """What was decided and is not written, and of which generation of the workload."""
+        self._fresh: dict[Key, float | None] = {}
+        """What of it is not handed over, and how soon it is to be written."""
         self._wait = FIRST_WAIT_SECONDS
 
     def wake(self) -> None:
@@ -68,13 +82,15 @@ class CycleLoop:
                 case Requeue():
                     pass
         self._actions.clear()
+        self._fresh.clear()
 
     async def run(self) -> NoReturn:
         """Run cycles until cancelled."""
+        self._cache.state.wakes.gather_seconds = GATHER_SECONDS
         while True:
             self._changed.clear()
             began = self._pace.clock.monotonic()
-            goes_on = self.cycle()
+            goes_on = self._burst()
             # Where much ends and comes, one cycle for many of these does the work of one for each.
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
             if goes_on:
@@ -91,12 +107,28 @@ class CycleLoop:
             if key not in decided:
                 self._cache.second_pass.put(key, now=self._pace.clock.now())
 
-    def _moments(self) -> tuple[float | None, float | None]:
+    def _moments(self) -> tuple[float | None, ...]:
         """Return when time alone may let a cycle decide otherwise."""
-        return next_due(self._cache.state), self._cache.second_pass.next_at
+        state = self._cache.state
+        return next_due(state), state.wakes.next_at, self._cache.second_pass.next_at
+
+    def _burst(self) -> bool:
+        """Run cycles for a while; tell whether another may decide more."""
+        clock = self._pace.clock
+        until = clock.monotonic() + BURST_SECONDS
+        goes_on, cycles = True, 0
+        while goes_on and cycles < BURST_CYCLES and clock.monotonic() <= until:
+            goes_on, cycles = self._decide(), cycles + 1
+        self._hand_over()
+        return goes_on
 
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
+        goes_on = self._decide()
+        self._hand_over()
+        return goes_on
+
+    def _decide(self) -> bool:
         state, began = self._cache.state, self._pace.clock.monotonic()
         state.now = self._pace.clock.now()
         state.again = tuple(self._cache.second_pass.take_ready(state.now))
@@ -106,14 +138,13 @@ class CycleLoop:
         if not plan.actions and not reserves:
             return False
         state.commit(plan)
-        for action in plan.actions:
-            self._note(action)
+        spared = [self._note(action) for action in plan.actions]
         admitted = sum(isinstance(action, Admit) for action in plan.actions)
         self._metrics.cycle(admitted=admitted, seconds=self._pace.clock.monotonic() - began)
         self._metrics.rivals(plan)
         if admitted:
             self._wait = 0.0
-        return plan.goes_on or reserves
+        return plan.goes_on or reserves or any(spared)
 
     def _pause(self) -> float:
         pause = self._wait
@@ -124,11 +155,25 @@ class CycleLoop:
         workload = self._cache.mirrors.workloads.get(key)
         return None if workload is None else workload.metadata.generation
 
-    def _note(self, action: Action) -> None:
+    def _note(self, action: Action) -> bool:
+        """Note what is to be written; tell whether a preemption needs no write."""
         key = action.workload.key
+        before, _ = self._actions.get(key, (None, None))
+        if isinstance(action, Preempt) and isinstance(before, Admit):
+            del self._actions[key]
+            self._cache.retract(key)
+            return True
+        if isinstance(action, Preempt):
+            self._cache.state.note_preemptor(action.preemptor)
         self._actions[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
-        self._act(Key("Workload", namespace, name), _rank(action))
+        self._fresh[Key("Workload", namespace, name)] = _rank(action)
+        return False
+
+    def _hand_over(self) -> None:
+        for key, rank in self._fresh.items():
+            self._act(key, rank)
+        self._fresh.clear()
 
 
 def _rank(action: Action) -> float | None:

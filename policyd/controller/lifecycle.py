@@ -17,7 +17,7 @@ from policyd.api.kueue.names import (
     REQUEUED,
 )
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
-from policyd.controller.obstacles import DEACTIVATED, Surroundings, released, unreserved
+from policyd.controller.obstacles import DEACTIVATED, Surroundings, gated, released, unreserved
 from policyd.controller.preemption_gates import sync_preemption_gates
 from policyd.controller.time_limits import (
     after_checks,
@@ -86,6 +86,8 @@ def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[W
         if not has_quota(workload) and _backs_off(workload, now):
             return
     yield _requeued(workload, around, now)
+    if has_quota(workload):
+        yield gated(workload, around, now)
     yield _with_checks(workload, around, now)
     if not has_quota(workload):
         yield unreserved(workload, around, now)

@@ -78,6 +78,14 @@ def unreserved(workload: Workload, around: Surroundings, now: float) -> Workload
     return release(workload, reason=reason, message=message, now=now, detailed=detailed)
 
 
+def gated(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+    """Take back the quota of a workload that is not to be admitted yet."""
+    gates = _gates(workload, around)
+    if not gates:
+        return workload.status
+    return released(workload, around, GATED, _gated_by(gates), now)
+
+
 def released(
     workload: Workload, around: Surroundings, reason: str, message: str, now: float
 ) -> WorkloadStatus:
@@ -99,12 +107,16 @@ def _held_by_gates(workload: Workload) -> bool:
     return condition_true(workload.status.conditions, BLOCKED_ON_GATES)
 
 
+def _gated_by(gates: str) -> str:
+    return f"Admission is gated by: {gates}"
+
+
 def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
     if not workload.spec.active:
         return "Deactivated", DEACTIVATED
     gates = _gates(workload, around)
     if gates:
-        return GATED, f"Admission is gated by: {gates}"
+        return GATED, _gated_by(gates)
     obstacle = _queue_obstacle(workload, around)
     if obstacle is not None or around.objection is None:
         return obstacle

@@ -46,8 +46,7 @@ def put_pod(nodes: Nodes, pod: Pod) -> str:
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if not takes_room(pod):
         return nodes.remove_pod(key)
-    nodes.put_pod(key, pod.spec.node_name, taken_by(pod.spec))
-    return ""
+    return nodes.put_pod(key, pod.spec.node_name, taken_by(pod.spec))
 
 
 def taken_by(spec: PodSpec) -> dict[str, int]:

@@ -70,8 +70,7 @@ def _count_pending(queue: ClusterQueue, own: Tally, local_queues: dict[str, Tall
         local_queues[ticket.workload.local_queue].parked += 1
         for pod_set in ticket.workload.pod_sets:
             _add(own.asked, pod_set.totals())
-    gives = queue.options is not None and queue.active(queue.options)
-    active = queue.pending.active if gives else []
+    active = queue.pending.active if queue.active else []
     own.active, own.parked = len(active), len(queue.pending) - len(active)
     tried = set(active)
     own.demands = {ticket.demand for ticket in active}

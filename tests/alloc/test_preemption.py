@@ -240,6 +240,28 @@ def test_who_just_started_is_protected_if_its_queue_says_so(protection, now, own
     assert bool(preempted(of, claim(of, "a", gpu=4))) == reclaimed
 
 
+@pytest.mark.parametrize(
+    ("lender", "borrower", "expected"),
+    [
+        pytest.param({}, {}, ["loan"], id="nobody-is-stopped"),
+        pytest.param({}, {"stopped": True}, [], id="who-borrows-is-stopped"),
+        pytest.param({}, {"missing_checks": ("c",)}, [], id="who-borrows-lacks-a-check"),
+        pytest.param({"stopped": True}, {}, ["loan"], id="another-that-has-room-is-stopped"),
+    ],
+)
+@pytest.mark.parametrize("sharing", [None, FairSharing()])
+def test_a_queue_that_gives_out_no_quota_keeps_what_it_gave(lender, borrower, expected, sharing):
+    of = state(
+        queue("owner", "x", gpu=4, preemption=RECLAIM),
+        queue("borrower", "x", gpu=4, **borrower),
+        queue("lender", "x", gpu=2, **lender),
+        running("loan", "borrower", gpu=8),
+        rules=Settings(fair_sharing=sharing),
+    )
+
+    assert [key for key, _ in preempted(of, claim(of, "owner", gpu=4))] == expected
+
+
 def test_who_is_stopped_already_is_protected_no_longer():
     protected = queue("q", gpu=8, preemption=WITHIN, protection=Protection(preemption=60))
     of = state(protected, running("a", "q", evicted=True, gpu=8))

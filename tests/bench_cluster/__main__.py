@@ -25,6 +25,7 @@ from policyd.kube.transport import Limits
 from tests.bench_cluster import start
 from tests.bench_cluster.harness import Harness, Stuck
 from tests.bench_cluster.loads import LOADS, Load
+from tests.bench_cluster.measures import AGAIN_SECONDS
 from tests.bench_cluster.processes import MAKER, NULL, controller, install, tail
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
@@ -35,6 +36,9 @@ GOALS = {"baseline": 1.2, "topology": 1.3, "large-scale": 1.3}
 
 CPU_SECONDS, MEMORY_MB = 60, 200
 """What policyd may take for the whole baseline."""
+
+LOST_PERCENT = 1.0
+"""Of the work done, at most that much again may be lost by preemption."""
 
 KUEUE = {
     "baseline": "446 s wall, 130 s CPU and 629 MB of its controller, 893 s CPU in all; usage 58.9%",
@@ -139,7 +143,7 @@ async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> 
                 "memory_mb": most_memory_mb(pid),
                 "usage": harness.usage.share(),
                 "to_admission": harness.times.means(),
-                "evictions": sum(harness.times.evictions.values()),
+                "preemption": harness.losses.figures(),
                 "writes": {what: count / load.workloads for what, count in written.items()},
                 "exceeded": harness.ledger.exceeded(load),
             }
@@ -175,7 +179,7 @@ def _report(name: str, load: Load, runs: dict[str, Any]) -> None:
         print(
             f"{who:<18}{run['wall']:>6.0f} s{cpu['API server']:>14.0f} s{cpu['etcd']:>6.0f} s"
             f"{cpu['controller']:>10.0f} s{cpu['harness']:>7.0f} s{run['memory_mb']:>6.0f} MB"
-            f"{sum(run['writes'].values()):>13.2f}{usage:>8}{run['evictions']:>11}"
+            f"{sum(run['writes'].values()):>13.2f}{usage:>8}{run['preemption']['evictions']:>11}"
         )
     print(f"{'Kueue':<18}{KUEUE[name]}")
     print("installed: kinds, and for policyd its chart's policy for new Workloads (ADR 18)")
@@ -184,8 +188,24 @@ def _report(name: str, load: Load, runs: dict[str, Any]) -> None:
     writes = sorted(ours["writes"].items(), key=lambda item: -item[1])
     print(f"writes a workload: {', '.join(f'{what} {count:.2f}' for what, count in writes)}")
     print(f"quota exceeded:    {', '.join(ours['exceeded']) or 'never'}")
+    _report_losses(ours["preemption"])
     for what, value, goal in _goals(name, load, floor, ours):
         _compare(what, value, goal)
+
+
+def _report_losses(found: dict[str, Any]) -> None:
+    """Say what evictions cost, and how many of them another one undid."""
+    rights = ", ".join(f"{right} {count}" for right, count in sorted(found["rights"].items()))
+    lost = ", ".join(f"{kind} {work:.0f}" for kind, work in sorted(found["lost"].items()))
+    print(f"evictions:         {found['evictions']} ({rights or 'none'})")
+    print(f"work lost:         {lost or 'none'} of {found['done']:.0f} CPU seconds done")
+    undone = found["undone"]
+    print(
+        f"undone:            {undone['count']} by who waited already when they were admitted,"
+        f" {undone['lost']:.0f} CPU seconds"
+    )
+    print(f"evicted again:     {found['repeated']} workloads twice or more")
+    print(f"in vain:           {found['in_vain']} preemptors evicted within {AGAIN_SECONDS} s")
 
 
 def _compare(what: str, value: float, goal: float) -> None:
@@ -196,6 +216,7 @@ def _goals(
     name: str, load: Load, floor: dict[str, Any], ours: dict[str, Any]
 ) -> Iterator[tuple[str, float, float]]:
     yield "wall by that of the null controller", ours["wall"] / floor["wall"], GOALS[name]
+    yield "work lost, % of work done", 100 * ours["preemption"]["share"], LOST_PERCENT
     if load == LOADS["baseline"]:
         yield "CPU of the controller, s", ours["cpu"]["controller"], CPU_SECONDS
         yield "memory of the controller, MB", ours["memory_mb"], MEMORY_MB

@@ -34,7 +34,7 @@ from tests.bench_cluster.loads import (
     shared_objects,
     workload,
 )
-from tests.bench_cluster.measures import Ledger, Times, Usage, ledger_of
+from tests.bench_cluster.measures import Ledger, Losses, Times, Usage, ledger_of
 from tests.bench_cluster.wire import ClusterQueue, Workload, status_patch, with_conditions
 
 RESOURCES = {
@@ -58,6 +58,7 @@ class Harness:
         self.ledger: Ledger = ledger_of(load)
         self.usage = Usage()
         self.times = Times()
+        self.losses = Losses(self.ledger.sizes)
         self.writes: Counter[str] = Counter()
         self._client = client
         self._say = say
@@ -119,22 +120,21 @@ class Harness:
 
     def _changed(self, old: Workload | None, new: Workload | None) -> None:
         self.ledger.change(old, new)
+        self.losses.change(old, new, time.monotonic())
         if new is None or new.holds("Finished"):
             return
         key = new.metadata.key
         if new.holds("Evicted"):
-            self._stop(old, new)
+            self._stop(new)
         elif new.holds("Admitted") and key not in self._running:
             size = new.metadata.labels[CLASS_LABEL].partition("-")[0]
             loop = asyncio.get_running_loop()
             self._running[key] = loop.call_later(self._runtime[size], self._begin, key)
 
-    def _stop(self, old: Workload | None, new: Workload) -> None:
+    def _stop(self, new: Workload) -> None:
         timer = self._running.pop(new.metadata.key, None)
         if timer is not None:
             timer.cancel()
-        if old is None or not old.holds("Evicted"):
-            self.times.evictions[new.metadata.labels[CLASS_LABEL]] += 1
         if new.holds("QuotaReserved"):
             self._act(self._release(new))
 

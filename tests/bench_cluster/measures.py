@@ -1,9 +1,11 @@
 """What is measured of a run, from the events of workloads and queues in their order."""
 
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from policyd.api.quantity import parse_quantity
 from tests.bench_cluster.loads import BORROWING, CLASS_LABEL, NOMINAL, Load, queue_names
@@ -85,10 +87,9 @@ def _used(queue: ClusterQueue) -> float:
 
 @dataclass
 class Times:
-    """When workloads were admitted, and how often they were evicted, by class."""
+    """When workloads were admitted, by class."""
 
     to_admission: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    evictions: Counter[str] = field(default_factory=Counter)
 
     def admitted(self, workload: Workload) -> None:
         """Take notice of a workload that is over."""
@@ -100,3 +101,84 @@ class Times:
     def means(self) -> dict[str, float]:
         """Return the mean seconds to admission of each class."""
         return {name: statistics.fmean(found) for name, found in sorted(self.to_admission.items())}
+
+
+AGAIN_SECONDS = 60
+"""A preemptor that is evicted sooner has not gained by what it took."""
+
+_PREEMPTOR = re.compile(r"\(UID: ([^,()]+),")
+
+
+@dataclass
+class Losses:
+    """What preemptions cost, and whether they were of use.
+
+    Work is CPUs times the seconds that a workload ran; what an evicted one did until then is lost.
+    """
+
+    sizes: Mapping[str, int]
+    """CPUs of a workload, by class."""
+    lost: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    times: Counter[str] = field(default_factory=Counter)
+    """How often each workload was evicted, by uid."""
+    rights: Counter[str] = field(default_factory=Counter)
+    preempted_at: dict[str, float] = field(default_factory=dict)
+    """When each preemptor got its last victim, by uid."""
+    in_vain: set[str] = field(default_factory=set)
+    """Preemptors that were evicted themselves within `AGAIN_SECONDS`."""
+    undone: list[float] = field(default_factory=list)
+    """What those lost whose preemptors waited already when they were admitted."""
+    began: dict[str, float] = field(default_factory=dict)
+    came: dict[str, float] = field(default_factory=dict)
+
+    def change(self, old: Workload | None, new: Workload | None, now: float) -> None:
+        """Take notice of a change of a workload, seen at a moment in seconds."""
+        if new is None:
+            return
+        uid = new.metadata.uid
+        self.came.setdefault(uid, now)
+        if new.holds("Evicted"):
+            if old is None or not old.holds("Evicted"):
+                self._evicted(new, now)
+        elif new.holds("Finished"):
+            self._ends(new, self.done, now)
+        elif new.holds("Admitted"):
+            self.began.setdefault(uid, now)
+
+    def figures(self) -> dict[str, Any]:
+        """Return all that is reported."""
+        return {
+            "evictions": sum(self.times.values()),
+            "rights": dict(self.rights),
+            "lost": dict(self.lost),
+            "done": sum(self.done.values()),
+            "share": sum(self.lost.values()) / (sum(self.done.values()) or 1),
+            "undone": {"count": len(self.undone), "lost": sum(self.undone)},
+            "repeated": sum(count > 1 for count in self.times.values()),
+            "in_vain": len(self.in_vain),
+        }
+
+    def _evicted(self, workload: Workload, now: float) -> None:
+        uid = workload.metadata.uid
+        began, work = self.began.get(uid, now), self._ends(workload, self.lost, now)
+        self.times[uid] += 1
+        if now - self.preempted_at.get(uid, -AGAIN_SECONDS) < AGAIN_SECONDS:
+            self.in_vain.add(uid)
+        for condition in workload.status.conditions:
+            if condition.type == "Preempted" and condition.status == "True":
+                found = _PREEMPTOR.search(condition.message)
+                self.rights[condition.reason] += 1
+                if found is None:
+                    continue
+                self.preempted_at[found[1]] = now
+                if self.came.get(found[1], now) < began:
+                    self.undone.append(work)
+
+    def _ends(self, workload: Workload, works: Counter[str], now: float) -> float:
+        """Count what a run has done; return it."""
+        began = self.began.pop(workload.metadata.uid, now)
+        kind = workload.metadata.labels[CLASS_LABEL]
+        work = self.sizes[kind.partition("-")[0]] * (now - began)
+        works[kind] += work
+        return work

@@ -86,6 +86,37 @@ def test_the_first_obstacle_is_told(given, around, reason):
     assert told(given, **around) == reason
 
 
+HELD = {"clusterQueue": "cq", "podSetAssignments": []}
+
+
+@pytest.mark.parametrize("admitted", ["True", "False"])
+@pytest.mark.parametrize(
+    ("gates", "reason"),
+    [
+        pytest.param(Gates(), "AdmissionGated", id="heeded"),
+        pytest.param(Gates(admission_gated_by=False), "QuotaReserved", id="not-heeded"),
+    ],
+)
+def test_quota_is_taken_back_from_who_is_gated(admitted, gates, reason):
+    conditions = [
+        {"type": kind, "status": status, "reason": kind, "message": "said"}
+        for kind, status in (("QuotaReserved", "True"), ("Admitted", admitted))
+    ]
+    body = {"conditions": conditions, "admission": HELD}
+    given = msgspec.structs.replace(
+        workload(GATED_BY), status=msgspec.convert(body, type(workload().status))
+    )
+    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+
+    status = next_status(given, around, now=NOW)
+
+    reasons = {c.type: (c.status, c.reason) for c in status.conditions}
+    held = reason == "QuotaReserved"
+    assert reasons["QuotaReserved"] == (str(held), reason)
+    assert (status.admission is not None) == held
+    assert held or reasons["Admitted"][0] == "False"
+
+
 @pytest.mark.parametrize(
     ("reason", "around"),
     [

@@ -311,6 +311,34 @@ async def test_a_held_queue_lets_run_what_runs(world):
     assert condition({"status": status}, "Active")["reason"] == "Stopped"
 
 
+async def test_quota_is_taken_back_from_a_job_that_is_gated_after_all(world):
+    world.job("train")
+    world.job("next")
+    await world.pass_time(2)
+    assert [world.suspended(name) for name in ("train", "next")] == [False, True]
+
+    gated = {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}}
+    for resource, obj in (
+        (r.JOBS, world.get(r.JOBS, "train")),
+        (r.WORKLOADS, world.workload_of("train")),
+    ):
+        world.store.replace(resource, obj, {**obj, "metadata": {**obj["metadata"], **gated}})
+    await world.pass_time(2)
+
+    assert [world.suspended(name) for name in ("train", "next")] == [True, False]
+    reserved = world.condition("train", "QuotaReserved")
+    assert (reserved["status"], reserved["reason"]) == ("False", "AdmissionGated")
+    assert "admission" not in world.workload_of("train")["status"]
+    assert world.events("AdmissionGated")
+
+    world.end_job("next")
+    job = world.get(r.JOBS, "train")
+    world.store.replace(r.JOBS, job, {**job, "metadata": {**job["metadata"], "annotations": {}}})
+    await world.pass_time(2)
+
+    assert not world.suspended("train")
+
+
 async def test_a_deactivated_workload_stops_and_a_reactivated_one_queues_again(world):
     world.job("train")
     await world.pass_time(1)

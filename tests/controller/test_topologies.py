@@ -182,6 +182,25 @@ async def test_other_pods_on_a_node_take_room_until_they_end(world):
     assert world.is_true("ring", "Admitted")
 
 
+async def test_another_pod_that_shrinks_leaves_room(world):
+    def other(name, gpus):
+        containers = [{"name": "c", "resources": {"requests": {GPU: gpus}}}]
+        metadata = {"name": f"other-{name}", "namespace": "ns"}
+        return {"metadata": metadata, "spec": {"nodeName": name, "containers": containers}}
+
+    for name in ("a1", "b1", "b2"):
+        world.put(r.PODS, other(name, "3"))
+    await world.pass_time(1)
+    job(world, pods=1, gpus=4)
+    await world.pass_time(2)
+    assert not world.is_true("ring", "Admitted")
+
+    world.put(r.PODS, other("a1", "0"))
+    await world.pass_time(12)
+
+    assert world.is_true("ring", "Admitted")
+
+
 async def test_pods_of_a_node_that_is_gone_get_another_place_in_the_same_rack(world):
     world.put(r.NODES, node("b3", "b"))
     await start(world, **{f"{P}podset-required-topology": RACK})

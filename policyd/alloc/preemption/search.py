@@ -83,9 +83,12 @@ class Search:
     def candidates(self, node: Node) -> list[Candidate]:
         """Return the candidates of a queue, its own or another, in order of rank.
 
-        Who is protected from nobody is the same for all claims of a cycle that may preempt alike.
+        A queue that gives out no quota, such as one on hold, keeps what it gave: it has none. Who
+        is protected from nobody is the same for all claims of a cycle that may preempt alike.
         """
         own, queue = node is self.node, self.state.queues[node.name]
+        if not queue.active:
+            return []
         policy = self.policy.within_cluster_queue if own else self.policy.reclaim_within_cohort
         spec = None if self.claim.heedless else queue.spec
         protection, removed = UNPROTECTED if spec is None else spec.protection, self.claim.removed

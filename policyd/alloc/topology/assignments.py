@@ -41,6 +41,15 @@ def truncated(assignment: TopologyAssignment, count: int) -> TopologyAssignment:
     return TopologyAssignment(levels=assignment.levels, domains=tuple(domains))
 
 
+def without(one: TopologyAssignment, other: TopologyAssignment) -> TopologyAssignment:
+    """Return of one assignment what another has not: pods that are elsewhere there, or nowhere."""
+    counts = dict(other.domains)
+    left = [(name, count - counts.get(name, 0)) for name, count in one.domains]
+    return TopologyAssignment(
+        levels=one.levels, domains=tuple([(name, count) for name, count in left if count > 0])
+    )
+
+
 def without_node(assignment: TopologyAssignment, host: str) -> tuple[TopologyAssignment, int]:
     """Take the pods on a node out of an assignment; return the rest, and how many they are."""
     kept = tuple([each for each in assignment.domains if each[0][-1] != host])

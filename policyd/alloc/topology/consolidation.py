@@ -80,7 +80,7 @@ def _movable(state: State, entry: Entry) -> Iterator[Holding]:
     for node in descendants(entry.options.node.root):
         queue = state.opted.get(node.name) if node.queue else None
         options = None if queue is None else queue.options
-        if queue is None or options is None or not options.spec.opt_ins.moves:
+        if queue is None or options is None or not (queue.active and options.spec.opt_ins.moves):
             continue
         until = state.now - max(options.spec.protection.preemption, options.spec.protection.reclaim)
         for holding in queue.holdings.values():

@@ -15,7 +15,8 @@ class Goal(Value, frozen=True):
     Attributes:
         mode: How they keep together.
         level: In domains of which level.
-        count: How many pods; those included that are missing of the last slice.
+        count: How many pods: whole slices. Pods beyond the last one get no place, as in Kueue; but
+            of a workload of which pods have ended, those are included that are missing of it.
         leaders: How many leaders go with them, in the same domain of `level` if it is required.
         slice_level: Each slice is in one domain of this level.
         slice_size: Pods of a slice.
@@ -50,15 +51,15 @@ def goal_of(
     level = level_of(tree, request)
     outer = layers[0] if layers else SliceLayer(level=tree.levels[-1], size=1)
     wrong = _wrong_with(tree, level, outer) or _wrong_below(tree, layers)
-    missing = 0 if wrong else -request.count % outer.size
-    if missing and not request.short:
-        wrong = _unusable("CountNotDivisible", request.count, outer.size)
+    if wrong is None and 0 < request.count < outer.size and not request.short:
+        wrong = _unusable("CountBelowSlice", request.count, outer.size)
     if wrong is not None:
         return wrong
+    beyond = request.count % outer.size
     return Goal(
         mode=request.mode,
         level=tree.levels.index(level),
-        count=request.count + missing,
+        count=request.count - beyond + (outer.size if beyond and request.short else 0),
         leaders=leaders,
         slice_level=tree.levels.index(outer.level),
         slice_size=outer.size,

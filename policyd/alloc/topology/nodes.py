@@ -73,14 +73,23 @@ class Nodes:
         offer = self._offers.get(name)
         return None if offer is None else offer.node
 
-    def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> None:
-        """Count a running pod that no topology placed: it takes `requests` and a pod of a node."""
-        pod = Pod(node, {**requests, PODS: 1})
-        if self._pods.get(key) == pod:
-            return
+    def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> str:
+        """Count a running pod that no topology placed: it takes `requests` and a pod of a node.
+
+        Returns:
+            The node that has more room now, of any resource; "" if none has.
+        """
+        pod, before = Pod(node, {**requests, PODS: 1}), self._pods.get(key)
+        if before == pod:
+            return ""
         self.remove_pod(key)
         self._pods[key] = pod
         self._take(pod, 1)
+        if before is None:
+            return ""
+        stays = before.node == node
+        less = any(amount > pod.requests.get(name, 0) for name, amount in before.requests.items())
+        return before.node if less or not stays else ""
 
     def remove_pod(self, key: str) -> str:
         """Stop counting a pod, and return the node it was on; "" if it was not counted."""

@@ -15,7 +15,7 @@ UnusableKind = Literal[
     "SizesNotNested",
     "SliceSizeMissing",
     "SliceSizeInvalid",
-    "CountNotDivisible",
+    "CountBelowSlice",
     "NoDomains",
     "LeaderNotSingle",
     "AssignmentStale",
@@ -35,7 +35,7 @@ _UNUSABLE: Mapping[UnusableKind, str] = {
     "SizesNotNested": "additional slice layer size {0} must evenly divide parent layer size {1}",
     "SliceSizeMissing": "slice topology requested, but slice size not provided",
     "SliceSizeInvalid": "slice size must be positive: {0}",
-    "CountNotDivisible": "podset count {0} is not a multiple of the slice size {1}",
+    "CountBelowSlice": "podset count {0} is less than the slice size {1}",
     "NoDomains": "no topology domains at level: {0}",
     "LeaderNotSingle": "podset group {0} has no podset of a single pod to lead it",
     "AssignmentStale": "Cannot replace the node, because the existing topologyAssignment is"

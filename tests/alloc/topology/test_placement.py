@@ -49,6 +49,14 @@ BIG_RACK = {"b1_r1_x1": 3, "b1_r1_x2": 3, "b1_r2_x3": 4, "b2_r3_x4": 4}
             id="slices-in-slices",
         ),
         pytest.param(request(0, "Required", "rack"), {}, id="no-pods-need-no-place"),
+        pytest.param(
+            request(0, slices=[("rack", 2)]), {}, id="no-pods-need-no-place-for-a-slice-either"
+        ),
+        pytest.param(
+            request(5, "Required", "rack", slices=[(HOSTNAME, 2)]),
+            {"x3": 4},
+            id="pods-beyond-the-last-whole-slice-get-no-place",
+        ),
     ],
 )
 def test_placement(asked, expected):
@@ -94,9 +102,9 @@ def test_placement(asked, expected):
             id="slices-above-the-level",
         ),
         pytest.param(
-            request(5, slices=[("rack", 2)]),
-            "podset count 5 is not a multiple of the slice size 2",
-            id="slices-that-do-not-divide",
+            request(1, slices=[("rack", 2)]),
+            "podset count 1 is less than the slice size 2",
+            id="less-than-a-slice",
         ),
         pytest.param(
             request(2, slices=[("rack", 0)]),
@@ -287,6 +295,23 @@ class TestNodes:
         assert "allows to fit only 2 out of 3" in only(nodes, request(3, gpu=0, cpu=0))
         assert nodes.remove_pod("default/agent") == "x1"
         assert only(nodes, request(3)) == {"x1": 3}
+
+    @pytest.mark.parametrize(
+        ("node", "requests", "freed"),
+        [
+            pytest.param("x1", {"gpu": 2, "cpu": 4}, "", id="nothing-changed"),
+            pytest.param("x1", {"gpu": 1, "cpu": 4}, "x1", id="less-of-one"),
+            pytest.param("x1", {"gpu": 1, "cpu": 9}, "x1", id="less-of-one-more-of-another"),
+            pytest.param("x1", {"gpu": 2}, "x1", id="one-no-more"),
+            pytest.param("x1", {"gpu": 3, "cpu": 4}, "", id="more"),
+            pytest.param("x2", {"gpu": 3, "cpu": 4}, "x1", id="elsewhere"),
+        ],
+    )
+    def test_a_pod_that_shrinks_or_leaves_frees_its_node(self, node, requests, freed):
+        nodes = hosts(b1_r1_x1=4, b1_r1_x2=4)
+        assert nodes.put_pod("ns/other", "x1", {"gpu": 2, "cpu": 4}) == ""
+
+        assert nodes.put_pod("ns/other", node, requests) == freed
 
     def test_a_port_of_a_node_is_taken_once(self):
         nodes = cluster(*(node(f"b1/r1/x{n}", gpu=9) for n in (1, 2, 3)))

@@ -171,3 +171,27 @@ def test_who_waits_while_the_cluster_is_empty_could_never_run(waiting):
     alone = [opened([each], fair=False) for each in waiting]
     fitting = sum(any(isinstance(a, Admit) for a in plan_cycle(each).actions) for each in alone)
     assert admitted == fitting
+
+
+def test_what_pods_leave_is_nobody_elses_in_the_same_cycle():
+    place = TopologyRequest(pod_set="main", count=1, requests={"gpu": 4})
+    pods = PodSet(name="main", requests={"gpu": 4}, placed=True, place=place)
+    of = opened([workload(f"w{number}", "a", pods, at=number) for number in range(3)], fair=False)
+    for _ in range(3):
+        of.commit(plan_cycle(of))
+    holding, failed = of.holding("w0"), next(iter(places(of)["w0"]))
+    of.put_workload(replace(holding.workload, admission=holding.admission, failed_node=failed))
+    of.put_workload(workload("next", "b", pods))
+    of.again = ("w0",)
+
+    plan = plan_cycle(of)
+    assert admitted(plan) == ["w0"]  # `next` was to have the node that is free: `w0` gets it
+
+    of.commit(plan)
+    assert failed not in places(of)["w0"]
+    of.wake_placed()
+    assert admitted(plan_cycle(of)) == ["next"]
+
+
+def admitted(plan):
+    return [action.workload.key for action in plan.actions if isinstance(action, Admit)]

@@ -1,0 +1,85 @@
+"""What is written of what cycles decide, and when."""
+
+import pytest
+
+from policyd.kube import resources as r
+from tests.controller.world import World, running
+
+pytestmark = pytest.mark.anyio
+
+CLASS = "kueue.x-k8s.io/priority-class"
+
+
+@pytest.fixture
+def world():
+    """Two queues of 8 GPUs that share."""
+    made = World()
+    for name, value in (("low", 1), ("high", 9)):
+        made.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    rules = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    made.furnish(cohort="all", preemption=rules)
+    made.queue("other", cohort="all", preemption=rules)
+    return made
+
+
+def held_once(world):
+    """The jobs whose workloads ever had quota."""
+    told = [event["involvedObject"]["name"] for event in world.events("QuotaReserved")]
+    return {name.split("-")[1] for name in told}
+
+
+async def test_who_borrowed_for_a_moment_only_has_lost_nothing(world):
+    # One cycle has the first of each queue: `own1` fits, and `loan` borrows what is left. In the
+    # next one comes `own2`, and takes that back.
+    world.job("own1", gpus=4)
+    world.job("own2", gpus=4)
+    world.job("loan", gpus=12, queue="lq-other")
+
+    async with running(world):
+        await world.pass_time(2)
+
+        assert held_once(world) == {"own1", "own2"}
+        assert not world.events("Preempted")
+        assert world.suspended("loan")
+        reason = world.condition("loan", "QuotaReserved")["reason"]
+        assert reason == "WaitingForQuota"
+        for name in ("own1", "own2"):
+            world.end_job(name)
+        await world.pass_time(2)
+        assert not world.suspended("loan")
+
+
+async def test_what_was_written_is_preempted_as_ever(world):
+    world.job("loan", gpus=12, queue="lq-other")
+    async with running(world):
+        await world.pass_time(2)
+        assert not world.suspended("loan")
+
+        world.job("own1", gpus=8)
+        await world.pass_time(2)
+
+        assert world.condition("loan", "Preempted")["reason"] == "InCohortReclamation"
+
+
+async def test_a_moment_passes_before_what_came_free_goes_to_the_less_important(world):
+    world.job("full", queue="lq-other")
+    async with running(world):
+        world.job("first", **{CLASS: "low"})
+        await world.pass_time(2)
+        world.job("runs", **{CLASS: "high"})
+        await world.pass_time(2)
+        assert world.suspended("first")
+        assert not world.suspended("runs")
+
+        world.end_job("runs")
+        await world.pass_time(0.1)
+        world.job("urgent", **{CLASS: "high"})
+        await world.pass_time(2)
+
+        assert held_once(world) == {"full", "first", "runs", "urgent"}
+        assert world.suspended("first")
+        (evictions,) = world.workload_of("first")["status"]["schedulingStats"]["evictions"]
+        assert evictions["count"] == 1
+        world.end_job("urgent")
+        await world.pass_time(2)
+        assert not world.suspended("first")
