@@ -1,0 +1,47 @@
+"""How far a command is, for somebody who looks on and has waited for a while."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from policyd.clock import SystemClock
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long nothing is shown."""
+
+T = TypeVar("T")
+
+
+def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """Yield items, and show how many there were so far if it takes long.
+
+    Args:
+        items: The items.
+        what: What is being done with them, such as `reading`.
+        total: How many there are, if that is known.
+    """
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    clock = SystemClock()
+    shows_from = clock.monotonic() + PATIENCE_SECONDS
+    with _bar() as bar:
+        task = bar.add_task(what, total=total, visible=False)
+        for number, item in enumerate(items, start=1):
+            yield item
+            bar.update(task, completed=number, visible=clock.monotonic() > shows_from)
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,}"),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
