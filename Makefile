@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-run: $(STAMP) ## start policyd with an embedded cluster, and say what to try (Ctrl-C ends it)
-	@$(BIN)/policyd up
+run: $(STAMP) ## start policyd with an embedded cluster, and say what to try (Ctrl-C ends it); ARGS="--nodes 16"
+	@$(BIN)/policyd up $(ARGS)
 
 test: $(STAMP) ## run the tests that need no cluster; K=words narrows them
 	@$(BIN)/pytest -n auto --maxprocesses=8 -m "not e2e and not bench" $(if $(K),-k "$(K)")

@@ -34,7 +34,6 @@ from policyd.status.remedies import nearest, remedy_text
 from policyd.status.what_helps import cheapest, remedies
 from policyd.status.words import message_of
 
-
 _NARROWEST: Final = 24
 """Columns that the names of workloads have at least."""
 
