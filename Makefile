@@ -30,6 +30,7 @@ check: $(STAMP) ## lint, types, layers, and known holes in what we depend on
 	$(BIN)/ruff check . || failed+=" lint"; \
 	$(BIN)/mypy || failed+=" types"; \
 	$(BIN)/lint-imports || failed+=" layers"; \
+	$(BIN)/hadolint charts/policyd/image/Dockerfile || failed+=" image"; \
 	$(BIN)/python -m tests.audit || failed+=" audit"; \
 	test -z "$$failed" || { echo "does not pass:$$failed"; exit 1; }
 

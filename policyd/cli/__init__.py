@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
     "convert": ("policyd.cli.convert:command", "Write Kueue's v1beta1 objects as v1beta2."),
+    "library": ("policyd.cli.library:command", "List, show and copy policies that are there."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),
@@ -47,8 +48,8 @@ class _LazyGroup(Program, click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         # click keeps the lines of a paragraph behind a backspace; docstrings are raw, and spell it.
-        command.help = (command.help or "").replace("\\b\n", "\b\n")
         for each in (command, *getattr(command, "commands", {}).values()):
+            each.help = (each.help or "").replace("\\b\n", "\b\n")
             with_color(each)
         return command
 

@@ -180,7 +180,3 @@ def _as_json(explanation: Explanation) -> dict[str, Any]:
             "most": estimate.most if estimate.is_bounded else None,
         },
     }
-
-
-for _each in command.commands.values():  # docstrings are raw, and spell click's backspaces
-    _each.help = (_each.help or "").replace("\\b\n", "\b\n")

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import click
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
@@ -45,7 +46,10 @@ def show_table(
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console().print(table)
+    out = console()
+    with out.capture() as shown:
+        out.print(table)
+    click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
 class Rows:
