@@ -67,15 +67,19 @@ class Labels:
         objects = list(objects)
         self._told = given["namespace_labels"] is not None or given["assume_labels"]
         self._known = namespaces_among(objects)
+        self._noted: set[object] = set()
         self._unknown: dict[tuple[str, str, str], None] = {}
         self.lookup = namespace_lookup(objects, given["namespace_labels"] or {})
         """Finds namespaces."""
 
     def note(self, policies: PolicySet, request: AdmissionRequest) -> None:
         """Take note of policies that a request cannot be decided by."""
-        if not self._told:
-            for policy, label in undecided(policies, request, is_known=self._known.__contains__):
-                self._unknown[policy, label, request.namespace] = None
+        about = request.resource, request.sub_resource, request.operation, request.namespace
+        if self._told or about in self._noted:
+            return
+        self._noted.add(about)
+        for policy, label in undecided(policies, request, is_known=self._known.__contains__):
+            self._unknown[policy, label, request.namespace] = None
 
     @property
     def findings(self) -> Iterator[Finding]:
