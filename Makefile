@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance properties fuzz attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check fix e2e conformance properties fuzz mutations attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -52,6 +52,9 @@ properties: $(STAMP) ## try what must always hold of the core, N=10000 examples 
 
 fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: N=100000; COST=1 measures what they take
 	@$(BIN)/python -m tests.cel.fuzz $(if $(COST),--cost $(or $(N),3000),$(or $(N),10000))
+
+mutations: $(STAMP) ## give each command files that are nearly right, N=10000 each: none may end in a traceback; K=check narrows it
+	@$(BIN)/python -m tests.cli.mutations $(or $(N),10000) $(K)
 
 conformance-live: $(STAMP) controlplane ## run the cases of the API server's own policies on a real one, too: ONLY=vap, JSON=FILE
 	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))

@@ -102,17 +102,24 @@ def with_color(command: click.Command) -> None:
             callback=_choose_color,
             help="When to use colours; auto: on a terminal, unless NO_COLOR is set.",
         ),
-        click.Option(
+        _AnyText(
             ["--no-color"],
             envvar="NO_COLOR",
             is_flag=True,
             flag_value="set",
-            type=click.UNPROCESSED,
             hidden=True,
             expose_value=False,
             callback=_leave_colors_out,
         ),
     ]
+
+
+class _AnyText(click.Option):
+    """A flag that a variable of the environment sets by any text in it."""
+
+    def value_from_envvar(self, ctx: click.Context) -> str | None:
+        """Return the flag's value if there is a text."""
+        return "set" if self.resolve_envvar_value(ctx) else None
 
 
 def _choose_color(context: click.Context, _option: click.Parameter, value: str | None) -> None:

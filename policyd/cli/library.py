@@ -42,23 +42,23 @@ def list_command(output: Literal["text", "json"]) -> None:
       policyd library list
       policyd library list -o json | jq '.[].name'
     """
-    root = shipped("policies")
-    default = {file.parent for file in default_files(root)}
-    listed = [
-        {
-            "name": name,
-            "category": folder.parent.name,
-            "description": _description(folder),
-            "default": folder in default,
-        }
-        for name, folder in _folders().items()
-    ]
+    default = {file.parent for file in default_files(shipped("policies"))}
+    described = {name: (folder, _description(folder)) for name, folder in _folders().items()}
     if output == "json":
+        listed = [
+            {
+                "name": name,
+                "category": folder.parent.name,
+                "description": description,
+                "default": folder in default,
+            }
+            for name, (folder, description) in described.items()
+        ]
         click.echo(json.dumps(listed, indent=2))
         return
     rows = [
-        (each["name"], each["category"], "yes" if each["default"] else "", each["description"])
-        for each in listed
+        (name, folder.parent.name, "yes" if folder in default else "", description)
+        for name, (folder, description) in described.items()
     ]
     show_table(("NAME", "CATEGORY", "DEFAULT", "WHAT IT SEES TO"), rows)
 

@@ -142,6 +142,8 @@ def _print_table(namespaces: Mapping[str, Rows]) -> None:
         for namespace, found in sorted(namespaces.items())
         for key, row in sorted(found.items())
     ]
+    if not rows:
+        return
     names = ("NAMESPACE", "POLICY", "VALIDATION", "RESULT", "OBJECTS", "FIRST OF THEM")
     show_table(names, rows, numbers=["OBJECTS"])
 

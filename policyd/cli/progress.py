@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from policyd.clock import SystemClock
+from policyd.program import has_color
 
 PATIENCE_SECONDS: Final = 1.0
 """How long nothing is shown."""
@@ -26,13 +27,19 @@ def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterato
     if not sys.stderr.isatty():
         yield from items
         return
-    clock = SystemClock()
+    clock, bar, task = SystemClock(), _bar(), None
     shows_from = clock.monotonic() + PATIENCE_SECONDS
-    with _bar() as bar:
-        task = bar.add_task(what, total=total, visible=False)
+    try:
         for number, item in enumerate(items, start=1):
             yield item
-            bar.update(task, completed=number, visible=clock.monotonic() > shows_from)
+            if task is not None:
+                bar.update(task, completed=number)
+            elif clock.monotonic() > shows_from:
+                task = bar.add_task(what, total=total, completed=number)
+                bar.start()
+    finally:
+        if task is not None:
+            bar.stop()
 
 
 def _bar() -> Progress:
@@ -42,6 +49,6 @@ def _bar() -> Progress:
         TextColumn("{task.completed:,}"),
         TaskProgressColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, no_color=not has_color(sys.stderr)),
         transient=True,
     )

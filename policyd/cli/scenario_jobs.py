@@ -62,8 +62,8 @@ def job_workloads(
         metadata = value_at(each, ("metadata",))
         if not isinstance(metadata, dict):
             continue
-        named = each["kind"], metadata.get("namespace") or "default", metadata.get("name")
-        if named not in standing:
+        namespace, name = metadata.get("namespace") or "default", metadata.get("name")
+        if (each["kind"], str(namespace), str(name)) not in standing:
             yield from _workload(each, classes, left_out)
 
 
