@@ -1,4 +1,4 @@
-"""The README's first commands, which the other tests of pages leave out as they last or run them."""
+"""The README's first commands: what the tests of its other lines leave out."""
 
 import os
 import signal
