@@ -112,7 +112,7 @@ def command(**options: Unpack[_Options]) -> None:
         click.echo(json.dumps(told, indent=2))
         return
     maps = Maps(simulation.state, list(scenario_nodes(objects))) if options["draw"] else None
-    rows = Rows([("TIME", 10), ("CYCLE", 5), ("WORKLOAD", _widest(arrivals))], "DECISION")
+    rows = Rows([("      TIME", 10), ("CYCLE", 5), ("WORKLOAD", _widest(arrivals))], "DECISION")
     for line in _table(steps, rows, simulation.state if options["explain"] else None, maps):
         click.echo(line)
     if options["defragment"]:
