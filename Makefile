@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance properties fuzz soak attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-run: $(STAMP) ## start policyd with an embedded cluster, and say what to try (Ctrl-C ends it)
-	@$(BIN)/policyd up
+run: $(STAMP) ## start policyd with an embedded cluster, and say what to try (Ctrl-C ends it); ARGS="--nodes 16"
+	@$(BIN)/policyd up $(ARGS)
 
 test: $(STAMP) ## run the tests that need no cluster; K=words narrows them
 	@$(BIN)/pytest -n auto --maxprocesses=8 -m "not e2e and not bench" $(if $(K),-k "$(K)")
@@ -30,6 +30,7 @@ check: $(STAMP) ## lint, types, layers, and known holes in what we depend on
 	$(BIN)/ruff check . || failed+=" lint"; \
 	$(BIN)/mypy || failed+=" types"; \
 	$(BIN)/lint-imports || failed+=" layers"; \
+	$(BIN)/hadolint charts/policyd/image/Dockerfile || failed+=" image"; \
 	$(BIN)/python -m tests.audit || failed+=" audit"; \
 	test -z "$$failed" || { echo "does not pass:$$failed"; exit 1; }
 
@@ -51,6 +52,9 @@ properties: $(STAMP) ## try what must always hold of the core, N=10000 examples 
 
 fuzz: $(STAMP) ## make up CEL expressions, and compare compiled with reference: N=100000; COST=1 measures what they take
 	@$(BIN)/python -m tests.cel.fuzz $(if $(COST),--cost $(or $(N),3000),$(or $(N),10000))
+
+mutations: $(STAMP) ## give each command files that are nearly right, N=10000 each: none may end in a traceback; K=check narrows it
+	@$(BIN)/python -m tests.cli.mutations $(or $(N),10000) $(K)
 
 conformance-live: $(STAMP) controlplane ## run the cases of the API server's own policies on a real one, too: ONLY=vap, JSON=FILE
 	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))

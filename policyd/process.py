@@ -5,21 +5,13 @@ import ctypes
 import gc
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
-import click
 import uvicorn
 
-from policyd.errors import PolicydError
-
-USAGE = 2
-"""The exit code of a process that cannot start as it was told to."""
-
-INTERRUPTED = 130
-"""The exit code of a process that was not given the time to end well."""
-
+from policyd.program import INTERRUPTED, in_words
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """As glibc's `mallopt` numbers them."""
@@ -81,23 +73,3 @@ async def _until_signalled(main: Callable[[asyncio.Event], Coroutine[Any, Any, N
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     await main(stop)
-
-
-@contextmanager
-def in_words() -> Iterator[None]:
-    """Turn errors that are the user's to mend into sentences, and end with exit code 2."""
-    try:
-        yield
-    except* PolicydError as group:
-        for error in _flat(group):
-            click.secho(f"error: {error}", fg="red", err=True)
-            if error.hint:
-                click.secho(f"hint: {error.hint}", fg="cyan", err=True)
-        sys.exit(USAGE)
-
-
-def _flat(errors: BaseExceptionGroup[PolicydError]) -> list[PolicydError]:
-    flat: list[PolicydError] = []
-    for error in errors.exceptions:
-        flat += _flat(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return flat

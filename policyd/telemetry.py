@@ -6,6 +6,8 @@ from typing import Literal
 
 import structlog
 
+from policyd.program import has_color
+
 
 def configure_logging(*, json: bool, least: Literal["debug", "info", "warning"] = "info") -> None:
     """Send log events to stderr. Call once, in a composition root.
@@ -17,7 +19,7 @@ def configure_logging(*, json: bool, least: Literal["debug", "info", "warning"] 
     renderer = (
         structlog.processors.JSONRenderer()
         if json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(colors=has_color(sys.stderr))
     )
     structlog.configure(
         processors=[

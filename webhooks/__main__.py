@@ -15,14 +15,15 @@ from policyd.config import Settings, configured_kinds, environment
 from policyd.errors import ConfigurationError
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
-from policyd.process import in_words, keep_for_good, run
+from policyd.process import keep_for_good, run
+from policyd.program import Program
 from policyd.serving import listen
 from policyd.telemetry import configure_logging
 from webhooks.choices import certificate_files, check_callers, endpoint, needs_cluster, secret_name
 from webhooks.door import Door, run_door
 
 
-@click.command()
+@click.command(cls=Program)
 @click.option("--policies", multiple=True, metavar="PATH", help="File or folder; may be repeated.")
 @click.option("--from-cluster", is_flag=True, default=None, help="Policy objects apply too.")
 @click.option("--kyverno", is_flag=True, default=None, help="Kyverno's of the cluster apply too.")
@@ -80,14 +81,13 @@ def main(**flags: object) -> None:
 
     Each option can be given as a variable instead: POLICYD_PORT for --port.
     """
-    with in_words():
-        variables = environment()
-        settings = Settings.load(variables, flags)
-        configure_logging(json=_wants_json(settings))
-        _check(settings)
-        listener = listen(settings.host, settings.port)
-        beside = _listen_beside(settings, listener)
-        run(partial(_serve, settings, variables, (listener, beside)))
+    variables = environment()
+    settings = Settings.load(variables, flags)
+    configure_logging(json=_wants_json(settings))
+    _check(settings)
+    listener = listen(settings.host, settings.port)
+    beside = _listen_beside(settings, listener)
+    run(partial(_serve, settings, variables, (listener, beside)))
 
 
 async def _serve(

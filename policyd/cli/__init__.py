@@ -1,4 +1,4 @@
-"""The commands: data to stdout, talk to stderr; exit codes 0 fine, 1 findings, 2 usage.
+"""The commands: data to stdout, talk to stderr, and the exit codes of all programs of policyd.
 
 A command's module is imported when the command is called: `policyd --version` must not wait for
 what only the controller needs.
@@ -11,6 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from policyd import __version__
+from policyd.errors import did_you_mean
+from policyd.program import Program, with_color
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster, and say what to try."),
@@ -25,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
     "convert": ("policyd.cli.convert:command", "Write Kueue's v1beta1 objects as v1beta2."),
+    "library": ("policyd.cli.library:command", "List, show and copy policies that are there."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "release": ("policyd.cli.releasing:command", "Let go what the queue has kept from deletion."),
@@ -34,7 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Every command: where it is, as `module:attribute`, and its line in `policyd --help`."""
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Program, click.Group):
     """A group that knows its commands by name, and imports the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -46,8 +49,19 @@ class _LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         # click keeps the lines of a paragraph behind a backspace; docstrings are raw, and spell it.
-        command.help = (command.help or "").replace("\\b\n", "\b\n")
+        for each in (command, *getattr(command, "commands", {}).values()):
+            each.help = (each.help or "").replace("\\b\n", "\b\n")
+            with_color(each)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called, or say which may be meant."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = did_you_mean(args[0], COMMANDS)
+            ctx.fail(f"no such command `{args[0]}`{f': {near}' if near else ''}")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the commands' names without importing them: a key press is waiting."""

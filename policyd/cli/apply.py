@@ -13,10 +13,11 @@ import yaml
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
-from policyd.cli.circumstances import Sent, request_of, with_circumstances
-from policyd.cli.files import STANDARD_INPUT, load, read_objects
+from policyd.cli.circumstances import Labels, Sent, request_of, with_circumstances
+from policyd.cli.files import load, once, read_objects
 from policyd.cli.options import OBJECTS, POLICIES
-from policyd.cli.report import count, show_all
+from policyd.cli.progress import progress
+from policyd.cli.report import count, exit_code, show_all, unusable
 from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
 from policyd.clock import SystemClock
 from policyd.engine.deadline import never
@@ -27,7 +28,6 @@ from policyd.engine.offline import (
     ObjectError,
     custom_kinds,
     makers_for,
-    namespace_lookup,
     offline_set,
 )
 from policyd.engine.policy_set import PolicySet
@@ -94,7 +94,11 @@ def command(**given: Unpack[_Given]) -> None:
     denials and warnings go to standard error. Namespaces among the objects count with their labels,
     and CustomResourceDefinitions say what belongs to the cluster.
 
-    Exits with 0 if everything is allowed, 1 if anything is denied or a policy is wrong.
+    Where a policy asks for labels of a namespace that are not given, it is not known whether it
+    applies: that is a finding. If a policy is wrong, nothing is sent through the others.
+
+    Exits with 0 if everything is allowed, 1 if anything is denied, a policy is wrong, or it is not
+    known whether one applies, and 2 if something is no object.
 
     \b
     Examples:
@@ -103,61 +107,60 @@ def command(**given: Unpack[_Given]) -> None:
       policyd apply -p my-policy.yaml -f manifests/ -o diff
       helm template chart/ | policyd apply -p policies/ -f -
     """
-    if (given["policies"] + given["objects"]).count(STANDARD_INPUT) > 1:
-        raise click.UsageError("standard input can be read only once")
+    once(given["policies"] + given["objects"])
     loaded = load(given["policies"])
     show_all(loaded.findings)
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
+    if code := exit_code(loaded.findings):
+        _report(given["output"], entries_of(loaded.findings))
+        sys.exit(code)
     documents, unreadable = read_objects(given["objects"])
     show_all(unreadable)
     if not documents and not unreadable:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
     objects = [document.value for document in documents]
-    lookup = namespace_lookup(objects, given["namespace_labels"])
+    labels = Labels(objects, given)
     policies = offline_set(
         loaded,
-        lookup,
+        labels.lookup,
         objects=objects,
         now=SystemClock().now,
         makers=makers_for(given["user"]),
     )
-    applied, broken = _apply(documents, policies, given)
+    applied, broken = _apply(documents, policies, given, labels)
+    findings = [*loaded.findings, *unreadable, *broken]
     show_all(broken)
     for one in applied:
         _tell(one)
-    match given["output"]:
-        case "sarif" | "junit" as form:
-            found = [*entries_of([*loaded.findings, *unreadable, *broken]), *map(_entry, applied)]
-            click.echo(report(form, "apply", found))
-        case output:
-            _print([one for one in applied if one.decision.allowed], output)
+    _report(given["output"], [*entries_of(findings), *map(_entry, applied)])
+    _print([one for one in applied if one.decision.allowed], given["output"])
     denied = sum(not one.decision.allowed for one in applied)
     if denied:
         click.echo(f"{count(denied, 'object')} of {len(applied)} denied", err=True)
-    wrong = any(finding.severity == "error" for finding in loaded.findings)
-    sys.exit(1 if denied or broken or unreadable or wrong else 0)
+    sys.exit(exit_code(findings, failed=bool(denied)))
 
 
 def _apply(
-    documents: Sequence[Document], policies: PolicySet, given: _Given
+    documents: Sequence[Document], policies: PolicySet, given: _Given, labels: Labels
 ) -> tuple[list[_Applied], list[Finding]]:
-    """Send each object through the policies; what is no object is a finding."""
+    """Send each object through the policies; what is no object, or undecided, is a finding."""
     decide = _door(policies) if given["queue"] else policies.review
     applied: list[_Applied] = []
     findings: list[Finding] = []
     kinds = custom_kinds(document.value for document in documents)
-    for document in documents:
+    for document in progress(documents, "applying", len(documents)):
         try:
             request = request_of(document.value, given, kinds)
         except ObjectError as error:
-            findings.append(document.finding(str(error)))
+            findings.append(unusable(document, error))
             continue
+        labels.note(policies, request)
         decision = decide(request)
         result = apply_json_patch(document.value, decision.operations)
         shadows = tuple(shadow_differences(policies, request, decision))
         applied.append(_Applied(document, decision, result, shadows))
-    return applied, findings
+    return applied, [*findings, *labels.findings]
 
 
 def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
@@ -189,7 +192,13 @@ def _tell(one: _Applied) -> None:
         click.secho(f"{one.name}: {difference}", fg="yellow", err=True)
 
 
-def _print(allowed: Sequence[_Applied], output: Output) -> None:
+def _report(output: Output | Format, entries: Sequence[Entry]) -> None:
+    """Write a report for CI, if one is asked for."""
+    if output == "sarif" or output == "junit":  # noqa: PLR1714 - the type is narrowed by it
+        click.echo(report(output, "apply", entries))
+
+
+def _print(allowed: Sequence[_Applied], output: Output | Format) -> None:
     match output:
         case "yaml":
             if allowed:
@@ -199,6 +208,8 @@ def _print(allowed: Sequence[_Applied], output: Output) -> None:
         case "diff":
             for one in allowed:
                 _print_difference(one)
+        case "sarif" | "junit":
+            pass
 
 
 def _entry(one: _Applied) -> Entry:

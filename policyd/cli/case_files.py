@@ -6,6 +6,7 @@ of kat are read too.
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 import click
 
 from policyd.cli import gatekeeper_suites, kat_suites, kyverno_suites
-from policyd.cli.files import content, load
+from policyd.cli.files import STANDARD_INPUT, content, load, text_of
 from policyd.engine.cases import (
     Case,
     Cases,
@@ -93,8 +94,16 @@ def run_files(files: Sequence[Path], keyword: str, *, branches: bool = False) ->
         yield from map(run, files)
         return
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    try:
         yield from pool.map(run, files, chunksize=8)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C, which a terminal tells all processes, to the one that they work for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _may_fork() -> bool:
@@ -107,7 +116,7 @@ def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     A file that it names and that cannot be read is what is wrong with it.
     """
     try:
-        run = _other_layout(path)
+        run = None if str(path) == STANDARD_INPUT else _other_layout(path)
         if run is None:
             return _run_own(path, keyword, branches=branches)
         outcomes, findings, loaded = run(path, keyword)
@@ -131,7 +140,8 @@ def _other_layout(path: Path) -> _Run | None:
 
 def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
     """Run the cases of one file against the policies beside it."""
-    cases, findings = load_cases(content(path), str(path))
+    name, text = text_of(str(path))
+    cases, findings = load_cases(text, name)
     if cases is None:
         return Tested(path, (), tuple(findings))
     loaded = _beside(path)
@@ -157,7 +167,9 @@ def _branches_missing(chosen: Iterable[Case], cases: Cases, loaded: Loaded) -> t
 
 def _beside(path: Path) -> Loaded:
     files = sorted(path.parent.iterdir())
-    return load([str(f) for f in files if f.suffix in SUFFIXES and f.name != path.name])
+    return load(
+        [str(f) for f in files if f.suffix in SUFFIXES and f.name not in (path.name, CASES)]
+    )
 
 
 def run_all_together(paths: Sequence[Path], files: Sequence[Path]) -> Iterator[Tested]:

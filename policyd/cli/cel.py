@@ -13,6 +13,7 @@ from policyd.cli.cel_inputs import ENV, Inputs, activation_of, text_of, with_inp
 from policyd.cli.options import TEXT_OR_JSON
 from policyd.cli.report import show
 from policyd.cli.steps import line_of, outcome_as_json, step_as_json, written
+from policyd.cli.tables import show_table
 from policyd.engine.findings import Finding
 from policyd.errors import did_you_mean
 
@@ -104,21 +105,20 @@ def functions_command(names: tuple[str, ...], env: Environment) -> None:
       policyd cel functions --env kyverno
     """
     entries = {entry.name: entry for entry in describe(env)}
-    for name in names or entries:
+    if not names:
+        show_table(["FUNCTION", "WHAT IT DOES"], [(e.name, e.summary) for e in entries.values()])
+    for name in names:
         if name not in entries:
             near = did_you_mean(name, entries)
             since = env.unavailable.get(name)
             hint = f"it needs Kubernetes {since[0]}.{since[1]}" if since else near
             show(Finding(source=f"`{name}`", message="there is no such function", hint=hint))
         else:
-            _print_entry(entries[name], brief=not names)
+            _print_entry(entries[name])
     sys.exit(0 if all(name in entries for name in names) else 1)
 
 
-def _print_entry(entry: Entry, *, brief: bool) -> None:
-    if brief:
-        click.echo(f"{entry.name:28} {entry.summary}")
-        return
+def _print_entry(entry: Entry) -> None:
     click.echo(f"{click.style(entry.name, bold=True)}: {entry.summary}")
     for signature in entry.signatures:
         click.echo(f"  {signature}")
@@ -180,7 +180,3 @@ def _as_json(explanation: Explanation) -> dict[str, Any]:
             "most": estimate.most if estimate.is_bounded else None,
         },
     }
-
-
-for _each in command.commands.values():  # docstrings are raw, and spell click's backspaces
-    _each.help = (_each.help or "").replace("\\b\n", "\b\n")

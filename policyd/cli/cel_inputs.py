@@ -3,7 +3,6 @@
 import secrets
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, TypedDict
 
 import click
@@ -21,9 +20,10 @@ from policyd.cel.environments import (
 from policyd.cel.functions import Version
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.types import Type
-from policyd.cli.files import STANDARD_INPUT, content
+from policyd.cli.files import FILE, STANDARD_INPUT, once, standard_input
+from policyd.cli.files import text_of as contents_of
 from policyd.cli.options import GROUPS, USER, together
-from policyd.cli.report import show
+from policyd.cli.report import exit_code, show_all
 from policyd.clock import SystemClock
 from policyd.engine.documents import read_documents
 from policyd.engine.facts import Facts
@@ -37,8 +37,6 @@ from policyd.engine.offline import (
 )
 from policyd.engine.surroundings import Surroundings
 from policyd.engine.workloads import value_at
-
-_FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
 
 
 def _kyverno(version: Version) -> Environment:
@@ -98,13 +96,11 @@ ENV: Final = click.option(
 )
 with_inputs = together(
     click.argument("expression"),
-    click.option("-f", "--filename", type=_FILE, help="The object, YAML or JSON, or -."),
-    click.option("--old", type=_FILE, help="The object as it was: `oldObject`."),
-    click.option("--params", type=_FILE, help="The parameter object: `params`."),
-    click.option("--namespace-object", type=_FILE, help="The namespace: `namespaceObject`."),
-    click.option(
-        "--request", type=_FILE, help="Fields of `request` that differ from the object's."
-    ),
+    click.option("-f", "--filename", type=FILE, help="The object, YAML or JSON, or -."),
+    click.option("--old", type=FILE, help="The object as it was: `oldObject`."),
+    click.option("--params", type=FILE, help="The parameter object: `params`."),
+    click.option("--namespace-object", type=FILE, help="The namespace: `namespaceObject`."),
+    click.option("--request", type=FILE, help="Fields of `request` that differ from the object's."),
     click.option(
         "--variable",
         "variables",
@@ -132,9 +128,13 @@ def text_of(given: Inputs) -> str:
         click.UsageError: If standard input is named twice.
     """
     files = [given[name] for name in ("filename", "old", "params", "namespace_object", "request")]
-    if [given["expression"], *files].count(STANDARD_INPUT) > 1:
-        raise click.UsageError("standard input can be read only once")
-    return sys.stdin.read() if given["expression"] == STANDARD_INPUT else given["expression"]
+    once([given["expression"], *files])
+    if given["expression"] != STANDARD_INPUT:
+        return given["expression"]
+    try:
+        return standard_input().decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError("the expression on standard input is not UTF-8") from error
 
 
 def with_variables(
@@ -216,13 +216,11 @@ def _object(path: str | None) -> Json:
     """Read the one document of a file."""
     if path is None:
         return None
-    text = sys.stdin.buffer.read() if path == STANDARD_INPUT else content(Path(path))
-    name = "stdin" if path == STANDARD_INPUT else path
+    name, text = contents_of(path)
     documents, findings = read_documents(text, name)
     if findings:
-        for finding in findings:
-            show(finding)
-        sys.exit(1)
+        show_all(findings)
+        sys.exit(exit_code(findings))
     if len(documents) != 1:
         raise click.UsageError(f"{name} has {len(documents)} documents, and should have one")
     return documents[0].value

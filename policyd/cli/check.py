@@ -10,7 +10,7 @@ import click
 
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
 from policyd.cli.files import PATH, load_documents, read_objects
-from policyd.cli.report import as_json, count, show_all
+from policyd.cli.report import as_json, count, exit_code, show_all
 from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
 from policyd.engine.conflicts import conflicts
 from policyd.engine.dialects import Dialect
@@ -47,7 +47,7 @@ def command(
     nothing can match, what fails for an object with nothing but what it must have or under the next
     version of Kubernetes, and two policies that are sure to write the same field differently.
 
-    Exits with 0 if all is fine or merely doubtful, 1 if anything is wrong.
+    Exits with 0 if all is fine or merely doubtful, 1 if anything is wrong, 2 if it is no YAML.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def command(
         click.echo(f"{count(len(loaded.policies), 'policy')} fine{found}", err=bool(found))
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
-    sys.exit(1 if any(finding.severity == "error" for finding in loaded.findings) else 0)
+    sys.exit(exit_code(loaded.findings))
 
 
 def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:

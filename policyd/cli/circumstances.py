@@ -1,6 +1,6 @@
 """Under what circumstances objects are sent, as the command line says it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypedDict
 
 import click
@@ -8,7 +8,17 @@ import click
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
-from policyd.engine.offline import Circumstances, CustomKinds, as_it_was, request_for
+from policyd.engine.findings import Finding
+from policyd.engine.offline import (
+    Circumstances,
+    CustomKinds,
+    as_it_was,
+    namespace_lookup,
+    namespaces_among,
+    request_for,
+)
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.unknown_labels import undecided
 
 
 class Sent(TypedDict):
@@ -16,7 +26,8 @@ class Sent(TypedDict):
 
     operation: Operation
     namespace: str
-    namespace_labels: Mapping[str, str]
+    namespace_labels: Mapping[str, str] | None
+    assume_labels: bool
     user: str
     groups: tuple[str, ...]
 
@@ -42,23 +53,73 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
     return request_for(obj, circumstances, old_object=old)
 
 
+class Named(TypedDict):
+    """What the command line says of namespaces."""
+
+    namespace_labels: Mapping[str, str] | None
+    assume_labels: bool
+
+
+class Labels:
+    """The labels of namespaces: what is given, and where a policy asks for others."""
+
+    def __init__(self, objects: Iterable[Json], given: Named | Sent) -> None:
+        objects = list(objects)
+        self._told = given["namespace_labels"] is not None or given["assume_labels"]
+        self._known = namespaces_among(objects)
+        self._noted: set[object] = set()
+        self._unknown: dict[tuple[str, str, str], None] = {}
+        self.lookup = namespace_lookup(objects, given["namespace_labels"] or {})
+        """Finds namespaces."""
+
+    def note(self, policies: PolicySet, request: AdmissionRequest) -> None:
+        """Take note of policies that a request cannot be decided by."""
+        about = request.resource, request.sub_resource, request.operation, request.namespace
+        if self._told or about in self._noted:
+            return
+        self._noted.add(about)
+        for policy, label in undecided(policies, request, is_known=self._known.__contains__):
+            self._unknown[policy, label, request.namespace] = None
+
+    @property
+    def findings(self) -> Iterator[Finding]:
+        """What could not be decided: a finding for each policy and namespace."""
+        for policy, label, namespace in self._unknown:
+            yield Finding(
+                source=f"namespace {namespace}",
+                message=f"whether `{policy}` applies is not known: it asks for label `{label}`",
+                hint="add the Namespace to the objects, or give --namespace-labels;"
+                " --assume-labels takes it to have none",
+                rule="namespace-labels",
+            )
+
+
 def _labels(
     _context: click.Context, _option: click.Parameter, value: str | None
-) -> Mapping[str, str]:
+) -> Mapping[str, str] | None:
     """Read `key=value,key=value`."""
-    pairs = [part.partition("=") for part in (value or "").split(",") if part]
+    if value is None:
+        return None
+    pairs = [part.partition("=") for part in value.split(",") if part]
     for key, equals, _ in pairs:
         if not key or not equals:
             raise click.BadParameter(f"`{value}` is not of the form key=value,key=value")
     return {key: text for key, _, text in pairs}
 
 
-NAMESPACE_LABELS = click.option(
+_NAMESPACE_LABELS = click.option(
     "--namespace-labels",
     callback=_labels,
     metavar="KEY=VALUE,…",
     help="Labels of the namespaces that are not among the objects.",
 )
+_ASSUME_LABELS = click.option(
+    "--assume-labels",
+    is_flag=True,
+    help="Take namespaces of which nothing is known to have no labels.",
+)
+NAMESPACE_LABELS = together(_NAMESPACE_LABELS, _ASSUME_LABELS)
+"""The options that say what labels namespaces have."""
 
 with_circumstances = together(
     click.option(

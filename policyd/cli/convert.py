@@ -5,9 +5,10 @@ import sys
 import click
 import yaml
 
-from policyd.api.kueue.v1beta1 import upgraded
+from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
-from policyd.cli.report import count, show_all
+from policyd.cli.old_objects import OldObjectError, as_v1beta2
+from policyd.cli.report import count, exit_code, show_all, unusable
 
 
 @click.command("convert")
@@ -18,7 +19,7 @@ def command(paths: tuple[str, ...]) -> None:
     What v1beta2 cannot say, such as `retryDelayMinutes` of an AdmissionCheck, is left out, as Kueue
     leaves it out. All other objects are passed on as they are.
 
-    Exits with 0, or 1 if something cannot be read.
+    Exits with 0, or 2 if something cannot be read.
 
     \b
     Examples:
@@ -26,10 +27,16 @@ def command(paths: tuple[str, ...]) -> None:
       kubectl get clusterqueues.v1beta1.kueue.x-k8s.io -o yaml | policyd convert -
     """
     documents, findings = read_objects(paths)
+    given: list[Json] = []
+    written: list[Json] = []
+    for document in documents:
+        try:
+            written.append(as_v1beta2(document.value))
+            given.append(document.value)
+        except OldObjectError as error:
+            findings.append(unusable(document, error))
     show_all(findings)
-    given = [document.value for document in documents]
-    written = [upgraded(value) for value in given]
     click.echo(yaml.safe_dump_all(written, sort_keys=False), nl=False)
     changed = sum(old != new for old, new in zip(given, written, strict=True))
     click.echo(f"{count(changed, 'object')} converted", err=True)
-    sys.exit(1 if findings else 0)
+    sys.exit(exit_code(findings))

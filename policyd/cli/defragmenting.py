@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from policyd.alloc.state import State
 from policyd.alloc.topology.moves import Moves
 from policyd.alloc.workload import Workload
+from policyd.cli.json_values import as_json
 from policyd.cli.maps import Maps
 from policyd.cli.report import count
 from policyd.simulate.defragmentation import (
@@ -44,7 +43,7 @@ def plans_json(state: State, most: int) -> list[dict[str, Any]]:
     return [
         {"workload": workload.key, "moves": None}
         if moves is None
-        else {**msgspec.to_builtins(plan := described(state, moves)), "cost": plan.cost}
+        else {**as_json(plan := described(state, moves)), "cost": plan.cost}
         for workload, moves in _plans(state, most)
     ]
 

@@ -1,25 +1,24 @@
 """`policyd devices`: which GPUs nodes have, and what part of one each device is."""
 
 import json
-import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import click
 import yaml
 
 from policyd.alloc.topology.devices import SLICES, Devices, inventory
+from policyd.cli.files import FILE
+from policyd.cli.json_values import as_number
 from policyd.cli.scenarios import scenario_nodes, scenario_objects
-from policyd.errors import PolicydError
+from policyd.cli.tables import show_table
 from policyd.status.gpu_slices import GpuSlices, gpu_slices
 
-_ROW = "{:<26}  {:<28}  {:<12}  {:>5}  {:>8}  {:>7}  {:>6}"
 _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")
 
 
 @click.command("devices")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option(
     "-o",
     "--output",
@@ -28,49 +27,42 @@ _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS"
     show_default=True,
     help="A line for each kind of device, the same as JSON, or a Configuration that counts them.",
 )
-def command(file: Path, output: Literal["table", "json", "config"]) -> None:
+def command(file: str, output: Literal["table", "json", "config"]) -> None:
     r"""Show which GPUs nodes have: whole ones, parts of them (MIG), and replicas of shared ones.
 
-    FILE has Nodes. A replica is no GPU, and neither is a part of one: the last column says how many
-    GPUs there are behind what the nodes report.
+    FILE (- for standard input) has Nodes. A replica is no GPU, and neither is a part of one: the
+    last column says how many GPUs there are behind what the nodes report.
 
     `-o config` prints a Configuration of Kueue's by which all of them count against one quota, of
     `policyd.io/gpu-slices`: a GPU is as many as all parts divide.
 
     \b
     Examples:
-      kubectl get nodes -o yaml > nodes.yaml && policyd devices nodes.yaml
+      kubectl get nodes -o yaml | policyd devices -
       policyd devices nodes.yaml -o config >> configuration.yaml
     """
-    try:
-        devices = inventory(scenario_nodes(list(scenario_objects(file))))
-    except PolicydError as error:
-        click.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(2)
+    devices = inventory(scenario_nodes(scenario_objects(file)))
     slices = gpu_slices(devices)
     if output == "json":
         click.echo(json.dumps([_as_json(each) for each in devices], indent=2))
     elif output == "config":
         click.echo("\n".join(_configuration(slices)))
     else:
-        for line in _table(devices):
-            click.echo(line)
+        show_table(_HEAD, map(_row, devices), numbers=_HEAD[3:])
     for sentence in _warnings(slices):
         click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 
-def _table(devices: Iterable[Devices]) -> Iterator[str]:
-    yield _ROW.format(*_HEAD)
-    for each in devices:
-        yield _ROW.format(
-            each.resource,
-            each.product or "-",
-            each.sharing or "-",
-            each.nodes,
-            each.reported,
-            str(each.share),
-            f"{float(each.gpus):.4g}",
-        )
+def _row(each: Devices) -> tuple[str, ...]:
+    return (
+        each.resource,
+        each.product or "-",
+        each.sharing or "-",
+        str(each.nodes),
+        str(each.reported),
+        str(each.share),
+        f"{float(each.gpus):.4g}",
+    )
 
 
 def _as_json(each: Devices) -> dict[str, Any]:
@@ -80,8 +72,8 @@ def _as_json(each: Devices) -> dict[str, Any]:
         "sharing": each.sharing,
         "nodes": each.nodes,
         "reported": each.reported,
-        "share": str(each.share),
-        "gpus": float(each.gpus),
+        "share": as_number(each.share),
+        "gpus": as_number(each.gpus),
     }
 
 

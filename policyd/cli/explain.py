@@ -10,9 +10,9 @@ import msgspec
 
 from policyd.cel.explain import Explanation
 from policyd.cli.circumstances import Sent, request_of, with_circumstances
-from policyd.cli.files import DIALECT, STANDARD_INPUT, load, read_objects
+from policyd.cli.files import DIALECT, load, once, read_objects
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
-from policyd.cli.report import show_all
+from policyd.cli.report import exit_code, show_all, unusable
 from policyd.cli.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.clock import SystemClock
 from policyd.engine.compiled import CompiledPolicy
@@ -54,7 +54,7 @@ def command(**given: Unpack[_Given]) -> None:
     parts; and what it changes. All of POLICIES take part, so that each sees the object as the
     others left it, whichever are shown.
 
-    Exits with 0 whatever the policies say, 1 if an object or policy cannot be used.
+    Exits with 0 whatever the policies say, 1 if a policy is wrong, 2 if something is no object.
 
     \b
     Examples:
@@ -62,8 +62,7 @@ def command(**given: Unpack[_Given]) -> None:
       policyd explain -p policies/ -f job.yaml --policy cap-gpus-per-pod
       policyd explain -p policies/ -f pod.yaml --operation UPDATE --user alice -o json
     """
-    if (given["policies"] + given["objects"]).count(STANDARD_INPUT) > 1:
-        raise click.UsageError("standard input can be read only once")
+    once(given["policies"] + given["objects"])
     loaded = load(given["policies"], DIALECT)
     show_all(finding for finding in loaded.findings if finding.severity == "error")
     _check_names(given["names"], loaded)
@@ -75,8 +74,7 @@ def command(**given: Unpack[_Given]) -> None:
     else:
         for document, policies in explained:
             _print(document, policies, _unbound(loaded, policies, given["names"]))
-    wrong = any(finding.severity == "error" for finding in (*loaded.findings, *findings))
-    sys.exit(1 if wrong else 0)
+    sys.exit(exit_code([*loaded.findings, *findings]))
 
 
 def _check_names(names: Sequence[str], loaded: Loaded) -> None:
@@ -94,7 +92,10 @@ def _explain(
 ) -> Iterator[tuple[Document, list[PolicyExplanation]]]:
     """Yield each object with what there is to say of it; what is no object is a finding."""
     objects = [document.value for document in documents]
-    lookup, kinds = namespace_lookup(objects, given["namespace_labels"]), custom_kinds(objects)
+    lookup, kinds = (
+        namespace_lookup(objects, given["namespace_labels"] or {}),
+        custom_kinds(objects),
+    )
     policies: PolicySet = offline_set(
         loaded,
         lookup,
@@ -106,7 +107,7 @@ def _explain(
         try:
             request = request_of(document.value, given, kinds)
         except ObjectError as error:
-            findings.append(document.finding(str(error)))
+            findings.append(unusable(document, error))
             continue
         explained = explain_policies(policies, request, names=given["names"], dialect=DIALECT)
         yield document, list(explained)

@@ -10,7 +10,7 @@ import yaml
 
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
-from policyd.cli.report import count, show_all
+from policyd.cli.report import count, exit_code, show_all
 from policyd.engine.compiled import CompiledException
 from policyd.engine.documents import Document
 from policyd.engine.export import Exported, export_policy
@@ -18,6 +18,7 @@ from policyd.engine.kyverno.export import export_kyverno
 from policyd.engine.kyverno.load import is_kyverno
 from policyd.engine.load import Loaded, gather, is_policy, load_document
 from policyd.engine.native import GROUP, is_binding, is_native
+from policyd.program import FINDINGS
 
 Version = Literal["v1", "v1beta1"]
 
@@ -48,7 +49,7 @@ def command(
     server's own policies are passed on as they are, Kyverno's are written in its kinds. A policy
     that needs policyd, or Kyverno, is left out whole, and standard error says why.
 
-    Exits with 0 if everything is exported, 1 if anything is not.
+    Exits with 0 if everything is exported, 1 if anything is not, 2 if something is no YAML.
 
     \b
     Examples:
@@ -70,8 +71,8 @@ def command(
         output.write_text(text, encoding="utf-8")
     policies = sum(obj["kind"].endswith("Policy") for obj in objects)
     click.echo(f"{count(policies, 'policy')} exported", err=True)
-    missing = any(finding.severity == "error" for finding in findings)
-    sys.exit(1 if missing and not partial else 0)
+    code = exit_code(findings)
+    sys.exit(0 if partial and code == FINDINGS else code)
 
 
 def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:

@@ -8,20 +8,26 @@ from pathlib import Path
 import click
 
 from policyd.cel.kyverno import Chance
+from policyd.cli.progress import progress
 from policyd.clock import SystemClock, cpu_limit
 from policyd.engine.bindings import check_bindings, check_exceptions
 from policyd.engine.compiled import CompiledPolicy
 from policyd.engine.dialects import Dialect
-from policyd.engine.documents import Document, read_documents
+from policyd.engine.documents import Document, each_document
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.errors import system_reason
 from policyd.policy_files import MOST_BYTES, FileError, policy_files, read_file
 
 STANDARD_INPUT = "-"
+STANDARD_INPUT_NAME = "stdin"
+"""What findings call standard input."""
 
 PATH = click.Path(exists=True, allow_dash=True)
 """A file, a folder, or `-`."""
+
+FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
+"""A file, or `-`."""
 
 
 def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -32,17 +38,43 @@ def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """
     for path in paths:
         if path == STANDARD_INPUT:
-            yield "stdin", _standard_input()
+            yield STANDARD_INPUT_NAME, standard_input()
             continue
         for file in policy_files([Path(path)], _note_left_out):
             yield str(file), content(file)
+
+
+def text_of(path: str) -> tuple[str, bytes]:
+    """Return the name and content of a file, or of standard input.
+
+    Raises:
+        click.UsageError: If it cannot be read.
+    """
+    if path == STANDARD_INPUT:
+        return STANDARD_INPUT_NAME, standard_input()
+    return path, content(Path(path))
+
+
+def once(paths: Iterable[str | None]) -> None:
+    """Check that standard input is named once at most.
+
+    Raises:
+        click.UsageError: If it is named twice.
+    """
+    if list(paths).count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
 
 
 def _note_left_out(file: Path, why: str) -> None:
     click.echo(f"warning: {file} is not read: {why}", err=True)
 
 
-def _standard_input() -> bytes:
+def standard_input() -> bytes:
+    """Read standard input.
+
+    Raises:
+        click.UsageError: If it is too long.
+    """
     text = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
         raise click.UsageError(f"standard input has more than {MOST_BYTES:,} bytes")
@@ -67,10 +99,12 @@ def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
     """Read the documents of all files, and say which cannot be read."""
     documents: list[Document] = []
     findings: list[Finding] = []
-    for name, text in texts(paths):
-        read, unreadable = read_documents(text, name)
-        documents += read
-        findings += unreadable
+    read = (each for name, text in texts(paths) for each in each_document(text, name))
+    for each in progress(read, "reading"):
+        if isinstance(each, Finding):
+            findings.append(each)
+        else:
+            documents.append(each)
     return documents, findings
 
 

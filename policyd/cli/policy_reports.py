@@ -3,40 +3,40 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 import click
 import yaml
-from rich.console import Console
-from rich.table import Table
 
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS
-from policyd.cli.files import STANDARD_INPUT, load, read_objects
+from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, Named
+from policyd.cli.files import load, once, read_objects
 from policyd.cli.options import OBJECTS, POLICIES
-from policyd.cli.report import show_all
+from policyd.cli.progress import progress
+from policyd.cli.report import exit_code, show_all, unusable
+from policyd.cli.tables import show_table
 from policyd.clock import SystemClock
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.offline import (
     Circumstances,
     ObjectError,
-    namespace_lookup,
+    custom_kinds,
     offline_set,
     request_for,
 )
-from policyd.engine.report import APIS, ReportApi, Rows, scanned
+from policyd.engine.policy_set import PolicySet
+from policyd.engine.report import APIS, Key, ReportApi, Row, Rows, scanned
 from policyd.engine.scan import Found, Listed, Scan
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 
 
-class _Given(TypedDict):
+class _Given(Named):
     """What the command line says."""
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
-    namespace_labels: Mapping[str, str]
     output: Literal["text", "yaml", "json"]
     api: str
 
@@ -66,7 +66,8 @@ def command(**given: Unpack[_Given]) -> None:
     who sends a request is left out. This is what `policyd controller --reports` writes into a
     cluster, for objects in files.
 
-    Exits with 0 if nothing fails, 1 if anything does, or an object or policy cannot be used.
+    Exits with 0 if nothing fails, 1 if anything does, a policy is wrong, or it is not known whether
+    one applies for want of a namespace's labels, and 2 if something is no object.
 
     \b
     Examples:
@@ -74,30 +75,35 @@ def command(**given: Unpack[_Given]) -> None:
       kubectl get pods,jobs -A -o yaml | policyd report -p policies/ -f -
       policyd report -p policies/ -f manifests/ -o yaml --api openreports.io/v1alpha1
     """
-    if (given["policies"] + given["objects"]).count(STANDARD_INPUT) > 1:
-        raise click.UsageError("standard input can be read only once")
+    once(given["policies"] + given["objects"])
     loaded = load(given["policies"])
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
     documents, findings = read_objects(given["objects"])
     objects = [document.value for document in documents]
-    lookup = namespace_lookup(objects, given["namespace_labels"])
-    scan = Scan(offline_set(loaded, lookup, objects=objects, now=SystemClock().now))
-    _look_at(documents, scan, findings)
+    labels = Labels(objects, given)
+    policies = offline_set(loaded, labels.lookup, objects=objects, now=SystemClock().now)
+    scan = Scan(policies)
+    findings += _look_at(documents, scan, policies, labels)
     show_all([*loaded.findings, *findings])
     _print(scan.book.namespaces, given)
-    wrong = any(finding.severity == "error" for finding in (*loaded.findings, *findings))
-    sys.exit(1 if wrong or _fails(scan.book.namespaces.values()) else 0)
+    fails = _fails(scan.book.namespaces.values())
+    sys.exit(exit_code([*loaded.findings, *findings], failed=fails))
 
 
-def _look_at(documents: Iterable[Document], scan: Scan, findings: list[Finding]) -> None:
-    """Ask about each object; what is none is a finding."""
-    for document in documents:
+def _look_at(
+    documents: Sequence[Document], scan: Scan, policies: PolicySet, labels: Labels
+) -> list[Finding]:
+    """Ask about each object; return a finding for what is none, or cannot be decided."""
+    findings: list[Finding] = []
+    kinds = custom_kinds(document.value for document in documents)
+    for document in progress(documents, "looking at", len(documents)):
         try:
-            request = request_for(document.value, Circumstances())
+            request = request_for(document.value, Circumstances(kinds=kinds))
         except ObjectError as error:
-            findings.append(document.finding(str(error)))
+            findings.append(unusable(document, error))
             continue
+        labels.note(policies, request)
         resource, kind = request.resource, request.kind
         listed = Listed(resource.group, resource.version, resource.resource)
         name = request.name or document.value["metadata"].get("generateName", "")
@@ -106,6 +112,7 @@ def _look_at(documents: Iterable[Document], scan: Scan, findings: list[Finding])
         scan.look_at(
             Found(resource=listed, kind=kind.kind, namespace=namespace, name=name, value=value)
         )
+    return [*findings, *labels.findings]
 
 
 def _fails(namespaces: Iterable[Rows]) -> bool:
@@ -130,19 +137,26 @@ def _print(namespaces: Mapping[str, Rows], given: _Given) -> None:
 
 
 def _print_table(namespaces: Mapping[str, Rows]) -> None:
+    rows = [
+        _row(namespace, key, row)
+        for namespace, found in sorted(namespaces.items())
+        for key, row in sorted(found.items())
+    ]
+    if not rows:
+        return
     names = ("NAMESPACE", "POLICY", "VALIDATION", "RESULT", "OBJECTS", "FIRST OF THEM")
-    table = Table(*names, box=None, pad_edge=False, header_style="bold")
-    for namespace, rows in sorted(namespaces.items()):
-        for key, row in sorted(rows.items()):
-            strict = f" ({key.enforcement})" if key.enforcement else ""
-            shadow = f" (shadow of {key.shadow_of})" if key.shadow_of else ""
-            first = f"{row.subjects[0].kind} {row.subjects[0].name}" if row.subjects else ""
-            table.add_row(
-                namespace or "-",
-                f"{key.policy}{shadow}",
-                key.validation or "-",
-                f"{key.result}{strict}",
-                str(row.count),
-                first or "-",
-            )
-    Console(width=200, highlight=False).print(table)
+    show_table(names, rows, numbers=["OBJECTS"])
+
+
+def _row(namespace: str, key: Key, row: Row) -> tuple[str, ...]:
+    strict = f" ({key.enforcement})" if key.enforcement else ""
+    shadow = f" (shadow of {key.shadow_of})" if key.shadow_of else ""
+    first = f"{row.subjects[0].kind} {row.subjects[0].name}" if row.subjects else "-"
+    return (
+        namespace or "-",
+        f"{key.policy}{shadow}",
+        key.validation or "-",
+        f"{key.result}{strict}",
+        str(row.count),
+        first,
+    )

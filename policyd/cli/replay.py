@@ -5,20 +5,30 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 import click
 import msgspec
 
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS
-from policyd.cli.files import PATH, STANDARD_INPUT, content, load, read_objects
+from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, Named
+from policyd.cli.files import (
+    PATH,
+    STANDARD_INPUT,
+    STANDARD_INPUT_NAME,
+    content,
+    load,
+    once,
+    read_objects,
+    standard_input,
+)
 from policyd.cli.options import TEXT_OR_JSON
-from policyd.cli.report import count, show_all
+from policyd.cli.progress import progress
+from policyd.cli.report import count, exit_code, show_all
 from policyd.clock import SystemClock
 from policyd.engine.findings import Finding
-from policyd.engine.offline import namespace_lookup, offline_set
+from policyd.engine.offline import offline_set
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.replay import (
     Answer,
@@ -29,21 +39,17 @@ from policyd.engine.replay import (
 )
 from policyd.errors import PolicydError
 
-_MANY = 200
-"""Reviews from which on a bar shows how far they are."""
-
 _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 """What a recording in a folder ends in; a file that is named itself may end in anything."""
 
 
-class _Given(TypedDict):
+class _Given(Named):
     """What the command line says."""
 
     recorded: tuple[str, ...]
     policies: tuple[str, ...]
     against: tuple[str, ...]
     objects: tuple[str, ...]
-    namespace_labels: Mapping[str, str]
     output: Literal["text", "json"]
 
 
@@ -81,7 +87,8 @@ def command(**given: Unpack[_Given]) -> None:
     them. Without those, the response that was recorded with the request counts, and without that
     nothing was refused or changed.
 
-    Exits with 0 if every answer is the same, 1 if any differs, or a file cannot be used.
+    Exits with 0 if every answer is the same, 1 if any differs, a policy is wrong, or it is not
+    known whether one applies for want of a namespace's labels, and 2 if something is no review.
 
     \b
     Examples:
@@ -90,16 +97,17 @@ def command(**given: Unpack[_Given]) -> None:
       policyd replay reviews.jsonl -p policies/ -o json | jq '.differences[].request'
     """
     named = given["recorded"] + given["policies"] + given["against"] + given["objects"]
-    if named.count(STANDARD_INPUT) > 1:
-        raise click.UsageError("standard input can be read only once")
+    once(named)
     documents, findings = read_objects(given["objects"])
     objects = [document.value for document in documents]
-    new = _policies(given["policies"], objects, given, findings)
-    old = _policies(given["against"], objects, given, findings) if given["against"] else None
+    labels = Labels(objects, given)
+    new = _policies(given["policies"], objects, labels, findings)
+    old = _policies(given["against"], objects, labels, findings) if given["against"] else None
     reviews = list(_reviews(given["recorded"]))
     if not reviews:
         raise click.UsageError(f"no AdmissionReview in {', '.join(given['recorded'])}")
-    differences = list(_replay(reviews, new, old, findings))
+    differences = list(_replay(reviews, new, old, findings, labels))
+    findings += labels.findings
     show_all(findings)
     counts = Counter[str](one.kind for one in differences)
     differing = [one for one in differences if one.kind != "same"]
@@ -116,27 +124,25 @@ def command(**given: Unpack[_Given]) -> None:
         _print(differing, counts)
         if new.shadows:
             _print_shadows(shadowed)
-    wrong = any(finding.severity == "error" for finding in findings)
-    sys.exit(1 if differing or wrong else 0)
+    sys.exit(exit_code(findings, failed=bool(differing)))
 
 
 def _policies(
-    paths: Sequence[str], objects: Sequence[Json], given: _Given, findings: list[Finding]
+    paths: Sequence[str], objects: Sequence[Json], labels: Labels, findings: list[Finding]
 ) -> PolicySet:
     loaded = load(paths)
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     findings += (finding for finding in loaded.findings if finding.severity == "error")
-    lookup = namespace_lookup(objects, given["namespace_labels"])
     now = SystemClock().now
-    return offline_set(loaded, lookup, objects=objects, now=now, makers=Makers())
+    return offline_set(loaded, labels.lookup, objects=objects, now=now, makers=Makers())
 
 
 def _reviews(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
     """Yield each review with where it is."""
     for path in paths:
         if path == STANDARD_INPUT:
-            yield from _numbered("stdin", sys.stdin.buffer.read())
+            yield from _numbered(STANDARD_INPUT_NAME, standard_input())
             continue
         for file in _files(Path(path)):
             yield from _numbered(str(file), content(file))
@@ -158,15 +164,20 @@ def _replay(
     new: PolicySet,
     old: PolicySet | None,
     findings: list[Finding],
+    labels: Labels,
 ) -> Iterator[Difference]:
     """Yield how each review is answered; what is none is a finding."""
-    hidden = len(reviews) < _MANY or not sys.stderr.isatty()
-    with click.progressbar(reviews, label="replaying", file=sys.stderr, hidden=hidden) as shown:
-        for place, text in shown:
-            try:
-                yield compare(read_recording(text), new, old)
-            except PolicydError as error:
-                findings.append(Finding(source=place, message=str(error), hint=error.hint))
+    for place, text in progress(reviews, "replaying", len(reviews)):
+        try:
+            recording = read_recording(text)
+            for policies in (new, old):
+                if policies is not None:
+                    labels.note(policies, recording.request)
+            yield compare(recording, new, old)
+        except PolicydError as error:
+            findings.append(
+                Finding(source=place, message=str(error), hint=error.hint, rule="unreadable")
+            )
 
 
 def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:

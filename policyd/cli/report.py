@@ -1,11 +1,14 @@
 """How findings look: for people on stderr, for machines as JSON on stdout."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
+from policyd.engine.documents import Document
 from policyd.engine.findings import Finding, caret_lines
+from policyd.program import FINDINGS, USAGE
 
 
 def show(finding: Finding) -> None:
@@ -35,6 +38,24 @@ def show_all(findings: Iterable[Finding]) -> None:
     """Show findings one after the other."""
     for finding in findings:
         show(finding)
+
+
+def unusable(document: Document, why: Exception) -> Finding:
+    """Return the finding that a document is none that a command can look at."""
+    return replace(document.finding(str(why)), rule="unreadable")
+
+
+def exit_code(findings: Iterable[Finding], *, failed: bool = False) -> int:
+    """Return what a command exits with.
+
+    Args:
+        findings: What was found; what cannot be read outweighs what is wrong.
+        failed: Whether something else speaks against what was looked at.
+    """
+    rules = {finding.rule for finding in findings if _is_error(finding)}
+    if "unreadable" in rules:
+        return USAGE
+    return FINDINGS if rules or failed else 0
 
 
 def count(number: int, noun: str) -> str:

@@ -1,35 +1,35 @@
 """What a file of a simulation says: the queues, the nodes, and who comes when."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
-from pathlib import Path
 from typing import TypeVar
 
 import click
 import msgspec
-import yaml
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.queue import CohortSpec, QueueSpec
 from policyd.alloc.settings import DEFAULTS, Settings
 from policyd.alloc.state import State
 from policyd.alloc.topology.values import NodeSpec
+from policyd.alloc.workload import Workload
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
 from policyd.api.configuration.kinds import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
-from policyd.api.kueue.names import FINISHED
-from policyd.api.kueue.v1beta1 import upgraded
-from policyd.api.meta import Json, condition_true
+from policyd.api.kueue.names import ADMITTED, FINISHED
+from policyd.api.meta import Json, condition_true, find_condition
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
-from policyd.cli.files import content
+from policyd.cli.files import read_objects
+from policyd.cli.old_objects import OldObjectError, as_v1beta2
+from policyd.cli.scenario_jobs import LeftOut, job_workloads
 from policyd.controller.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
 from policyd.controller.queue_settings import queue_settings
 from policyd.controller.topology_values import node_spec, put_pod
 from policyd.controller.workload_values import Circumstances, workload_value
-from policyd.errors import PolicydError
+from policyd.engine.documents import Document
+from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.pods import Pod
 from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.local.kubelet import RUN_FOR
@@ -48,24 +48,28 @@ class ScenarioError(PolicydError):
     """A scenario cannot be read."""
 
 
-def scenario_objects(file: Path) -> Iterator[dict[str, Json]]:
-    """Yield the objects of a file, those of Kueue as v1beta2 has them."""
+def scenario_objects(file: str) -> list[dict[str, Json]]:
+    """Return the objects of a file, those of Kueue as v1beta2 has them.
+
+    Raises:
+        ScenarioError: If something in it is none.
+    """
+    documents, findings = read_objects([file])
+    for finding in findings:
+        raise ScenarioError(str(finding), hint=finding.hint)
+    return [_object(document) for document in documents]
+
+
+def _object(document: Document) -> dict[str, Json]:
+    value = document.value
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        message = "this is no Kubernetes object: `kind` is missing"
+        raise ScenarioError(str(document.finding(message)))
     try:
-        documents = list(yaml.safe_load_all(content(file)))
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{file} is not YAML: {error}") from error
-    for document in chain.from_iterable(map(_items, documents)):
-        if document is None:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise ScenarioError(f"{file} has something in it that is no Kubernetes object")
-        yield upgraded(document)
-
-
-def _items(document: Json) -> list[Json]:
-    """Return the objects of a list, as `kubectl get` writes it; or the one that is none."""
-    items = document.get("items") if isinstance(document, dict) else None
-    return items if isinstance(items, list) else [document]
+        upgraded: dict[str, Json] = as_v1beta2(value)
+    except OldObjectError as error:
+        raise ScenarioError(str(document.finding(str(error)))) from error
+    return upgraded
 
 
 def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> Iterator[T]:
@@ -143,11 +147,15 @@ def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
                 click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 
-def scenario_arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
+def scenario_arrivals(objects: list[dict[str, Json]], left_out: LeftOut) -> Iterator[Arrival]:
     """Yield the workloads, with when they come and how long they run.
 
     Those that run already, in what was read from a cluster, have run since they got quota until the
     last that is known of any of them.
+
+    Args:
+        objects: All objects of the scenario.
+        left_out: Is told of jobs that are not simulated.
     """
     local_queues = {
         each.metadata.key: each.spec.cluster_queue
@@ -157,28 +165,50 @@ def scenario_arrivals(objects: list[dict[str, Json]]) -> Iterator[Arrival]:
     circumstances = Circumstances(now=0.0, settings=settings, rules=rules, movable=True)
     workloads = list(_read(objects, kueue.Workload, "Workload"))
     last = max(map(_last_known, workloads), default=0.0)
-    for workload in workloads:
+    for workload in (*workloads, *job_workloads(objects, workloads, left_out)):
         metadata = workload.metadata
         if condition_true(workload.status.conditions, FINISHED):
             continue
+        if not workload.spec.active and workload.status.admission is None:
+            left_out.note(f"Workload {metadata.key}", "it is deactivated (`spec.active: false`)")
+            continue
         key = f"{metadata.namespace}/{workload.spec.queue_name}"
-        if key not in local_queues:
-            known = ", ".join(sorted(local_queues)) or "none"
-            raise ScenarioError(
-                f"Workload `{metadata.key}` names LocalQueue `{key}`, which is not there",
-                hint=f"known: {known}",
-            )
-        value = workload_value(workload, circumstances, cluster_queue=local_queues[key])
-        since = None if value.reserved_at is None else value.reserved_at - last
-        stamped = msgspec.structs.replace(value, uid=value.uid or value.key, reserved_at=since)
-        said = metadata.annotations
-        run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
-        yield Arrival(
-            workload=stamped,
-            at=seconds_of(said.get(ARRIVES_AFTER, "0s")),
-            run_seconds=None if run_for is None else seconds_of(run_for),
-            loses_pod_seconds=None if loses is None else seconds_of(loses),
-        )
+        if key not in local_queues and workload.status.admission is None:
+            near = did_you_mean(key, local_queues)
+            why = f"LocalQueue `{key}` is not there{f', {near}' if near else ''}"
+            left_out.note(f"Workload {metadata.key}", why)
+            continue
+        value = workload_value(workload, circumstances, cluster_queue=local_queues.get(key, ""))
+        yield _arrival(workload, value, last)
+
+
+def _arrival(workload: kueue.Workload, value: Workload, last: float) -> Arrival:
+    """Return when a workload comes and how long it runs, given the last that is known of any."""
+    said = workload.metadata.annotations
+    run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
+    admitted = find_condition(workload.status.conditions, ADMITTED)
+    since = None if admitted is None else admitted.last_transition_time
+    runs = value.admitted and since is not None
+    return Arrival(
+        workload=msgspec.structs.replace(
+            value,
+            uid=value.uid or value.key,
+            reserved_at=None if value.reserved_at is None else value.reserved_at - last,
+        ),
+        at=seconds_of(said.get(ARRIVES_AFTER, "0s")),
+        run_seconds=None if run_for is None else seconds_of(run_for),
+        loses_pod_seconds=None if loses is None else seconds_of(loses),
+        most_seconds=_most_seconds(workload),
+        ran_seconds=last - since.timestamp() if runs and since is not None else 0.0,
+    )
+
+
+def _most_seconds(workload: kueue.Workload) -> float | None:
+    """Return how long a workload may run, its earlier runs taken off; None if nothing says so."""
+    limit = workload.spec.maximum_execution_time_seconds
+    if limit is None:
+        return None
+    return max(0.0, limit - (workload.status.accumulated_past_execution_time_seconds or 0.0))
 
 
 def _last_known(workload: kueue.Workload) -> float:

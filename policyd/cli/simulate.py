@@ -1,19 +1,22 @@
 """`policyd simulate`: what the queue would decide, in virtual time."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 import click
 import msgspec
+from rich.cells import cell_len
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import State
 from policyd.cli.defragmenting import plan_lines, plans_json
+from policyd.cli.files import FILE
+from policyd.cli.json_values import as_json, as_number
 from policyd.cli.maps import Maps
+from policyd.cli.progress import progress
 from policyd.cli.report import count
+from policyd.cli.scenario_jobs import LeftOut
 from policyd.cli.scenarios import (
     scenario_arrivals,
     scenario_nodes,
@@ -22,8 +25,8 @@ from policyd.cli.scenarios import (
     seconds_of,
     warn_of_gates,
 )
-from policyd.errors import PolicydError
-from policyd.simulate.scenario import Simulation, Step
+from policyd.cli.tables import Rows
+from policyd.simulate.scenario import Arrival, Simulation, Step, Waits
 from policyd.status.left_out import not_counted
 from policyd.status.profiles import gpus_wanted
 from policyd.status.queues import queue_status
@@ -31,11 +34,14 @@ from policyd.status.remedies import nearest, remedy_text
 from policyd.status.what_helps import cheapest, remedies
 from policyd.status.words import message_of
 
+_NARROWEST: Final = 24
+"""Columns that the names of workloads have at least."""
+
 
 class _Options(TypedDict):
     """What the command line says."""
 
-    file: Path
+    file: str
     output: Literal["table", "json"]
     until: str
     draw: bool
@@ -44,7 +50,7 @@ class _Options(TypedDict):
 
 
 @click.command("simulate")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option(
     "-o",
     "--output",
@@ -66,10 +72,12 @@ class _Options(TypedDict):
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
-    FILE has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues and Workloads, and perhaps
-    Topologies, Nodes and a Configuration, as a cluster would. A Workload says in annotations when
-    it comes (`policyd.io/arrives-after: 10m`), how long it runs (`policyd.io/run-for: 2h`), and
-    when it loses a pod and hangs (`policyd.io/loses-pod-after: 1h`).
+    FILE (- for standard input) has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, and
+    Workloads or jobs, and perhaps Topologies, Nodes and a Configuration, as a cluster would. A
+    Workload or job says in annotations when it comes (`policyd.io/arrives-after: 10m`), how long it
+    runs (`policyd.io/run-for: 2h`), and when it loses a pod and hangs
+    (`policyd.io/loses-pod-after: 1h`); what may run for some time at most ends then. What is not
+    simulated, such as pods without a Workload, is told.
 
     What would help who waits is tried: to wait for others, fewer pods, another flavor, a policy or
     limit of its queue, more quota. The cheapest is told, as JSON all of them.
@@ -82,22 +90,18 @@ def command(**options: Unpack[_Options]) -> None:
       policyd simulate scenario.yaml --explain
       policyd simulate scenario.yaml --until 8h -o json
       policyd simulate scenario.yaml --until 8h --defragment 4 --map
+      kubectl get resourceflavors,clusterqueues,localqueues,workloads -A -o yaml \
+        | policyd simulate -
     """
-    try:
-        _simulate(**options)
-    except PolicydError as error:
-        click.secho(f"error: {error}", fg="red", err=True)
-        if error.hint:
-            click.secho(f"hint: {error.hint}", fg="cyan", err=True)
-        sys.exit(2)
-
-
-def _simulate(**options: Unpack[_Options]) -> None:
-    objects = list(scenario_objects(options["file"]))
+    objects = scenario_objects(options["file"])
     warn_of_gates(objects)
     until = seconds_of(options["until"]) if options["until"] else float("inf")
-    simulation = Simulation(scenario_state(objects), list(scenario_arrivals(objects)))
-    steps = simulation.steps(until=until)
+    left_out = LeftOut()
+    arrivals = list(scenario_arrivals(objects, left_out))
+    simulation = Simulation(scenario_state(objects), arrivals)
+    for sentence in left_out.sentences:
+        click.secho(f"warning: {sentence}", fg="yellow", err=True)
+    steps = progress(simulation.steps(until=until), "simulating")
     if options["output"] == "json":
         state = simulation.state if options["explain"] else None
         told: Any = [_as_json(step, state) for step in steps]
@@ -108,7 +112,8 @@ def _simulate(**options: Unpack[_Options]) -> None:
         click.echo(json.dumps(told, indent=2))
         return
     maps = Maps(simulation.state, list(scenario_nodes(objects))) if options["draw"] else None
-    for line in _table(steps, simulation.state if options["explain"] else None, maps):
+    rows = Rows([("      TIME", 10), ("CYCLE", 5), ("WORKLOAD", _widest(arrivals))], "DECISION")
+    for line in _table(steps, rows, simulation.state if options["explain"] else None, maps):
         click.echo(line)
     if options["defragment"]:
         _until(simulation, until)
@@ -124,28 +129,48 @@ def _until(simulation: Simulation, until: float) -> None:
         simulation.state.now = until
 
 
-def _table(steps: Iterable[Step], state: State | None, maps: Maps | None) -> Iterator[str]:
+def _widest(arrivals: Iterable[Arrival]) -> int:
+    """Return how wide the longest name of a workload is."""
+    return max([_NARROWEST, *(cell_len(each.workload.key) for each in arrivals)])
+
+
+def _table(
+    steps: Iterable[Step], rows: Rows, state: State | None, maps: Maps | None
+) -> Iterator[str]:
     """Yield a line for each decision; that somebody waits, and what helps, only if it is new."""
     told: dict[str, str] = {}
     yield from maps.changed() if maps is not None else ()
-    yield f"{'TIME':>10}  {'CYCLE':>5}  {'WORKLOAD':<24}  DECISION"
+    yield rows.head
     for step in steps:
+        at, number = f"{_clock(step.at):>10}", f"{step.number:>5}"
         for key in step.ended:
-            yield f"{_clock(step.at):>10}  {'':>5}  {key:<24}  ended"
+            end = "stopped: it has run for as long as it may" if key in step.stopped else "ended"
+            yield rows.row([at, "", key], end)
         for action in step.plan.actions:
             key, decision = action.workload.key, _decision(action)
             if told.get(key) != decision or not isinstance(action, Requeue):
-                yield f"{_clock(step.at):>10}  {step.number:>5}  {key:<24}  {decision}"
-                yield from () if state is None else _help(action, state)
+                yield rows.row([at, number, key], decision)
+                yield from () if state is None else _help(action, rows, state)
             told[key] = decision
+        for waits in step.waiting:
+            yield rows.row([at, number, waits.workload.key], f"waits: {_why(waits)}")
         yield from maps.changed() if maps is not None else ()
 
 
-def _help(action: Action, state: State) -> Iterator[str]:
+def _why(waits: Waits) -> str:
+    """Say why a workload waits that was not looked at."""
+    if waits.like is not None and waits.refusal is not None:
+        return f"as {waits.like.key}, which asks for the same: {message_of(waits.refusal)}"
+    if waits.workload.objection is not None:
+        return waits.workload.objection.message
+    return f"behind {waits.before}" if waits.before else "it is not its turn"
+
+
+def _help(action: Action, rows: Rows, state: State) -> Iterator[str]:
     if isinstance(action, Requeue):
         remedy = cheapest(state, action.workload, action.refusal)
         if remedy is not None:
-            yield f"{'':>45}to help it: {remedy_text(remedy)}"
+            yield f"{rows.indent}to help it: {remedy_text(remedy)}"
 
 
 def _decision(action: Action) -> str:
@@ -179,7 +204,19 @@ def _as_json(step: Step, state: State | None) -> dict[str, Any]:
         "time": step.at,
         "cycle": step.number,
         "ended": list(step.ended),
+        "stopped": list(step.stopped),
         "actions": [_action_json(action, state) for action in step.plan.actions],
+        "waiting": [_waiting_json(waits) for waits in step.waiting],
+    }
+
+
+def _waiting_json(waits: Waits) -> dict[str, Any]:
+    return {
+        "workload": waits.workload.key,
+        "clusterQueue": waits.workload.cluster_queue,
+        "like": None if waits.like is None else waits.like.key,
+        "behind": waits.before or None,
+        "message": _why(waits),
     }
 
 
@@ -189,7 +226,7 @@ def _action_json(action: Action, state: State | None) -> dict[str, Any]:
         "clusterQueue": action.workload.cluster_queue,
     }
     if gpus := gpus_wanted(action.workload):
-        told["gpus"] = str(gpus)
+        told["gpus"] = as_number(gpus)
     match action:
         case Admit():
             flavors = {p.name: dict(p.flavors) for p in action.admission.pod_sets}
@@ -223,7 +260,7 @@ def _help_json(action: Requeue, state: State | None) -> dict[str, Any]:
 
 
 def _tagged(value: msgspec.Struct | None) -> dict[str, Any]:
-    return {} if value is None else {"kind": type(value).__name__, **msgspec.to_builtins(value)}
+    return {} if value is None else {"kind": type(value).__name__, **as_json(value)}
 
 
 def _left(state: State) -> Iterator[str]:

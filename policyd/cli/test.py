@@ -9,14 +9,12 @@ from typing import Any, Literal, TypedDict, Unpack
 import click
 
 from policyd.cli.case_files import Tested, case_files, run_all_together, run_files, untested
-from policyd.cli.report import as_json, count, show_all
+from policyd.cli.progress import progress
+from policyd.cli.report import as_json, count, exit_code, show_all
 from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
 from policyd.engine.cases import Outcome
 from policyd.engine.findings import Finding
 from policyd.policy_files import CASES, KYVERNO_TEST
-
-_MANY = 100
-"""Files from which on a bar shows how far they are."""
 
 
 class _Asked(TypedDict):
@@ -28,7 +26,9 @@ class _Asked(TypedDict):
 
 
 @click.command("test")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True, path_type=Path)
+)
 @TEXT_JSON_OR_REPORT
 @click.option("-k", "--keyword", default="", help="Run only the cases whose name has this in it.")
 @click.option("--coverage", is_flag=True, help="Fail if no case violates a validation.")
@@ -51,18 +51,19 @@ def command(
 ) -> None:
     r"""Run the cases beside the policies in PATHS.
 
-    The cases of a folder are in its cases.yaml and concern the policies beside it. Tests in other
-    layouts are run too: Kyverno's (kyverno-test.yaml), Gatekeeper's suites (kind Suite, for
-    templates in CEL), and those of kat (a folder tests/ beside the policies). A case gives an
-    object, and what must come of it; an expectation about a request that no policy concerned itself
-    with fails, and whatever is changed is sent a second time and must stay as it is.
+    The cases of a folder are in its cases.yaml and concern the policies beside it; those of
+    standard input (-) concern the policies in the current folder. Tests in other layouts are run
+    too: Kyverno's (kyverno-test.yaml), Gatekeeper's suites (kind Suite, for templates in CEL), and
+    those of kat (a folder tests/ beside the policies). A case gives an object, and what must come
+    of it; an expectation about a request that no policy concerned itself with fails, and whatever
+    is changed is sent a second time and must stay as it is.
 
     A validation that no case violates may refuse nothing at all: --coverage names those, and
     --branches what is joined by && and || or decides between two values and never does. Of two
     policies beside each other that change the same object, the order must not matter unless their
     priorities differ; --together asks that of all policies in PATHS, as a cluster has them.
 
-    Exits with 0 if all pass, 1 if any does not.
+    Exits with 0 if all pass, 1 if any does not, 2 if a file of cases is no YAML.
 
     \b
     Examples:
@@ -101,17 +102,14 @@ def command(
             _show_uncovered(one, coverage=asked["coverage"])
     failed = not all(one.passed for one in tested)
     lacking = any(one.branches or (asked["coverage"] and one.uncovered) for one in tested)
-    sys.exit(1 if failed or lacking else 0)
+    findings = [finding for one in tested for finding in one.findings]
+    sys.exit(exit_code(findings, failed=failed or lacking))
 
 
 def _run_all(files: Sequence[Path], keyword: str, *, branches: bool) -> Iterator[Tested]:
     """Run the files, with a bar if there are many and somebody looks on."""
     running = run_files(files, keyword, branches=branches)
-    if len(files) < _MANY or not sys.stderr.isatty():
-        yield from running
-        return
-    with click.progressbar(running, len(files), "testing", file=sys.stderr) as shown:
-        yield from shown
+    yield from progress(running, "testing", len(files))
 
 
 def _show(tested: Sequence[Tested], *, verbose: bool) -> None:

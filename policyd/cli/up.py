@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,11 @@ from rich.console import Console
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json
 from policyd.cli.configuring import CONFIG, configured
+from policyd.cli.files import load
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
+from policyd.cli.locking import kept_to_itself
+from policyd.cli.report import exit_code, show_all
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
 from policyd.controller.settings import ControllerSettings
@@ -120,11 +123,37 @@ def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its
       policyd up --policies my-policies/ --nodes 16 --racks 4
     """
     configure_logging(json=False, least="warning")
-    run(partial(_up, Options(**given)))
+    options = Options(**given)
+    check_policies(options.policies)
+    run(partial(_up, options))
+
+
+def check_policies(paths: Sequence[Path]) -> None:
+    """Say what is wrong with policies, before anything is started.
+
+    Raises:
+        ConfigurationError: If one of them cannot be used.
+    """
+    if not paths:
+        return
+    loaded = load([str(path) for path in paths])
+    show_all(loaded.findings)
+    if exit_code(loaded.findings):
+        raise ConfigurationError(
+            "the policies cannot be used as they are", hint="`policyd check` says the same of them"
+        )
 
 
 async def _up(options: Options, stop: asyncio.Event) -> None:
     settings = configured(ControllerSettings(), path=options.config)
+    with ExitStack() as kept:
+        for path in (options.kubeconfig, options.state):
+            if path is not None:
+                kept.enter_context(kept_to_itself(path))
+        await _serve(options, settings, stop)
+
+
+async def _serve(options: Options, settings: ControllerSettings, stop: asyncio.Event) -> None:
     server = ApiServer(ServerOptions(state_file=options.state), port=options.port)
     await server.start()
     try:
@@ -168,9 +197,10 @@ async def _run(
     parts: list[Coroutine[Any, Any, Any]] = [
         run_simulation(client, job_controller=clients.job_controller),
         run_controller(clients.own, settings),
-        run_door(door, listener, stop=stop),
     ]
+    closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
+        webhooks = group.create_task(run_door(door, listener, stop=closing))
         tasks = [group.create_task(part) for part in parts]
         if await _opens(client, stop):
             click.echo(welcome(server.address, address, options))
@@ -178,6 +208,11 @@ async def _run(
         await stop.wait()
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # The webhooks end last: what is being written asks them.
+        await server.drain()
+        closing.set()
+        webhooks.cancel()
 
 
 async def _opens(client: Client, stop: asyncio.Event) -> bool:

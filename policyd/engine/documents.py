@@ -7,9 +7,10 @@ follows the API server's tools rather than YAML 1.1 where the two differ (dates 
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Final
 
@@ -18,6 +19,7 @@ import yaml
 from policyd.api.meta import Json
 from policyd.engine.findings import Finding, Position, field_path
 from policyd.engine.nodes import MERGE, Mark, UnreadableError, build, compose
+from policyd.engine.plain_yaml import NotPlainError, read_plain
 from policyd.engine.scalars import source_position
 from policyd.patch.operations import Path
 
@@ -28,15 +30,42 @@ _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _EMPTY = re.compile(r"(?:---)?(?:\s|#[^\n]*)*\Z")
 
 
+class Tree:
+    """The nodes of a text, which are looked for only when a place is asked for: few ever are."""
+
+    def __init__(self, find: Callable[[], yaml.Node | None]) -> None:
+        """Take what finds the node of the document."""
+        self._find = find
+
+    @cached_property
+    def node(self) -> yaml.Node | None:
+        """The node of the document."""
+        return self._find()
+
+    def item(self, index: int) -> "Tree":
+        """Return the tree of an item of a List."""
+
+        def find() -> yaml.Node | None:
+            listed = None if self.node is None else _child(self.node, "items")
+            return None if listed is None else listed[1].value[index]
+
+        return Tree(find)
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: its value, and the nodes it was read from."""
+    """One document: its value, and what tells where in its text each part stands."""
 
     value: Json
     source: str
     text: str = ""
-    node: yaml.Node | None = None
+    tree: "Tree | None" = None
     first_line: int = 0
+
+    @property
+    def node(self) -> yaml.Node | None:
+        """The node that it was read from; None if it was read from no text."""
+        return None if self.tree is None else self.tree.node
 
     def position(self, path: Path, *, of_key: bool = False) -> Position | None:
         """Return where the value at `path` begins, or the nearest parent that is there.
@@ -109,24 +138,40 @@ def read_documents(
     """
     documents: list[Document] = []
     findings: list[Finding] = []
+    for read in each_document(text, source, most=most):
+        if isinstance(read, Finding):
+            findings.append(read)
+        else:
+            documents.append(read)
+    return documents, findings
+
+
+def each_document(
+    text: str | bytes, source: str, *, most: int = sys.maxsize
+) -> Iterator[Document | Finding]:
+    """Yield every document of a text as it is read, and what cannot be read."""
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text.lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         message = f"not UTF-8: byte 0x{error.object[error.start]:02x}"
-        return [], [Finding(source=source, message=message, line=line, column=1)]
+        yield _unreadable(Finding(source=source, message=message, line=line, column=1))
+        return
     for index, (first_line, chunk) in enumerate(_chunks(decoded)):
         if index >= MOST_DOCUMENTS:
-            findings.append(_one_too_many(source, first_line + 1))
-            break
+            yield _unreadable(_one_too_many(source, first_line + 1))
+            return
         if _EMPTY.match(chunk):
             continue
         read = _read_document(Document(None, source, chunk, None, first_line), most)
         if isinstance(read, Finding):
-            findings.append(read)
+            yield _unreadable(read)
         elif read.value is not None:
-            documents.extend(_items(read))
-    return documents, findings
+            yield from _items(read)
+
+
+def _unreadable(finding: Finding) -> Finding:
+    return replace(finding, rule="unreadable")
 
 
 def _one_too_many(source: str, line: int) -> Finding:
@@ -146,6 +191,10 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _read_document(unread: Document, most: int) -> Document | Finding:
+    if most == sys.maxsize:
+        with suppress(NotPlainError):
+            value = read_plain(unread.text)
+            return replace(unread, value=value, tree=Tree(lambda: compose(unread.text, most)[0]))
     try:
         node, shared = compose(unread.text, most)
         value = None if node is None else build(node, shared)
@@ -156,7 +205,7 @@ def _read_document(unread: Document, most: int) -> Document | Finding:
         return unread.finding(_yaml_message(error), hint=_yaml_hint(error), at=place)
     except yaml.YAMLError as error:
         return unread.finding(f"not YAML: {error}", at=Position(unread.first_line + 1, 1))
-    return replace(unread, value=value, node=node)
+    return replace(unread, value=value, tree=Tree(lambda: node))
 
 
 def _place(mark: Mark | None, document: Document) -> Position:
@@ -189,13 +238,12 @@ def _items(document: Document) -> list[Document]:
     if not isinstance(value, dict) or not str(value.get("kind", "")).endswith("List"):
         return [document]
     items = value.get("items")
-    if not isinstance(items, list) or document.node is None:
+    if not isinstance(items, list) or document.tree is None:
         return [document]
-    listed = _child(document.node, "items")
-    nodes = listed[1].value if listed else []
+    tree = document.tree
     return [
-        Document(item, document.source, document.text, node, document.first_line)
-        for item, node in zip(items, nodes, strict=True)
+        Document(item, document.source, document.text, tree.item(index), document.first_line)
+        for index, item in enumerate(items)
     ]
 
 

@@ -11,6 +11,8 @@ _WIDEST: Final = 160
 
 RULES: Final[Mapping[str, str]] = {
     "policy": "what keeps a policy from being used as it is meant",
+    "unreadable": "what is no YAML, or no object of Kubernetes",
+    "namespace-labels": "a selector by labels of a namespace that are not known",
     "conflict": "two policies that write the same field differently",
     "never-true": "a match that nothing can pass",
     "unknown": "a resource or kind that does not exist",

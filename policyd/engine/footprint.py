@@ -50,13 +50,7 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     for field in ("apiVersion", "kind"):
         pod.at(field).take()
     for policy in policies:
-        _check_bounded(policy)
-        for key in _labels(policy):
-            pod.at(*LABELS, key).take()
-        of_pod, of_request = _looked_at(
-            tuple(program.source for program in policy.programs),
-            tuple((name, program.source) for name, program in policy.variables.items()),
-        )
+        of_pod, of_request = looked_at_by(policy)
         pod.join(of_pod)
         request.join(of_request)
         for path in changed(policy):
@@ -64,6 +58,24 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     if request.whole or EACH in request.fields:
         raise UnboundedError
     return _type(pod, _POD), frozenset(request.fields)
+
+
+def looked_at_by(policy: CompiledPolicy) -> tuple[Footprint, Footprint]:
+    """Return what a policy looks at in an object and in the request, what it changes aside.
+
+    Raises:
+        UnboundedError: If that cannot be told.
+    """
+    _check_bounded(policy)
+    of_object, of_request = _looked_at(
+        tuple(program.source for program in policy.programs),
+        tuple((name, program.source) for name, program in policy.variables.items()),
+    )
+    looked_at = Footprint()
+    looked_at.join(of_object)
+    for key in _labels(policy):
+        looked_at.at(*LABELS, key).take()
+    return looked_at, of_request
 
 
 @lru_cache(maxsize=_MOST_POLICIES)

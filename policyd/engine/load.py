@@ -114,7 +114,7 @@ def load_document(
 
 
 def _bounded(document: Document, dialect: Dialect, out_of_time: OutOfTime) -> Loaded:
-    if document.node is None and is_deeper(document.value, MAXIMUM_DEPTH):
+    if document.tree is None and is_deeper(document.value, MAXIMUM_DEPTH):
         return Loaded(findings=(document.finding("nested too deep"),))
     with within(Allowance(out_of_time=out_of_time)):
         loaded = _loaded(document, dialect)

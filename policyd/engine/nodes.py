@@ -133,7 +133,7 @@ class _Builder:
     def build(self, node: yaml.Node) -> Json:
         if isinstance(node, yaml.ScalarNode):
             self._count(node)
-            return _scalar(node)
+            return scalar(node)
         if node.tag not in _CONTAINERS:
             raise UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
         if id(node) in self._open:
@@ -200,7 +200,12 @@ def _key(node: yaml.Node) -> str:
     return str(node.value)
 
 
-def _scalar(node: yaml.ScalarNode) -> Json:
+def scalar(node: yaml.ScalarNode) -> Json:
+    """Return the value of a scalar, by its tag.
+
+    Raises:
+        UnreadableError: If it has none in JSON.
+    """
     kind = node.tag.removeprefix(_TAG)
     text = node.value
     match kind:

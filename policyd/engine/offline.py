@@ -164,18 +164,23 @@ _NAMESPACE: Final[dict[str, Json]] = {
 """What every namespace has in a cluster, whatever was written of it."""
 
 
-def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> NamespaceLookup:
-    """Return a lookup that knows the Namespaces among `objects`, and makes up all others.
-
-    `labels` are given to every namespace that is made up.
-    """
-    known = {
+def namespaces_among(objects: Iterable[Json]) -> dict[str, Json]:
+    """Return the Namespaces among objects, by name."""
+    return {
         str(value_at(obj, ("metadata", "name"))): obj
         for obj in objects
         if isinstance(obj, dict)
         and obj.get("kind") == "Namespace"
         and obj.get("apiVersion") == "v1"
     }
+
+
+def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> NamespaceLookup:
+    """Return a lookup that knows the Namespaces among `objects`, and makes up all others.
+
+    `labels` are given to every namespace that is made up.
+    """
+    known = namespaces_among(objects)
 
     def find(name: str) -> Mapping[str, Json]:
         given = _NAMESPACE | known.get(name, {"metadata": {"labels": dict(labels)}})

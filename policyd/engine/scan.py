@@ -5,7 +5,7 @@ were sent again as it is; one that concerns neither, or asks who sent the reques
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -23,12 +23,12 @@ from policyd.api.admission import (
 )
 from policyd.api.meta import Json
 from policyd.cel import Program
+from policyd.engine.alike import Alike
 from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.decision import Decision
 from policyd.engine.match import resource_matches
 from policyd.engine.offline import BELIEVING
 from policyd.engine.policy_set import PolicySet
-from policyd.engine.report import Key, ReportBook, Subject
+from policyd.engine.report import Key, ReportBook, Subject, results_of
 
 NOT_ASKED: Final = "asks who sends the request, which nobody did of what exists"
 """Why a policy is left out of a scan."""
@@ -37,6 +37,10 @@ _USER: Final = re.compile(r"\buserInfo\b")
 
 _NEVER: Final = frozenset({"events", "leases", "endpoints", "endpointslices"})
 """What changes by the second; a rule must name these to have them scanned."""
+
+
+MOST_ALIKE: Final = 50_000
+"""Objects of which it is remembered what was said, each for all that are alike."""
 
 
 class Listed(NamedTuple):
@@ -71,6 +75,10 @@ class Found:
         return Subject(api_version, self.kind, self.namespace, self.name)
 
 
+_Asked = tuple[Operation, PolicySet]
+"""Policies, and the operation that they are asked about."""
+
+
 class Scan:
     """One look at what exists, with the policies there were when it began."""
 
@@ -94,33 +102,54 @@ class Scan:
         """Policies that are asked."""
         self.book = ReportBook()
         """What they said so far."""
+        self._said: dict[bytes, tuple[tuple[Key, str], ...]] = {}
         for policy in self.left_out:
             key = Key(policy.name, "", "skip", "", policy.shadow_of)
             self.book.note("", key, message=NOT_ASKED, subject=None)
 
     @cached_property
-    def _sets(self) -> Mapping[Operation, tuple[PolicySet, PolicySet]]:
-        """Policies in force, and shadows, by the operation that they are asked about."""
-        around = replace(self._policies.surroundings, makers=BELIEVING)
-        return {
-            operation: (
-                PolicySet.of([p for p in chosen if not p.shadow_of], around),
-                PolicySet.of([p for p in chosen if p.shadow_of], around),
-            )
-            for operation, chosen in self._by_operation.items()
-        }
+    def _alike(self) -> Alike:
+        return Alike(self.policies)
 
-    def look_at(self, found: Found) -> list[Decision]:
-        """Ask all policies about an object, and note what they say; return it too."""
-        decisions = []
-        for operation, sets in self._sets.items():
+    @cached_property
+    def _sets(self) -> tuple[tuple[_Asked, ...], tuple[_Asked, ...]]:
+        """Policies in force, and shadows: those that decide alike on what is, and the others."""
+        around = replace(self._policies.surroundings, makers=BELIEVING)
+        alike: list[_Asked] = []
+        others: list[_Asked] = []
+        for operation, chosen in self._by_operation.items():
+            for is_shadow in (False, True):
+                mine = [p for p in chosen if bool(p.shadow_of) is is_shadow]
+                for sets, decides in ((alike, True), (others, False)):
+                    picked = [p for p in mine if self._alike.decides(p) is decides]
+                    if picked:
+                        sets.append((operation, PolicySet.of(picked, around)))
+        return tuple(alike), tuple(others)
+
+    def look_at(self, found: Found) -> None:
+        """Ask all policies about an object, and note what they say.
+
+        What they said of another that is the same to them, they say of this one.
+        """
+        alike, others = self._sets
+        seen = self._alike.seen(found.value, found.within) if alike else None
+        said = None if seen is None else self._said.get(seen)
+        if said is None:
+            said = self._ask(found, alike)
+            if seen is not None and len(self._said) < MOST_ALIKE:
+                self._said[seen] = said
+        subject = found.subject
+        for key, message in (*said, *self._ask(found, others)):
+            self.book.note(subject.namespace, key, message=message, subject=subject)
+
+    def _ask(self, found: Found, asked: Iterable[_Asked]) -> tuple[tuple[Key, str], ...]:
+        """Return what policies say of an object."""
+        said: list[tuple[Key, str]] = []
+        for operation, policies in asked:
             request = _request(found, operation)
-            for policies in sets:
-                if policies.concerned(request, "validate"):
-                    decision = policies.validate(request)
-                    self.book.take(found.subject, decision, shadows=self.shadows)
-                    decisions.append(decision)
-        return decisions
+            if policies.concerned(request, "validate"):
+                said += results_of(policies.validate(request), self.shadows)
+        return tuple(said)
 
 
 def resources_to_list(

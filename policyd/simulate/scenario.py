@@ -16,7 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.options import demand_of
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
+from policyd.alloc.reasons import Refusal
 from policyd.alloc.reservation import next_due
 from policyd.alloc.state import State
 from policyd.alloc.value import Value
@@ -39,12 +41,32 @@ class Arrival(Value, frozen=True):
         run_seconds: How long it runs once it has quota; None for ever.
         loses_pod_seconds: How long it runs, the first time, until it loses a pod; None if it never
             does.
+        most_seconds: How long it may run, all its runs together; None for ever.
+        ran_seconds: How long it has run already when it comes, if it comes with quota.
     """
 
     workload: Workload
     at: float = 0.0
     run_seconds: float | None = None
     loses_pod_seconds: float | None = None
+    most_seconds: float | None = None
+    ran_seconds: float = 0.0
+
+
+class Waits(Value, frozen=True):
+    """A workload that was not looked at in a cycle, because another one was.
+
+    Attributes:
+        workload: Who waits.
+        like: Who asks for the same and was looked at; None if nobody was.
+        refusal: Why that one waits.
+        before: Key of the one that is to go first; empty if there is none.
+    """
+
+    workload: Workload
+    like: Workload | None = None
+    refusal: Refusal | None = None
+    before: str = ""
 
 
 class _Loss(NamedTuple):
@@ -62,12 +84,16 @@ class Step(Value, frozen=True):
         number: Of the cycle, from 1.
         ended: Keys of the workloads that came to their end just before, in alphabetical order.
         plan: What was decided.
+        stopped: Keys of those among the ended that have run for as long as they may.
+        waiting: Who waits without having been looked at, where nothing else is decided any more.
     """
 
     at: float
     number: int
     ended: tuple[str, ...]
     plan: Plan
+    stopped: tuple[str, ...] = ()
+    waiting: tuple[Waits, ...] = ()
 
 
 class Simulation:
@@ -83,7 +109,11 @@ class Simulation:
         self.state = state
         self.now = 0.0
         self._sequence = count()
-        self._cycles = count(1)
+        self._number = 0
+        self._began: dict[str, float] = {}
+        self._unseen: dict[str, None] = {}
+        self._refused: dict[object, tuple[Workload, Refusal]] = {}
+        self._stopped: list[str] = []
         self._arrivals: dict[str, Arrival] = {}
         self._due: float | None = None
         self._ends: dict[str, int] = {}
@@ -112,8 +142,7 @@ class Simulation:
             case _Loss(key=key, run=run) if self._ends.get(key) == run:
                 self._lose_pod(key)
             case str() if self._ends.get(event) == token:
-                del self._ends[event]
-                self.state.remove_workload(event)
+                self._end(event)
                 yield event
             case _:
                 pass
@@ -127,11 +156,33 @@ class Simulation:
             for action in plan.actions:
                 self._carry_out(action)
             if plan.actions or ended:
-                yield Step(at=self.now, number=next(self._cycles), ended=ended, plan=plan)
+                self._number += 1
+                out_of_time, self._stopped = tuple(sorted(self._stopped)), []
+                yield Step(
+                    at=self.now, number=self._number, ended=ended, plan=plan, stopped=out_of_time
+                )
             ended = ()
             stopped = any(isinstance(action, Preempt | Evict) for action in plan.actions)
             if not (plan.goes_on or reserves or stopped):
-                return
+                break
+        waiting = tuple(self._overlooked())
+        if waiting:
+            nothing = Plan(actions=(), revision=self.state.revision)
+            yield Step(at=self.now, number=self._number, ended=(), plan=nothing, waiting=waiting)
+
+    def _overlooked(self) -> Iterator[Waits]:
+        """Yield who waits and was not looked at since it began to."""
+        unseen, self._unseen = self._unseen, {}
+        for key in unseen:
+            workload = self._arrivals[key].workload
+            pending = self.state.queues[workload.cluster_queue].pending
+            waits = pending.get(key)
+            if waits is None:
+                continue
+            like, refusal = self._refused.get(_asked(waits), (None, None))
+            head = pending.head() if like is None else None
+            before = "" if head is None or head.workload.key == key else head.workload.key
+            yield Waits(workload=waits, like=like, refusal=refusal, before=before)
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -142,12 +193,17 @@ class Simulation:
             case Evict():
                 self._stop(action.workload, preempted_by=action.workload.preempted_by)
             case Requeue():
-                pass
+                self._unseen.pop(action.workload.key, None)
+                self._refused[_asked(action.workload)] = action.workload, action.refusal
 
     def _arrive(self, arrival: Arrival) -> None:
         workload = msgspec.structs.replace(arrival.workload, queued_at=arrival.at)
         self._arrivals[workload.key] = arrival
         self.state.put_workload(workload)
+        if workload.admission is None:
+            self._unseen[workload.key] = None
+        else:
+            self._run(workload.key, ran=arrival.ran_seconds)
 
     def _start(self, action: Admit) -> None:
         running = msgspec.structs.replace(
@@ -158,11 +214,25 @@ class Simulation:
             reserved_at=self.now,
         )
         self.state.put_workload(running)
-        arrival = self._arrivals[running.key]
-        ends = inf if arrival.run_seconds is None else self.now + arrival.run_seconds
-        run = self._ends[running.key] = self._at(ends, running.key)
+        self._unseen.pop(running.key, None)
+        self._run(running.key)
+
+    def _run(self, key: str, *, ran: float = 0.0) -> None:
+        """Let a workload run until its end, or for as long as it may; some of that it has run."""
+        arrival = self._arrivals[key]
+        self._began[key] = began = self.now - ran
+        lasts = [each for each in (arrival.run_seconds, arrival.most_seconds) if each is not None]
+        ends = max(self.now, began + min(lasts)) if lasts else inf
+        run = self._ends[key] = self._at(ends, key)
         if arrival.loses_pod_seconds is not None:
-            self._at(self.now + arrival.loses_pod_seconds, _Loss(running.key, run))
+            self._at(max(self.now, began + arrival.loses_pod_seconds), _Loss(key, run))
+
+    def _end(self, key: str) -> None:
+        arrival, began = self._arrivals[key], self._began.pop(key)
+        del self._ends[key]
+        self.state.remove_workload(key)
+        if arrival.run_seconds is None or began + arrival.run_seconds > self.now:
+            self._stopped.append(key)
 
     def _lose_pod(self, key: str) -> None:
         holding = self.state.holding(key)
@@ -175,6 +245,8 @@ class Simulation:
 
     def _stop(self, workload: Workload, *, preempted_by: str) -> None:
         self._ends.pop(workload.key, None)
+        self._take_off(workload.key)
+        self._unseen[workload.key] = None
         pending = msgspec.structs.replace(
             workload,
             admission=None,
@@ -186,7 +258,20 @@ class Simulation:
         )
         self.state.put_workload(pending)
 
+    def _take_off(self, key: str) -> None:
+        """Take a run that was stopped off what a workload may run."""
+        arrival = self._arrivals[key]
+        ran = self.now - self._began.pop(key, self.now)
+        if arrival.most_seconds is not None:
+            left = max(0.0, arrival.most_seconds - ran)
+            self._arrivals[key] = msgspec.structs.replace(arrival, most_seconds=left)
+
     def _at(self, when: float, event: Arrival | str | _Loss | None) -> int:
         token = next(self._sequence)
         heapq.heappush(self._events, (when, token, event))
         return token
+
+
+def _asked(workload: Workload) -> object:
+    """Return what is the same for workloads of a queue of which none fits if one does not."""
+    return workload.cluster_queue, workload.priority, demand_of(workload)

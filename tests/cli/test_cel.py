@@ -170,7 +170,7 @@ def test_a_wrong_call_is_explained(run, words, message):
 def test_a_file_that_is_broken_is_shown(run):
     result = run("eval", "1", "-f", "broken.yaml")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "broken.yaml:1" in result.stderr
 
 

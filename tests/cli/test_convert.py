@@ -60,7 +60,7 @@ def test_what_cannot_be_read_is_named_and_what_is_before_it_converted():
 
     assert written == [NEW]
     assert "stdin" in told
-    assert code == 1
+    assert code == 2
 
 
 def test_a_scenario_may_be_of_the_old_version(tmp_path):

@@ -67,7 +67,7 @@ def test_json_says_the_same(shown):
         "sharing": "",
         "nodes": 3,
         "reported": 20,
-        "share": "1",
+        "share": 1,
         "gpus": 20.0,
     }
 

@@ -116,5 +116,5 @@ def test_what_is_no_object_is_a_finding(folder):
 
     result = run(folder)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "not a Kubernetes object" in result.stderr

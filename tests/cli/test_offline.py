@@ -291,7 +291,7 @@ def test_apply_says_what_is_denied_and_prints_the_rest(folder):
 def test_apply_says_what_is_no_object(folder, text, message):
     result = apply(folder, "-f", "-", text=text)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
 
 

@@ -139,7 +139,7 @@ def test_what_is_no_review_is_a_finding_and_leaves_the_others_alone(folder, firs
 
     result = run(folder, "-p", folder / "old.yaml")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"reviews.jsonl: review 1: error: {said}" in result.stderr
     assert "hint: a recording is JSON" in result.stderr
     assert "1 of 1 review answered as before" in result.stdout

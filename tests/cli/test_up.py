@@ -1,6 +1,9 @@
 """`policyd up`, started as a user starts it."""
 
-from contextlib import contextmanager
+import itertools
+import subprocess
+import threading
+from contextlib import contextmanager, suppress
 
 import pytest
 from click.testing import CliRunner
@@ -73,6 +76,8 @@ spec:
     - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
   validations:
   - {expression: "false", message: nobody enters}
+"""
+BROKEN = """\
 ---
 apiVersion: policyd.io/v1alpha1
 kind: Policy
@@ -87,6 +92,59 @@ def test_it_is_ready_whatever_the_users_own_policies_do(up, tmp_path):
 
     with up("--policies", policies) as api, pytest.raises(Refused, match="nobody enters"):
         api.create(pod("visitor", gpus=0))
+
+
+def test_a_broken_policy_ends_it_before_anything_is_started(tmp_path):
+    policies, kubeconfig = tmp_path / "policies.yaml", tmp_path / "kubeconfig"
+    policies.write_text(OWN_POLICIES + BROKEN)
+
+    result = CliRunner().invoke(
+        main, ["up", "--policies", str(policies), "--kubeconfig", str(kubeconfig)]
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "unknown field `validation`" in result.stderr
+    assert "error: the policies cannot be used as they are" in result.stderr
+    assert not kubeconfig.exists()
+
+
+def test_a_second_run_does_not_take_the_kubeconfig_of_the_first(up, tmp_path):
+    with up() as api:
+        kubeconfig = (tmp_path / "kubeconfig").read_text()
+        second = subprocess.run(
+            [COMMANDS / "policyd", "up", "--kubeconfig", tmp_path / "kubeconfig"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (tmp_path / "kubeconfig").read_text() == kubeconfig
+        assert api.exists("Policy", "cap-gpus-per-pod")
+
+    assert second.returncode == 2
+    assert "kubeconfig` is in use by process " in second.stderr
+    assert "--kubeconfig" in second.stderr
+
+
+def test_it_ends_without_a_word_whatever_is_being_written(up, tmp_path):
+    stopped = threading.Event()
+
+    def create(api):
+        for number in itertools.count():
+            if stopped.is_set():
+                return
+            with suppress(Exception):
+                api.create(job(f"job-{number}", gpus=1, run_for="1s"))
+
+    with up() as api:
+        writing = threading.Thread(target=create, args=[api], daemon=True)
+        writing.start()
+        eventually(lambda: api.exists("Job", "job-9", "team-a"), what="jobs are being created")
+    stopped.set()
+    writing.join()
+
+    said = (tmp_path / "up.log").read_text()
+    assert "[warning" not in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_json_has_it_beside_the_steps(scenario):
     found = json.loads(simulated("-o", "json", "--until", "3h", "--defragment", "2", scenario()))
 
     assert set(found) == {"steps", "defragmentation"}
-    assert found["steps"][0]["actions"][0]["gpus"] == "4"
+    assert found["steps"][0]["actions"][0]["gpus"] == 4
     (plan,) = found["defragmentation"]
     assert plan["fewest"] is True
     assert plan["cost"] == 2 * 1200
@@ -277,4 +277,4 @@ def test_what_runs_in_a_cluster_can_be_planned_for(scenario):
         "defragmentation"
     ]
 
-    assert [(m["workload"], m["lost_seconds"]) for m in plan["moves"]] == [("vision/long", 1200.0)]
+    assert [(m["workload"], m["lostSeconds"]) for m in plan["moves"]] == [("vision/long", 1200.0)]

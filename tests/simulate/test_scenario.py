@@ -144,15 +144,180 @@ def test_the_command_says_which_queues_give_out_nothing(simulate):
     assert "ClusterQueue q: Can't admit new workloads: references missing" in result.stderr
 
 
+ADMITTED = """
+kind: Workload
+metadata: {name: runs, namespace: ns}
+spec:
+  queueName: lq
+  maximumExecutionTimeSeconds: 600
+  podSets:
+  - name: main
+    template: {spec: {containers: [{name: c, resources: {requests: {gpu: 4}}}]}}
+status:
+  admission:
+    clusterQueue: q
+    podSetAssignments: [{name: main, count: 1, flavors: {gpu: h100}, resourceUsage: {gpu: 4}}]
+  conditions:
+  - {type: QuotaReserved, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}
+  - {type: Admitted, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}
+"""
+QUEUES = SCENARIO[: SCENARIO.rindex("---")]
+
+
+def waiting(name, queue="lq", extra=""):
+    return f"""
+kind: Workload
+metadata: {{name: {name}, namespace: ns}}
+spec:
+  queueName: {queue}
+  {extra}
+  podSets:
+  - name: main
+    template: {{spec: {{containers: [{{name: c, resources: {{requests: {{gpu: 4}}}}}}]}}}}
+status:
+  conditions: [{{type: Other, status: "True", lastTransitionTime: "2026-01-01T00:01:00Z"}}]
+"""
+
+
+def cluster(*objects):
+    return "---".join([QUEUES, *objects])
+
+
+def test_what_runs_in_a_cluster_ends_after_its_maximum_execution_time(simulate):
+    steps = json.loads(simulate(cluster(ADMITTED, waiting("next")), "-o", "json").stdout)
+
+    assert (steps[1]["time"], steps[1]["stopped"]) == (540.0, ["ns/runs"])
+    assert [(a["action"], a["workload"]) for a in steps[1]["actions"]] == [("Admit", "ns/next")]
+
+
+def test_what_is_preempted_has_less_of_its_maximum_execution_time_left():
+    of = state(queue("q", gpu=4, preemption=PreemptionPolicy(within_cluster_queue="LowerPriority")))
+    low = Arrival(workload=workload("low", "q", gpu=4), most_seconds=60.0)
+    high = arrival("high", at=40, runs=10, gpu=4, priority=1)
+
+    ended = [line for line in run(of, low, high) if line[1] == "ended"]
+
+    assert ended == [(50, "ended", "high"), (70, "ended", "low")]
+
+
+def test_a_missing_local_queue_leaves_out_its_workload_alone(simulate):
+    result = simulate(cluster(waiting("lost", queue="ql"), waiting("found")))
+
+    assert result.exit_code == 0
+    assert "Workload ns/lost: not simulated: LocalQueue `ns/ql` is not there" in result.stderr
+    assert "did you mean `ns/lq`?" in result.stderr
+    assert "ns/found" in result.stdout
+
+
+def test_each_of_several_equal_workloads_is_said_to_wait(simulate):
+    text = cluster(ADMITTED.replace("maximumExecutionTimeSeconds: 600", ""), *map(waiting, "abc"))
+
+    table = simulate(text).stdout
+    *_, last = json.loads(simulate(text, "-o", "json").stdout)
+
+    assert "ns/b                      waits: as ns/a, which asks for the same: couldn't" in table
+    assert [(w["workload"], w["like"]) for w in last["waiting"]] == [
+        ("ns/b", "ns/a"),
+        ("ns/c", "ns/a"),
+    ]
+
+
+def test_who_is_behind_the_head_of_a_strict_queue_is_said_to_wait(simulate):
+    strict = cluster(ADMITTED, waiting("a", extra="priority: 1"), waiting("b")).replace(
+        "namespaceSelector: {}", "namespaceSelector: {}\n  queueingStrategy: StrictFIFO"
+    )
+
+    assert "ns/b                      waits: behind ns/a" in simulate(strict).stdout
+
+
+def test_a_deactivated_workload_is_left_out(simulate):
+    result = simulate(cluster(waiting("idle", extra="active: false")))
+
+    assert "Workload ns/idle: not simulated: it is deactivated" in result.stderr
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: j, namespace: ns, labels: {kueue.x-k8s.io/queue-name: lq}}
+spec:
+  parallelism: 2
+  template:
+    metadata: {annotations: {policyd.io/run-for: 1m}}
+    spec: {containers: [{name: c, resources: {requests: {gpu: 2}}}]}
+"""
+
+
+def test_jobs_are_simulated(simulate):
+    steps = json.loads(simulate(cluster(JOB), "-o", "json").stdout)
+
+    assert steps[0]["actions"][0]["counts"] == {"main": 2}
+    assert steps[1]["time"] == 60.0
+
+
+def test_a_job_with_a_workload_is_simulated_once(simulate):
+    owner = (
+        "ownerReferences: [{apiVersion: batch/v1, kind: Job, name: j, uid: x, controller: true}]"
+    )
+    owned = waiting("job-j").replace("namespace: ns}", f"namespace: ns, {owner}}}", 1)
+
+    result = simulate(cluster(owned, JOB), "-o", "json")
+
+    assert [a["workload"] for s in json.loads(result.stdout) for a in s["actions"]] == ["ns/job-j"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(
+            JOB.replace("labels: {kueue.x-k8s.io/queue-name: lq}", ""), "names no queue", id="job"
+        ),
+        pytest.param(
+            JOB.replace("parallelism: 2", "parallelism: [2]"), "Expected `int", id="no-job"
+        ),
+        pytest.param(
+            JOB.replace("apiVersion: batch/v1", "apiVersion: v1").replace("kind: Job", "kind: Pod"),
+            "made in a cluster",
+            id="pod",
+        ),
+        pytest.param(
+            JOB.replace("lq}", "lq, kueue.x-k8s.io/priority-class: gone}"),
+            "WorkloadPriorityClass `gone` is not there",
+            id="priority-class",
+        ),
+    ],
+)
+def test_what_is_not_simulated_is_said(simulate, text, said):
+    result = simulate(cluster(text))
+
+    assert result.exit_code == 0
+    assert said in result.stderr
+
+
+def test_columns_are_as_wide_as_the_longest_name(simulate):
+    names = ["short", "a-name-that-is-much-longer-than-others-are"]
+
+    lines = simulate(cluster(*map(waiting, names))).stdout.splitlines()
+
+    at = lines[0].index("DECISION")
+    assert {line[at - 2 : at] for line in lines} == {"  "}
+    assert [line[at:].split()[0] for line in lines[1:]] == ["admitted", "waits:"]
+
+
+def test_a_scenario_may_come_from_standard_input(simulate):
+    result = CliRunner().invoke(main, ["simulate", "-"], input=SCENARIO)
+
+    assert "ns/train" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param(("queueName: lq", "queueName: gone"), "`ns/gone`", id="unknown-queue"),
         pytest.param(("run-for: 1m", "run-for: soon"), "`soon` is no duration", id="no-duration"),
         pytest.param(("nominalQuota: 4", "nominalQuota: [4]"), "ClusterQueue `q`", id="no-quota"),
         pytest.param(("kind: ClusterQueue", "kind: Queue"), "no ClusterQueue", id="no-queue"),
         pytest.param(("kind: LocalQueue", "kinds: x"), "no Kubernetes object", id="no-object"),
-        pytest.param(("---", "{"), "is not YAML", id="no-yaml"),
+        pytest.param(("---", "{"), "not YAML", id="no-yaml"),
     ],
 )
 def test_what_is_wrong_with_a_scenario_is_said(simulate, change, said):

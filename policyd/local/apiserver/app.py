@@ -1,7 +1,8 @@
 """The ASGI application: who asks, for what, and how the answer goes out."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -32,6 +33,9 @@ Headers = Mapping[str, str]
 
 AUTHENTICATED = "system:authenticated"
 
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that write nothing."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -41,13 +45,23 @@ class Application:
     def __init__(self, state: State, *, users: Mapping[str, User]) -> None:
         self._state = state
         self._users = users
+        self._writes = 0
+        self._draining = False
+        self._drained = asyncio.Event()
+
+    async def drain(self) -> None:
+        """Refuse to write from now on, and return once what is being written is done."""
+        self._draining = True
+        if self._writes:
+            await self._drained.wait()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         assert scope["type"] == "http", "the server is configured for HTTP alone"
         warnings: list[str] = []
         try:
-            reply = await self._reply(scope, receive, warnings)
+            with self._counted(scope["method"]):
+                reply = await self._reply(scope, receive, warnings)
         except StatusError as error:
             reply = Answer(body=error.status, code=error.code)
         except RecursionError:
@@ -61,6 +75,26 @@ class Application:
             await _send_stream(reply, receive, send)
         else:
             await _send_answer(reply, warnings, send)
+
+    @contextmanager
+    def _counted(self, method: str) -> Iterator[None]:
+        """Count what may write.
+
+        Raises:
+            StatusError: 503, if nothing is to be written any more.
+        """
+        if method in _READING:
+            yield
+            return
+        if self._draining:
+            raise StatusError(503, "ServiceUnavailable", "the server is shutting down")
+        self._writes += 1
+        try:
+            yield
+        finally:
+            self._writes -= 1
+            if self._draining and not self._writes:
+                self._drained.set()
 
     async def _reply(self, scope: Scope, receive: Receive, warnings: list[str]) -> Reply:
         path = scope["path"]

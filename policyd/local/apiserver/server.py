@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +102,7 @@ class ApiServer:
             pod_log=options.pod_log,
         )
         self._running: asyncio.Task[None] | None = None
+        self._app = Application(self._state, users=self._users)
         self._stopping = asyncio.Event()
         self._journal = Journal(options.state_file, store) if options.state_file else None
         bootstrap(store, self._clock.now())
@@ -115,8 +117,8 @@ class ApiServer:
     async def start(self) -> None:
         """Begin to answer; return once the server does."""
         pair = self._authority.issue([HOST, "localhost"], now=self._clock.now())
-        app, context = Application(self._state, users=self._users), server_context(pair)
-        config = server_config(app, grace_seconds=GRACE_SECONDS)
+        context = server_context(pair)
+        config = server_config(self._app, grace_seconds=GRACE_SECONDS)
         server = Server(config, Listening(tls=context), stop=self._stopping)
         self._running = asyncio.create_task(self._run(server))
         await server.ready.wait()
@@ -126,6 +128,12 @@ class ApiServer:
             keeping = group.create_task(Housekeeping(self._state).run())
             await server.serve_on(self._socket)
             keeping.cancel()
+
+    async def drain(self) -> None:
+        """Refuse to write from now on, and let what is being written finish: webhooks are asked."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                await self._app.drain()
 
     async def stop(self) -> None:
         """End the watches, let requests under way finish, and close the port."""

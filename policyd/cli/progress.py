@@ -1,0 +1,54 @@
+"""How far a command is, for somebody who looks on and has waited for a while."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from policyd.clock import SystemClock
+from policyd.program import has_color
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long nothing is shown."""
+
+T = TypeVar("T")
+
+
+def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """Yield items, and show how many there were so far if it takes long.
+
+    Args:
+        items: The items.
+        what: What is being done with them, such as `reading`.
+        total: How many there are, if that is known.
+    """
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    clock, bar, task = SystemClock(), _bar(), None
+    shows_from = clock.monotonic() + PATIENCE_SECONDS
+    try:
+        for number, item in enumerate(items, start=1):
+            yield item
+            if task is not None:
+                bar.update(task, completed=number)
+            elif clock.monotonic() > shows_from:
+                task = bar.add_task(what, total=total, completed=number)
+                bar.start()
+    finally:
+        if task is not None:
+            bar.stop()
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,}"),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, no_color=not has_color(sys.stderr)),
+        transient=True,
+    )

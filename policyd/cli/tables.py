@@ -1,0 +1,83 @@
+"""Tables on standard output: aligned however long and wide what is in them is."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from policyd.program import has_color
+
+_WIDEST: Final = 100_000
+"""Columns of what is no terminal: nothing is folded there."""
+
+_GAP: Final = "  "
+
+
+def console() -> Console:
+    """Return standard output as rich writes to it."""
+    color = has_color(sys.stdout)
+    return Console(
+        width=None if sys.stdout.isatty() else _WIDEST,
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        legacy_windows=False,
+    )
+
+
+def show_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()
+) -> None:
+    """Print a table.
+
+    Args:
+        names: What the columns are called.
+        rows: A text for each column.
+        numbers: Names of the columns whose texts are numbers.
+    """
+    right = set(numbers)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out = console()
+    with out.capture() as shown:
+        out.print(table)
+    click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
+
+
+class Rows:
+    """A table of which each row is printed as it comes; its columns are as wide as is known before.
+
+    The last column takes what is left of a terminal's width, and goes on below where it is longer.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, int]], last: str) -> None:
+        """Take the names of the columns, with how wide what is in them is."""
+        self._widths = [max(width, cell_len(name)) for name, width in columns]
+        self._console = console()
+        self.head = self.row([name for name, _ in columns], last)
+        """The line that names the columns."""
+
+    @property
+    def indent(self) -> str:
+        """What is before the last column in a line that says nothing in the others."""
+        return "".join(" " * width + _GAP for width in self._widths)
+
+    def row(self, texts: Sequence[str], last: str) -> str:
+        """Return a row: one line, or several."""
+        pairs = zip(texts, self._widths, strict=True)
+        before = "".join(set_cell_size(text, width) + _GAP for text, width in pairs)
+        room = self._console.width - cell_len(before)
+        if cell_len(last) <= room or room < 1:
+            return f"{before}{last}"
+        lines = Text(last).wrap(self._console, room)
+        return f"\n{self.indent}".join(
+            [f"{before}{lines[0].plain}", *(f"{each.plain}" for each in lines[1:])]
+        )

@@ -1,0 +1,177 @@
+"""What each command is given when files are made up: arguments, and files that are right."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import yaml
+
+from tests.docs.pages import PROJECT
+
+LIBRARY = PROJECT / "policies"
+POLICY = LIBRARY / "gpu" / "cap-gpus-per-pod" / "policy.yaml"
+CASES = LIBRARY / "gpu" / "cap-gpus-per-pod" / "cases.yaml"
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: team-a, labels: {kueue.x-k8s.io/queue-name: lq}}
+spec:
+  containers:
+  - name: main
+    image: registry.example/train:1
+    resources: {limits: {nvidia.com/gpu: 9, cpu: 500m}, requests: {memory: 1Gi}}
+  tolerations: [{key: a, operator: Exists, effect: NoSchedule}]
+"""
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: j, namespace: team-a, labels: {kueue.x-k8s.io/queue-name: lq}}
+spec:
+  parallelism: 2
+  template:
+    metadata: {annotations: {policyd.io/run-for: 1m}}
+    spec: {restartPolicy: Never, containers: [{name: c, resources: {requests: {gpu: 2}}}]}
+"""
+QUEUES = """\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: h100}
+spec: {nodeLabels: {gpu: h100}, tolerations: [{key: a, operator: Exists}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: Cohort
+metadata: {name: all}
+spec: {parentName: root}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: q}
+spec:
+  cohort: all
+  namespaceSelector: {matchLabels: {a: b}}
+  preemption: {withinClusterQueue: LowerPriority, reclaimWithinCohort: Any}
+  flavorFungibility: {whenCanBorrow: Borrow}
+  admissionChecks: [prov]
+  resourceGroups:
+  - coveredResources: [gpu]
+    flavors: [{name: h100, resources: [{name: gpu, nominalQuota: 4, borrowingLimit: 2}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: AdmissionCheck
+metadata: {name: prov}
+spec: {controllerName: c, retryDelayMinutes: 1, parameters: {apiGroup: a, kind: b, name: c}}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: lq, namespace: team-a}
+spec: {clusterQueue: q}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: Workload
+metadata: {name: w, namespace: team-a, annotations: {policyd.io/run-for: 1m}}
+spec:
+  queueName: lq
+  priority: 3
+  priorityClassName: high
+  priorityClassSource: kueue.x-k8s.io/workloadpriorityclass
+  maximumExecutionTimeSeconds: 60
+  podSets:
+  - name: main
+    count: 2
+    minCount: 1
+    topologyRequest: {required: rack}
+    template: {spec: {containers: [{name: c, resources: {requests: {gpu: 1}}}]}}
+status:
+  admission:
+    clusterQueue: q
+    podSetAssignments:
+    - name: main
+      count: 2
+      flavors: {gpu: h100}
+      resourceUsage: {gpu: 2}
+      topologyAssignment: {levels: [host], domains: [{values: [n1], count: 2}]}
+  conditions:
+  - {type: QuotaReserved, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", reason: a}
+  - {type: Admitted, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", reason: a}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: Topology
+metadata: {name: t}
+spec: {levels: [{nodeLabel: rack}, {nodeLabel: kubernetes.io/hostname}]}
+---
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}
+waitForPodsReady: {timeout: 5m, requeuingStrategy: {backoffLimitCount: 3}}
+featureGates: {PartialAdmission: true}
+"""
+NODES = """\
+apiVersion: v1
+kind: Node
+metadata:
+  name: n1
+  labels: {nvidia.com/gpu.product: H100, nvidia.com/gpu.count: "8", nvidia.com/gpu.replicas: "2"}
+spec: {taints: [{key: a, value: b, effect: NoSchedule}]}
+status:
+  allocatable: {nvidia.com/gpu: "8", cpu: "4", pods: "110", nvidia.com/mig-1g.10gb: "7"}
+  conditions: [{type: Ready, status: "True"}]
+"""
+REVIEW = """\
+{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u",
+ "kind": {"group": "", "version": "v1", "kind": "Pod"},
+ "resource": {"group": "", "version": "v1", "resource": "pods"},
+ "name": "a", "namespace": "team-a", "operation": "CREATE", "userInfo": {"username": "u"},
+ "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "team-a"},
+ "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 9}}}]}}},
+ "response": {"uid": "u", "allowed": true, "patchType": "JSONPatch", "patch": "W10="}}
+"""
+EXPRESSION = (
+    "object.spec.containers.map(c, c.name + 'x')[0].size() > 2 && [1, 2].exists(i, i in [2])"
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command is given: its arguments, the name of the file, and what may be in it."""
+
+    arguments: Callable[[Path], list[str]]
+    texts: list[str]
+    file: str = "given.yaml"
+
+    @cached_property
+    def documents(self) -> list[object]:
+        """The objects, each by itself, and all of a text together."""
+        read = [list(yaml.safe_load_all(text)) for text in self.texts]
+        lists = [{"apiVersion": "v1", "kind": "List", "items": each} for each in read]
+        return [*(document for each in read for document in each), *lists * 5]
+
+
+def on(*words: str) -> Callable[[Path], list[str]]:
+    """Arguments, in which `FILE` stands for the file."""
+    return lambda file: [str(file) if word == "FILE" else word for word in words]
+
+
+OBJECTS = [POD, JOB, QUEUES]
+POLICIES = [path.read_text() for path in sorted(LIBRARY.glob("*/*/policy.yaml"))[:12]]
+
+GIVEN: dict[str, Given] = {
+    "check": Given(on("check", "FILE"), POLICIES),
+    "apply": Given(on("apply", "-p", str(LIBRARY / "gpu"), "-f", "FILE"), OBJECTS),
+    "apply-policy": Given(
+        on("apply", "-p", "FILE", "-f", str(PROJECT / "docs/examples/pod.yaml")), POLICIES
+    ),
+    "explain": Given(on("explain", "-p", str(POLICY), "-f", "FILE"), OBJECTS),
+    "report": Given(on("report", "-p", str(LIBRARY / "gpu"), "-f", "FILE"), OBJECTS),
+    "test": Given(lambda file: ["test", str(file)], [CASES.read_text()], file="cases.yaml"),
+    "replay": Given(on("replay", "FILE", "-p", str(POLICY)), [REVIEW]),
+    "cel": Given(on("cel", "eval", EXPRESSION, "-f", "FILE"), OBJECTS),
+    "simulate": Given(
+        on("simulate", "FILE", "--explain", "--until", "1h"),
+        [QUEUES + "---\n" + JOB + "---\n" + NODES],
+    ),
+    "devices": Given(on("devices", "FILE"), [NODES]),
+    "convert": Given(on("convert", "FILE"), [QUEUES]),
+    "export": Given(on("export", "FILE"), POLICIES),
+}

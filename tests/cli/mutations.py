@@ -1,0 +1,165 @@
+"""Files that are nearly right, for each command: whatever is in them, none ends in a traceback.
+
+`python -m tests.cli.mutations 10000` tries so many for each command; the tests try a few.
+"""
+
+import io
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from policyd.cli import main
+from tests.cli.given import GIVEN
+
+CODES = frozenset({0, 1, 2})
+"""What commands that end by themselves exit with."""
+
+PIECES = (
+    *(
+        "",
+        " ",
+        "\n",
+        ":",
+        ": ",
+        "- ",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        "'",
+        '"',
+        "#",
+        "&a ",
+        "*a",
+        "!!x ",
+        "|",
+        "\t",
+    ),
+    *(
+        "null",
+        "true",
+        "0",
+        "-1",
+        "1e400",
+        "99999999999999999999",
+        "NaN",
+        ".inf",
+        "[]",
+        "{}",
+        "[[]]",
+        "é",
+    ),
+    *(
+        "\x00",
+        "\ud7ff",
+        "---\n",
+        "...",
+        "<<: ",
+        "kind: List\nitems: ",
+        "2026-01-01",
+        "1h",
+        "apiVersion",
+        "a.b",
+    ),
+)
+VALUES = (
+    None,
+    True,
+    0,
+    -1,
+    2**63,
+    1.5,
+    "",
+    "a",
+    "1h",
+    "-5Gi",
+    [],
+    {},
+    [None],
+    [[1]],
+    {"a": None},
+    ["a"],
+    [{}],
+)
+
+
+def mutated(text: str, chance: random.Random) -> bytes:
+    """Return a text of which a little is otherwise."""
+    characters = text
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(characters) + 1)
+        end = at + chance.choice((0, 0, 1, 3, 20))
+        characters = characters[:at] + chance.choice(PIECES) + characters[end:]
+    return characters.encode(errors="surrogatepass")
+
+
+def misshapen(document: object, chance: random.Random) -> bytes:
+    """Return JSON in which a value is of another type."""
+    copy = json.loads(json.dumps(document))
+    places = list(_places(copy))
+    for _ in range(chance.randint(1, 3)):
+        container, key = chance.choice(places)
+        container[key] = chance.choice(VALUES)
+    return json.dumps(copy).encode()
+
+
+def _places(value: object) -> Iterator[tuple[dict | list, object]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in list(pairs):
+        yield value, key
+        if isinstance(each, dict | list):
+            yield from _places(each)
+
+
+def attempts(name: str, number: int, seed: int) -> Iterator[bytes]:
+    """Yield files for a command, the same for the same seed."""
+    chance = random.Random(f"{name} {seed}")
+    texts, documents = GIVEN[name].texts, GIVEN[name].documents
+    for index in range(number):
+        if index % 2:
+            yield mutated(chance.choice(texts), chance)
+        else:
+            yield misshapen(chance.choice(documents), chance)
+
+
+def wrong(name: str, content: bytes, folder: Path) -> str | None:
+    """Run a command on a file; return what is wrong with how it ended."""
+    given = GIVEN[name]
+    file = folder / given.file
+    file.write_bytes(content)
+    with redirect_stderr(io.StringIO()):
+        result = CliRunner().invoke(main, given.arguments(file))
+    error = result.exception
+    if error is not None and not isinstance(error, SystemExit):
+        return f"{type(error).__name__}: {error}"
+    return None if result.exit_code in CODES else f"exit code {result.exit_code}"
+
+
+def try_all(
+    name: str, folder: Path, number: int, seed: int = 0, say: Callable[[str], None] = print
+) -> int:
+    """Try many files on a command; return how many went wrong, and say which."""
+    failed = 0
+    for content in attempts(name, number, seed):
+        why = wrong(name, content, folder)
+        if why is not None:
+            failed += 1
+            say(f"{name}: {why}: {content!r}")
+    return failed
+
+
+if __name__ == "__main__":
+    from tempfile import TemporaryDirectory
+
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    chosen = sys.argv[2:] or list(GIVEN)
+    with TemporaryDirectory() as made:
+        failures = {name: try_all(name, Path(made), count) for name in chosen}
+    print(failures)
+    sys.exit(1 if any(failures.values()) else 0)

@@ -1,0 +1,157 @@
+"""The fast reader of YAML reads as the one of all of YAML does, or leaves a text to it."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from policyd.engine.documents import read_documents
+from policyd.engine.nodes import build, compose
+from policyd.engine.plain_yaml import NotPlainError, read_plain
+
+PROJECT = Path(__file__).parents[2]
+MANIFEST = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: a
+  labels: {}
+  annotations:
+    empty:
+    quoted: 'a # b'
+    double: "c: d"
+    text: a b:c
+spec:
+  # a comment
+  containers:
+  - name: main
+    args: []
+    command:
+    - sh
+    - -c
+    - "true"
+    resources:
+      limits:
+        nvidia.com/gpu: 8
+        cpu: 0.5
+    env:
+      - name: A
+        value: "1"
+      -
+        name: B
+  hostNetwork: true
+  terminationGracePeriodSeconds: null
+"""
+PIECES = [
+    *(
+        ":",
+        ": ",
+        " ",
+        "  ",
+        "- ",
+        "-",
+        "\n",
+        "#",
+        " #",
+        "'",
+        '"',
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        "&a ",
+        "*a",
+    ),
+    *(
+        "|",
+        ">",
+        "!",
+        "%",
+        "@",
+        "`",
+        "?",
+        "? ",
+        "~",
+        "yes",
+        "0x1f",
+        "1:30",
+        "1e3",
+        ".5",
+        "<<",
+        "=",
+        "\t",
+    ),
+    *("---", "...", "\\", "null", "0o7", "010", "é", "\x07", "2001-01-01", "a: b", "\r"),
+]
+
+
+def slowly(text):
+    node, shared = compose(text, sys.maxsize)
+    return None if node is None else build(node, shared)
+
+
+def differs(text):
+    """What the fast reader reads otherwise; None if nothing."""
+    try:
+        fast = read_plain(text)
+    except NotPlainError:
+        return None
+    try:
+        slow = slowly(text)
+    except Exception as error:  # noqa: BLE001 - whatever the reader of all of YAML raises
+        return f"{text!r} is {error}"
+    return None if json.dumps(fast) == json.dumps(slow) else f"{text!r}: {fast} and not {slow}"
+
+
+def mutated(text, chance):
+    characters = list(text)
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(characters))
+        match chance.randrange(4):
+            case 0:
+                characters[at] = chance.choice(PIECES)
+            case 1:
+                characters.insert(at, chance.choice(PIECES))
+            case 2:
+                del characters[at : at + chance.randint(1, 4)]
+            case _:
+                lines = "".join(characters).splitlines(keepends=True)
+                chance.shuffle(lines)
+                characters = list("".join(lines)) or ["a"]
+    return "".join(characters)
+
+
+def test_a_manifest_is_read_fast():
+    assert read_plain(MANIFEST) == slowly(MANIFEST)
+
+
+def test_all_that_the_project_has_is_read_alike():
+    files = [*PROJECT.glob("policies/**/*.yaml"), *PROJECT.glob("docs/**/*.yaml")]
+
+    assert [found for file in files if (found := differs(file.read_text()))] == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mutated_manifests_are_read_alike(seed):
+    chance = random.Random(seed)
+    texts = (mutated(MANIFEST, chance) for _ in range(100))
+
+    assert [found for text in texts if (found := differs(text))] == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_mutated_json_is_read_alike(seed):
+    chance = random.Random(seed)
+    text = json.dumps(slowly(MANIFEST))
+
+    assert [found for _ in range(100) if (found := differs(mutated(text, chance)))] == []
+
+
+def test_places_are_those_of_the_text():
+    (document,), _ = read_documents(MANIFEST, "f.yaml")
+
+    place = document.position(("spec", "containers", 0, "resources", "limits", "cpu"))
+    assert (place.line, place.column) == (23, 14)
