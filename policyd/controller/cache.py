@@ -18,7 +18,7 @@ from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.meta import ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
-from policyd.controller.index import Index, local_queue_key
+from policyd.controller.index import Index, local_queue_key, replaced_key
 from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
 from policyd.controller.request_rules import RulesByNamespace
@@ -131,11 +131,6 @@ class Cache:
         queue = self.state.queues.get(cluster_queue)
         return None if queue is None else queue.pending.shared_refusal(key)
 
-    def is_promised(self, key: str) -> bool:
-        """Tell whether a workload was given quota, and that is not written yet."""
-        holding = self.state.register.holding(key)
-        return holding is not None and holding.assumed
-
     def everything(self) -> Iterable[Key]:
         """Yield a key for all there is, as after a start."""
         for workload in self.mirrors.workloads:
@@ -174,7 +169,20 @@ class Cache:
     # What happens.
 
     def put(self, workload: Workload) -> None:
-        """Put a workload into the state, or take it out, as it now is."""
+        """Put a workload into the state, or take it out, as it now is.
+
+        What a slice replaces has quota until it is finished, and holds it as long as the slice
+        holds none.
+        """
+        self._put(workload)
+        self._put_replaced(workload)
+
+    def _put_replaced(self, workload: Workload) -> None:
+        replaced = self.mirrors.workloads.get(replaced_key(workload))
+        if replaced is not None:
+            self._put(replaced)
+
+    def _put(self, workload: Workload) -> None:
         local_queue = self.local_queue_of(workload)
         name = "" if local_queue is None else local_queue.spec.cluster_queue
         reserved = has_quota(workload)
@@ -183,7 +191,8 @@ class Cache:
             self.second_pass.put(workload.metadata.key, now=self.state.now)
         else:
             self.second_pass.remove(workload.metadata.key)
-        if not self._counts(workload) or not (reserved or self._queues(workload, local_queue)):
+        counts = self._counts(workload) and not self._is_replaced(workload)
+        if not counts or not (reserved or self._queues(workload, local_queue)):
             self.state.remove_workload(workload.metadata.key)
         else:
             self.state.put_workload(self._value(workload, name))
@@ -209,6 +218,13 @@ class Cache:
 
     def _counts(self, workload: Workload) -> bool:
         return workload.spec.active and not is_finished(workload)
+
+    def _is_replaced(self, workload: Workload) -> bool:
+        """Tell whether a bigger slice has the quota of a workload, which is to end in a moment."""
+        if not self.state.settings.gates.elastic_jobs_via_workload_slices:
+            return False
+        successors = self.index.successors(workload.metadata.key)
+        return any(self.state.holding(key) is not None for key in successors)
 
     def _queues(self, workload: Workload, local_queue: LocalQueue | None) -> bool:
         """Tell whether a workload without quota may be considered at all."""
@@ -249,6 +265,7 @@ class Cache:
             keys = self._owner_keys(old)
             self.second_pass.remove(old.metadata.key)
             self.state.remove_workload(old.metadata.key)
+            self._put_replaced(old)
             self.ears.schedule()
             self.ears.reconcile(workload_key(old))  # what is remembered of it is forgotten
         else:

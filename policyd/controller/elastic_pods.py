@@ -1,5 +1,7 @@
 """Lets pods of elastic jobs go that have been added to what runs, as far as there is quota."""
 
+from dataclasses import replace
+
 import structlog
 
 from policyd.alloc.settings import Gates
@@ -73,7 +75,8 @@ class ElasticPods:
     async def _release(self, pod: Pod, given: Injection, granted: Workload) -> None:
         draft = draft_of(pod)
         try:
-            inject(draft, (), given)
+            # Gates cannot be added to a pod: one that waits for its place has that gate, or had it.
+            inject(draft, (), replace(given, gates=[]))
         except StartError as error:
             log.warning("pod_elsewhere", pod=pod.metadata.key, error=str(error))
             return
