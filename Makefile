@@ -58,6 +58,9 @@ conformance-live: $(STAMP) controlplane ## run the cases of the API server's own
 faults: $(STAMP) controlplane ## break what can break on a real control plane, and judge the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))
 
+matrix: $(STAMP) controlplane ## run every kind of job with every feature on both clusters: ONLY=words, SERVER=embedded|real, GATES=A=true, JSON=FILE
+	@$(BIN)/python -m tests.matrix $(if $(ONLY),--only "$(ONLY)") $(if $(SERVER),--server $(SERVER)) $(if $(GATES),--gates $(GATES)) $(if $(JSON),--json $(JSON))
+
 attacks: $(STAMP) controlplane ## try to get round the policies and to stall them, and print a table: ONLY=words, JSON=FILE
 	@$(BIN)/python -m tests.attacks $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))
 

@@ -68,7 +68,9 @@ def members(parent):
                 "leaderworkerset.sigs.k8s.io/name": parent["metadata"]["name"],
                 "leaderworkerset.sigs.k8s.io/group-index": str(index),
             }
-            led = {"leaderworkerset.sigs.k8s.io/leader-name": f"serve-{index}"}
+            led = {
+                "leaderworkerset.sigs.k8s.io/leader-name": f"{parent['metadata']['name']}-{index}"
+            }
             yield f"{index}", made["leaderTemplate"], {"labels": labels}
             yield f"{index}-1", made["workerTemplate"], {"labels": labels, "annotations": led}
         return
@@ -88,7 +90,8 @@ def pod_of(parent, suffix, template, metadata):
     }
     given = template.get("metadata", {})
     both = {k: {**given.get(k, {}), **metadata.get(k, {})} for k in ("labels", "annotations")}
-    names = {"name": f"{parent['metadata']['name']}-{suffix}", "namespace": "team-a"}
+    about = parent["metadata"]
+    names = {"name": f"{about['name']}-{suffix}", "namespace": about["namespace"]}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
