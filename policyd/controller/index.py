@@ -6,11 +6,14 @@ from typing import TypeVar
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
-from policyd.controller.keys import Key, pod_key
+from policyd.api.meta import ObjectMeta
+from policyd.controller.keys import Key, job_key, pod_key
+from policyd.jobs.base import controller_of
 from policyd.jobs.pods import Pod
 from policyd.jobs.workload import slice_name
 
 K = TypeVar("K")
+M = TypeVar("M")
 
 
 class Index:
@@ -20,6 +23,7 @@ class Index:
         self._by_local_queue: dict[str, set[str]] = defaultdict(set)
         self._by_owner: dict[str, set[str]] = defaultdict(set)
         self._by_group: dict[Key, set[str]] = defaultdict(set)
+        self._by_parent: dict[str, set[Key]] = defaultdict(set)
         self._by_chain: dict[str, set[str]] = defaultdict(set)
         self._by_replaced: dict[str, set[str]] = defaultdict(set)
 
@@ -55,6 +59,22 @@ class Index:
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod, as it was when it was added."""
         discard(self._by_group, pod_key(pod), pod.metadata.key)
+
+    def add_child(self, child: ObjectMeta, kind: str) -> None:
+        """Take in a job that names no queue, if it belongs to another one."""
+        owner = controller_of(child)
+        if owner is not None:
+            self._by_parent[owner.uid].add(job_key(child, kind))
+
+    def remove_child(self, child: ObjectMeta, kind: str) -> None:
+        """Forget such a job, as it was when it was added."""
+        owner = controller_of(child)
+        if owner is not None:
+            discard(self._by_parent, owner.uid, job_key(child, kind))
+
+    def children(self, uid: str) -> list[Key]:
+        """Return the keys of the jobs without a queue that belong to a job, sorted."""
+        return sorted(self._by_parent.get(uid, ()))
 
     def owned(self, uid: str) -> list[str]:
         """Return the keys of the workloads that an object owns, sorted."""
@@ -101,7 +121,7 @@ def local_queue_key(workload: Workload) -> str:
     return f"{workload.metadata.namespace}/{workload.spec.queue_name}"
 
 
-def discard(index: dict[K, set[str]], key: K, member: str) -> None:
+def discard(index: dict[K, set[M]], key: K, member: M) -> None:
     """Take a member out of an index, and its key with the last one."""
     members = index.get(key)
     if members is not None:

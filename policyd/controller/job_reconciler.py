@@ -69,11 +69,10 @@ class JobReconciler:
             ApiError: If a write did not succeed.
         """
         job = self._mirror.get(key.path)
-        if (
-            job is None
-            or not self._concerns(job)
-            or await self._children.follow(job, gates=self._gates)
-        ):
+        if job is None:
+            await self._children.look(key.path, gates=self._gates)
+            return None
+        if not self._concerns(job) or await self._children.follow(job, gates=self._gates):
             return None
         job = await self._whole(job)
         if job is None:
