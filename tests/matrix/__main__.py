@@ -48,7 +48,7 @@ def table(server: str, results: Sequence[Result]) -> str:
     found = {(each.kind, each.feature): each for each in results if each.server == server}
     features = [name for name in FEATURES if any(name == feature for _, feature in found)]
     lines = [f"{server:<{WIDTH}}" + " ".join(features)]
-    for kind in dict.fromkeys(kind for kind, _ in found):
+    for kind in dict.fromkeys(kind for (kind, _), each in found.items() if each.applies):
         cells = ((name, found.get((kind, name))) for name in features)
         lines.append(
             f"{kind:<{WIDTH}}" + " ".join(f"{_mark(cell):<{len(name)}}" for name, cell in cells)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policyd.local import demo
-from tests.matrix.cell import HOSTNAME, PRIORITY, RACK, TOPOLOGY, Cell
+from tests.matrix.cell import HOSTNAME, PRIORITY, RACK, TOPOLOGY, URGENT, Cell
 from tests.matrix.kinds import (
     ENDLESS,
     KINDS,
@@ -17,6 +17,8 @@ from tests.matrix.kinds import (
     templates_in,
 )
 from tests.scenarios.api import condition
+from tests.scenarios.foreign import operator
+from tests.scenarios.objects import job
 
 P = "kueue.x-k8s.io/"
 PREBUILT, TAKES_PREBUILT = (
@@ -168,8 +170,7 @@ def priorities(cell: Cell) -> None:
     cell.starts()
     with cell.urgent():
         cell.wait(cell.is_held, "the job is preempted")
-        urgent = cell.wait(lambda: _runs(cell, "urgent"), "the urgent job runs")
-        assert urgent
+        cell.wait(lambda: _runs(cell, URGENT), "the urgent job runs")
     if cell.kind in PODS:
         cell.submit_again()
     cell.starts()
@@ -227,6 +228,41 @@ def node_replacement(cell: Cell) -> None:
     cell.ends()
 
 
+def children(cell: Cell) -> None:
+    """A Job that the job's operator has made may not run until the job may."""
+    cell.furnish()
+    with cell.urgent():
+        cell.wait(lambda: _runs(cell, URGENT), "another job has all there is")
+        cell.submit()
+        cell.wait(cell.workloads, "the job queues")
+        child = _child_of(cell.job())
+        cell.api.acting_as(operator(cell.job())).create(child)
+        cell.wait(lambda: _child(cell)["spec"]["suspend"], "its child is suspended")
+    cell.starts()
+    cell.api.acting_as(operator(cell.job())).patch(
+        "Job", "child", {"spec": {"suspend": False}}, namespace=cell.name
+    )
+    cell.wait(lambda: _runs(cell, "child"), "its child runs")
+    assert not _child(cell)["spec"]["suspend"]
+    cell.ends()
+
+
+def _child(cell: Cell) -> Body:
+    return cell.api.get("Job", "child", cell.name)
+
+
+def _child_of(owner: Body) -> Body:
+    """Return a Job as operators make it: from a template that does not name the queue."""
+    about = owner["metadata"]
+    made = job("child", about["namespace"], gpus=0, run_for="3600s")
+    (template,) = templates_in(made)
+    template["metadata"]["annotations"][f"{P}workload"] = "of-its-owner"
+    reference = {name: owner[name] for name in ("apiVersion", "kind")}
+    reference |= {"name": about["name"], "uid": about["uid"], "controller": True}
+    made["metadata"]["ownerReferences"] = [reference]
+    return made
+
+
 ELASTIC = ("Job", *RAYS)
 FEATURES = {
     "plain": Feature(plain),
@@ -240,6 +276,9 @@ FEATURES = {
     "retention": Feature(retention, [k for k in KINDS if k not in ENDLESS], "does not end"),
     "time-limit": Feature(
         time_limit, [k for k in KINDS if k != "Deployment"], "gets other pods, with a time each"
+    ),
+    "children": Feature(
+        children, ("JobSet", "MPIJob", "RayJob", "TrainJob"), "has no Jobs made for it"
     ),
     "node-replacement": Feature(
         node_replacement,

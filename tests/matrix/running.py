@@ -58,11 +58,12 @@ def opened(server: str, folder: Path, gates: str = "") -> Iterator[clusters.Clus
 
 
 def run(cluster: clusters.Cluster, kind: str, name: str) -> Result:
-    """Run one cell."""
+    """Run one cell, if it applies."""
     feature = FEATURES[name]
     result = Result(kind=kind, feature=name, server=cluster.name)
-    if kind not in feature.kinds:
-        result.applies, result.why = False, f"{kind} {feature.why_not}"
+    result.applies = kind in feature.kinds
+    if not result.applies:
+        result.why = feature.why_not
         return result
     cell, began = Cell(cluster, result), time.monotonic()
     try:
