@@ -150,11 +150,16 @@ class Mirrors:
         )
 
     @property
-    def watched_jobs(self) -> tuple[Mirror[Any], ...]:
+    def watched_jobs(self) -> tuple[Mirror[JobObject], ...]:
         """The jobs of the kinds that are on; the others stay unseen."""
         on = self.integrations.has
-        mirrors: tuple[Mirror[Any], ...] = (*self.jobs.values(), *self.children.values())
-        return tuple(m for m in mirrors if on(m.resource.group, m.resource.kind))
+        return tuple(m for m in self.jobs.values() if on(m.resource.group, m.resource.kind))
+
+    @property
+    def watched_children(self) -> tuple[Mirror[PartialObject], ...]:
+        """The owners of jobs of these kinds that name no queue."""
+        on = self.integrations.has
+        return tuple(m for m in self.children.values() if on(m.resource.group, m.resource.kind))
 
 
 CHILD_KINDS: Final = ("Job", "JobSet", "RayCluster")
