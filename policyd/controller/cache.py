@@ -16,11 +16,11 @@ from policyd.alloc.workload import Objection
 from policyd.alloc.workload import Workload as Value
 from policyd.api.configuration.kinds import Resources
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import ADMISSION_GATED_BY
+from policyd.api.kueue.names import ADMISSION_GATED_BY, ADMITTED, EVICTED
 from policyd.api.meta import ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
-from policyd.controller.index import Index, local_queue_key
-from policyd.controller.keys import Key, owner_keys, pod_key, workload_key
+from policyd.controller.index import Index, local_queue_key, replaced_key
+from policyd.controller.keys import Key, job_key, owner_keys, pod_key, workload_key
 from policyd.controller.mirrors import Mirrors
 from policyd.controller.request_rules import RulesByNamespace
 from policyd.controller.second_pass import SecondPass
@@ -30,11 +30,13 @@ from policyd.controller.workload_values import (
     needs_second_pass,
     workload_value,
 )
+from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import Pod
 from policyd.jobs.requests import prepared, requests_of
+from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.status.naming import OtherTeams
 
@@ -85,6 +87,8 @@ class Cache:
         mirrors.pods.listen(self._pod_changed)
         for kind, jobs in mirrors.jobs.items():
             jobs.listen(self._job_listener(kind))
+        for kind, children in mirrors.children.items():
+            children.listen(self._child_listener(kind))
 
     # What is asked of it.
 
@@ -136,18 +140,16 @@ class Cache:
         queue = self.state.queues.get(cluster_queue)
         return None if queue is None else queue.pending.shared_refusal(key)
 
-    def is_promised(self, key: str) -> bool:
-        """Tell whether a workload was given quota, and that is not written yet."""
-        holding = self.state.register.holding(key)
-        return holding is not None and holding.assumed
-
     def everything(self) -> Iterable[Key]:
         """Yield a key for all there is, as after a start."""
         for workload in self.mirrors.workloads:
             yield workload_key(workload)
         for kind, jobs in self.mirrors.jobs.items():
             for job in jobs:
-                yield Key("Job", job.metadata.namespace, job.metadata.name, kind)
+                yield job_key(job.metadata, kind)
+        for kind, children in self.mirrors.children.items():
+            owned = (each.metadata for each in children if each.metadata.owner_references)
+            yield from (job_key(each, kind) for each in owned)
         yield from {pod_key(pod) for pod in self.mirrors.pods}
 
     def retract(self, key: str) -> None:
@@ -179,7 +181,20 @@ class Cache:
     # What happens.
 
     def put(self, workload: Workload) -> None:
-        """Put a workload into the state, or take it out, as it now is."""
+        """Put a workload into the state, or take it out, as it now is.
+
+        What a slice replaces has quota until it is finished, and holds it as long as the slice
+        holds none.
+        """
+        self._put(workload)
+        self._put_replaced(workload)
+
+    def _put_replaced(self, workload: Workload) -> None:
+        replaced = self.mirrors.workloads.get(replaced_key(workload))
+        if replaced is not None:
+            self._put(replaced)
+
+    def _put(self, workload: Workload) -> None:
         local_queue = self.local_queue_of(workload)
         name = "" if local_queue is None else local_queue.spec.cluster_queue
         reserved = has_quota(workload)
@@ -188,7 +203,8 @@ class Cache:
             self.second_pass.put(workload.metadata.key, now=self.state.now)
         else:
             self.second_pass.remove(workload.metadata.key)
-        if not self._counts(workload) or not (reserved or self._queues(workload, local_queue)):
+        counts = self._counts(workload) and not self._is_replaced(workload)
+        if not counts or not (reserved or self._queues(workload, local_queue)):
             self.state.remove_workload(workload.metadata.key)
         else:
             self.state.put_workload(self._value(workload, name))
@@ -214,6 +230,13 @@ class Cache:
 
     def _counts(self, workload: Workload) -> bool:
         return workload.spec.active and not is_finished(workload)
+
+    def _is_replaced(self, workload: Workload) -> bool:
+        """Tell whether a bigger slice has the quota of a workload, which is to end in a moment."""
+        if not self.state.settings.gates.elastic_jobs_via_workload_slices:
+            return False
+        successors = self.index.successors(workload.metadata.key)
+        return any(self.state.holding(key) is not None for key in successors)
 
     def _queues(self, workload: Workload, local_queue: LocalQueue | None) -> bool:
         """Tell whether a workload without quota may be considered at all."""
@@ -254,12 +277,14 @@ class Cache:
             keys = self._owner_keys(old)
             self.second_pass.remove(old.metadata.key)
             self.state.remove_workload(old.metadata.key)
+            self._put_replaced(old)
             self.ears.schedule()
             self.ears.reconcile(workload_key(old))  # what is remembered of it is forgotten
         else:
             self.index.add(new)
             self.put(new)
             self.ears.reconcile(workload_key(new))
+            self._look_at_children(new)
             keys = self._owner_keys(new)
         for key in keys:
             self.ears.reconcile(key)
@@ -295,11 +320,36 @@ class Cache:
         def changed(old: JobObject | None, new: JobObject | None) -> None:
             job = new or old
             assert job is not None, "a change has an object before or after"
-            self.ears.reconcile(Key("Job", job.metadata.namespace, job.metadata.name, kind))
+            self.ears.reconcile(job_key(job.metadata, kind))
             if new is None or new.metadata.deletion_timestamp is not None:
                 self._orphan(job)
 
         return changed
+
+    def _child_listener(
+        self, kind: str
+    ) -> Callable[[PartialObject | None, PartialObject | None], None]:
+        def changed(old: PartialObject | None, new: PartialObject | None) -> None:
+            if old is not None:
+                self.index.remove_child(old.metadata, kind)
+            if new is not None and new.metadata.owner_references:
+                self.index.add_child(new.metadata, kind)
+                self.ears.reconcile(job_key(new.metadata, kind))
+
+        return changed
+
+    def _look_at_children(self, workload: Workload) -> None:
+        """Have what a job has made looked at, and what that has made, if it may not run now."""
+        conditions = workload.status.conditions
+        if condition_true(conditions, ADMITTED) and not condition_true(conditions, EVICTED):
+            return
+        uids = {owner.uid for owner in workload.metadata.owner_references}
+        for _ in range(LONGEST_CHAIN):
+            keys = [key for uid in uids for key in self.index.children(uid)]
+            for key in keys:
+                self.ears.reconcile(key)
+            found = (self.mirrors.children[key.kind].get(key.path) for key in keys)
+            uids = {each.metadata.uid for each in found if each is not None}
 
     def _orphan(self, owner: JobObject | Pod | None) -> None:
         """Look at the workloads whose owner has gone."""

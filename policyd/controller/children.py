@@ -1,13 +1,13 @@
 """Jobs that other jobs have made: they have no quota themselves, and wait for those."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, Workload
-from policyd.api.kueue.names import EVICTED
-from policyd.api.meta import ObjectMeta, OwnerReference, condition_true
+from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.api.pod_requests import pod_requests
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
@@ -20,7 +20,9 @@ from policyd.jobs.ancestors import AncestorError, NestingError, managed_ancestor
 from policyd.jobs.base import JobKind, JobObject
 from policyd.jobs.kinds import kind_of_owner
 from policyd.jobs.lifecycle import is_finished
-from policyd.jobs.slices import may_grow
+from policyd.jobs.slices import latest_active, may_grow
+from policyd.kube.client import PartialObject
+from policyd.kube.errors import NotFoundError
 
 
 class Children:
@@ -42,7 +44,7 @@ class Children:
             ApiError: If it could not be suspended.
         """
         try:
-            owner = self._owner(job)
+            owner = self._owner(job.metadata)
         except NestingError as error:
             message = f"cannot tell which job this one belongs to: {error}"
             self._writes.tell(self._resource, job.metadata, "JobNestingTooDeep", message, bad=True)
@@ -67,6 +69,43 @@ class Children:
             await self._suspend(job)
         return True
 
+    async def look(self, path: str, *, gates: Gates) -> None:
+        """Suspend a job that names no queue, until the one that it belongs to may run.
+
+        Of such jobs only the owners are watched, so that the job itself is read now.
+
+        Raises:
+            ApiError: If it could not be read or suspended.
+        """
+        children = self._cache.mirrors.children.get(self._kind.kind)
+        child = None if children is None else children.get(path)
+        if child is None or self._may_run(child.metadata, gates):
+            return
+        metadata, mirror = child.metadata, self._cache.mirrors.jobs[self._kind.kind]
+        with suppress(NotFoundError):
+            job = await self._writes.client.get(
+                self._resource, metadata.name, namespace=metadata.namespace, into=self._kind.type
+            )
+            if self._kind.suspended(job) or self._kind.outcome(job) is not None:
+                return
+            try:
+                await self._suspend(job)
+            finally:
+                mirror.forget(path)  # it is not watched there: nobody would forget it
+
+    def _may_run(self, child: ObjectMeta, gates: Gates) -> bool:
+        """Tell whether nothing speaks against a job that names no queue."""
+        try:
+            owner = self._owner(child)
+        except NestingError:
+            return True
+        parent = None if owner is None else self._job(owner, child.namespace)
+        kind = None if owner is None else kind_of_owner(owner)
+        if parent is None or kind is None or kind.outcome(parent) is not None:
+            return True
+        workloads = self._cache.workloads_of(parent.metadata.uid)
+        return _may_run(workloads, elastic=may_grow(kind, parent.metadata, gates))
+
     def _fits(self, job: JobObject, workloads: Iterable[Workload]) -> bool:
         """Tell whether a job asks for no more than that which it belongs to was admitted with.
 
@@ -80,16 +119,16 @@ class Children:
         given = _requested(each for workload in admitted for each in workload.spec.pod_sets)
         return all(given[name] >= amount for name, amount in wanted.items())
 
-    def _owner(self, job: JobObject) -> OwnerReference | None:
+    def _owner(self, job: ObjectMeta) -> OwnerReference | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""
 
         def lookup(owner: OwnerReference) -> ObjectMeta:
-            found = self._job(owner, job.metadata.namespace)
-            # What is in no queue is not watched, and nobody can tell whom it belongs to.
+            found = self._job(owner, job.namespace) or self._child(owner, job.namespace)
+            # Of other kinds, what is in no queue is not watched: nobody can tell who has made it.
             return ObjectMeta(uid=owner.uid) if found is None else found.metadata
 
         try:
-            return managed_ancestor(job.metadata, lookup, integrations=self._cache.integrations)
+            return managed_ancestor(job, lookup, integrations=self._cache.integrations)
         except NestingError:
             raise
         except AncestorError:
@@ -100,6 +139,12 @@ class Children:
         if kind is None:
             return None
         found = self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{owner.name}")
+        return found if found is not None and found.metadata.uid == owner.uid else None
+
+    def _child(self, owner: OwnerReference, namespace: str) -> PartialObject | None:
+        kind = kind_of_owner(owner)
+        children = None if kind is None else self._cache.mirrors.children.get(kind.kind)
+        found = None if children is None else children.get(f"{namespace}/{owner.name}")
         return found if found is not None and found.metadata.uid == owner.uid else None
 
     async def _suspend(self, job: JobObject) -> None:
@@ -122,9 +167,9 @@ def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:
     return total
 
 
-def _may_run(workloads: Iterable[Workload], *, elastic: bool) -> bool:
+def _may_run(workloads: Sequence[Workload], *, elastic: bool) -> bool:
     """Tell whether what a job has made may run: an elastic one runs on while a slice waits."""
     if not elastic:
         return any(is_admitted(each) for each in workloads)
     unfinished = [each for each in workloads if not is_finished(each)]
-    return not any(condition_true(each.status.conditions, EVICTED) for each in unfinished)
+    return bool(workloads) if not unfinished else latest_active(unfinished) is not None

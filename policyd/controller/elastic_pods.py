@@ -1,5 +1,7 @@
 """Lets pods of elastic jobs go that have been added to what runs, as far as there is quota."""
 
+from dataclasses import replace
+
 import structlog
 
 from policyd.alloc.settings import Gates
@@ -19,6 +21,9 @@ from policyd.kube.pages import pages
 from policyd.kube.resources import PODS
 
 log = structlog.get_logger()
+
+AGAIN_SECONDS = 0.2
+"""Until a pod is tried again that somebody else changed."""
 
 
 class ElasticPods:
@@ -60,9 +65,9 @@ class ElasticPods:
             label_selector=selector,
         )
         pods = [pod async for page in listed for pod in page.items]
-        for pod, given in to_let_go(pods, granted, self._given(granted)):
-            await self._release(pod, given, granted)
-        return wait
+        leaving = to_let_go(pods, granted, self._given(granted))
+        went = [await self._release(pod, given, granted) for pod, given in leaving]
+        return wait if all(went) else AGAIN_SECONDS
 
     def _given(self, workload: Workload) -> dict[str, Injection]:
         gates: Gates = self._cache.state.settings.gates
@@ -70,13 +75,15 @@ class ElasticPods:
         names = (each.name for each in workload.spec.pod_sets)
         return dict(zip(names, injections(workload, flavors, gates), strict=True))
 
-    async def _release(self, pod: Pod, given: Injection, granted: Workload) -> None:
+    async def _release(self, pod: Pod, given: Injection, granted: Workload) -> bool:
+        """Let a pod go; tell whether there is nothing to try again."""
         draft = draft_of(pod)
         try:
-            inject(draft, (), given)
+            # Gates cannot be added to a pod: one that waits for its place has that gate, or had it.
+            inject(draft, (), replace(given, gates=[]))
         except StartError as error:
             log.warning("pod_elsewhere", pod=pod.metadata.key, error=str(error))
-            return
+            return True
         without_gates(draft, frozenset({ELASTIC_JOB}))
         try:
             await self._writes.patch(
@@ -84,7 +91,11 @@ class ElasticPods:
             )
             self._cache.ears.let_go(ELASTIC_JOB, pod, granted)
         except (ConflictError, NotFoundError):
-            log.debug("pod_changed", pod=pod.metadata.key)  # and so its job is looked at again
+            # Its topology may have let it go in between: its job need not change by that.
+            log.debug("pod_changed", pod=pod.metadata.key)
+            return False
+        else:
+            return True
         finally:
             if MANAGED not in pod.metadata.labels:  # it is not watched: nobody would forget it
                 self._cache.mirrors.pods.forget(pod.metadata.key)

@@ -7,7 +7,6 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
-from policyd.api.kueue.names import FINISHED, SLICE_REPLACEMENT_FOR
 from policyd.api.meta import Json, OwnerReference
 from policyd.controller.bases import BASIS_SECONDS, as_it_runs, on_basis
 from policyd.controller.cache import Cache
@@ -19,12 +18,10 @@ from policyd.controller.keys import Key
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import job_resource
 from policyd.controller.patches import draft_of, versioned
-from policyd.controller.progress import time_of
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobKind, JobObject, prebuilt_name
 from policyd.jobs.injection import FlavorMissingError, StartError, injections
 from policyd.jobs.kinds import KINDS
-from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.matching import choose
 from policyd.jobs.slices import as_slice, may_grow
 from policyd.jobs.starting import put_back, start
@@ -41,10 +38,6 @@ PREBUILT_SECONDS = 5.0
 """Between looks for the workload that somebody is to make for a job, and that is not there yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
-GROWTH_SECONDS = 10.0
-"""How long a job runs on after its slice was replaced by one that has no quota yet."""
-LOOK_SECONDS = 1.0
-"""Between looks at such a job."""
 
 
 class JobReconciler:
@@ -76,11 +69,10 @@ class JobReconciler:
             ApiError: If a write did not succeed.
         """
         job = self._mirror.get(key.path)
-        if (
-            job is None
-            or not self._concerns(job)
-            or await self._children.follow(job, gates=self._gates)
-        ):
+        if job is None:
+            await self._children.look(key.path, gates=self._gates)
+            return None
+        if not self._concerns(job) or await self._children.follow(job, gates=self._gates):
             return None
         job = await self._whole(job)
         if job is None:
@@ -103,22 +95,6 @@ class JobReconciler:
         if view.prebuilt and workload is None:
             return None if view.outcome else PREBUILT_SECONDS
         return await self._steps.delete_deactivated(self._mirror, job, workload)
-
-    def _grows(self, step: Stop) -> bool:
-        """Tell whether a job would stop for a slice that has its quota in a moment.
-
-        The slice that it replaces is finished before that is written; who is started in between
-        knows nothing else.
-        """
-        workload = step.workload
-        if workload is None or has_quota(workload):
-            return False
-        replaced = workload.metadata.annotations.get(SLICE_REPLACEMENT_FOR, "")
-        old = self._cache.mirrors.workloads.get(replaced)
-        ended = None if old is None else time_of(old, FINISHED)
-        if ended is not None and self._writes.now - ended < GROWTH_SECONDS:
-            return True
-        return bool(replaced) and self._cache.is_promised(workload.metadata.key)
 
     def _concerns(self, job: JobObject) -> bool:
         """Tell whether a job queues; the workload of one that is deleted finds out by itself."""
@@ -172,8 +148,6 @@ class JobReconciler:
                 await self._update(job, view, step)
             case Start(workload=workload):
                 return await self._start(job, workload)
-            case Stop() if self._grows(step):
-                return LOOK_SECONDS
             case Stop():
                 await self._stop(job, step)
             case _:

@@ -18,6 +18,7 @@ from policyd.controller.patches import draft_of, merge_difference, merge_patch, 
 from policyd.controller.priorities import PriorityClassMissingError, priority_of
 from policyd.controller.readiness import Readiness
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer
+from policyd.controller.slices import finish_slice
 from policyd.controller.transitions import (
     after_eviction,
     finish,
@@ -29,6 +30,7 @@ from policyd.jobs.base import JobObject, Outcome, queue_name
 from policyd.jobs.copied import NO_KEYS, Copied, CopiedKeys
 from policyd.jobs.lifecycle import ON_HOLD, gates_of, is_finished
 from policyd.jobs.pods import Pod
+from policyd.jobs.slices import SLICE_REPLACED
 from policyd.jobs.steps import (
     Adopt,
     ChangePriority,
@@ -126,11 +128,18 @@ class WorkloadSteps:
                 await self.report(workload, view.reclaimable)
             case TellReady(workload=workload, condition=condition):
                 await self.tell_ready(workload, condition)
-            case Retire(workload=workload, reason=reason, message=message):
-                status = finish(workload, reason=reason, message=message, now=self._writes.now)
-                await self._writes.status(self._mirror, workload, status)
+            case Retire():
+                await self._retire(step)
             case Resize(workload=workload):
                 await self._resize(workload, view.pod_sets)
+
+    async def _retire(self, step: Retire) -> None:
+        workload, message = step.workload, step.message
+        if step.reason == SLICE_REPLACED:
+            await finish_slice(self._mirror, self._writes, workload, message)
+            return
+        status = finish(workload, reason=step.reason, message=message, now=self._writes.now)
+        await self._writes.status(self._mirror, workload, status)
 
     async def _regate(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         gates, metadata = gates_of(job), workload.metadata

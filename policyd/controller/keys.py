@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
+from policyd.api.meta import ObjectMeta
 from policyd.jobs.base import is_pod
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner, parent_of_pod
 from policyd.jobs.pods import Pod, group_name
@@ -44,6 +45,11 @@ class Key(NamedTuple):
 def workload_key(workload: Workload) -> Key:
     """Return the key of a workload."""
     return Key("Workload", workload.metadata.namespace, workload.metadata.name)
+
+
+def job_key(job: ObjectMeta, kind: str) -> Key:
+    """Return the key of a job of a kind."""
+    return Key("Job", job.namespace, job.name, kind)
 
 
 def pod_key(pod: Pod) -> Key:

@@ -1,7 +1,7 @@
 """Everything that the queue watches, one mirror a resource."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from policyd.api.kueue import (
     AdmissionCheck,
@@ -22,7 +22,7 @@ from policyd.api.nodes import Node
 from policyd.api.schema import QuantityText
 from policyd.controller.mirror import Mirror
 from policyd.controller.trimming import Trimmer, without_annotated_names
-from policyd.jobs.base import JobKind, JobObject
+from policyd.jobs.base import JobKind, JobObject, controller_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds import KINDS, PARENTS
 from policyd.jobs.parents import ParentKind
@@ -102,6 +102,11 @@ class Mirrors:
     pods: Mirror[Pod]
     jobs: dict[str, Mirror[JobObject]]
     """By kind."""
+    children: dict[str, Mirror[PartialObject]]
+    """Owners of jobs that name no queue, by kind: a job in a queue may have made them.
+
+    Empty where `jobs` has all of them.
+    """
     integrations: Integrations
     """Which of the kinds are watched, and what of them."""
     nodes: Mirror[Node]
@@ -150,6 +155,16 @@ class Mirrors:
         on = self.integrations.has
         return tuple(m for m in self.jobs.values() if on(m.resource.group, m.resource.kind))
 
+    @property
+    def watched_children(self) -> tuple[Mirror[PartialObject], ...]:
+        """The owners of jobs of these kinds that name no queue."""
+        on = self.integrations.has
+        return tuple(m for m in self.children.values() if on(m.resource.group, m.resource.kind))
+
+
+CHILD_KINDS: Final = ("Job", "JobSet", "RayCluster")
+"""Kinds that operators of other kinds make for their own."""
+
 
 def job_resource(kind: JobKind[Any] | ParentKind[Any]) -> Resource:
     """Return where the jobs of a kind are served."""
@@ -183,6 +198,18 @@ def open_mirrors(
     kinds: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *parents)
     named = "" if integrations.manages_all else QUEUE_NAME
     jobs = {kind.kind: named_mirror(job_resource(kind), kind.type, named) for kind in kinds}
+    children = {
+        name: Mirror(
+            reader,
+            jobs[name].resource,
+            into=PartialObject,
+            pace=pace,
+            trim=_without_strangers,
+            label_selector=f"!{QUEUE_NAME}",
+        )
+        for name in CHILD_KINDS
+        if named
+    }
     return Mirrors(
         workloads=mirror(WORKLOADS, Workload),
         cluster_queues=mirror(CLUSTER_QUEUES, ClusterQueue),
@@ -198,9 +225,25 @@ def open_mirrors(
         runtime_classes=mirror(RUNTIME_CLASSES, RuntimeClass),
         pods=named_mirror(PODS, Pod, f"{MANAGED}=true"),
         jobs=jobs,
+        children=children,
         integrations=integrations,
         nodes=mirror(NODES, Node),
         placed=Mirror(reader, PODS, into=Pod, pace=pace, trim=Trimmer().trimmed),
         provisioning_configs=mirror(PROVISIONING_CONFIGS, ProvisioningRequestConfig),
         provisioning_requests=mirror(PROVISIONING_REQUESTS, ProvisioningRequest),
+    )
+
+
+def _without_strangers(job: PartialObject) -> PartialObject:
+    """Return what is to be kept of a job that names no queue: least, if it belongs to nobody."""
+    metadata = job.metadata
+    owner = controller_of(metadata)
+    return PartialObject(
+        ObjectMeta(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            owner_references=() if owner is None else (owner,),
+        )
     )

@@ -71,15 +71,6 @@ def right_of(reason: str) -> str:
     return {str(name): text for name, text in _RIGHTS.items()}.get(reason, "")
 
 
-def replacement_message(workload: Workload) -> str:
-    """Say for whom a smaller slice of the same job is finished; in Kueue's words."""
-    uid, job_uid = workload.metadata.uid, workload.metadata.labels.get(JOB_UID, "")
-    return (
-        f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice"
-        " aggregation"
-    )
-
-
 def preemptor_of(workload: Workload) -> str:
     """Return the uid of the workload for which another was preempted last; "" if for none.
 

@@ -118,7 +118,7 @@ class QueueGauges(Collector):
         """Count what waits and what may run, by the labels that its workloads have."""
         found = Counter[tuple[str, tuple[str, ...]]]()
         for queue in self._cache.state.queues.values():
-            gives = queue.options is not None and queue.active(queue.options)
+            gives = queue.options is not None and queue.active
             tried = set(queue.pending.active) if gives else set()
             for ticket in queue.pending:
                 status = "active" if ticket in tried else "inadmissible"

@@ -182,7 +182,7 @@ class Reasons:
         state.settle()
         for queue in list(state.queues.values()):
             options = queue.options
-            if options is None or not len(queue.pending) or not queue.active(options):
+            if options is None or not len(queue.pending) or not queue.active:
                 continue
             for ticket, ahead in queue.pending.turns(strict=options.spec.strict):
                 workload = self._cache.mirrors.workloads.get(ticket.workload.key)

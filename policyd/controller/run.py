@@ -7,7 +7,7 @@ there is, as after a start: what another controller left half done is taken up t
 import asyncio
 from functools import partial
 from math import inf
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -39,7 +39,6 @@ from policyd.controller.usage import Usage
 from policyd.controller.workload_metrics import WorkloadMetrics
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
-from policyd.jobs.base import JobObject
 from policyd.kube.client import Client
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
@@ -152,7 +151,8 @@ class Controller:
         """Run until cancelled; if a part ends, so does the rest, with its error."""
         await self._wait_for_resources()
         absent = await self._absent_jobs()
-        present = [mirror for mirror in self.mirrors.all() if mirror not in absent]
+        watched = (*self.mirrors.all(), *self.mirrors.watched_children)
+        present = [mirror for mirror in watched if mirror not in absent]
         async with asyncio.TaskGroup() as group:
             for mirror in present:
                 group.create_task(mirror.informer.run())
@@ -221,8 +221,11 @@ class Controller:
                 return
             await self.pace.sleep(CRD_SECONDS)
 
-    async def _absent_jobs(self) -> list[Mirror[JobObject]]:
-        jobs = self.mirrors.watched_jobs
+    async def _absent_jobs(self) -> list[Mirror[Any]]:
+        jobs: tuple[Mirror[Any], ...] = (
+            *self.mirrors.watched_jobs,
+            *self.mirrors.watched_children,
+        )
         return [mirror for mirror in jobs if not await is_served(self._client, mirror.resource)]
 
     async def _watch_provisioning(self) -> None:

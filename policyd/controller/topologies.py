@@ -28,7 +28,12 @@ class Topologies:
         self._changes = NodeChanges(cache, pace)
         places = PodPlaces(mirrors.placed, tell=self._pod_changed)
         self._ungating = Ungating(
-            mirrors.workloads, mirrors.placed, places, writes, told=self._let_go
+            mirrors.workloads,
+            mirrors.placed,
+            places,
+            writes,
+            chain=cache.index.chain,
+            told=self._let_go,
         )
         gates = cache.state.settings.gates
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)

@@ -1,7 +1,7 @@
 """Lets pods go to the domains that their workloads were assigned."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -14,9 +14,9 @@ from policyd.controller.pod_places import PodPlaces, workload_keys
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.injection import Injection, StartError, inject
-from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.places import Departure, departures, waits_for_place, without_offset
 from policyd.jobs.pods import Pod, without_gates
+from policyd.jobs.slices import oldest_first
 from policyd.jobs.topology import POD_INDEX_OFFSET
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.resources import PODS
@@ -30,22 +30,25 @@ AT_ONCE = 8
 class Ungating:
     """Lets the pods of one workload go, at a time: gated pods wait until it is admitted.
 
-    `told` hears of each that went, and of which workload it is.
+    `chain` returns the keys of all slices of a job, by that of the first; `told` hears of each pod
+    that went, and of which workload it is.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is seen, what is written, who is told
         self,
         workloads: Mirror[Workload],
         pods: Mirror[Pod],
         places: PodPlaces,
         writes: Writes,
         *,
+        chain: Callable[[str], Iterable[str]] = lambda path: (path,),
         told: Callable[[str, Pod, Workload], None] = lambda _gate, _pod, _workload: None,
     ) -> None:
         self._workloads = workloads
         self._pods = pods
         self._places = places
         self._writes = writes
+        self._chain = chain
         self._told = told
 
     async def reconcile(self, key: Key) -> None:
@@ -54,8 +57,8 @@ class Ungating:
         Raises:
             ApiError: If a write did not succeed.
         """
-        workload = self._workloads.get(key.path)
-        if workload is None or not is_admitted(workload) or is_finished(workload):
+        workload = self._placed(key.path)
+        if workload is None:
             return
         pods = self._places.of_workload(workload)
         self._tell_held(without_offset(workload, pods))
@@ -76,6 +79,16 @@ class Ungating:
             " held, as nobody can tell which goes where; make them anew without it"
         )
         self._writes.tell(PODS, pod.metadata, "InvalidPodIndexOffset", message, bad=True)
+
+    def _placed(self, path: str) -> Workload | None:
+        """Return the workload whose places the pods get that name one.
+
+        Pods of an elastic job name the slice that was there when their template was written: the
+        latest that is admitted counts.
+        """
+        found = (self._workloads.get(each) for each in self._chain(path))
+        slices = oldest_first(each for each in found if each is not None)
+        return next(filter(is_admitted, reversed(slices)), None)
 
     def beside(self, pod: Pod) -> list[Key]:
         """Return the workload of a pod, whose other pods may get its place."""

@@ -9,7 +9,7 @@ A pod is inside if what it belongs to holds quota, and the pods of that together
 it was given. What a pod says of its owner is followed, and counts only as far as that.
 """
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from typing import Final
 
 import structlog
@@ -19,7 +19,7 @@ from policyd.api.makers import group_kind_of
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.controller.cache import Cache
-from policyd.controller.index import discard
+from policyd.controller.index import chain_key
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
 from policyd.controller.mirrors import job_resource
@@ -32,7 +32,6 @@ from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota
-from policyd.jobs.workload import slice_name
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import PODS
@@ -77,7 +76,6 @@ class Usage:
         self._since: dict[str, float] = {}
         self._told: dict[str, str] = {}
         self._owners: OrderedDict[str, tuple[float, ObjectMeta | None]] = OrderedDict()
-        self._slices: dict[str, set[str]] = defaultdict(set)
         self._allowed: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._covered: frozenset[str] = frozenset()
         self.pods = open_running_pods(
@@ -115,11 +113,7 @@ class Usage:
     def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
         workload = new or old
         assert workload is not None, "a change has an object before or after"
-        name, key = _group(workload), workload.metadata.key
-        if name != key and new is not None:
-            self._slices[name].add(key)
-        elif name != key:
-            discard(self._slices, name, key)
+        name = chain_key(workload)
         members = self._book.members(name)
         if members and not self._book.is_within(name, self._share(name)):
             self._look_at(members)
@@ -210,7 +204,7 @@ class Usage:
     def _share(self, group: str) -> Share:
         """Return what the workloads of a group hold: the largest of them, where one replaces."""
         count, amounts = 0, dict[str, int]()
-        for key in {group} | self._slices.get(group, set()):
+        for key in self._cache.index.chain(group):
             holding = self._cache.state.holding(key)
             if holding is None:
                 continue
@@ -234,7 +228,7 @@ class Usage:
         for _ in range(LONGEST_CHAIN):
             owned = self._cache.workloads_of(uid)
             if owned:
-                return _group(max(owned, key=has_quota))
+                return chain_key(max(owned, key=has_quota))
             if owner is None:
                 return ""
             if group_kind_of({"apiVersion": owner.api_version, "kind": owner.kind}) in (
@@ -313,10 +307,6 @@ class Usage:
 
 def _key(pod: RunningPod) -> Key:
     return Key("Usage", pod.metadata.namespace, pod.metadata.name)
-
-
-def _group(workload: Workload) -> str:
-    return f"{workload.metadata.namespace}/{slice_name(workload)}"
 
 
 def _written(resource: str, amount: int) -> str:

@@ -1,6 +1,7 @@
 """Carries out what was decided about a workload, and keeps its status true to its surroundings."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -31,13 +32,13 @@ from policyd.controller.placing_again import PlacingAgain, no_replacement_messag
 from policyd.controller.preemptions import (
     preempt,
     preempted_message,
-    replacement_message,
     tell_preempted,
 )
 from policyd.controller.priorities import class_change
 from policyd.controller.protection_timer import ProtectionTimer
 from policyd.controller.readiness import Readiness, stale_message
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
+from policyd.controller.slices import finish_slice
 from policyd.controller.transitions import (
     evict,
     finish,
@@ -47,14 +48,13 @@ from policyd.controller.transitions import (
 from policyd.controller.waiting import Waiting
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.kube.errors import ApiError
-from policyd.kube.resources import WORKLOADS
+from policyd.jobs.slices import replacement_message
+from policyd.kube.errors import ApiError, ConflictError
 from policyd.status.queues import queue_status
 from policyd.status.words import considered_text
 
 log = structlog.get_logger()
 
-SLICE_REPLACED = "WorkloadSliceReplaced"
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
 HTTP_BAD_REQUEST = 400
 HTTP_SERVER_ERROR = 500
@@ -169,7 +169,6 @@ class WorkloadReconciler:
         status = reserve(pending, admission, now=now, detailed=self._detailed)
         status = self._readiness.begun(with_status(workload, status), now=now)
         try:
-            await self._replace(workload, action.workload.replaces)
             await self._writes.status(self._mirror, workload, status)
         except ApiError as error:
             self._failed(workload.metadata.key, error)
@@ -180,6 +179,7 @@ class WorkloadReconciler:
         stored = self._mirror.get(workload.metadata.key) or workload
         considered = considered_text(action.considered)
         self._announcements.reserved(workload, stored, now=now, considered=considered)
+        await self._replace(stored, action.workload.replaces)
 
     async def _place(self, workload: Workload, admission: Admission) -> None:
         try:
@@ -189,14 +189,14 @@ class WorkloadReconciler:
             raise
 
     async def _replace(self, workload: Workload, key: str) -> None:
-        """Finish the slice of a job that a bigger one replaces, before that one gets its quota."""
+        """Finish the slice of a job that a bigger one replaces, now that this one has its quota.
+
+        The job does it as well, so that nothing is left undone if this is the last write.
+        """
         old = self._mirror.get(key) if key else None
-        if old is None or is_finished(old):
-            return
-        message = replacement_message(workload)
-        status = finish(old, reason=SLICE_REPLACED, message=message, now=self._writes.now)
-        stored = await self._writes.status(self._mirror, old, status)
-        self._writes.tell(WORKLOADS, stored.metadata, SLICE_REPLACED, message)
+        if old is not None and not is_finished(old):
+            with suppress(ConflictError):
+                await finish_slice(self._mirror, self._writes, old, replacement_message(workload))
 
     async def _preempt(self, workload: Workload, action: Preempt) -> None:
         key, now = workload.metadata.key, self._writes.now

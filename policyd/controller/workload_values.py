@@ -19,9 +19,9 @@ from policyd.api.kueue.names import (
     PREEMPTED,
     QUOTA_RESERVED,
     REQUEUED,
-    SLICE_REPLACEMENT_FOR,
 )
 from policyd.api.meta import Condition, condition_true, find_condition
+from policyd.controller.index import replaced_key
 from policyd.controller.node_health import sends_pods_to
 from policyd.controller.pod_set_values import assignment_value, pod_set_values
 from policyd.controller.preemptions import preemptor_of
@@ -155,10 +155,7 @@ def _replaces(workload: kueue.Workload, settings: Settings) -> str:
     """Return the key of the smaller slice of the same job that a workload is to replace."""
     if not settings.gates.elastic_jobs_via_workload_slices:
         return ""
-    key = workload.metadata.annotations.get(SLICE_REPLACEMENT_FOR, "")
-    namespace = key.rpartition("/")[0]
-    # Nobody may take the quota of who is in another namespace.
-    return key if namespace == workload.metadata.namespace else ""
+    return replaced_key(workload)
 
 
 def _gated(workload: kueue.Workload) -> bool:
@@ -278,6 +275,7 @@ def _admission(
             assignment_value(
                 each,
                 left=max(0, counts.get(each.name, 0) - given_back.get(each.name, 0)),
+                size=counts.get(each.name, 0),
                 spec=specs.get(each.name),
                 rules=rules,
             )

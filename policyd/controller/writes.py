@@ -15,7 +15,7 @@ from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.mirror import Mirror
 from policyd.controller.patches import status_patch
 from policyd.kube.client import Client, DeleteOptions, PartialObject, PatchOptions
-from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.errors import ConflictError, InvalidError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Identified, key_of
 from policyd.kube.pace import Pace
@@ -84,8 +84,21 @@ class Writes:
         except ConflictError:
             await self.look(mirror, key_of(obj))
             raise
+        except InvalidError as error:
+            await self._outdated(mirror, obj, error)
+            raise
         mirror.wrote(stored)
         return stored
+
+    async def _outdated(self, mirror: Mirror[T], obj: T, error: InvalidError) -> None:
+        """Raise a conflict instead if the object changed: a patch of an older one may not apply.
+
+        Its operations come before the version is compared: what one of them removes may be gone.
+        """
+        found = await self.look(mirror, key_of(obj))
+        before = obj.metadata.resource_version
+        if found is not None and found.metadata.resource_version != before:
+            raise ConflictError(str(error)) from error
 
     async def look(self, mirror: Mirror[T], key: str) -> T | None:
         """Read an object as it is now; None if it is not there."""

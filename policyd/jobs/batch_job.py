@@ -200,16 +200,20 @@ def reset(job: BatchJob) -> Json:
 
 
 def mistakes(job: BatchJob, old: BatchJob | None) -> Iterator[FieldError]:
-    """Yield what is wrong with how many pods a Job may be admitted with."""
+    """Yield what is wrong with how many pods a Job may be admitted with.
+
+    A Job that runs with fewer pods than it asked for may have its minimum, and not one more: so
+    the minimum is held against the size only where somebody writes it.
+    """
     annotations = job.metadata.annotations
-    yield from _wrong_least(annotations, pods_at_a_time(job.spec))
+    before = {} if old is None else old.metadata.annotations
+    if old is None or before.get(MIN_PARALLELISM) != annotations.get(MIN_PARALLELISM):
+        yield from _wrong_least(annotations, pods_at_a_time(job.spec))
     yield from _wrong_sync(annotations, job.spec)
     yield from _wrong_topology(job)
-    if old is None:
+    if old is None or old.spec.suspend:
         return
-    before = old.metadata.annotations
-    resized = not old.spec.suspend and _parallelism(old.spec) != _parallelism(job.spec)
-    if MIN_PARALLELISM in before and resized:
+    if MIN_PARALLELISM in before and _parallelism(old.spec) != _parallelism(job.spec):
         detail = "cannot change when partial admission is enabled and the job is not suspended"
         yield FieldError("spec.parallelism", job.spec.parallelism, detail, "Forbidden")
     if not job.spec.suspend and _synced(before) != _synced(annotations):

@@ -7,7 +7,7 @@ that follows takes the next step.
 
 from collections.abc import Sequence
 
-from policyd.api.kueue import ReclaimablePod, Workload, WorkloadSpec
+from policyd.api.kueue import Workload, WorkloadSpec
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
     ADMITTED,
@@ -16,6 +16,7 @@ from policyd.api.kueue.names import (
     QUOTA_RESERVED,
     RESOURCE_IN_USE_FINALIZER,
 )
+from policyd.api.kueue.workload_changes import has_shrunk
 from policyd.api.meta import ObjectMeta, condition_true, find_condition
 from policyd.jobs.base import queue_name
 from policyd.jobs.readiness import readiness
@@ -104,7 +105,7 @@ def _with_workload(job: JobView, workload: Workload, *, watched: bool) -> Step |
         if job.running or job.leaves:
             return Stop(workload, WORKLOAD_DELETED, DELETED_WORKLOAD)
         return DropFinalizer(workload) if has_finalizer(workload) else None
-    if has_quota(workload) and _grew(job.reclaimable, workload.status.reclaimable_pods):
+    if has_quota(workload) and _may_report(job, workload):
         return Report(workload)
     news = readiness(workload, ready=job.ready) if watched else None
     return _queued(job, workload) if news is None else TellReady(workload, news)
@@ -162,11 +163,18 @@ def _of_workloads(spec: WorkloadSpec, priority: Priority) -> bool:
     return all(each is not None and each.kind == "WorkloadPriorityClass" for each in classes)
 
 
-def _grew(new: Sequence[ReclaimablePod], old: Sequence[ReclaimablePod]) -> bool:
-    """Tell whether there is more to reclaim, and nowhere less: what was given back stays so."""
-    counts = {each.name: each.count for each in new}
-    before = {each.name: each.count for each in old}
-    return counts != before and all(counts.get(name, 0) >= n for name, n in before.items())
+def _may_report(job: JobView, workload: Workload) -> bool:
+    """Tell whether another number of pods is to be given back than was.
+
+    What was given back stays so; but of a pod set that an elastic job has made smaller, the pods
+    that had ended may be the ones that are not asked for any more.
+    """
+    counts = {each.name: each.count for each in job.reclaimable}
+    before = {each.name: each.count for each in workload.status.reclaimable_pods}
+    return counts != before and all(
+        counts.get(name, 0) >= count or (job.elastic and has_shrunk(workload, name))
+        for name, count in before.items()
+    )
 
 
 def has_quota(workload: Workload) -> bool:

@@ -111,10 +111,13 @@ def owner_errors(new: Json, old: Json | None, around: Surroundings) -> Iterator[
     integrations = around.integrations
     if integrations.makers.trusted:
         return
+    # Without a queue there is nothing to be excused from, and the owner was there already.
+    queues = integrations.manages_all or bool(labels_of(new).get(QUEUE_NAME))
+    kept = set() if old is None or queues else {_identity(each) for each in controllers_of(old)}
     for index, owner in enumerate((new.get("metadata") or {}).get("ownerReferences") or ()):
         name = group_kind_of(owner)
         excuses = owner.get("controller") is True and _is_managed(name, integrations)
-        if excuses and not _is_true(owner, around):
+        if excuses and _identity(owner) not in kept and not _is_true(owner, around):
             where = f"metadata.ownerReferences[{index}]"
             yield FieldError(where, "", _not_true(name, owner, around.account), "Forbidden")
     yield from _held_for(new, old, around)

@@ -73,7 +73,7 @@ def departures(workload: Workload, pods: Iterable[Pod]) -> list[Departure]:
         for pod_set, assigned in _placed(workload)
         for departure in _departures(
             by_pod_set.get(pod_set.name, []),
-            _positions(assigned),
+            _positions(assigned)[: pod_set.count],
             _Ranks(workload.spec.pod_sets, pod_set),
         )
         if departure.node_selector.get(HOSTNAME) not in failed

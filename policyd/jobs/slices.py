@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, Workload
-from policyd.api.kueue.names import ELASTIC_JOB, EVICTED, POD_SET, SLICE_NAME, SLICE_REPLACEMENT_FOR
+from policyd.api.kueue.names import (
+    ELASTIC_JOB,
+    EVICTED,
+    JOB_UID,
+    POD_SET,
+    SLICE_NAME,
+    SLICE_REPLACEMENT_FOR,
+)
 from policyd.api.meta import ObjectMeta, OwnerReference, condition_true, find_condition
 from policyd.jobs.base import JobKind
 from policyd.jobs.injection import Injection
@@ -105,8 +112,17 @@ def retired(slice_: Workload, chain: Chain) -> Retire:
     """Return the step that ends a slice that is of no use any more, and says why."""
     for other in (chain.held, chain.newest):
         if other is not None and has_quota(other) and replaces(other, slice_):
-            return Retire(slice_, SLICE_REPLACED, f"Replaced by {other.metadata.key}")
+            return Retire(slice_, SLICE_REPLACED, replacement_message(other))
     return Retire(slice_, "OutOfSync", OUT_OF_SYNC)
+
+
+def replacement_message(workload: Workload) -> str:
+    """Say for whom a smaller slice of the same job is finished; in Kueue's words."""
+    uid, job_uid = workload.metadata.uid, workload.metadata.labels.get(JOB_UID, "")
+    return (
+        f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice"
+        " aggregation"
+    )
 
 
 def _evicted(workload: Workload) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
     ELASTIC_JOB,
@@ -134,7 +135,11 @@ def _job(
     job = _without_gated(job, off)
     if held or not kind.only_managed:
         yield from _unsupported(kind, job)
-        yield from _contents(kind, job, before, off)
+        errors = [*_contents(kind, job, before, off)]
+        # What was wrong before keeps nobody from starting, stopping or mending the rest of it.
+        same = errors and before is not None
+        known = {str(each) for each in _contents(kind, before, None, off)} if same else set()
+        yield from (each for each in errors if str(each) not in known)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
         if not suspended[1]:
@@ -176,12 +181,18 @@ def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iter
         paths = kind.annotation_paths(job)
     yield from topology_errors(
         [
-            Template(path, each.template.metadata.annotations, each.count)
+            Template(path, each.template.metadata.annotations, _asked_pods(kind, job, each))
             for path, each in zip(paths, pod_sets, strict=True)
         ],
         off=off,
     )
     yield from kind.mistakes(job, before)
+
+
+def _asked_pods(kind: JobKind[J], job: J, pod_set: PodSet) -> int | None:
+    """Return how many pods somebody asked for; None of a job that may run with fewer, and runs."""
+    fewer = pod_set.min_count is not None and not kind.suspended(job)
+    return None if fewer else pod_set.count
 
 
 def _written(path: Path) -> str:

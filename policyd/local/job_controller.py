@@ -60,6 +60,7 @@ def reconcile(job: Job, pods: Iterable[Pod], now: float) -> Work:
         return Work(remove=tuple(alive), status=_suspended(status, now), event=_if_new(job, "True"))
     return Work(
         create=_missing(job, alive, mine),
+        remove=_excess(job, alive),
         status=_resumed(status, now),
         event=_if_new(job, "False"),
     )
@@ -181,6 +182,25 @@ def _missing(job: Job, alive: list[Pod], pods: list[Pod]) -> tuple[int | None, .
         return (None,) * room
     taken = {pod.metadata.annotations.get(INDEX) for pod in (*alive, *succeeded)}
     return tuple(i for i in range(_completions(job)) if str(i) not in taken)[:room]
+
+
+def _excess(job: Job, alive: list[Pod]) -> tuple[Pod, ...]:
+    """Return the pods that a Job which was made smaller has too many of.
+
+    Those of an index that it does not have any more, then the highest indexes, or else pods that
+    do not run yet, then the newest.
+    """
+    indexed = job.spec.completion_mode == "Indexed"
+
+    def rank(pod: Pod) -> tuple[int, bool, str]:
+        index = pod.metadata.annotations.get(INDEX, "") if indexed else ""
+        created = pod.metadata.creation_timestamp
+        number = int(index) if index.isdecimal() else 0
+        return number, pod.status.phase != "Running", str(created or "")
+
+    within = [pod for pod in alive if not indexed or rank(pod)[0] < _completions(job)]
+    kept = sorted(within, key=rank)[: job.spec.parallelism]
+    return tuple(pod for pod in alive if pod not in kept)
 
 
 def _completions(job: Job) -> int:

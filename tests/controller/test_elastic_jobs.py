@@ -8,7 +8,15 @@ from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
 from policyd.jobs.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
-from tests.controller.world import QUEUE, World, gates, held_gpus, pod_spec, running
+from tests.controller.world import (
+    QUEUE,
+    World,
+    condition,
+    gates,
+    held_gpus,
+    pod_spec,
+    running,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -21,9 +29,9 @@ def furnished(gpus):
     return world
 
 
-def elastic_job(world, parallelism):
+def elastic_job(world, parallelism, **more):
     """Create an elastic job of one GPU a pod, as the door lets it in."""
-    spec = {"parallelism": parallelism, "template": {"spec": pod_spec(1)}}
+    spec = {"parallelism": parallelism, "template": {"spec": pod_spec(1)}, **more}
     metadata = {"name": "train", "labels": {QUEUE: "lq-cq"}, "annotations": {ELASTIC: "true"}}
     draft = Draft({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
     default_on_create(draft, group="batch", kind="Job")
@@ -101,6 +109,81 @@ async def test_a_job_that_grows_runs_on_whenever_the_controller_ends(writes):
 
         assert gpus_held(world) == 4
         assert not world.events("Stopped")
+
+
+async def test_the_bigger_slice_has_its_quota_before_the_smaller_one_ends():
+    world = furnished(gpus=4)
+    async with running(world):
+        await two_pods_run(world)
+        seen = len(world.store.history)
+        resize(world, 4)
+        await world.pass_time(3)
+
+    changes = [each for each in world.store.history[seen:] if each.resource == r.WORKLOADS]
+    told = [
+        kind
+        for each in changes
+        for kind in ("QuotaReserved", "Finished")
+        if each.new and condition(each.new, kind).get("status") == "True" != was(each.old, kind)
+    ]
+    assert told == ["QuotaReserved", "Finished"]
+    assert len(world.events("WorkloadSliceReplaced")) == 1
+
+
+def was(obj, kind):
+    return condition(obj or {}, kind).get("status")
+
+
+async def test_a_bigger_slice_and_the_one_that_it_replaces_do_not_both_hold_quota():
+    world = furnished(gpus=4)
+    async with running(world):
+        await two_pods_run(world)
+    resize(world, 4)
+    # Stopped between the two writes: the new slice has its quota, the old one is not finished.
+    while not both_have_quota(world):
+        await world.start(writes=1, after=True)
+        await world.pass_time(1)
+        await world.kill()
+    world.job("next", gpus=1)
+
+    await world.start()
+    try:
+        queue = world.controller.cache.state.queues["cq"]
+        assert sum(h.admission.totals()["nvidia.com/gpu"] for h in queue.holdings.values()) == 4
+        await world.pass_time(3)
+        assert world.suspended("next")
+        assert gpus_held(world) == 4
+    finally:
+        await world.kill()
+
+
+def both_have_quota(world):
+    return (
+        [held_gpus(each) for each in world.all(r.WORKLOADS)].count(0)
+        == 0
+        < len(world.all(r.WORKLOADS)) - 1
+    )
+
+
+async def test_a_job_that_shrinks_gives_back_only_what_it_has_left_over():
+    world = furnished(gpus=20)
+    async with running(world):
+        elastic_job(world, 20, completions=20)
+        await world.pass_time(2)
+        world.set_status(r.JOBS, "train", active=5, succeeded=15)
+        await world.pass_time(2)
+        assert gpus_held(world) == 5
+
+        resize(world, 10)
+        await world.pass_time(3)
+
+        (workload,) = world.all(r.WORKLOADS)
+        assert workload["status"]["reclaimablePods"] == [{"name": "main", "count": 5}]
+        totals = [
+            holding.admission.totals()
+            for holding in world.controller.cache.state.queues["cq"].holdings.values()
+        ]
+        assert totals == [{"nvidia.com/gpu": 5}]
 
 
 async def test_pods_for_which_there_is_no_quota_wait_while_the_others_run_on():

@@ -11,7 +11,7 @@ from policyd.controller.retention import Retention, TimeLimits
 from policyd.controller.time_limits import ReadyRules, ready_time_left
 from policyd.controller.transitions import with_status
 from policyd.kube import resources as r
-from tests.controller.world import World, running
+from tests.controller.world import World, pod_spec, running
 
 pytestmark = pytest.mark.anyio
 
@@ -220,6 +220,59 @@ async def test_a_job_of_a_job_that_waits_is_suspended_and_has_no_workload():
         assert world.suspended("child")
         (event,) = world.events("Suspended")
         assert event["message"] == "Kueue managed child job suspended"
+
+
+def owned(world, parent, name, resource=r.JOBS, **spec):
+    """Make an object of a job, as its operator does: without the label of a queue."""
+    reference = {**OWNER, "name": parent["metadata"]["name"], "uid": parent["metadata"]["uid"]}
+    metadata = {"name": name, "ownerReferences": [reference]}
+    template = {"spec": pod_spec(8)}
+    body = {"template": template, "suspend": False, **spec}
+    kinds = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return world.create(resource, {**kinds, "metadata": metadata, "spec": body})
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+
+
+async def test_a_job_without_a_queue_of_a_job_that_waits_or_is_evicted_is_suspended():
+    world = furnished()
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    world.queue(preemption={"withinClusterQueue": "LowerPriority"})
+    async with running(world):
+        world.job("holder")
+        await world.pass_time(1)
+        parent = world.job("parent")
+        owned(world, parent, "early")
+        await world.pass_time(1)
+        assert world.suspended("early")
+
+        world.end_job("holder")
+        await world.pass_time(2)
+        child = owned(world, parent, "child")
+        owned(world, child, "grandchild")
+        strangers = {**child["metadata"], "name": "stranger", "ownerReferences": []}
+        world.create(r.JOBS, {**child, "metadata": strangers})
+        await world.pass_time(1)
+        assert not any(world.suspended(name) for name in ("child", "grandchild"))
+
+        world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+        await world.pass_time(2)
+        assert world.suspended("child")
+        assert world.suspended("grandchild")
+        assert not world.suspended("stranger")
+        assert {
+            each["metadata"]["ownerReferences"][0]["name"] for each in world.all(r.WORKLOADS)
+        } == {
+            "holder",
+            "parent",
+            "urgent",
+        }
+        assert {each.metadata.name for each in world.controller.mirrors.jobs["Job"]} == {
+            "holder",
+            "parent",
+            "urgent",
+        }
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,11 @@ def make_pods(world, name="ring", indexes=range(4)):
     template = world.get(r.JOBS, name)["spec"]["template"]
     for index in indexes:
         meta = template["metadata"]
-        labels = {**meta.get("labels", {}), "batch.kubernetes.io/job-completion-index": str(index)}
+        own = {"job-completion-index": str(index), "job-name": name}
+        labels = {
+            **meta.get("labels", {}),
+            **{f"batch.kubernetes.io/{k}": v for k, v in own.items()},
+        }
         world.create(
             r.PODS,
             {
@@ -347,3 +351,51 @@ async def test_the_node_of_a_role_that_has_ended_may_go(world):
     after = world.workload_of("pair")["status"]["admission"]
     assert after["podSetAssignments"][1] == admission["podSetAssignments"][1]
     assert stays != gone
+
+
+def resize(world, name, pods):
+    body = world.get(r.JOBS, name)
+    metadata = {**body["metadata"], "generation": body["metadata"]["generation"] + 1}
+    spec = {**body["spec"], "parallelism": pods, "completions": pods}
+    world.put(r.JOBS, {**body, "metadata": metadata, "spec": spec})
+
+
+async def grown(world, *, before, after):
+    """Start an elastic job, and have it ask for another number of pods."""
+    body = job(world, pods=before, gpus=4)
+    metadata = {**body["metadata"], "annotations": {f"{P}elastic-job": "true"}}
+    gated = {**body["spec"]["template"]["spec"], "schedulingGates": [{"name": f"{P}elastic-job"}]}
+    template = {**body["spec"]["template"], "spec": gated}
+    spec = {**body["spec"], "template": template}
+    world.put(r.JOBS, {**body, "metadata": metadata, "spec": spec})
+    await world.pass_time(2)
+    make_pods(world, indexes=range(before))
+    world.set_status(r.JOBS, "ring", active=before)
+    await world.pass_time(2)
+    resize(world, "ring", after)
+    await world.pass_time(2)
+
+
+async def test_pods_that_come_after_an_elastic_job_has_grown_get_their_places(world):
+    await grown(world, before=1, after=3)
+
+    make_pods(world, indexes=range(1, 3))
+    world.set_status(r.JOBS, "ring", active=3)
+    await world.pass_time(2)
+
+    assert all(gates(pod) == [] for pod in world.all(r.PODS))
+    assert sorted(places(world).values()) == ["a1", "b1", "b2"]
+
+
+async def test_places_that_an_elastic_job_has_given_up_are_free(world):
+    await grown(world, before=3, after=1)
+    for name in ("ring-1", "ring-2"):
+        world.delete(r.PODS, name)
+
+    job(world, "next", pods=2, gpus=4)
+    await world.pass_time(2)
+
+    assert not world.suspended("next")
+    make_pods(world, "next", range(2))
+    await world.pass_time(2)
+    assert sorted(places(world).values()) == ["a1", "b1", "b2"]

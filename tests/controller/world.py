@@ -17,7 +17,8 @@ from policyd.jobs.defaults import default_on_create
 from policyd.jobs.integrations import EVERYTHING
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
-from policyd.testing import FakeClient, FakeClock, ObjectStore
+from policyd.testing import FakeClient, FakeClock
+from tests.controller.admitting import Admitting
 
 GPU = "nvidia.com/gpu"
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -42,7 +43,7 @@ class Mortal(FakeClient):
         if self.dead or (self.writes_left == 0 and not self.after):
             self.dead = True
             await asyncio.Event().wait()
-        answer = await method(self, *args, **options)
+        answer = await self._looked_at(method, *args, **options)
         if args[0] not in UNCOUNTED:
             self.counted += 1
             if self.writes_left is not None:
@@ -51,6 +52,13 @@ class Mortal(FakeClient):
                     self.dead = True
                     await asyncio.Event().wait()
         return answer
+
+    async def _looked_at(self, method, *args, **options):
+        self.store.by_controller = True
+        try:
+            return await method(self, *args, **options)
+        finally:
+            self.store.by_controller = False
 
     async def create(self, *args, **options):
         return await self._write(FakeClient.create, *args, **options)
@@ -75,7 +83,7 @@ class World:
         self.integrations = EVERYTHING
         self.other_teams = "names"
         self.clock = FakeClock()
-        self.store = ObjectStore(clock=self.clock)
+        self.store = Admitting(clock=self.clock)
         self.client = None
         self.controller = None
         self.task = None
@@ -233,6 +241,7 @@ async def running(world):
         yield world
     finally:
         await world.kill()
+    assert world.store.refused is None
 
 
 def plain(obj):

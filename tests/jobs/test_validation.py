@@ -13,6 +13,13 @@ QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-s
 ELASTIC, PREBUILT = f"{P}elastic-job", f"{P}prebuilt-workload-name"
 LEAST = f"{P}job-min-parallelism"
 
+SLICES = {
+    "annotations": {
+        f"{P}podset-required-topology": "block",
+        f"{P}podset-slice-required-topology": "rack",
+        f"{P}podset-slice-size": "3",
+    }
+}
 SYNC, INDEXED = f"{P}job-completions-equal-parallelism", {"completionMode": "Indexed"}
 
 
@@ -124,6 +131,48 @@ def test_new_jobs(obj, field):
             job(annotations={LEAST: "1"}, parallelism=2),
             None,
             id="parallelism-as-it-is-started",
+        ),
+        pytest.param(
+            job(annotations={LEAST: "3"}, parallelism=4, suspend=True),
+            job(annotations={LEAST: "3"}, parallelism=3),
+            None,
+            id="started-with-the-least",
+        ),
+        pytest.param(
+            job(annotations={LEAST: "3"}, parallelism=3),
+            job({"team": "a"}, annotations={LEAST: "3"}, parallelism=3),
+            None,
+            id="labelled-while-it-runs-with-the-least",
+        ),
+        pytest.param(
+            job(annotations={LEAST: "3"}, parallelism=3),
+            job(annotations={LEAST: "4"}, parallelism=3),
+            "should be between 0 and 3",
+            id="another-least-while-it-runs-with-the-least",
+        ),
+        pytest.param(
+            job(annotations={LEAST: "1"}, template=SLICES, parallelism=4, suspend=True),
+            job(annotations={LEAST: "1"}, template=SLICES, parallelism=2),
+            None,
+            id="started-with-less-than-a-slice",
+        ),
+        pytest.param(
+            job({"team": "a"}, annotations={LEAST: "9"}, parallelism=4),
+            job({"team": "b"}, annotations={LEAST: "9"}, parallelism=4),
+            None,
+            id="nothing-worse-than-before",
+        ),
+        pytest.param(
+            job(annotations={SYNC: "true"}, parallelism=4, completions=4, suspend=True),
+            job(annotations={SYNC: "true"}, parallelism=3, completions=3),
+            None,
+            id="started-though-it-was-wrong-before",
+        ),
+        pytest.param(
+            job(annotations={SYNC: "true"}, suspend=True, parallelism=1, **INDEXED),
+            job(annotations={SYNC: "false"}, parallelism=1, **INDEXED),
+            None,
+            id="as-many-completions-until-it-starts",
         ),
         pytest.param(
             job(annotations={SYNC: "false"}, **INDEXED),

@@ -62,6 +62,30 @@ def test_pods_created(given, existing, created):
     assert reconcile(given, existing, NOW).create == created
 
 
+@pytest.mark.parametrize(
+    ("given", "existing", "removed"),
+    [
+        pytest.param(
+            job(parallelism=2, completions=9),
+            pods("Running", "Pending", "Running", "Running"),
+            ["train-1", "train-3"],
+            id="those-that-do-not-run-first",
+        ),
+        pytest.param(
+            job(parallelism=2, completions=2, completionMode="Indexed"),
+            pods("Pending", "Running", "Running", "Running", index=True),
+            ["train-2", "train-3"],
+            id="indexes-that-are-no-more",
+        ),
+        pytest.param(job(parallelism=2), pods("Running", "Running"), [], id="none-too-many"),
+    ],
+)
+def test_pods_removed_from_a_job_that_was_made_smaller(given, existing, removed):
+    work = reconcile(given, existing, NOW)
+
+    assert ([pod.metadata.name for pod in work.remove], work.create) == (removed, ())
+
+
 def test_a_suspended_job_gives_up_its_pods():
     work = reconcile(job(suspend=True, completions=2), pods("Running", "Succeeded"), NOW)
 

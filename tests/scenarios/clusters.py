@@ -71,10 +71,11 @@ class Cluster:
 
 
 @contextmanager
-def embedded(folder: Path) -> Iterator[Cluster]:
-    """`policyd up`, as a user starts it."""
+def embedded(folder: Path, *options: str) -> Iterator[Cluster]:
+    """`policyd up`, as a user starts it, with more options."""
     kubeconfig = folder / "kubeconfig"
     command = [str(COMMANDS / "policyd"), "up", "--kubeconfig", str(kubeconfig), "--port", "0"]
+    command += options
     process = Process(command, folder / "up.log")
     process.start()
     try:
@@ -91,12 +92,15 @@ def ready(process: Process, words: str) -> bool:
 
 
 @contextmanager
-def real(folder: Path, *, also: Sequence[Path] = (), **options: Any) -> Iterator[Cluster]:
+def real(
+    folder: Path, *, also: Sequence[Path] = (), both: Sequence[str] = (), **options: Any
+) -> Iterator[Cluster]:
     """The real control plane, with policyd's two processes beside it.
 
     Args:
         folder: Where the processes log.
         also: Policies of the library beside those that are installed unless others are chosen.
+        both: Options of both processes.
         options: How the control plane is started, as `ControlPlane` takes them.
     """
     from tests.controlplane.server import ControlPlane  # noqa: PLC0415 - only here is it needed
@@ -106,8 +110,8 @@ def real(folder: Path, *, also: Sequence[Path] = (), **options: Any) -> Iterator
         api = Api(kubeconfig)
         install(api)
         accounts = accounts_on(control_plane)
-        webhooks = Process(webhooks_command(accounts, also), folder / "webhooks.log")
-        controller = Process(controller_command(accounts), folder / "controller.log")
+        webhooks = Process([*webhooks_command(accounts, also), *both], folder / "webhooks.log")
+        controller = Process([*controller_command(accounts), *both], folder / "controller.log")
         for process in (webhooks, controller):
             process.start()
             stack.callback(process.stop)

@@ -207,7 +207,8 @@ def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
     if {"rayClusterSpec", "rayClusterConfig", "headGroupSpec"} & spec.keys():
         cluster = spec.get("rayClusterSpec", spec.get("rayClusterConfig", spec))
         groups = cluster["workerGroupSpecs"]
-        return [cluster["headGroupSpec"]["template"], *(group["template"] for group in groups)]
+        workers = [each["template"] for each in groups for _ in range(each["replicas"])]
+        return [cluster["headGroupSpec"]["template"], *workers]
     if "replicatedJobs" in spec:
         return [
             each["template"]["spec"]["template"]

@@ -76,7 +76,7 @@ def _reclaimed_again(new: Workload, old: Workload, gates: ValidationGates) -> It
     """Yield what holds quota again that was given back."""
     now = {p.name: p.count for p in new.status.reclaimable_pods}
     for before in old.status.reclaimable_pods:
-        if is_elastic(new, gates) and _scaled_down(new, before.name):
+        if is_elastic(new, gates) and has_shrunk(new, before.name):
             continue
         path = f"status.reclaimablePods[{before.name}]"
         if before.name not in now:
@@ -86,7 +86,7 @@ def _reclaimed_again(new: Workload, old: Workload, gates: ValidationGates) -> It
             yield FieldError(f"{path}.count", now[before.name], message)
 
 
-def _scaled_down(workload: Workload, name: str) -> bool:
+def has_shrunk(workload: Workload, name: str) -> bool:
     """Tell whether a pod set wants fewer pods than it was admitted with."""
     admission = workload.status.admission
     admitted = {a.name: a.count for a in admission.pod_set_assignments} if admission else {}
