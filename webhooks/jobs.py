@@ -168,7 +168,9 @@ def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundin
             errors = validate_job(obj, old, group=group, kind=kind, around=around)
     except MisshapenError as error:
         return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
-    denials = tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)
+    denials = tuple(
+        Denial(policy=SPEAKER, message=e.words, path=e.path, reason="Forbidden") for e in errors
+    )
     held_twice = (group, kind) == POD and is_held_twice(obj, around)
     if not (denials or held_twice):
         return ALLOWED

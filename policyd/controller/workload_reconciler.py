@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
@@ -152,6 +153,7 @@ class WorkloadReconciler:
         if has_quota(workload) and action.workload.admission is not None:
             await self._place(workload, admission)
             return
+        workload = await self._without_leftover(workload)
         queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
         pending = workload
         if queue is not None:
@@ -174,6 +176,17 @@ class WorkloadReconciler:
         stored = self._mirror.get(workload.metadata.key) or workload
         considered = considered_text(action.considered)
         self._announcements.reserved(workload, stored, now=now, considered=considered)
+
+    async def _without_leftover(self, workload: Workload) -> Workload:
+        """Clear an admission without quota, which somebody else has left: none may replace it."""
+        if workload.status.admission is None:
+            return workload
+        cleared = msgspec.structs.replace(workload.status, admission=None)
+        try:
+            return await self._writes.status(self._mirror, workload, cleared)
+        except BaseException:
+            self._cache.retract(workload.metadata.key)
+            raise
 
     async def _place(self, workload: Workload, admission: Admission) -> None:
         try:
