@@ -86,6 +86,7 @@ def door_rules(
     *,
     queue: Integrations | None,
     failure_policy: FailurePolicy = "Fail",
+    besides: tuple[Call, ...] = (),
 ) -> DoorRules:
     """Derive what is sent from the policies: what can matter to one of them, and little else.
 
@@ -98,6 +99,7 @@ def door_rules(
             nothing is done for the queue.
         defaulted: Namespaces with a queue for jobs that name none.
         failure_policy: What becomes of jobs that queue, and of queues, if nobody answers.
+        besides: What is checked in any case.
     """
     mutate: list[Given] = []
     validate: list[Given] = []
@@ -115,9 +117,8 @@ def door_rules(
         (demand, [cell for cell in cells if cell.operation in MUTATING_OPERATIONS])
         for demand, cells in mutate
     ]
-    besides: list[Call] = []
     if queue is not None:
-        besides = [*guarding_calls(queue, failure_policy), hidden_call(queue)]
+        besides = (*guarding_calls(queue, failure_policy), hidden_call(queue), *besides)
     return DoorRules(
         mutate=_bounded(changeable, once=True), validate=(*_bounded(validate), *besides)
     )

@@ -48,6 +48,7 @@ from webhooks.jobs import job_defaults, validate_jobs, warn_of_hidden
 from webhooks.namespaces import without_cluster
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
+from webhooks.own_policies import OWN_CALL, except_own, validate_own
 from webhooks.policies import Policies
 from webhooks.protocol import DoorProtocol
 from webhooks.publication import REMEDY, Publication
@@ -197,7 +198,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
 def application(door: Door, policies: Policies, workers: Workers, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
-    validators: list[Validator] = []
+    validators: list[Validator] = [validate_own]
     if queue is not None:
         gives = door.gives_queue
         classed = door.default_class
@@ -206,9 +207,9 @@ def application(door: Door, policies: Policies, workers: Workers, start: Start) 
             validate_jobs, integrations=queue, gives_queue=gives, authors=door.authors
         )
         warned = partial(warn_of_hidden, integrations=queue)
-        validators = [checked, warned, partial(validate_queues, gates=validation_gates(queue))]
-    mutate = mutate_in_turn(policies.mutate, mutators)
-    validate = validate_together(policies.validate, validators)
+        validators += [checked, warned, partial(validate_queues, gates=validation_gates(queue))]
+    mutate = mutate_in_turn(except_own(policies.mutate), mutators)
+    validate = validate_together(except_own(policies.validate), validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
     workers.inquiries = door.inquiries
     answer = partial(
@@ -249,7 +250,10 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
     called, settings = endpoint(door.settings), door.settings
     _follow_callers(door, start)
     queue = door.integrations if settings.queue else None
-    rules = Rules(partial(door_rules, queue=queue, failure_policy=settings.failure_policy))
+    own = (OWN_CALL,) if settings.from_cluster else ()
+    rules = Rules(
+        partial(door_rules, queue=queue, failure_policy=settings.failure_policy, besides=own)
+    )
 
     async def wanted(ca_bundle_pem: bytes) -> Registration:
         return Registration(

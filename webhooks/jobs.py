@@ -180,7 +180,9 @@ def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundin
             errors = validate_job(obj, old, group=group, kind=kind, around=around)
     except MisshapenError as error:
         return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
-    denials = tuple(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors)
+    denials = tuple(
+        Denial(policy=SPEAKER, message=e.words, path=e.path, reason="Forbidden") for e in errors
+    )
     warnings = tuple(_warnings(request, obj, around))
     return Decision(denials=denials, warnings=warnings) if denials or warnings else ALLOWED
 

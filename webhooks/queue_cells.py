@@ -38,8 +38,10 @@ _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
     ("clusterqueues", "Cluster"),
     ("cohorts", "Cluster"),
     ("localqueues", "Namespaced"),
+    ("provisioningrequestconfigs", "Cluster"),
     ("resourceflavors", "Cluster"),
     ("topologies", "Cluster"),
+    ("workloadpriorityclasses", "Cluster"),
     ("workloads", "Namespaced"),
     ("workloads/status", "Namespaced"),
 )

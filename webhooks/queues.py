@@ -1,7 +1,7 @@
 """Queues and what belongs to them at the door: refused as Kueue refuses them."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -11,11 +11,14 @@ from policyd.api.kueue import (
     ClusterQueue,
     Cohort,
     LocalQueue,
+    ProvisioningRequestConfig,
     ResourceFlavor,
     Topology,
     Workload,
+    WorkloadPriorityClass,
 )
 from policyd.api.kueue.gates import DEFAULT_GATES, ValidationGates
+from policyd.api.kueue.limits import limit_errors
 from policyd.api.kueue.names import GROUP, RESOURCE_IN_USE_FINALIZER, VERSION
 from policyd.api.kueue.queue_validation import (
     validate_cluster_queue,
@@ -50,9 +53,11 @@ _KINDS: Final = {
     ),
     "Cohort": _Kind(Cohort, lambda new, _old, _: validate_cohort(new)),
     "LocalQueue": _Kind(LocalQueue, lambda new, old, _: validate_local_queue(new, old)),
+    "ProvisioningRequestConfig": _Kind(ProvisioningRequestConfig, lambda _new, _old, _: []),
     "ResourceFlavor": _Kind(ResourceFlavor, lambda new, old, _: validate_resource_flavor(new, old)),
     "Topology": _Kind(Topology, lambda new, old, _: validate_topology(new, old)),
     "Workload": _Kind(Workload, lambda new, old, gates: validate_workload(new, old, gates=gates)),
+    "WorkloadPriorityClass": _Kind(WorkloadPriorityClass, lambda _new, _old, _: []),
 }
 
 
@@ -96,8 +101,22 @@ def validate_queues(
         return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
     if new.metadata.deletion_timestamp is not None:
         return ALLOWED  # what is wrong with it must not keep it from going
-    errors = known.check(new, old, gates)
-    return _refused(*(Denial(policy=SPEAKER, message=e.words, path=e.path) for e in errors))
+    if old is not None and known.type is not Workload and new == _with_metadata_of(new, old):
+        return ALLOWED  # what was wrong before must not keep anybody from writing a finalizer
+    unfit = list(limit_errors(new, old))
+    told = {error.path for error in unfit}
+    errors = [*unfit, *(e for e in known.check(new, old, gates) if e.path not in told)]
+    # What a schema says comes first: the API server asks no webhook about what is invalid.
+    return _refused(*map(_denial, sorted(errors, key=lambda error: not error.schema)))
+
+
+def _with_metadata_of(new: Any, old: Any) -> Any:  # noqa: ANN401 - of any kind
+    return msgspec.structs.replace(old, metadata=new.metadata)
+
+
+def _denial(error: FieldError) -> Denial:
+    reason: Literal["Invalid", "Forbidden"] = "Invalid" if error.schema else "Forbidden"
+    return Denial(policy=SPEAKER, message=error.words, path=error.path, reason=reason)
 
 
 def _refused(*denials: Denial) -> Decision:

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
 import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
 from policyd.api.names import SYSTEM_NAMESPACES
+from policyd.api.policy import GROUP
 from policyd.api.selectors import Requirement
 from policyd.engine.workloads import KINDS
 from webhooks.calls import Call, DoorRules
@@ -25,6 +27,12 @@ from webhooks.namespaces import NAME_LABEL
 from webhooks.requirements import in_order
 
 NAME = "door.policyd.io"
+
+NOT_OWN: Final = {
+    "name": "no-policy-of-policyd",
+    "expression": f"request.resource.group != '{GROUP}'",
+}
+"""The condition by which policies can be repaired while nobody answers for a policy about all."""
 """The name of both configurations. Mutating ones are called in the order of their names: this one
 comes before `kueue-mutating-webhook-configuration`, so that Kueue's defaults, where Kueue is
 installed, find the queue name that a policy gave."""
@@ -159,6 +167,8 @@ def _webhook(wanted: Registration, verb: str, call: Call, *, asks_who: bool) -> 
     conditions += [
         {"name": f"no-{name}", "expression": LEFT_OUT[name].condition} for name in call.left_out
     ]
+    if call.failure_policy == "Fail" and any("*" in rule.api_groups for rule in call.rules):
+        conditions.append(NOT_OWN)
     if call.condition:
         conditions.append({"name": "some-policy-may-match", "expression": call.condition})
     return {

@@ -1,8 +1,9 @@
 """CustomResourceDefinitions, made from the wire types: one source for what we read and store.
 
-The schemas are slim on purpose. Every write of an object pays for its validation, so there are
-types, required fields, enums and list semantics, but no CEL rules, and pod templates are stored
-unread. What else must hold, webhooks check.
+The schemas are slim unless the full ones are asked for. Every write of an object pays for its
+validation, so a slim one has types, required fields, enums and list semantics, but no patterns and
+no CEL rules. What else must hold, the webhooks check. A full one says it as well, and holds without
+them. Both store pod templates unread.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +14,21 @@ from msgspec import inspect
 
 from policyd.api import kueue, policy
 from policyd.api.kueue.names import GROUP, VERSION
+from policyd.api.kueue.rules import RULES
 from policyd.api.meta import Json
+from policyd.api.schema import FULL, QUANTITY
+
+OWN_MARKS = frozenset({"x-policyd-required", "x-policyd-unsaid", "x-policyd-written"})
+"""What annotations say to nobody but this module."""
 
 ANYTHING: dict[str, Json] = {"x-kubernetes-preserve-unknown-fields": True}
-_INT_OR_STRING: dict[str, Json] = {"x-kubernetes-int-or-string": True}
+_INT_OR_STRING: dict[str, Json] = {
+    "x-kubernetes-int-or-string": True,
+    FULL: {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": f"^{QUANTITY}$",
+    },
+}
 STRING: dict[str, Json] = {"type": "string"}
 
 
@@ -151,13 +163,13 @@ KINDS = (
 """Every kind that policyd brings along."""
 
 
-def definition(kind: Kind, *, notes: Notes = no_notes) -> dict[str, Json]:
+def definition(kind: Kind, *, notes: Notes = no_notes, full: bool = False) -> dict[str, Json]:
     """Return the CustomResourceDefinition of a kind.
 
     Args:
         kind: The kind.
-        notes: Says what the fields of a Struct mean, by their names in Python. Asked for kinds of
-            policyd's own only: those of Kueue stay slim.
+        notes: Says what the fields of a Struct mean, by their names in Python.
+        full: Whether the schema has patterns, bounds and CEL rules, too.
     """
     name = kind.type.__name__
     return {
@@ -174,18 +186,30 @@ def definition(kind: Kind, *, notes: Notes = no_notes) -> dict[str, Json]:
                 **({"shortNames": list(kind.short)} if kind.short else {}),
             },
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_version(kind, notes if kind.group == policy.GROUP else no_notes)],
+            "versions": [_version(kind, notes, full=full)],
         },
     }
 
 
-def schema(type_: type[msgspec.Struct]) -> dict[str, Json]:
-    """Return the structural OpenAPI schema of a wire type."""
-    return _schema(inspect.type_info(type_))
+def schema(type_: type[msgspec.Struct], *, full: bool = False) -> dict[str, Json]:
+    """Return the structural OpenAPI schema of a wire type, slim or full."""
+    chosen: dict[str, Json] = _chosen(_schema(inspect.type_info(type_)), full=full)
+    return chosen
 
 
-def _version(kind: Kind, notes: Notes) -> dict[str, Json]:
-    whole = schema(kind.type)
+def _chosen(part: Json, *, full: bool) -> Json:
+    """Put what only the full schema says in its place, or leave it out."""
+    if isinstance(part, list):
+        return [_chosen(each, full=full) for each in part]
+    if not isinstance(part, dict):
+        return part
+    more = part.get(FULL, {}) if full else {}
+    said = {name: value for name, value in part.items() if name != FULL} | more
+    return {name: _chosen(value, full=full) for name, value in said.items()}
+
+
+def _version(kind: Kind, notes: Notes, *, full: bool) -> dict[str, Json]:
+    whole = schema(kind.type, full=full)
     _describe(whole, inspect.type_info(kind.type), notes)
     _count_from_zero(whole, kind.columns)
     known = {"apiVersion": dict(STRING), "kind": dict(STRING), "metadata": {"type": "object"}}
@@ -277,10 +301,12 @@ def _scalar(info: inspect.Type) -> dict[str, Json]:
 
 
 def _marked(info: inspect.Metadata) -> dict[str, Json]:
-    marks = {k: v for k, v in (info.extra_json_schema or {}).items() if k != "x-policyd-required"}
+    marks = {k: v for k, v in (info.extra_json_schema or {}).items() if k not in OWN_MARKS}
     if marks.pop("x-policyd-opaque", False):
         return marks
-    return _schema(info.type) | marks
+    found = _schema(info.type)
+    more = found.get(FULL, {}) | marks.pop(FULL, {})
+    return found | marks | ({FULL: more} if more else {})
 
 
 def _sizes(info: inspect.VarTupleType) -> dict[str, Json]:
@@ -306,16 +332,38 @@ def _object(info: inspect.StructType) -> dict[str, Json]:
         **({"description": described} if described else {}),
         "properties": properties,
         **({"required": required} if required else {}),
+        **_only_full(info, required),
     }
+
+
+def _only_full(info: inspect.StructType, required: list[str]) -> dict[str, Json]:
+    """Return what only the full schema says of an object: rules, and fields always written."""
+    rules = [rule.in_schema for rule in RULES.get(info.cls, ())]
+    written = [f.encode_name for f in info.fields if _written(f) and not _required(f)]
+    more: dict[str, Json] = {"required": [*required, *written]} if written else {}
+    more |= {"x-kubernetes-validations": rules} if rules else {}
+    return {FULL: more} if more else {}
+
+
+def _written(field: inspect.Field) -> bool:
+    if field.default_factory in {dict, list, set} or _has(field, "default"):
+        return False
+    return field.default_factory is not msgspec.NODEFAULT or _has(field, "x-policyd-written")
 
 
 def _property(field: inspect.Field) -> dict[str, Json]:
     found = _schema(field.type)
+    if _has(field, "x-policyd-unsaid"):
+        return found
     if isinstance(field.default, str | int) and field.default:
         found["default"] = field.default
     return found
 
 
 def _required(field: inspect.Field) -> bool:
+    return field.required or _has(field, "x-policyd-required")
+
+
+def _has(field: inspect.Field, mark: str) -> bool:
     marks = field.type.extra_json_schema if isinstance(field.type, inspect.Metadata) else None
-    return field.required or "x-policyd-required" in (marks or {})
+    return mark in (marks or {})

@@ -1,19 +1,25 @@
 """What every Kubernetes object carries: metadata, owners, conditions."""
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from policyd.api.schema import WRITTEN, Int64, LabelKey, limits, texts
+
 ConditionStatus = Literal["True", "False", "Unknown"]
+
+_REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base of the types that cross the process boundary: immutable, camelCase, defaults left out.
 
-    Unknown fields are skipped, as the API server's objects grow with every version. Kinds that are
-    policyd's own add `forbid_unknown_fields=True`. `gc=False` is safe because decoded JSON has no
-    cycles, and keeps caches of many thousand objects out of the garbage collector's way.
+    A field with a factory for its default is always written, as schemas ask for it; a builtin
+    container is no such factory. Unknown fields are skipped, as the API server's objects grow with
+    every version. Kinds that are policyd's own add `forbid_unknown_fields=True`. `gc=False` is safe
+    because decoded JSON has no cycles, and keeps caches of many thousand objects out of the garbage
+    collector's way.
     """
 
 
@@ -54,12 +60,12 @@ class ObjectMeta(Wire, frozen=True):
 class Condition(Wire, frozen=True):
     """One aspect of an object's state, with a reason for machines and a message for people."""
 
-    type: str
+    type: Annotated[LabelKey, texts(316)]
     status: ConditionStatus
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-    observed_generation: int = 0
+    reason: Annotated[str, texts(1_024, shortest=1, pattern=_REASON), WRITTEN] = ""
+    message: Annotated[str, texts(32_768)] = msgspec.field(default_factory=str)
+    last_transition_time: Annotated[datetime | None, WRITTEN] = None
+    observed_generation: Annotated[Int64, limits(minimum=0)] = 0
 
 
 class ObjectReference(Wire, frozen=True):

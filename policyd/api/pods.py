@@ -1,11 +1,12 @@
 """Pods as the queue reads them: what they request and where they may run, and nothing else."""
 
-from typing import Literal
+from typing import Annotated, Final, Literal, get_args
 
 from policyd.api.meta import ObjectMeta, Wire
-from policyd.api.schema import QuantityText
+from policyd.api.schema import UNSAID, Int64, QuantityText
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+TAINT_EFFECTS: Final = get_args(TaintEffect)
 TolerationOperator = Literal["", "Exists", "Equal", "Lt", "Gt"]
 
 
@@ -21,11 +22,11 @@ class Toleration(Wire, frozen=True):
     """Lets a pod onto nodes with a matching taint."""
 
     key: str = ""
-    operator: TolerationOperator = ""
+    operator: Annotated[TolerationOperator, UNSAID] = ""
     """Empty for `Equal`: what is written out stays so where it is passed on."""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class NodeRequirement(Wire, frozen=True):

@@ -1,10 +1,25 @@
 """What a type's annotations say to the API server, beside what they say to Python.
 
 Wire types carry these marks in `Annotated`, so that a field's limits and list semantics stand
-beside the field, and the CustomResourceDefinitions are generated from one source.
+beside the field, and the CustomResourceDefinitions are generated from one source. There are two
+schemas of each kind: the slim one, and the full one, which also says what `limits` say. Where the
+slim one is installed, the webhooks check those (`policyd/api/kueue/limits.py`).
 """
 
+from typing import Annotated, Any, Final
+
 import msgspec
+
+from policyd.api.names import (
+    KEY_NAME,
+    LABEL,
+    LONGEST_LABEL,
+    LONGEST_SUBDOMAIN,
+    SUBDOMAIN,
+)
+
+FULL: Final = "x-policyd-full"
+"""Under this key stands what only the full schema says."""
 
 QuantityText = str | int
 """A Kubernetes quantity as it stands in an object: `"500m"`, `"8"` or a plain 8."""
@@ -34,6 +49,49 @@ def at_least(minimum: int) -> msgspec.Meta:
     return msgspec.Meta(extra_json_schema={"minimum": minimum})
 
 
+def limits(**limits: object) -> msgspec.Meta:
+    """Bound a value in the full schema, by the names that OpenAPI has for bounds."""
+    return msgspec.Meta(extra_json_schema={FULL: limits})
+
+
+def texts(longest: int, *, shortest: int = 0, pattern: str = "") -> msgspec.Meta:
+    """Bound a text in the full schema; `pattern` is for the whole of it."""
+    least = {"minLength": shortest} if shortest else {}
+    shape = {"pattern": f"^{pattern}$"} if pattern else {}
+    return limits(maxLength=longest, **least, **shape)
+
+
+SubdomainName = Annotated[str, texts(LONGEST_SUBDOMAIN, pattern=SUBDOMAIN)]
+"""The name of most objects."""
+LabelName = Annotated[str, texts(LONGEST_LABEL, pattern=LABEL)]
+"""A name that is part of another, as those of pod sets are."""
+LabelKey = Annotated[
+    str, texts(LONGEST_SUBDOMAIN + 1 + LONGEST_LABEL, pattern=rf"({SUBDOMAIN}/)?({KEY_NAME})")
+]
+CheckName = Annotated[str, texts(316, shortest=1)]
+Int32 = Annotated[int, limits(format="int32")]
+Int64 = Annotated[int, limits(format="int64")]
+
+DEFAULTED = msgspec.Meta(extra_json_schema={"default": {}})
+"""Marks an object that is stored with its defaults if it is left out."""
+
+WRITTEN = msgspec.Meta(extra_json_schema={"x-policyd-written": True})
+"""Marks a field that the full schema requires of who writes, and reading does without."""
+
+UNSAID = msgspec.Meta(extra_json_schema={"x-policyd-unsaid": True})
+"""Marks a field whose default is not stored."""
+
+
+def no_items() -> tuple[Any, ...]:
+    """Return an empty list; as the factory of a default it makes that the field is written."""
+    return ()
+
+
+def no_amounts() -> dict[str, QuantityText]:
+    """Return no amounts; as the factory of a default it makes that the field is written."""
+    return {}
+
+
 REQUIRED = msgspec.Meta(extra_json_schema={"x-policyd-required": True})
 """Marks a field that must be given, though reading an object without it does not fail."""
 
@@ -45,6 +103,14 @@ PRESERVED = msgspec.Meta(
     }
 )
 """Marks a field that the API server stores unread, as pod templates are."""
+
+
+ATOMIC = msgspec.Meta(extra_json_schema={"x-kubernetes-map-type": "atomic"})
+"""Marks an object that is replaced as a whole."""
+
+_NUMBER: Final = r"(\+|-)?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+QUANTITY: Final = f"{_NUMBER}([KMGTPE]i|[numkMGTPE]|[eE]{_NUMBER})?"
+"""What a quantity that is a text looks like."""
 
 
 def _limited(marks: dict[str, object], limit: int | None) -> dict[str, object]:

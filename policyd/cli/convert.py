@@ -5,10 +5,14 @@ import sys
 import click
 import yaml
 
+from policyd.api.kueue.v1beta1 import KINDS, OLD_API_VERSION
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
 from policyd.cli.old_objects import OldObjectError, as_v1beta2
 from policyd.cli.report import count, exit_code, show_all, unusable
+from policyd.engine.documents import Document
+from policyd.engine.findings import Finding
+from policyd.errors import did_you_mean
 
 
 @click.command("convert")
@@ -17,9 +21,10 @@ def command(paths: tuple[str, ...]) -> None:
     r"""Write Kueue's objects of version v1beta1 as v1beta2, which is what policyd serves.
 
     What v1beta2 cannot say, such as `retryDelayMinutes` of an AdmissionCheck, is left out, as Kueue
-    leaves it out. All other objects are passed on as they are.
+    leaves it out. Objects of other groups are passed on as they are; so are those of kinds that
+    Kueue's v1beta1 does not have, which are named.
 
-    Exits with 0, or 2 if something cannot be read.
+    Exits with 0, 1 if something is of a kind that is not known, or 2 if something cannot be read.
 
     \b
     Examples:
@@ -30,8 +35,10 @@ def command(paths: tuple[str, ...]) -> None:
     given: list[Json] = []
     written: list[Json] = []
     for document in documents:
+        is_unknown = _is_unknown(document)
+        findings += [_unknown(document)] * is_unknown
         try:
-            written.append(as_v1beta2(document.value))
+            written.append(document.value if is_unknown else as_v1beta2(document.value))
             given.append(document.value)
         except OldObjectError as error:
             findings.append(unusable(document, error))
@@ -40,3 +47,15 @@ def command(paths: tuple[str, ...]) -> None:
     changed = sum(old != new for old, new in zip(given, written, strict=True))
     click.echo(f"{count(changed, 'object')} converted", err=True)
     sys.exit(exit_code(findings))
+
+
+def _is_unknown(document: Document) -> bool:
+    value = document.value
+    of_kueue = isinstance(value, dict) and value.get("apiVersion") == OLD_API_VERSION
+    return of_kueue and value.get("kind") not in KINDS
+
+
+def _unknown(document: Document) -> Finding:
+    kind = str(document.value.get("kind", ""))
+    hint = did_you_mean(kind, KINDS) or f"kinds of {OLD_API_VERSION}: {', '.join(sorted(KINDS))}"
+    return document.finding(f"there is no kind `{kind}` in {OLD_API_VERSION}", ("kind",), hint=hint)

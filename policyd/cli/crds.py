@@ -8,11 +8,16 @@ from policyd.field_notes import field_notes
 
 
 @click.command("crds")
-def command() -> None:
+@click.option(
+    "--full",
+    is_flag=True,
+    help="With patterns, bounds and rules, which otherwise the webhooks alone check.",
+)
+def command(*, full: bool) -> None:
     """Print all CustomResourceDefinitions as YAML.
 
     Install them with `policyd crds | kubectl apply -f -`. Where Kueue is installed, its own are
     used as they are: leave them.
     """
-    documents = [definition(kind, notes=field_notes) for kind in KINDS]
+    documents = [definition(kind, notes=field_notes, full=full) for kind in KINDS]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from policyd.api.crd import KINDS, definition
+from policyd.api.crd_v1beta1 import old_versions
 from policyd.api.meta import Json
 from policyd.field_notes import field_notes
 from policyd.kube import resources
@@ -41,15 +42,23 @@ async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> N
         racks: How many racks they stand in.
         library: Whether the policy library is wanted.
     """
-    for kind in KINDS:
-        await _ensure(
-            client, resources.CUSTOM_RESOURCE_DEFINITIONS, definition(kind, notes=field_notes)
-        )
+    for made in definitions():
+        await _ensure(client, resources.CUSTOM_RESOURCE_DEFINITIONS, made)
     for item in demo.nodes(nodes, racks):
         await _ensure(client, resources.NODES, item)
     await _once(client, "teams", demo.teams())
     if library:
         await _once(client, "library", default_policies(shipped("policies")))
+
+
+def definitions() -> list[Json]:
+    """Return the definitions of policyd's kinds; those of Kueue's have v1beta1, too."""
+    made = [definition(kind, notes=field_notes) for kind in KINDS]
+    old = old_versions()
+    for each in made:
+        name = each["metadata"]["name"]
+        each["spec"]["versions"] += [old[name]] if name in old else []
+    return made
 
 
 def default_policies(library: Path) -> list[Json]:

@@ -14,6 +14,7 @@ from policyd.api.kueue import (
 from policyd.api.kueue.names import (
     DEACTIVATION_TARGET,
     EVICTED,
+    QUOTA_RESERVED,
     REQUEUED,
 )
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
@@ -77,6 +78,7 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
 
 
 def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[WorkloadStatus]:
+    yield _without_leftover(workload)
     if around.gates.multi_kueue_orchestrated_preemption:
         yield sync_preemption_gates(workload, now=now)
     if not workload.spec.active:  # and evicted before: it has no turn to wait for
@@ -96,6 +98,14 @@ def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[W
         yield sync_admitted(workload, now=now, detailed=detailed)
     if has_quota(workload):
         yield _reserved(workload, around, now)
+
+
+def _without_leftover(workload: Workload) -> WorkloadStatus:
+    """Clear the admission of a workload whose quota somebody else has taken away."""
+    reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    if reserved is None or reserved.status == "True" or workload.status.admission is None:
+        return workload.status
+    return msgspec.structs.replace(workload.status, admission=None)
 
 
 def _backs_off(workload: Workload, now: float) -> bool:

@@ -58,18 +58,10 @@ def status_patch(workload: Workload, status: WorkloadStatus) -> Json:
 
 
 def as_json(status: WorkloadStatus) -> Json:
-    """Return a status as it is sent, with the names and counts that schemas ask for."""
+    """Return a status as it is sent, with the reasons that schemas ask for."""
     plain: Json = msgspec.to_builtins(status)
-    if status.admission is not None:
-        for given, each in zip(
-            plain["admission"].get("podSetAssignments", ()),
-            status.admission.pod_set_assignments,
-            strict=True,
-        ):
-            given.setdefault("name", each.name)
     for condition in plain.get("conditions", ()):
         condition.setdefault("reason", condition["type"])
-        condition.setdefault("message", "")
     return plain
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 
+import msgspec
 import structlog
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
@@ -158,6 +159,7 @@ class WorkloadReconciler:
         if has_quota(workload) and action.workload.admission is not None:
             await self._place(workload, admission)
             return
+        workload = await self._without_leftover(workload)
         queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
         pending = workload
         if queue is not None:
@@ -180,6 +182,17 @@ class WorkloadReconciler:
         considered = considered_text(action.considered)
         self._announcements.reserved(workload, stored, now=now, considered=considered)
         await self._replace(stored, action.workload.replaces)
+
+    async def _without_leftover(self, workload: Workload) -> Workload:
+        """Clear an admission without quota, which somebody else has left: none may replace it."""
+        if workload.status.admission is None:
+            return workload
+        cleared = msgspec.structs.replace(workload.status, admission=None)
+        try:
+            return await self._writes.status(self._mirror, workload, cleared)
+        except BaseException:
+            self._cache.retract(workload.metadata.key)
+            raise
 
     async def _place(self, workload: Workload, admission: Admission) -> None:
         try:

@@ -43,6 +43,9 @@ _NAME = f"^{SUBDOMAIN}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _LABEL_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
+_SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a day, such as 2027-01-31"}
+"""What values must be that have such a pattern."""
+
 _ALPHABETS = {
     _NAME: "lower-case letters, digits, `-` and `.`",
     _IDENTIFIER: "letters, digits and `_`",
@@ -290,10 +293,17 @@ def _sentence(path: Path, error: _Error) -> str:
         case "minimum" | "maximum":
             what = f"is {'less' if error.validator == 'minimum' else 'more'} than {limit}"
         case "pattern":
-            what = f"may have only {_ALPHABETS.get(limit, 'certain letters')}"
+            what = _shape(limit, error.instance)
         case _:
             what = f"does not fit: {error.message[:_LONGEST_SHOWN]}"
     return f"{name} {what}"
+
+
+def _shape(pattern: str, given: Json) -> str:
+    if pattern in _ALPHABETS:
+        return f"may have only {_ALPHABETS[pattern]}"
+    shown = f"is `{str(given)[:_LONGEST_SHOWN]}`"
+    return f"{shown}, and {_SHAPES.get(pattern, f'must match `{pattern}`')}"
 
 
 def _last(path: Path) -> str:

@@ -123,14 +123,17 @@ def _outcome(job: RayJob) -> Outcome | None:
 
 def _mistakes(job: RayJob, _old: RayJob | None) -> Iterator[FieldError]:
     spec = job.spec
-    if not spec.shutdown_after_job_finishes:
-        detail = "a queued job must have its cluster deleted when it has finished"
-        yield FieldError("spec.shutdownAfterJobFinishes", value=False, message=detail)
     if spec.ray_cluster_spec is None:
+        detail = "a queued job needs a cluster of its own: say which"
+        yield FieldError("spec.rayClusterSpec", None, detail, "Required")
         return
     if spec.cluster_selector:
         detail = "a queued job cannot use a cluster that is there already"
         yield FieldError("spec.clusterSelector", spec.cluster_selector, detail)
+        return
+    if not spec.shutdown_after_job_finishes:
+        detail = "a queued job must have its cluster deleted when it has finished"
+        yield FieldError("spec.shutdownAfterJobFinishes", value=False, message=detail)
     yield from cluster_mistakes(
         spec.ray_cluster_spec,
         at="spec.rayClusterSpec",

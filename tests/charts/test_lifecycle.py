@@ -211,6 +211,21 @@ def test_an_outdated_kind_is_named_with_what_to_do(release_on, kinds):
     assert command not in release.on(release_on, "upgrade", RELEASE, CHART)
 
 
+def test_full_schemas_that_are_wanted_and_not_there_are_named(release_on, kinds):
+    command = "apply --server-side --force-conflicts -f"
+    full = (RELEASE, CHART, "--set", "crds.schema=full")
+
+    notes = release.on(release_on, "install", *full)
+
+    named = [line.split()[-1] for line in notes.splitlines() if command in line]
+    folder = CHART / "full-crds"
+    assert {CHART / name for name in named} == set(folder.glob("*.yaml"))
+    assert len(named) == len(kinds)
+    for name in named:
+        release_on.kubectl(*command.split(), str(CHART / name))
+    assert command not in release.on(release_on, "upgrade", *full)
+
+
 def test_a_kind_that_is_missing_at_an_upgrade_is_named(release_on):
     release.on(release_on, "install", RELEASE, CHART)
     release_on.kubectl("delete", "crd", "policybindings.policyd.io")

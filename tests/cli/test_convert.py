@@ -25,6 +25,7 @@ NEW = queue(
     cohortName="research",
     admissionChecksStrategy={"admissionChecks": [{"name": "approved"}]},
 )
+ODD = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQeue", "metadata": {"name": "a"}}
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}
 
 
@@ -95,3 +96,12 @@ def test_a_scenario_may_be_of_the_old_version(tmp_path):
 
     assert done.exit_code == 0
     assert "admitted to team-a on gpu, borrowing" in done.output
+
+
+def test_a_kind_that_is_not_known_is_named_and_passed_on():
+    written, said, code = convert(yaml.safe_dump_all([ODD, OLD]))
+
+    assert written == [ODD, NEW]
+    assert "there is no kind `ClusterQeue`" in said
+    assert "did you mean `ClusterQueue`?" in said
+    assert code == 1

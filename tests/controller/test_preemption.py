@@ -240,7 +240,7 @@ async def test_a_cohort_tells_its_share_where_shares_decide():
             name: world.store.get(r.COHORTS, "", name)["status"]["fairSharing"]
             for name in ("all", "team")
         }
-        assert shares == {"all": {}, "team": {"weightedShare": 500}}  # 0 is left out
+        assert shares == {"all": {"weightedShare": 0}, "team": {"weightedShare": 500}}
 
 
 def holding(world, team):

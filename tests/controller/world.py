@@ -6,7 +6,7 @@ import json
 from contextlib import asynccontextmanager
 
 from policyd.alloc.settings import DEFAULTS
-from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
+from policyd.api.kueue.names import GROUP, RESOURCE_IN_USE_FINALIZER
 from policyd.controller.metric_families import ROLE
 from policyd.controller.metrics import MetricsSettings
 from policyd.controller.retention import NO_LIMITS
@@ -19,6 +19,7 @@ from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.testing import FakeClient, FakeClock
 from tests.controller.admitting import Admitting
+from tests.full_schemas import errors_of, kueue_schemas, our_schemas, refusals
 
 GPU = "nvidia.com/gpu"
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -38,12 +39,26 @@ class Mortal(FakeClient):
     after = False
     dead = False
     counted = 0
+    unfit = ()
+    """What the full schemas have against what was written."""
+
+    def _look(self, since):
+        """Check what was written against the full schemas, ours and Kueue's, and our webhooks."""
+        for change in self.store.history:
+            if change.version > since and change.resource.group == GROUP and change.new:
+                plural = change.resource.plural
+                for schemas in (our_schemas(), kueue_schemas()):
+                    if plural in schemas:
+                        self.unfit += errors_of(change.new, change.old, schemas[plural])
+                self.unfit += refusals(change.new, change.old)
 
     async def _write(self, method, *args, **options):
         if self.dead or (self.writes_left == 0 and not self.after):
             self.dead = True
             await asyncio.Event().wait()
+        since = self.store.version
         answer = await self._looked_at(method, *args, **options)
+        self._look(since)
         if args[0] not in UNCOUNTED:
             self.counted += 1
             if self.writes_left is not None:
@@ -93,6 +108,7 @@ class World:
     async def start(self, *, writes=None, after=False):
         """Start a fresh controller; it is killed at its n-th write if `writes` is given."""
         self.client = Mortal(store=self.store)
+        self.client.unfit = []
         self.client.writes_left, self.client.after = writes, after
         settings = ControllerSettings(
             policies=False,
@@ -116,6 +132,8 @@ class World:
 
     async def pass_time(self, seconds):
         await self.clock.advance(seconds)
+        unfit = () if self.client is None else self.client.unfit
+        assert not unfit, "\n".join(map(str, unfit))
         if self.task is not None and self.task.done():
             self.task.result()
 

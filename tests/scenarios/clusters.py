@@ -4,6 +4,7 @@ Both get the same nodes, teams, queues and policies; on the real one, webhooks a
 the separate processes that they are in production, by the chart's accounts and all that binds them.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import yaml
 
@@ -21,7 +22,12 @@ from policyd.policy_files import default_files
 from tests.charts import release
 from tests.charts.release import NAMESPACE, WEBHOOKS, Accounts
 from tests.controlplane.programs import free_ports
+from tests.full_schemas import kueue_definitions
 from tests.scenarios.api import Api, Refused, eventually
+
+Schemas = Literal["slim", "full", "kueue"]
+SCHEMAS = cast("Schemas", os.environ.get("POLICYD_SCHEMAS", "slim"))
+"""Which definitions Kueue's kinds have in the scenarios, unless one chooses for itself."""
 
 PROJECT = Path(__file__).parents[2]
 COMMANDS = Path(sys.executable).parent
@@ -93,7 +99,12 @@ def ready(process: Process, words: str) -> bool:
 
 @contextmanager
 def real(
-    folder: Path, *, also: Sequence[Path] = (), both: Sequence[str] = (), **options: Any
+    folder: Path,
+    *,
+    also: Sequence[Path] = (),
+    both: Sequence[str] = (),
+    schemas: Schemas = SCHEMAS,
+    **options: Any,
 ) -> Iterator[Cluster]:
     """The real control plane, with policyd's two processes beside it.
 
@@ -101,6 +112,7 @@ def real(
         folder: Where the processes log.
         also: Policies of the library beside those that are installed unless others are chosen.
         both: Options of both processes.
+        schemas: Which definitions Kueue's kinds have: ours, slim or full, or Kueue's own.
         options: How the control plane is started, as `ControlPlane` takes them.
     """
     from tests.controlplane.server import ControlPlane  # noqa: PLC0415 - only here is it needed
@@ -108,7 +120,7 @@ def real(
     with ControlPlane(**options) as control_plane, ExitStack() as stack:
         kubeconfig = control_plane.kubeconfig
         api = Api(kubeconfig)
-        install(api)
+        install(api, schemas)
         accounts = accounts_on(control_plane)
         webhooks = Process([*webhooks_command(accounts, also), *both], folder / "webhooks.log")
         controller = Process([*controller_command(accounts), *both], folder / "controller.log")
@@ -150,15 +162,21 @@ def controller_command(accounts: Accounts) -> list[str]:
     return [*program, "--kubeconfig", str(accounts.controller), "--namespace", NAMESPACE]
 
 
-def install(api: Api) -> None:
+def install(api: Api, schemas: Schemas = "slim") -> None:
     """Create policyd's kinds, the nodes, the teams and their queues."""
-    crds = subprocess.run(
-        [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
-    ).stdout
-    for crd in yaml.safe_load_all(crds):
+    for crd in definitions(schemas):
         api.create(crd)
     for item in (*demo.nodes(), *demo.teams()):
         eventually(lambda item=item: created(api, item), what=f"{item['kind']} is served")
+
+
+def definitions(schemas: Schemas) -> list[dict[str, Any]]:
+    """Return the definitions of all kinds; Kueue's own are used where they are at hand."""
+    command = [COMMANDS / "policyd", "crds", *(["--full"] if schemas == "full" else [])]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = {crd["metadata"]["name"]: crd for crd in yaml.safe_load_all(printed)}
+    theirs = kueue_definitions() if schemas == "kueue" else ()
+    return list((found | {crd["metadata"]["name"]: crd for crd in theirs}).values())
 
 
 def created(api: Api, item: dict[str, Any]) -> bool:

@@ -77,7 +77,7 @@ def test_what_a_wildcard_covers_is_left_out_by_a_condition():
     (validating,) = validating_configuration(wanted)["webhooks"]
 
     conditions = [
-        [each for each in webhook["matchConditions"] if each["name"].startswith("no-")]
+        [each for each in webhook["matchConditions"] if each["name"] in {"no-roles", "no-secrets"}]
         for webhook in (mutating, validating)
     ]
     secrets = {"name": "no-secrets", "expression": LEFT_OUT["secrets"].condition}

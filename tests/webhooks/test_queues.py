@@ -107,7 +107,7 @@ def test_what_cannot_be_is_refused_with_its_place(obj, old, path):
             id="on-its-way-out",
         ),
         pytest.param(item("ClusterQueue", NEGATIVE, "v1beta1"), "CREATE", id="another-version"),
-        pytest.param(item("WorkloadPriorityClass", {}), "CREATE", id="nothing-to-check"),
+        pytest.param(item("MultiKueueConfig", {}), "CREATE", id="nothing-to-check"),
     ],
 )
 def test_the_rest_passes(obj, operation):

@@ -4,7 +4,8 @@ for which Helm installs none. One with other versions is Kueue's own, and used a
 v1beta1 that the webhooks added. Empty where there is no cluster to look at.
 */}}
 {{- define "policyd.outdatedKinds" -}}
-{{- range $path, $_ := .Files.Glob "crds/*.yaml" }}
+{{- $folder := ternary "full-crds" "crds" (eq .Values.crds.schema "full") }}
+{{- range $path, $_ := .Files.Glob (printf "%s/*.yaml" $folder) }}
 {{- $ours := $.Files.Get $path | fromYaml }}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $ours.metadata.name }}
 {{- if $found }}

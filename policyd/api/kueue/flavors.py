@@ -1,25 +1,37 @@
 """What a cluster is made of, in the queue's eyes: flavors, topologies, priorities, checks."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from policyd.api.kueue.names import API_VERSION
-from policyd.api.kueue.queues import Conditions
+from policyd.api.kueue.queues import SOME, Conditions
 from policyd.api.meta import ObjectMeta, Wire
+from policyd.api.names import LABEL
 from policyd.api.pods import Taint, Toleration
-from policyd.api.schema import at_most
+from policyd.api.schema import (
+    ATOMIC,
+    REQUIRED,
+    Int32,
+    LabelKey,
+    SubdomainName,
+    at_most,
+    limits,
+    texts,
+)
+
+_KIND: Final = "[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?"
 
 
 class ResourceFlavorSpec(Wire, frozen=True):
     """A kind of node: its labels and taints, and what pods sent there tolerate in addition."""
 
     node_labels: Annotated[
-        dict[str, str], msgspec.Meta(extra_json_schema={"maxProperties": 8})
+        dict[str, str], msgspec.Meta(extra_json_schema={"maxProperties": 8}), ATOMIC
     ] = {}
     node_taints: Annotated[tuple[Taint, ...], at_most(8)] = ()
     tolerations: Annotated[tuple[Toleration, ...], at_most(8)] = ()
-    topology_name: str = ""
+    topology_name: SubdomainName = ""
 
 
 class ResourceFlavor(Wire, frozen=True):
@@ -34,13 +46,13 @@ class ResourceFlavor(Wire, frozen=True):
 class TopologyLevel(Wire, frozen=True):
     """A level of the network, known by the node label that names a node's place in it."""
 
-    node_label: str
+    node_label: Annotated[LabelKey, texts(316, shortest=1)]
 
 
 class TopologySpec(Wire, frozen=True):
     """Levels from the widest to the narrowest."""
 
-    levels: Annotated[tuple[TopologyLevel, ...], at_most(16)] = ()
+    levels: Annotated[tuple[TopologyLevel, ...], at_most(16), SOME, REQUIRED] = ()
 
 
 class Topology(Wire, frozen=True):
@@ -55,25 +67,27 @@ class Topology(Wire, frozen=True):
 class WorkloadPriorityClass(Wire, frozen=True):
     """A named priority in the queue; the pods' own priority is not touched."""
 
-    value: int
+    value: Int32
     api_version: str = API_VERSION
     kind: str = "WorkloadPriorityClass"
     metadata: ObjectMeta = ObjectMeta()
-    description: str = ""
+    description: Annotated[str, texts(2_048)] = ""
 
 
 class ParametersReference(Wire, frozen=True):
     """Points at the object that parameterises a check."""
 
-    api_group: str = msgspec.field(default="", name="apiGroup")
-    kind: str = ""
-    name: str = ""
+    api_group: Annotated[SubdomainName, limits(minLength=1), REQUIRED] = msgspec.field(
+        default="", name="apiGroup"
+    )
+    kind: Annotated[str, texts(63, shortest=1, pattern=_KIND), REQUIRED] = ""
+    name: Annotated[str, texts(63, shortest=1, pattern=LABEL), REQUIRED] = ""
 
 
 class AdmissionCheckSpec(Wire, frozen=True):
     """Who carries the check out, and with which parameters."""
 
-    controller_name: str = ""
+    controller_name: Annotated[str, texts(253, shortest=1), REQUIRED] = ""
     parameters: ParametersReference | None = None
 
 

@@ -7,7 +7,18 @@ import msgspec
 from policyd.api.kueue.names import API_VERSION
 from policyd.api.kueue.queues import Conditions
 from policyd.api.meta import ObjectMeta, Wire
-from policyd.api.schema import at_least, at_most, unordered
+from policyd.api.schema import (
+    DEFAULTED,
+    REQUIRED,
+    Int32,
+    LabelKey,
+    SubdomainName,
+    at_least,
+    keyed,
+    limits,
+    texts,
+    unordered,
+)
 
 AUTOSCALING_GROUP = "autoscaling.x-k8s.io"
 AUTOSCALING_VERSION = "v1"
@@ -18,33 +29,34 @@ MergePolicy = Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequi
 class RetryStrategy(Wire, frozen=True):
     """How often a request that failed is made again, and after how long."""
 
-    backoff_limit_count: Annotated[int, at_least(0)] = 3
-    backoff_base_seconds: Annotated[int, at_least(0)] = 60
-    backoff_max_seconds: Annotated[int, at_least(0)] = 1800
+    backoff_limit_count: Annotated[Int32, at_least(0)] = 3
+    backoff_base_seconds: Annotated[Int32, at_least(0)] = 60
+    backoff_max_seconds: Annotated[Int32, at_least(0)] = 1800
 
 
 class NodeSelectorUpdate(Wire, frozen=True):
     """A node label that pods select, with a value that the autoscaler says."""
 
-    key: str
-    value_from_provisioning_class_detail: str
+    key: Annotated[LabelKey, limits(minLength=1)]
+    value_from_provisioning_class_detail: Annotated[str, texts(32_768, shortest=1)]
 
 
 class ProvisioningUpdates(Wire, frozen=True):
     """What pods get when their nodes are there."""
 
-    node_selector: Annotated[tuple[NodeSelectorUpdate, ...], at_most(8)] = ()
+    node_selector: Annotated[tuple[NodeSelectorUpdate, ...], keyed("key", limit=8)] = ()
 
 
 class ProvisioningRequestConfigSpec(Wire, frozen=True):
     """What an autoscaler is asked, for pods that request one of some resources, or for all."""
 
-    provisioning_class_name: str = ""
+    provisioning_class_name: Annotated[SubdomainName, limits(minLength=1), REQUIRED] = ""
     parameters: Annotated[
-        dict[str, str], msgspec.Meta(extra_json_schema={"maxProperties": 100})
+        dict[str, Annotated[str, texts(255)]],
+        msgspec.Meta(extra_json_schema={"maxProperties": 100}),
     ] = {}
     managed_resources: Annotated[tuple[str, ...], unordered(limit=100)] = ()
-    retry_strategy: RetryStrategy = RetryStrategy()
+    retry_strategy: Annotated[RetryStrategy, DEFAULTED] = RetryStrategy()
     pod_set_updates: ProvisioningUpdates | None = None
     pod_set_merge_policy: MergePolicy | None = None
 

@@ -71,7 +71,7 @@ def validate_local_queue(queue: LocalQueue, old: LocalQueue | None = None) -> li
     name = queue.spec.cluster_queue
     errors = list(_fair_sharing(queue.spec.fair_sharing))
     if old is not None and old.spec.cluster_queue != name:
-        errors.append(FieldError("spec.clusterQueue", name, IMMUTABLE))
+        errors.append(FieldError("spec.clusterQueue", name, IMMUTABLE, schema=True))
     return errors
 
 
@@ -104,7 +104,7 @@ def _names(
     names = tuple(quota.name for quota in quotas)
     if len(names) != len(group.covered_resources):
         message = "must have the same number of resources as the coveredResources"
-        yield FieldError(f"{where}.resources", len(names), message)
+        yield FieldError(f"{where}.resources", len(names), message, schema=True)
     for number, (name, covered) in enumerate(zip(names, group.covered_resources, strict=False)):
         if name != covered:
             path = f"{where}.resources[{number}].name"
@@ -121,7 +121,9 @@ def _quota(quota: ResourceQuota, where: str, alone: str, *, capped: bool) -> Ite
             continue
         path = f"{where}.{name}"
         if alone:
-            yield FieldError(path, str(limit), alone)
+            # Kueue's schema says so of ClusterQueues' limits of borrowing, its webhooks of others.
+            unborrowed = capped and name == "borrowingLimit"
+            yield FieldError(path, str(limit), alone, schema=unborrowed)
         wrong = list(amount_errors(limit, path))
         yield from wrong
         if capped and name == "lendingLimit" and not wrong and _exceeds(limit, quota.nominal_quota):
@@ -154,14 +156,15 @@ def _fungibility(spec: ClusterQueueSpec) -> Iterator[FieldError]:
             " to be TryNextFlavor"
         )
         path = "spec.flavorFungibility.preference"
-        yield FieldError(path, fungibility.preference, message)
+        yield FieldError(path, fungibility.preference, message, schema=True)
 
 
 def _preemption(spec: ClusterQueueSpec) -> Iterator[FieldError]:
     borrows = spec.preemption.borrow_within_cohort.policy
     if spec.preemption.reclaim_within_cohort == "Never" and borrows != "Never":
         message = "borrowWithinCohort.policy must be Never while reclaimWithinCohort is Never"
-        yield FieldError("spec.preemption", msgspec.to_builtins(spec.preemption), message)
+        value = msgspec.to_builtins(spec.preemption)
+        yield FieldError("spec.preemption", value, message, schema=True)
 
 
 def _fair_sharing(sharing: FairSharing | None) -> Iterator[FieldError]:
@@ -171,7 +174,7 @@ def _fair_sharing(sharing: FairSharing | None) -> Iterator[FieldError]:
     try:
         weight = parse_quantity(sharing.weight)
     except QuantityError as error:
-        yield FieldError(path, str(sharing.weight), str(error))
+        yield FieldError(path, str(sharing.weight), str(error), schema=True)
         return
     if weight.sign() < 0:
         yield FieldError(path, str(sharing.weight), NEGATIVE)

@@ -3,9 +3,28 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
+import msgspec
+
 from policyd.api.kueue.names import API_VERSION
 from policyd.api.meta import Condition, ObjectMeta, Wire
-from policyd.api.schema import REQUIRED, QuantityText, at_least, at_most, keyed, unordered
+from policyd.api.schema import (
+    ATOMIC,
+    DEFAULTED,
+    REQUIRED,
+    WRITTEN,
+    CheckName,
+    Int32,
+    Int64,
+    QuantityText,
+    SubdomainName,
+    at_least,
+    at_most,
+    keyed,
+    limits,
+    no_amounts,
+    no_items,
+    unordered,
+)
 from policyd.api.selectors import LabelSelector
 
 QueueingStrategy = Literal["BestEffortFIFO", "StrictFIFO"]
@@ -15,6 +34,9 @@ FungibilityPreference = Literal["BorrowingOverPreemption", "PreemptionOverBorrow
 AdmissionMode = Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
 
 Conditions = Annotated[tuple[Condition, ...], keyed("type", limit=16)]
+
+SOME = limits(minItems=1)
+"""Bounds a list that may not be empty."""
 
 
 class ResourceQuota(Wire, frozen=True):
@@ -29,15 +51,15 @@ class ResourceQuota(Wire, frozen=True):
 class FlavorQuotas(Wire, frozen=True):
     """The quotas of one flavor, one for each covered resource and in their order."""
 
-    name: str
-    resources: Annotated[tuple[ResourceQuota, ...], keyed("name", limit=64)] = ()
+    name: SubdomainName
+    resources: Annotated[tuple[ResourceQuota, ...], keyed("name", limit=64), SOME, REQUIRED] = ()
 
 
 class ResourceGroup(Wire, frozen=True):
     """Resources that come from one flavor together, and the flavors to try in order."""
 
-    covered_resources: Annotated[tuple[str, ...], at_most(64), REQUIRED] = ()
-    flavors: Annotated[tuple[FlavorQuotas, ...], keyed("name", limit=64), REQUIRED] = ()
+    covered_resources: Annotated[tuple[str, ...], at_most(64), SOME, REQUIRED] = ()
+    flavors: Annotated[tuple[FlavorQuotas, ...], keyed("name", limit=64), SOME, REQUIRED] = ()
 
 
 ResourceGroups = Annotated[tuple[ResourceGroup, ...], at_most(16)]
@@ -55,28 +77,30 @@ class BorrowWithinCohort(Wire, frozen=True):
     """Whether a workload that borrows may preempt in other queues."""
 
     policy: Literal["Never", "LowerPriority"] = "Never"
-    max_priority_threshold: int | None = None
+    max_priority_threshold: Int32 | None = None
 
 
 class ClusterQueuePreemption(Wire, frozen=True):
     """Whom the queue's workloads may preempt."""
 
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
-    borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
+    borrow_within_cohort: Annotated[BorrowWithinCohort, DEFAULTED] = BorrowWithinCohort()
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
 
 
 class AdmissionCheckRule(Wire, frozen=True):
     """A check that workloads of the queue must pass, for some flavors or for all."""
 
-    name: str
-    on_flavors: Annotated[tuple[str, ...], unordered(limit=64)] = ()
+    name: CheckName
+    on_flavors: Annotated[tuple[SubdomainName, ...], unordered(limit=64)] = ()
 
 
 class AdmissionChecksStrategy(Wire, frozen=True):
     """The checks of a queue."""
 
-    admission_checks: Annotated[tuple[AdmissionCheckRule, ...], keyed("name", limit=64)] = ()
+    admission_checks: Annotated[
+        tuple[AdmissionCheckRule, ...], keyed("name", limit=64), SOME, REQUIRED
+    ] = ()
 
 
 class FairSharing(Wire, frozen=True):
@@ -94,31 +118,31 @@ class AdmissionScope(Wire, frozen=True):
 class MigrationConstraints(Wire, frozen=True):
     """How far down the list of flavors a variant may still be migrated from."""
 
-    last_acceptable_flavor_name: str = ""
+    last_acceptable_flavor_name: SubdomainName = ""
 
 
 class Migration(Wire, frozen=True):
     """Whether an admitted workload moves on to a flavor further up."""
 
-    mode: Literal["", "TryPreferredFlavors", "RetainFirstAdmission"] = ""
+    mode: Annotated[Literal["", "TryPreferredFlavors", "RetainFirstAdmission"], REQUIRED] = ""
     constraints: MigrationConstraints | None = None
 
 
 class ConcurrentAdmissionPolicy(Wire, frozen=True):
     """Whether variants of a workload try several flavors at once."""
 
-    migration: Migration = Migration()
+    migration: Annotated[Migration, REQUIRED] = Migration()
 
 
 class ClusterQueueSpec(Wire, frozen=True):
     """What a ClusterQueue should be; without a namespace selector it takes nobody's workloads."""
 
     resource_groups: ResourceGroups = ()
-    cohort_name: str = ""
+    cohort_name: SubdomainName = ""
     queueing_strategy: QueueingStrategy = "BestEffortFIFO"
-    namespace_selector: LabelSelector | None = None
-    flavor_fungibility: FlavorFungibility = FlavorFungibility()
-    preemption: ClusterQueuePreemption = ClusterQueuePreemption()
+    namespace_selector: Annotated[LabelSelector, ATOMIC] | None = None
+    flavor_fungibility: Annotated[FlavorFungibility, DEFAULTED] = FlavorFungibility()
+    preemption: Annotated[ClusterQueuePreemption, DEFAULTED] = ClusterQueuePreemption()
     admission_checks_strategy: AdmissionChecksStrategy | None = None
     stop_policy: StopPolicy = "None"
     fair_sharing: FairSharing | None = None
@@ -137,8 +161,10 @@ class ResourceUsage(Wire, frozen=True):
 class FlavorUsage(Wire, frozen=True):
     """What is used of one flavor."""
 
-    name: str
-    resources: Annotated[tuple[ResourceUsage, ...], keyed("name", limit=64)] = ()
+    name: SubdomainName
+    resources: Annotated[tuple[ResourceUsage, ...], keyed("name", limit=64)] = msgspec.field(
+        default_factory=no_items
+    )
 
 
 FlavorUsages = Annotated[tuple[FlavorUsage, ...], keyed("name", limit=256)]
@@ -147,7 +173,7 @@ FlavorUsages = Annotated[tuple[FlavorUsage, ...], keyed("name", limit=256)]
 class FairSharingStatus(Wire, frozen=True):
     """The weighted share, rounded up; the largest int64 for a borrower of weight zero."""
 
-    weighted_share: int = 0
+    weighted_share: Int64 = msgspec.field(default_factory=int)
 
 
 class ClusterQueueStatus(Wire, frozen=True):
@@ -156,9 +182,9 @@ class ClusterQueueStatus(Wire, frozen=True):
     conditions: Conditions = ()
     flavors_reservation: FlavorUsages = ()
     flavors_usage: FlavorUsages = ()
-    pending_workloads: int = 0
-    reserving_workloads: int = 0
-    admitted_workloads: int = 0
+    pending_workloads: Int32 = 0
+    reserving_workloads: Int32 = 0
+    admitted_workloads: Int32 = 0
     fair_sharing: FairSharingStatus | None = None
 
 
@@ -175,7 +201,7 @@ class ClusterQueue(Wire, frozen=True):
 class CohortSpec(Wire, frozen=True):
     """Quota shared by what is below, and the cohort above."""
 
-    parent_name: str = ""
+    parent_name: SubdomainName = ""
     resource_groups: ResourceGroups = ()
     fair_sharing: FairSharing | None = None
 
@@ -199,7 +225,7 @@ class Cohort(Wire, frozen=True):
 class LocalQueueSpec(Wire, frozen=True):
     """The ClusterQueue behind a LocalQueue."""
 
-    cluster_queue: str = ""
+    cluster_queue: SubdomainName = ""
     stop_policy: StopPolicy = "None"
     fair_sharing: FairSharing | None = None
 
@@ -214,21 +240,23 @@ class LocalQueueResourceUsage(Wire, frozen=True):
 class LocalQueueFlavorUsage(Wire, frozen=True):
     """What a LocalQueue's workloads use of one flavor."""
 
-    name: str
-    resources: Annotated[tuple[LocalQueueResourceUsage, ...], keyed("name", limit=64)] = ()
+    name: SubdomainName
+    resources: Annotated[tuple[LocalQueueResourceUsage, ...], keyed("name", limit=64)] = (
+        msgspec.field(default_factory=no_items)
+    )
 
 
 class AdmissionFairSharingStatus(Wire, frozen=True):
     """What a LocalQueue consumed, older consumption counting less."""
 
-    consumed_resources: dict[str, QuantityText] = {}
-    last_update: datetime | None = None
+    consumed_resources: dict[str, QuantityText] = msgspec.field(default_factory=no_amounts)
+    last_update: Annotated[datetime | None, WRITTEN] = None
 
 
 class LocalQueueFairSharingStatus(Wire, frozen=True):
     """The LocalQueue's share and its past consumption."""
 
-    weighted_share: int = 0
+    weighted_share: Int64 = msgspec.field(default_factory=int)
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
 
 
@@ -239,9 +267,9 @@ class LocalQueueStatus(Wire, frozen=True):
     """What a LocalQueue is: whether one can submit, and what its workloads hold."""
 
     conditions: Conditions = ()
-    pending_workloads: Annotated[int, at_least(0)] = 0
-    reserving_workloads: Annotated[int, at_least(0)] = 0
-    admitted_workloads: Annotated[int, at_least(0)] = 0
+    pending_workloads: Annotated[Int32, at_least(0)] = 0
+    reserving_workloads: Annotated[Int32, at_least(0)] = 0
+    admitted_workloads: Annotated[Int32, at_least(0)] = 0
     flavors_reservation: LocalQueueFlavorUsages = ()
     flavors_usage: LocalQueueFlavorUsages = ()
     fair_sharing: LocalQueueFairSharingStatus | None = None

@@ -222,6 +222,23 @@ def _downgrade_multi_kueue_config(spec: Fields, _status: Fields) -> None:
     spec.pop("quotaManagement", None)
 
 
+KINDS: Final = frozenset(
+    {
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "LocalQueue",
+        "MultiKueueCluster",
+        "MultiKueueConfig",
+        "ProvisioningRequestConfig",
+        "ResourceFlavor",
+        "Topology",
+        "Workload",
+        "WorkloadPriorityClass",
+    }
+)
+"""What v1beta1 has; all others are passed on with the newer version's name."""
+
 _UPGRADES: Final = {
     "AdmissionCheck": _upgrade_admission_check,
     "ClusterQueue": _upgrade_cluster_queue,

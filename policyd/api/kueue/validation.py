@@ -12,7 +12,7 @@ import msgspec
 from policyd.api.kueue.flavors import AdmissionCheck, ResourceFlavor, Topology
 from policyd.api.meta import Json
 from policyd.api.names import label_key_problems, label_value_problems
-from policyd.api.pods import Taint, Toleration
+from policyd.api.pods import TAINT_EFFECTS, Taint, Toleration
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.api.selectors import LabelSelector, Requirement
@@ -60,12 +60,15 @@ class FieldError(NamedTuple):
         value: What is there.
         message: What is wrong with it.
         problem: The kind of mistake.
+        schema: Whether Kueue's own schemas say so, and not its webhooks: such an object is
+            invalid (422), and the others are forbidden (403).
     """
 
     path: str
     value: Json
     message: str
     problem: Problem = "Invalid"
+    schema: bool = False
 
     @property
     def words(self) -> str:
@@ -87,11 +90,11 @@ def validate_resource_flavor(
     errors = list(label_errors(spec.node_labels, "spec.nodeLabels"))
     if spec.topology_name and not spec.node_labels:
         message = "at least one nodeLabel is required when topology is set"
-        errors.append(FieldError("spec.nodeLabels", {}, message, "Required"))
+        errors.append(FieldError("spec.nodeLabels", {}, message, "Required", schema=True))
     errors.extend(_taints(spec.node_taints))
     errors.extend(toleration_errors(spec.tolerations, "spec.tolerations"))
     if old is not None and old.spec.topology_name not in {"", spec.topology_name}:
-        errors.append(FieldError("spec.topologyName", spec.topology_name, IMMUTABLE))
+        errors.append(FieldError("spec.topologyName", spec.topology_name, IMMUTABLE, schema=True))
     return errors
 
 
@@ -101,16 +104,18 @@ def validate_topology(topology: Topology, old: Topology | None = None) -> list[F
     errors = []
     for index, label in enumerate(labels):
         path = f"spec.levels[{index}].nodeLabel"
-        errors += [FieldError(path, label, problem) for problem in label_key_problems(label)]
+        errors += [
+            FieldError(path, label, problem, schema=True) for problem in label_key_problems(label)
+        ]
         if label in labels[:index]:
-            errors.append(FieldError(path, label, "must be unique", "Duplicate"))
+            errors.append(FieldError(path, label, "must be unique", "Duplicate", schema=True))
         if label == _HOSTNAME and index < len(labels) - 1:
             message = "can only be used at the lowest level of topology"
-            errors.append(FieldError(path, label, message))
+            errors.append(FieldError(path, label, message, schema=True))
     before = labels if old is None else [level.node_label for level in old.spec.levels]
     # With nodes at the bottom, a level in between is only another way to say what is near.
     if before != labels and {_HOSTNAME} != {*before[-1:], *labels[-1:]}:
-        errors.append(FieldError("spec.levels", labels, _LEVELS))
+        errors.append(FieldError("spec.levels", labels, _LEVELS, schema=True))
     return errors
 
 
@@ -121,9 +126,11 @@ def validate_admission_check(
     spec = check.spec
     errors = []
     if not spec.controller_name:
-        errors.append(FieldError("spec.controllerName", "", "", "Required"))
+        errors.append(FieldError("spec.controllerName", "", "", "Required", schema=True))
     if old is not None and old.spec.controller_name != spec.controller_name:
-        errors.append(FieldError("spec.controllerName", spec.controller_name, IMMUTABLE))
+        errors.append(
+            FieldError("spec.controllerName", spec.controller_name, IMMUTABLE, schema=True)
+        )
     if spec.parameters is not None:
         parts = {
             "apiGroup": spec.parameters.api_group,
@@ -131,7 +138,7 @@ def validate_admission_check(
             "name": spec.parameters.name,
         }
         errors += [
-            FieldError(f"spec.parameters.{name}", "", "", "Required")
+            FieldError(f"spec.parameters.{name}", "", "", "Required", schema=True)
             for name, value in parts.items()
             if not value
         ]
@@ -169,18 +176,31 @@ def toleration_errors(tolerations: tuple[Toleration, ...], path: str) -> Iterato
     """Yield what is wrong with tolerations."""
     for index, toleration in enumerate(tolerations):
         where = f"{path}[{index}]"
-        if toleration.key:
-            for problem in label_key_problems(toleration.key):
-                yield FieldError(f"{where}.key", toleration.key, problem)
-        elif toleration.operator != "Exists":
-            message = "operator must be Exists when `key` is empty, which means match all"
-            yield FieldError(f"{where}.operator", toleration.operator, message)
-        if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
-            message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            yield FieldError(f"{where}.effect", toleration.effect, message)
-        if toleration.operator == "Exists" and toleration.value:
-            message = "value must be empty when `operator` is 'Exists'"
-            yield FieldError(f"{where}.operator", toleration.operator, message)
+        for problem in label_key_problems(toleration.key) if toleration.key else ():
+            yield FieldError(f"{where}.key", toleration.key, problem)
+        yield from _operator(toleration, f"{where}.operator")
+        yield from _effect(toleration, f"{where}.effect")
+
+
+def _operator(toleration: Toleration, path: str) -> Iterator[FieldError]:
+    operator, known = toleration.operator, ("Equal", "Exists")
+    if operator not in known:
+        yield FieldError(path, operator, supported_values(known), "NotSupported", schema=True)
+    elif not toleration.key and operator != "Exists":
+        message = "operator must be Exists when `key` is empty, which means match all"
+        yield FieldError(path, operator, message, schema=True)
+    elif toleration.value and operator == "Exists":
+        message = "value must be empty when `operator` is 'Exists'"
+        yield FieldError(path, operator, message, schema=True)
+
+
+def _effect(toleration: Toleration, path: str) -> Iterator[FieldError]:
+    effect = toleration.effect
+    if toleration.toleration_seconds is not None and effect != "NoExecute":
+        message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        yield FieldError(path, effect, message, schema=True)
+    elif effect not in {"", *TAINT_EFFECTS}:
+        yield FieldError(path, effect, supported_values(TAINT_EFFECTS), "NotSupported", schema=True)
 
 
 def amount_errors(quantity: QuantityText, path: str) -> Iterator[FieldError]:

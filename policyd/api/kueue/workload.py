@@ -7,33 +7,62 @@ from typing import Annotated, Literal
 import msgspec
 
 from policyd.api.kueue.names import API_VERSION, DEFAULT_POD_SET
-from policyd.api.kueue.queues import Conditions
+from policyd.api.kueue.queues import SOME, Conditions
 from policyd.api.meta import Json, ObjectMeta, Wire
 from policyd.api.pods import PodTemplate, Toleration
-from policyd.api.schema import PRESERVED, QuantityText, at_least, at_most, keyed
+from policyd.api.schema import (
+    PRESERVED,
+    REQUIRED,
+    WRITTEN,
+    CheckName,
+    Int32,
+    LabelName,
+    QuantityText,
+    SubdomainName,
+    at_least,
+    at_most,
+    keyed,
+    limits,
+    no_items,
+    texts,
+)
+
+Level = Annotated[str, texts(63)]
+"""A node label that is a level of a topology, as a job names it."""
+LevelKey = Annotated[str, texts(317)]
+LevelValue = Annotated[str, texts(63)]
+ClusterName = Annotated[str, texts(256)]
+ShortName = Annotated[str, texts(63, shortest=1)]
+Cause = Annotated[str, texts(316)]
+Tolerations = Annotated[tuple[Toleration, ...], at_most(8)]
 
 CheckStatus = Literal["Pending", "Ready", "Retry", "Rejected"]
+
+
+def default_pod_set() -> str:
+    """Name the pod set of a workload that has one; as a factory it makes the name be written."""
+    return DEFAULT_POD_SET
 
 
 class SliceConstraint(Wire, frozen=True):
     """Pods of one slice stay within one domain of `topology`."""
 
-    topology: str
-    size: Annotated[int, at_least(1)]
+    topology: Annotated[str, texts(63, shortest=1)]
+    size: Annotated[Int32, at_least(1)]
 
 
 class TopologyRequest(Wire, frozen=True):
     """How close together the pods of a pod set must or should be."""
 
-    required: str = ""
-    preferred: str = ""
+    required: Level = ""
+    preferred: Level = ""
     unconstrained: bool = False
-    pod_index_label: str = ""
-    sub_group_index_label: str = ""
-    sub_group_count: int | None = None
-    pod_set_group_name: str = ""
-    pod_set_slice_required_topology: str = ""
-    pod_set_slice_size: Annotated[int, at_least(1)] | None = None
+    pod_index_label: LevelKey = ""
+    sub_group_index_label: LevelKey = ""
+    sub_group_count: Annotated[Int32, limits(minimum=0)] | None = None
+    pod_set_group_name: ClusterName = ""
+    pod_set_slice_required_topology: Level = ""
+    pod_set_slice_size: Annotated[Int32, at_least(1)] | None = None
     podset_slice_required_topology_constraints: Annotated[
         tuple[SliceConstraint, ...], at_most(3)
     ] = ()
@@ -42,10 +71,10 @@ class TopologyRequest(Wire, frozen=True):
 class PodSet(Wire, frozen=True):
     """Identical pods with a count. The template is trimmed on reading, stored whole."""
 
-    name: str = DEFAULT_POD_SET
-    template: Annotated[PodTemplate, PRESERVED] = PodTemplate()
-    count: Annotated[int, at_least(0)] = 1
-    min_count: Annotated[int, at_least(1)] | None = None
+    name: LabelName = DEFAULT_POD_SET
+    template: Annotated[PodTemplate, PRESERVED, WRITTEN] = PodTemplate()
+    count: Annotated[Int32, at_least(0)] = 1
+    min_count: Annotated[Int32, at_least(1)] | None = None
     topology_request: TopologyRequest | None = None
 
 
@@ -54,71 +83,81 @@ class PriorityClassReference(Wire, frozen=True):
 
     group: Literal["kueue.x-k8s.io", "scheduling.k8s.io"]
     kind: Literal["WorkloadPriorityClass", "PriorityClass"]
-    name: str
+    name: Annotated[SubdomainName, limits(minLength=1)]
 
 
 class PreemptionGate(Wire, frozen=True):
     """Something that must open before the workload may preempt."""
 
-    name: str
+    name: ShortName
 
 
 class WorkloadSpec(Wire, frozen=True):
     """What a job demands, and of which queue."""
 
-    pod_sets: Annotated[tuple[PodSet, ...], keyed("name", limit=18)] = ()
-    queue_name: str = ""
+    pod_sets: Annotated[tuple[PodSet, ...], keyed("name", limit=18), SOME, REQUIRED] = ()
+    queue_name: SubdomainName = ""
     priority_class_ref: PriorityClassReference | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     active: bool = True
-    maximum_execution_time_seconds: Annotated[int, at_least(1)] | None = None
+    maximum_execution_time_seconds: Annotated[Int32, at_least(1)] | None = None
     preemption_gates: Annotated[tuple[PreemptionGate, ...], keyed("name", limit=8)] = ()
 
 
 class IndividualValues(Wire, frozen=True):
     """Label values that differ by domain: a root each, between a common prefix and suffix."""
 
-    roots: Annotated[tuple[str, ...], at_most(100_000)]
-    prefix: str = ""
-    suffix: str = ""
+    roots: Annotated[tuple[LevelValue, ...], at_most(100_000), SOME]
+    prefix: LevelValue = ""
+    suffix: LevelValue = ""
 
 
 class LevelValues(Wire, frozen=True):
     """Node label values of one level: one for all domains, or one each."""
 
-    universal: str | None = None
+    universal: LevelValue | None = None
     individual: IndividualValues | None = None
 
 
 class PodCounts(Wire, frozen=True):
     """Pods of each domain: one number for all, or one each."""
 
-    universal: int | None = None
-    individual: Annotated[tuple[int, ...], at_most(100_000)] = ()
+    universal: Annotated[Int32, limits(minimum=1)] | None = None
+    individual: Annotated[
+        tuple[Annotated[Int32, limits(minimum=1)], ...], at_most(100_000), SOME
+    ] = ()
 
 
 class TopologySlice(Wire, frozen=True):
     """Some of the domains of a topology assignment, and how many pods go to each."""
 
-    domain_count: Annotated[int, at_least(1)]
-    values_per_level: Annotated[tuple[LevelValues, ...], at_most(16)] = ()
-    pod_counts: PodCounts = PodCounts()
+    domain_count: Annotated[Int32, at_least(1)]
+    values_per_level: Annotated[tuple[LevelValues, ...], at_most(16), SOME, REQUIRED] = (
+        msgspec.field(default_factory=no_items)
+    )
+    pod_counts: PodCounts = msgspec.field(default_factory=PodCounts)
 
 
 class TopologyAssignment(Wire, frozen=True):
     """Where in the topology the pods of a pod set go."""
 
-    levels: Annotated[tuple[str, ...], at_most(16)] = ()
-    slices: Annotated[tuple[TopologySlice, ...], at_most(1_000)] = ()
+    levels: Annotated[tuple[LevelKey, ...], at_most(16), SOME, REQUIRED] = msgspec.field(
+        default_factory=no_items
+    )
+    slices: Annotated[tuple[TopologySlice, ...], at_most(1_000)] = msgspec.field(
+        default_factory=no_items
+    )
 
 
 class PodSetAssignment(Wire, frozen=True):
     """What one pod set got: a flavor for each resource, and the quota it holds."""
 
-    name: str = DEFAULT_POD_SET
-    flavors: dict[str, str] = {}
+    name: Annotated[LabelName, msgspec.Meta(extra_json_schema={"default": DEFAULT_POD_SET})] = (
+        msgspec.field(default_factory=default_pod_set)
+    )
+    flavors: dict[str, SubdomainName] = {}
     resource_usage: dict[str, QuantityText] = {}
-    count: Annotated[int, at_least(0)] | None = None
+    count: Annotated[Int32, at_least(0)] | None = None
     topology_assignment: TopologyAssignment | None = None
     delayed_topology_request: Literal["Pending", "Ready"] | None = None
 
@@ -126,59 +165,59 @@ class PodSetAssignment(Wire, frozen=True):
 class Admission(Wire, frozen=True):
     """The ClusterQueue whose quota is reserved, and what each pod set got."""
 
-    cluster_queue: str
+    cluster_queue: SubdomainName
     pod_set_assignments: Annotated[tuple[PodSetAssignment, ...], keyed("name", limit=18)] = ()
 
 
 class RequeueState(Wire, frozen=True):
     """How often a workload was requeued, and when it may be tried again."""
 
-    count: Annotated[int, at_least(0)] | None = None
+    count: Annotated[Int32, at_least(0)] | None = None
     requeue_at: datetime | None = None
 
 
 class ReclaimablePod(Wire, frozen=True):
     """How many pods of a pod set no longer need their quota."""
 
-    name: str
-    count: Annotated[int, at_least(0)]
+    name: LabelName
+    count: Annotated[Int32, at_least(0)]
 
 
 class PodSetUpdate(Wire, frozen=True):
     """What an admission check wants added to the pods of a pod set."""
 
-    name: str
+    name: LabelName
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     node_selector: dict[str, str] = {}
-    tolerations: Annotated[tuple[Toleration, ...], at_most(8)] = ()
+    tolerations: Tolerations = ()
 
 
 class AdmissionCheckState(Wire, frozen=True):
     """Where one admission check of the workload stands."""
 
-    name: str
+    name: CheckName
     state: CheckStatus
-    last_transition_time: datetime | None = None
-    message: str = ""
-    requeue_after_seconds: int | None = None
-    retry_count: int | None = None
+    last_transition_time: Annotated[datetime | None, WRITTEN] = None
+    message: Annotated[str, texts(32_768)] = msgspec.field(default_factory=str)
+    requeue_after_seconds: Annotated[Int32, limits(minimum=0)] | None = None
+    retry_count: Annotated[Int32, limits(minimum=0)] | None = None
     pod_set_updates: Annotated[tuple[PodSetUpdate, ...], at_most(18)] = ()
 
 
 class PodSetRequest(Wire, frozen=True):
     """What a pod set requested in total when it was last considered."""
 
-    name: str
+    name: LabelName
     resources: dict[str, QuantityText] = {}
 
 
 class EvictionCount(Wire, frozen=True):
     """How often the workload was evicted for one reason and cause."""
 
-    reason: str
-    underlying_cause: str
-    count: Annotated[int, at_least(0)]
+    reason: Cause
+    underlying_cause: Cause
+    count: Annotated[Int32, at_least(0)]
 
 
 class SchedulingStats(Wire, frozen=True):
@@ -192,15 +231,15 @@ class SchedulingStats(Wire, frozen=True):
 class UnhealthyNode(Wire, frozen=True):
     """A failed node that runs pods of the workload."""
 
-    name: str
+    name: Annotated[str, texts(63)]
 
 
 class PreemptionGateState(Wire, frozen=True):
     """Whether a preemption gate is open."""
 
-    name: str
+    name: ShortName
     position: Literal["Closed", "Open"]
-    last_transition_time: datetime | None = None
+    last_transition_time: Annotated[datetime | None, WRITTEN] = None
 
 
 class WorkloadStatus(Wire, frozen=True):
@@ -212,10 +251,10 @@ class WorkloadStatus(Wire, frozen=True):
     reclaimable_pods: Annotated[tuple[ReclaimablePod, ...], keyed("name", limit=18)] = ()
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], keyed("name", limit=8)] = ()
     resource_requests: Annotated[tuple[PodSetRequest, ...], keyed("name", limit=18)] = ()
-    accumulated_past_execution_time_seconds: int | None = None
+    accumulated_past_execution_time_seconds: Int32 | None = None
     scheduling_stats: SchedulingStats | None = None
-    nominated_cluster_names: Annotated[tuple[str, ...], at_most(20)] = ()
-    cluster_name: str | None = None
+    nominated_cluster_names: Annotated[tuple[ClusterName, ...], at_most(20)] = ()
+    cluster_name: ClusterName | None = None
     unhealthy_nodes: Annotated[tuple[UnhealthyNode, ...], keyed("name", limit=8)] = ()
     preemption_gates: Annotated[tuple[PreemptionGateState, ...], keyed("name", limit=8)] = ()
 

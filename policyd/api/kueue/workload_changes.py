@@ -35,7 +35,7 @@ def change_errors(new: Workload, old: Workload, gates: ValidationGates) -> Itera
         yield from _class_changes(new, old)
     if is_reserved(old) and is_reserved(new):
         if new.spec.queue_name != old.spec.queue_name:
-            yield FieldError("spec.queueName", new.spec.queue_name, IMMUTABLE)
+            yield FieldError("spec.queueName", new.spec.queue_name, IMMUTABLE, schema=True)
         yield from _reclaimed_again(new, old, gates)
     yield from _time_changes(new, old)
     yield from _admission_changes(new, old)
@@ -62,14 +62,14 @@ def _class_changes(new: Workload, old: Workload) -> Iterator[FieldError]:
     after, before = new.spec.priority_class_ref, old.spec.priority_class_ref
     if after is None or before is None:
         if after is not before:
-            yield FieldError(path, msgspec.to_builtins(after), IMMUTABLE)
+            yield FieldError(path, msgspec.to_builtins(after), IMMUTABLE, schema=True)
         return
     if after.group != before.group:
-        yield FieldError(f"{path}.group", after.group, IMMUTABLE)
+        yield FieldError(f"{path}.group", after.group, IMMUTABLE, schema=True)
     if after.kind != before.kind:
-        yield FieldError(f"{path}.kind", after.kind, IMMUTABLE)
+        yield FieldError(f"{path}.kind", after.kind, IMMUTABLE, schema=True)
     if after.name != before.name and after.kind == "PriorityClass":
-        yield FieldError(f"{path}.name", after.name, IMMUTABLE)
+        yield FieldError(f"{path}.name", after.name, IMMUTABLE, schema=True)
 
 
 def _reclaimed_again(new: Workload, old: Workload, gates: ValidationGates) -> Iterator[FieldError]:
@@ -98,7 +98,7 @@ def _time_changes(new: Workload, old: Workload) -> Iterator[FieldError]:
     limit = new.spec.maximum_execution_time_seconds
     admitted = all(condition_true(w.status.conditions, ADMITTED) for w in (new, old))
     if admitted and limit != old.spec.maximum_execution_time_seconds:
-        yield FieldError("spec.maximumExecutionTimeSeconds", limit, IMMUTABLE)
+        yield FieldError("spec.maximumExecutionTimeSeconds", limit, IMMUTABLE, schema=True)
 
 
 def _admission_changes(new: Workload, old: Workload) -> Iterator[FieldError]:
@@ -131,7 +131,7 @@ def _cluster_changes(new: Workload, old: Workload, gates: ValidationGates) -> It
     if not name or name == before:
         return
     if before:
-        yield FieldError(path, name, IMMUTABLE)
+        yield FieldError(path, name, IMMUTABLE, schema=True)
         return
     # A slice that replaces another goes where that one is.
     sliced = gates.elastic_jobs_via_workload_slices and (

@@ -7,6 +7,7 @@ from typing import Final
 from policyd.api.kueue.gates import DEFAULT_GATES, ValidationGates
 from policyd.api.kueue.gating import gating_errors
 from policyd.api.kueue.names import PODS_RESOURCE, PRIORITY_BOOST
+from policyd.api.kueue.placement_validation import placement_errors
 from policyd.api.kueue.validation import (
     FieldError,
     amount_errors,
@@ -15,7 +16,14 @@ from policyd.api.kueue.validation import (
     supported_values,
     toleration_errors,
 )
-from policyd.api.kueue.workload import Admission, PodSet, PodSetUpdate, TopologyRequest, Workload
+from policyd.api.kueue.workload import (
+    Admission,
+    PodSet,
+    PodSetUpdate,
+    PriorityClassReference,
+    TopologyRequest,
+    Workload,
+)
 from policyd.api.kueue.workload_changes import change_errors, is_elastic, is_reserved
 from policyd.api.pods import Container, Resources
 from policyd.api.quantity import QuantityError, parse_quantity
@@ -34,10 +42,13 @@ def validate_workload(
     errors.extend(_annotations(workload, gates))
     if spec.priority_class_ref is not None and spec.priority is None:
         message = "must be set when priorityClassRef is"
-        errors.append(FieldError("spec.priority", None, message, "Required"))
+        errors.append(FieldError("spec.priority", None, message, "Required", schema=True))
+    errors.extend(_class(spec.priority_class_ref))
     errors.extend(_reservation(workload, old))
+    errors.extend(placement_errors(workload, old))
     errors.extend(_reclaimable(workload, old, gates))
     errors.extend(_check_updates(workload))
+    errors.extend(_cluster(workload))
     if old is not None:
         errors.extend(change_errors(workload, old, gates))
     return errors
@@ -51,7 +62,7 @@ def _pod_set(pod_set: PodSet, index: int, gates: ValidationGates) -> Iterator[Fi
         yield from annotation_errors(metadata.annotations, f"{path}.template.metadata.annotations")
     if pod_set.min_count is not None and pod_set.min_count > pod_set.count:
         message = "should be positive and less or equal to count"
-        yield FieldError(f"{path}.minCount", pod_set.min_count, message)
+        yield FieldError(f"{path}.minCount", pod_set.min_count, message, schema=True)
     where = f"{path}.template.spec"
     yield from _containers(spec.init_containers, f"{where}.initContainers", gates)
     yield from _containers(spec.containers, f"{where}.containers", gates)
@@ -134,7 +145,7 @@ def _admission(admission: Admission, pod_sets: tuple[PodSet, ...]) -> Iterator[F
     known = {pod_set.name for pod_set in pod_sets}
     if len(admission.pod_set_assignments) != len(pod_sets):
         message = "must have the same number of podSets as the spec"
-        yield FieldError(path, len(admission.pod_set_assignments), message)
+        yield FieldError(path, len(admission.pod_set_assignments), message, schema=True)
     for index, assignment in enumerate(admission.pod_set_assignments):
         where = f"{path}[{index}]"
         if assignment.name not in known:
@@ -143,6 +154,22 @@ def _admission(admission: Admission, pod_sets: tuple[PodSet, ...]) -> Iterator[F
             if assignment.count and _units(resource, quantity) % assignment.count:
                 message = f"is not a multiple of {assignment.count}"
                 yield FieldError(f"{where}.resourceUsage[{resource}]", str(quantity), message)
+
+
+def _class(reference: PriorityClassReference | None) -> Iterator[FieldError]:
+    if reference is None:
+        return
+    kinds = {"scheduling.k8s.io": "PriorityClass", "kueue.x-k8s.io": "WorkloadPriorityClass"}
+    if reference.kind != kinds[reference.group]:
+        message = f"must be {kinds[reference.group]} in the group {reference.group}"
+        yield FieldError("spec.priorityClassRef.kind", reference.kind, message, schema=True)
+
+
+def _cluster(workload: Workload) -> Iterator[FieldError]:
+    status = workload.status
+    if status.cluster_name is not None and status.nominated_cluster_names:
+        message = "cannot be set together with nominatedClusterNames"
+        yield FieldError("status.clusterName", status.cluster_name, message, schema=True)
 
 
 def _units(resource: str, quantity: str | int) -> int:

@@ -1,11 +1,14 @@
 """Between the version an object is stored in and the one it is asked for.
 
-Custom kinds convert by name alone. Events are one set of objects in two groups, whose fields have
-different names.
+Custom kinds convert by name alone, but Kueue's: policyd knows both of their versions, and converts
+them here as its webhooks do elsewhere. Events are one set of objects in two groups, whose fields
+have different names.
 """
 
 from collections.abc import Mapping
 
+from policyd.api.kueue.names import GROUP
+from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object
 
@@ -52,6 +55,8 @@ def to_stored(served: Served, given: Object) -> Object:
 def _converted(value: Object, api_version: str, names: Mapping[str, str]) -> Object:
     if value.get("apiVersion") == api_version:
         return value
+    if api_version.startswith(f"{GROUP}/"):
+        value = downgraded(value) if api_version == OLD_API_VERSION else upgraded(value)
     renamed = value
     if names:
         renamed = {

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
+from policyd.local.apiserver.conversion import to_served
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import NOWHERE, check_custom
 from policyd.local.apiserver.custom.rules import check_rules, has_rules
@@ -178,7 +179,8 @@ def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
     if old is not None:
         yield from check_metadata_update(new, old)
     if served.custom is not None:
-        yield from _custom_causes(new, old, served.custom.schema)
+        before = None if old is None else to_served(served, old)
+        yield from _custom_causes(to_served(served, new), before, served.custom.schema)
         return
     for checks in (table.CHECKS, table.CHECKS_OF_NEW if old is None else {}):
         rule = checks.get(served.storage)

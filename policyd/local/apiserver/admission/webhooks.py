@@ -120,8 +120,9 @@ class Webhooks:
             patched = apply_json_patch(shown, verdict.operations)
         except PatchError as error:
             raise internal_error(str(error)) from error
-        reshaped = self._reshape(own_copy(patched), attributes.served)
-        attributes.object = to_stored(attributes.served, to_served(attributes.served, reshaped))
+        asked = to_served(attributes.served, own_copy(patched))
+        reshaped = self._reshape(asked, attributes.served)
+        attributes.object = to_stored(attributes.served, reshaped)
         return attributes.object != before
 
     def _question(self, webhook: Webhook, attributes: Attributes) -> Object | None:

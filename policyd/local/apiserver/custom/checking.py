@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 import msgspec
 
 from policyd.api.meta import Json
+from policyd.cel.lib.regex import compiled
 from policyd.local.apiserver.custom.schema import EMBEDDED, INT_OR_STRING
 from policyd.local.apiserver.status import (
     Cause,
@@ -96,7 +96,7 @@ def _check_text(value: str, schema: Object, path: str) -> Iterator[Cause]:
     if shortest is not None and len(value) < shortest:
         yield wrong(path, value, f"{path} in body should be at least {shortest} chars long")
     pattern = schema.get("pattern")
-    if pattern and not _compiled(pattern).search(value):
+    if pattern and not compiled(pattern).search(value):
         yield wrong(path, value, f"{path} in body should match '{pattern}'")
     written = schema.get("format")
     if written == "date-time" and not _DATE_TIME.fullmatch(value):
@@ -105,11 +105,6 @@ def _check_text(value: str, schema: Object, path: str) -> Iterator[Cause]:
 
 
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-
-
-@lru_cache(maxsize=512)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 def _check_number(value: float, schema: Object, path: str) -> Iterator[Cause]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from policyd.local.apiserver.custom import definitions
 from policyd.local.apiserver.custom.definitions import DEFINITIONS
 from policyd.local.apiserver.kinds import (
+    admission_policies,
     cluster_checks,
     events,
     jobs,
@@ -47,6 +48,15 @@ BEGIN: Mapping[str, Default] = {
 """Gives a new object what it needs its name and uid for; runs once, after mutation."""
 
 CHECKS: Mapping[str, Check] = {
+    **dict.fromkeys(
+        (
+            "mutatingadmissionpolicies.admissionregistration.k8s.io",
+            "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+            "validatingadmissionpolicies.admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        ),
+        admission_policies.check_admission_policy,
+    ),
     "configmaps": smaller.check_config_map,
     "cronjobs.batch": workloads.check_cron_job,
     DEFINITIONS: definitions.check_definition,

@@ -1,0 +1,95 @@
+"""Policies as they are written: a mistake is told where it is made, and can always be repaired."""
+
+import json
+
+import pytest
+
+from policyd.api.admission import parse_review
+from policyd.engine.decision import ALLOWED, Decision, Denial
+from tests.webhooks.reviews import policy, review
+from webhooks.own_policies import OWN_CALL, except_own, validate_own
+
+FINE = policy("fine", validations=[{"expression": "true"}])
+
+
+def with_spec(**more):
+    return {**FINE, "spec": {**FINE["spec"], **more}}
+
+
+def binding(**spec):
+    return {
+        "apiVersion": "policyd.io/v1alpha1",
+        "kind": "PolicyBinding",
+        "metadata": {"name": "there"},
+        "spec": spec,
+    }
+
+
+def asked(obj, old=None, **more):
+    operation = more.pop("operation", "UPDATE" if old else "CREATE")
+    plural = "policies" if obj["kind"] == "Policy" else "policybindings"
+    return parse_review(review(obj, operation=operation, old=old, resource=plural, **more))
+
+
+BAD = with_spec(validations=[{"expression": "object.foo("}])
+
+
+@pytest.mark.parametrize(
+    ("obj", "path", "words"),
+    [
+        pytest.param(BAD, "spec.validations[0].expression", "", id="expression"),
+        pytest.param(
+            with_spec(exceptions=[{"users": ["a"], "until": "tomorrow", "reason": "b"}]),
+            "spec.exceptions[0].until",
+            "tomorrow",
+            id="until",
+        ),
+        pytest.param(with_spec(validation=[]), "spec.validation", "did you mean", id="field"),
+        pytest.param(binding(policy="a"), "spec.policy", "did you mean", id="binding"),
+    ],
+)
+def test_what_could_not_be_used_is_refused_with_its_place_and_a_hint(obj, path, words):
+    denials = validate_own(asked(obj), ALLOWED).denials
+
+    (found,) = [denial for denial in denials if denial.path == path]
+    assert found.code == 422
+    assert words in found.advice
+
+
+@pytest.mark.parametrize(
+    ("obj", "old", "operation"),
+    [
+        pytest.param(FINE, None, "CREATE", id="fine"),
+        pytest.param(FINE, BAD, "UPDATE", id="repaired"),
+        pytest.param({**BAD, "status": {"conditions": []}}, BAD, "UPDATE", id="as-it-was"),
+        pytest.param(BAD, None, "DELETE", id="deleted"),
+        pytest.param(
+            {**BAD, "metadata": {"name": "a", "deletionTimestamp": "2026-11-21T10:00:00Z"}},
+            FINE,
+            "UPDATE",
+            id="on-its-way-out",
+        ),
+    ],
+)
+def test_the_rest_passes(obj, old, operation):
+    assert validate_own(asked(obj, old, operation=operation), ALLOWED).allowed
+
+
+def test_no_policy_is_asked_about_policies_so_that_each_can_be_repaired():
+    refused = Decision(denials=(Denial(policy="all", message="no"),))
+    decide = except_own(lambda _request, _out_of_time: refused)
+
+    assert decide(asked(FINE)) is ALLOWED
+    assert decide(parse_review(review())) is refused
+
+
+def test_nothing_is_refused_if_nobody_answers():
+    assert OWN_CALL.failure_policy == "Ignore"
+
+
+def test_a_policy_that_cannot_be_read_is_refused():
+    request = asked({**FINE, "metadata": {"name": "a", "labels": 1}})
+
+    assert "cannot be read" in json.dumps(
+        [d.message for d in validate_own(request, ALLOWED).denials]
+    )
