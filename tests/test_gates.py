@@ -104,7 +104,9 @@ async def test_a_workload_that_its_job_left_behind_is_finished(on):
     world.furnish()
     metadata = {"name": "left", "namespace": "ns", "labels": {"kueue.x-k8s.io/job-uid": "1"}}
     async with running(world):
-        world.put(r.WORKLOADS, {"metadata": metadata, "spec": {"queueName": "lq-cq"}})
+        pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": []}}}
+        spec = {"queueName": "lq-cq", "podSets": [pod_set]}
+        world.put(r.WORKLOADS, {"metadata": metadata, "spec": spec})
         await world.pass_time(2)
 
         assert world.is_true("left", "Finished") is on

@@ -101,8 +101,8 @@ def validate_queues(
         return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
     if new.metadata.deletion_timestamp is not None:
         return ALLOWED  # what is wrong with it must not keep it from going
-    if old is not None and known.type is not Workload and new == _with_metadata_of(new, old):
-        return ALLOWED  # what was wrong before must not keep anybody from writing a finalizer
+    if old is not None and known.type is not Workload and _is_same(new, old):
+        return ALLOWED  # what was wrong before must not keep finalizers and statuses from being written
     unfit = list(limit_errors(new, old))
     told = {error.path for error in unfit}
     errors = [*unfit, *(e for e in known.check(new, old, gates) if e.path not in told)]
@@ -110,8 +110,10 @@ def validate_queues(
     return _refused(*map(_denial, sorted(errors, key=lambda error: not error.schema)))
 
 
-def _with_metadata_of(new: Any, old: Any) -> Any:  # noqa: ANN401 - of any kind
-    return msgspec.structs.replace(old, metadata=new.metadata)
+def _is_same(new: Any, old: Any) -> bool:  # noqa: ANN401 - of any kind
+    """Tell whether an object is as it was, but for its metadata and what is told of it."""
+    besides = {name: getattr(new, name) for name in ("metadata", "status") if hasattr(new, name)}
+    return bool(new == msgspec.structs.replace(old, **besides))
 
 
 def _denial(error: FieldError) -> Denial:

@@ -21,7 +21,7 @@ def api(cluster):
 
 
 def clear(api):
-    for kind in ("Job", "Pod"):
+    for kind in ("Job", "Pod", "Workload"):  # pods that were evicted wait for others in it
         for namespace in ("team-a", "team-b"):
             for item in api.find(kind, namespace):
                 if not item["metadata"].get("deletionTimestamp"):

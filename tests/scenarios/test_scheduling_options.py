@@ -39,7 +39,7 @@ def test_what_a_gang_waits_for_is_held_for_it_and_short_jobs_go_before_it(api):
 
         api.create(of_class("research", job("endless", gpus=4, run_for="600s")))
         told = eventually(lambda: waiting(api, "endless"), what="the endless job waits")["message"]
-        assert "it could delay team-a/job-gang" in told
+        assert "it could delay team-a/gang," in told
         assert "which has a reservation from" in told
         api.create(limited(60, of_class("research", job("short", gpus=4, run_for="1s"))))
 
