@@ -102,7 +102,7 @@ def validate_queues(
     if new.metadata.deletion_timestamp is not None:
         return ALLOWED  # what is wrong with it must not keep it from going
     if old is not None and known.type is not Workload and _is_same(new, old):
-        return ALLOWED  # what was wrong before must not keep finalizers and statuses from being written
+        return ALLOWED  # what was wrong before must keep nobody from writing a status
     unfit = list(limit_errors(new, old))
     told = {error.path for error in unfit}
     errors = [*unfit, *(e for e in known.check(new, old, gates) if e.path not in told)]
