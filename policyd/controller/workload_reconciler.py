@@ -56,6 +56,7 @@ from policyd.status.words import considered_text
 
 log = structlog.get_logger()
 
+AT_ONCE = 0.0
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
 HTTP_BAD_REQUEST = 400
 HTTP_SERVER_ERROR = 500
@@ -119,11 +120,9 @@ class WorkloadReconciler:
             return None
         if action is not None and workload.metadata.uid == action.workload.uid:
             left = await self._carry_out(workload, action)
-            if not isinstance(action, Requeue):
-                return left
-            # Why it waits may be told already; what else has changed is not told again.
-        else:
-            await self.waiting.tell_due(workload)
+            # Why it waits may be told already, and what else has changed is not told again.
+            return AT_ONCE if isinstance(action, Requeue) else left
+        await self.waiting.tell_due(workload)
         workload = self._mirror.get(key.path) or workload
         owners = Owners(self._cache.mirrors, self._writes.client)
         if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
