@@ -306,7 +306,9 @@ def everything(api):
     eventually(lambda: phases(api, "ring") == ["Running"] * 2, what="the group runs")
     for _ in range(2):  # what happens again is the same event, counted
         stop_and_go(api)
-    eventually(lambda: not phases(api, "ring"), what="the group is stopped")
+    eventually(lambda: "Running" not in phases(api, "ring"), what="the group is stopped")
+    api.delete("Workload", "ring", "team-a")
+    eventually(lambda: not phases(api, "ring"), what="its pods, which wait for others, are let go")
     api.create(stray(workload_of(api, "first")))
     eventually(lambda: not api.exists("Workload", "stray", "team-a"), what="the stray is deleted")
     api.delete("Job", "first", "team-a")
