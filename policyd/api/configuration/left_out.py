@@ -33,7 +33,7 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
     ),
     "ElasticJobsViaWorkloadSlicesWithTAS": LeftOut(
-        on=False, reason="jobs that grow and shrink are not placed by topologies"
+        on=True, reason="jobs that grow and shrink are placed by topologies, if their queue has one"
     ),
     "FailureRecoveryPolicy": LeftOut(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
