@@ -128,9 +128,13 @@ class Cell:
             self.api.create(body)
 
     def submit_again(self) -> None:
-        """Create pods again that were deleted as they were stopped: nobody else does."""
-        self.wait(lambda: not self.pods(alive=False), "the pods are gone")
+        """Create pods again that were deleted as they were stopped: nobody else does.
+
+        Those of a group stay until there are others, of other names.
+        """
+        self.wait(lambda: not self.pods(), "the pods are stopped")
         for body in self.submitted:
+            body["metadata"]["name"] += "-again"
             self.api.create(body)
 
     def patch(self, patch: Body, *, subresource: str = "") -> None:
