@@ -93,10 +93,24 @@ class Body:
         if not self.reserved:
             self._room.took(len(piece))
 
+    def reserve(self, size: int) -> None:
+        """Have room for all of a large body at once: one that grows is copied again and again."""
+        self.reserved = size
+        if self._all is None:
+            self._all = io.BytesIO()
+            self._all.write(self._first)
+            self._first = b""
+        if self.size < size:
+            self._all.seek(size - 1)
+            self._all.write(b"\0")
+            self._all.seek(self.size)
+
     @property
     def head(self) -> bytes:
         """What came in first."""
-        return self._first if self._all is None else bytes(self._all.getbuffer()[:HEAD_BYTES])
+        if self._all is None:
+            return self._first
+        return bytes(self._all.getbuffer()[: min(self.size, HEAD_BYTES)])
 
     def whole(self) -> bytes:
         """Return all of it, without copying it."""
@@ -216,7 +230,7 @@ class Room:
         self.complete(body)
         self._taken -= body.size
         self._reserved += size
-        body.reserved = size
+        body.reserve(size)
         self._slow[body] = (body.size, 0)
 
     def _admit(self) -> None:

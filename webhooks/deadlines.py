@@ -6,9 +6,9 @@ reviews do, is not even noted, and the others are looked through now and then.
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from types import coroutine
+from typing import Any, Final, TypeVar
 
 LOOK_SECONDS: Final = 0.05
 """How often they are looked through, and how much later than said one may end."""
@@ -35,7 +35,7 @@ class Deadlines:
             OutOfTimeError: If it is not there in time.
         """
         try:
-            waits_for = work.send(None)
+            rest = _go_on(work, work.send(None))
         except StopIteration as ended:
             result: Result = ended.value
             return result
@@ -46,7 +46,7 @@ class Deadlines:
         if self._look is None:
             self._look = loop.call_later(LOOK_SECONDS, self._look_through, loop)
         try:
-            return await _Begun(work, waits_for)
+            return await rest
         except asyncio.CancelledError:
             if task in self._late and not task.uncancel():
                 raise OutOfTimeError from None
@@ -66,24 +66,27 @@ class Deadlines:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun(Generic[Result]):
-    """Work that was begun, and waits for something."""
+@coroutine
+def _go_on(
+    work: Coroutine[Any, Any, Result], waits_for: object
+) -> Generator[object, object, Result]:
+    """Go on with work that was begun, and waits for something.
 
-    work: Coroutine[Any, Any, Result]
-    waits_for: Any
-
-    def __await__(self) -> Generator[Any, Any, Result]:
-        waits_for = self.waits_for
-        while True:
-            try:
-                answer = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - cancelling, too
-                step = partial(self.work.throw, error)
-            else:
-                step = partial(self.work.send, answer)
-            try:
-                waits_for = step()
-            except StopIteration as ended:
-                result: Result = ended.value
-                return result
+    An error knows this frame. So that it is forgotten with what it is about, a large body perhaps,
+    nothing that holds the error is kept here.
+    """
+    while True:
+        try:
+            answer = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - cancelling, too
+            step = partial(work.throw, error)
+        else:
+            step = partial(work.send, answer)
+        waits_for = answer = None
+        try:
+            waits_for = step()
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
+        finally:
+            del step

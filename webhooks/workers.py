@@ -104,7 +104,13 @@ class Workers:
             self._free.release()
             raise
         done.add_done_callback(lambda _done: _tell(loop, self._free.release))
-        return await asyncio.wrap_future(done)
+        result = asyncio.wrap_future(done)
+        # An error knows this frame: what holds the error in turn would keep both, and the body.
+        del done
+        try:
+            return await result
+        finally:
+            del result
 
 
 def _tell(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
+from policyd.api.kueue.names import MANAGED
 from tests.attacks.figures import Attack, Figures
 from tests.charts import release
 from tests.charts.illegal import illegal
@@ -137,10 +138,12 @@ def _gets_through(api: Api, path: str, now: Any, change: list[Any]) -> bool:
 
 
 def _kept(obj: Any) -> Any:
-    """Return an object without what a start may change, and what the server says itself."""
+    """Return an object without what a start or an end may change, and what the server says."""
     rest = copy.deepcopy(obj)
     _strip(rest, (("metadata", (*OF_A_START[0][1], *BY_SERVER)), *OF_A_START[1:]))
     _strip_deep(rest)
+    finalizers = rest["metadata"].get("finalizers", [])
+    rest["metadata"]["finalizers"] = [each for each in finalizers if each != MANAGED]
     return rest
 
 

@@ -1,8 +1,11 @@
 """Reviews that take long are decided by workers; all others at once, on the loop."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -16,6 +19,7 @@ from policyd.testing.clock import FakeClock
 from tests.engine.reviews import pod, policies, policy, request
 from tests.webhooks.reviews import review
 from webhooks.bodies import HEAVY_BYTES
+from webhooks.deadlines import Deadlines
 from webhooks.decisions import answer_with
 from webhooks.inquiries import Answer, Inquiries, PendingError
 from webhooks.metrics import DoorMetrics
@@ -245,3 +249,25 @@ def test_sizes_are_those_of_both_objects():
     both = msgspec.structs.replace(HEAVY, old_object=HEAVY.object)
 
     assert size_of(both) == 2 * len(bytes(HEAVY.object)) > 2 * HEAVY_BYTES
+
+
+async def test_an_error_is_forgotten_at_once_with_all_that_it_is_about():
+    seen = []
+
+    class NotedError(Exception):
+        def __init__(self):
+            seen.append(weakref.ref(self))
+
+    def fail():
+        raise NotedError
+
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(1) as executor:
+            for _ in range(3):
+                with suppress(NotedError):
+                    await Deadlines().within(60, workers_of(executor).run(fail))
+    finally:
+        gc.enable()
+
+    assert [each() for each in seen[:-1]] == [None, None]  # the loop may hold the last
