@@ -1,5 +1,7 @@
 """Config maps, secrets, namespaces, nodes, priority classes, leases, events and their like."""
 
+import dataclasses
+
 from tests.e2e.likeness.asking import create, find, patch, read, remove, replace
 from tests.e2e.likeness.objects import config_map, make, pod
 
@@ -31,6 +33,12 @@ def new_event(**more):
         path=ask.path,
         body={**NEW_EVENT, **more},
     )
+
+
+def once_pods_have(priority):
+    """Ask for a pod until it gets this priority: admission hears of classes a little later."""
+    asked = create(pod(), dryRun="All")
+    return dataclasses.replace(asked, until=lambda body: body["spec"]["priority"] == priority)
 
 
 def node(name, **more):
@@ -132,9 +140,11 @@ STORIES = {
     ],
     "a-default-priority-class": [
         create(make("PriorityClass", "tale-default", value=10, globalDefault=True)),
+        once_pods_have(10),
         create(make("PriorityClass", "tale-default-2", value=20, globalDefault=True)),
-        create(pod(), dryRun="All"),
         remove("PriorityClass", "tale-default"),
+        remove("PriorityClass", "tale-default-2"),
+        once_pods_have(0),
     ],
     "leases": [
         create(LEASE),
