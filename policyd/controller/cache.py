@@ -16,7 +16,12 @@ from policyd.alloc.workload import Objection
 from policyd.alloc.workload import Workload as Value
 from policyd.api.configuration.kinds import Resources
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import ADMISSION_GATED_BY, ADMITTED, EVICTED
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    ADMITTED,
+    EVICTED,
+    WAITING_FOR_REPLACEMENT,
+)
 from policyd.api.meta import ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
 from policyd.controller.index import Index, local_queue_key, replaced_key
@@ -39,8 +44,6 @@ from policyd.jobs.requests import prepared, requests_of
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.status.naming import OtherTeams
-
-WAITING_FOR_REPLACEMENT = "WaitingForReplacementPods"
 
 
 @dataclass(slots=True)

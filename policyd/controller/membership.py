@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from policyd.api.kueue import ReclaimablePod, Workload
-from policyd.api.kueue.names import EVICTED, MANAGED
+from policyd.api.kueue.names import EVICTED, MANAGED, WAITING_FOR_REPLACEMENT
 from policyd.api.meta import (
     Condition,
     condition_true,
@@ -15,7 +15,7 @@ from policyd.api.meta import (
     timestamp,
     with_condition,
 )
-from policyd.controller.cache import WAITING_FOR_REPLACEMENT, Cache
+from policyd.controller.cache import Cache
 from policyd.controller.patches import merge_patch, without_finalizer
 from policyd.controller.transitions import set_condition
 from policyd.controller.usage_book import Share

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.workload import Objection
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
-from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED
+from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED, WAITING_FOR_REPLACEMENT
 from policyd.api.meta import condition_true, find_condition
 from policyd.controller.time_limits import ReadyRules
 from policyd.controller.transitions import BLOCKED_ON_GATES, release, told_reason
@@ -14,6 +14,7 @@ from policyd.jobs.lifecycle import is_on_hold
 GATED = "AdmissionGated"
 DEACTIVATED = "The workload is deactivated"
 PENDING = "Workload is pending evaluation in the scheduling queue"
+UNREPLACED = "it waits for pods that replace those it has lost"
 CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
 BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 BY_SCHEDULER = frozenset(
@@ -118,9 +119,19 @@ def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | Non
     if gates:
         return GATED, _gated_by(gates)
     obstacle = _queue_obstacle(workload, around)
-    if obstacle is not None or around.objection is None:
+    if obstacle is not None:
         return obstacle
-    return around.objection.reason, around.objection.message
+    if around.objection is not None:
+        return around.objection.reason, around.objection.message
+    return _unreplaced(workload)
+
+
+def _unreplaced(workload: Workload) -> tuple[str, str] | None:
+    """Say what pods of a group were lost by, that nobody has replaced yet."""
+    lost = find_condition(workload.status.conditions, WAITING_FOR_REPLACEMENT)
+    if lost is None or lost.status != "True":
+        return None
+    return "PendingEvaluation", f"{lost.message}; {UNREPLACED}"
 
 
 def _queue_obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:

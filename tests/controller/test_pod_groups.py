@@ -117,6 +117,40 @@ async def test_a_group_that_is_evicted_again_says_why_it_was_last(world):
     assert world.condition("ring", "WaitingForReplacementPods")["message"] == "again"
 
 
+async def test_a_group_says_that_it_waits_for_replacements(world):
+    ring(world, "a", "b")
+    await world.pass_time(1)
+    world.run_pods("Running")
+    world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(2)
+    assert "is inactive" in world.condition("ring", "QuotaReserved")["message"]
+
+    world.queue()
+    await world.pass_time(2)
+
+    lost = world.condition("ring", "WaitingForReplacementPods")["message"]
+    wanted = f"{lost}; it waits for pods that replace those it has lost"
+    assert world.condition("ring", "QuotaReserved")["message"] == wanted
+
+    world.queue(gpus=0)
+    ring(world, "c", "d")
+    await world.pass_time(10)
+
+    assert "it waits for" not in world.condition("ring", "QuotaReserved")["message"]
+
+
+async def test_a_group_whose_pod_is_gone_before_it_was_let_go_waits_for_another(world):
+    world.queue(gpus=0)
+    ring(world, "a", "b")
+    await world.pass_time(1)
+
+    world.delete(r.PODS, "a")
+    await world.pass_time(1)
+
+    wanted = "Some Failed pods need replacement; it waits for pods that replace those it has lost"
+    assert world.condition("ring", "QuotaReserved")["message"] == wanted
+
+
 async def test_a_replacement_is_let_go_though_others_are_missing(world):
     ring(world, "a", "b", "c", total=3)
     await world.pass_time(1)
