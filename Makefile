@@ -62,8 +62,8 @@ conformance-live: $(STAMP) controlplane ## run the cases of the API server's own
 faults: $(STAMP) controlplane ## break what can break on a real control plane, and judge the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))
 
-soak: $(STAMP) controlplane ## random jobs of all kinds on a real control plane, and a judge of what became of them: MINUTES=30, SEED=, JSON=FILE
-	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON)) $(if $(LOGS),--logs $(LOGS))
+soak: $(STAMP) controlplane ## random jobs of all kinds on a real control plane, and a judge of what became of them: MINUTES=30, SEED=, SCHEMAS=slim|full|kueue, JSON=FILE
+	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(SCHEMAS),--schemas $(SCHEMAS)) $(if $(JSON),--json $(JSON)) $(if $(LOGS),--logs $(LOGS))
 
 matrix: $(STAMP) controlplane ## run every kind of job with every feature on both clusters: ONLY=words, SERVER=embedded|real, GATES=A=true, JSON=FILE
 	@$(BIN)/python -m tests.matrix $(if $(ONLY),--only "$(ONLY)") $(if $(SERVER),--server $(SERVER)) $(if $(GATES),--gates $(GATES)) $(if $(JSON),--json $(JSON))

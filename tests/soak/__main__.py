@@ -14,10 +14,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import structlog
 
+from tests.scenarios.clusters import SCHEMAS, Schemas
 from tests.soak.judge import lines_about
 from tests.soak.soak import Soak
 from tests.soak.stage import opened
@@ -38,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="policyd-soak-") as name:
         folder = Path(options.logs or name).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        with opened(folder) as stage:
+        with opened(folder, options.schemas) as stage:
             soak = Soak(options.seed)
             soak.run(stage, options.minutes)
         report = reported(soak, options.minutes)
@@ -52,6 +53,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make soak")
     parser.add_argument("--minutes", type=float, default=30.0, help="how long jobs come")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument(
+        "--schemas", choices=get_args(Schemas), default=SCHEMAS, help="of Kueue's kinds"
+    )
     parser.add_argument("--json", default="", help="where to write what was found")
     parser.add_argument("--logs", default="", help="a folder where all logs stay")
     return parser.parse_args()

@@ -18,7 +18,7 @@ from policyd.api.kueue.names import (
     SLICE_REPLACEMENT_FOR,
 )
 from policyd.api.quantity import parse_quantity
-from policyd.controller.obstacles import PENDING
+from policyd.controller.obstacles import BYPASSED, PENDING
 from tests.faults.history import Version
 from tests.scenarios.api import condition
 from tests.soak.load import EDITED_AT
@@ -200,7 +200,11 @@ class Reasons:
 
     longest: dict[str, float] = field(default_factory=dict)
     """Seconds, by the workload; of those that said none at some look."""
+    said: dict[str, list[str]] = field(default_factory=dict)
+    """What each workload said at which looks, as long as it was something new."""
     _since: dict[str, float] = field(default_factory=dict)
+    _seen_at: float = 0.0
+    """When it was looked last: until then, who says none now said one."""
 
     def look(self, workloads: Iterable[dict[str, Any]], now: float) -> None:
         """Take notice of all workloads that there are.
@@ -211,16 +215,19 @@ class Reasons:
         """
         untold = {}
         for workload in workloads:
+            metadata = workload["metadata"]
+            key = f"{metadata['namespace']}/{metadata['name']}"
+            self._note(key, condition(workload, QUOTA_RESERVED).get("message", "nothing"), now)
             if is_pending(workload) and not reason_of(workload):
-                metadata = workload["metadata"]
                 made = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
-                key = f"{metadata['namespace']}/{metadata['name']}"
                 untold[key] = self._since.get(key, max(made, self._seen_at))
                 self.longest[key] = max(self.longest.get(key, 0.0), now - untold[key])
         self._since, self._seen_at = untold, now
 
-    _seen_at: float = 0.0
-    """When it was looked last: until then, who says none now said one."""
+    def _note(self, key: str, message: str, now: float) -> None:
+        said = self.said.setdefault(key, [])
+        if not said or said[-1].partition(" ")[2] != message:
+            said.append(f"{clock(now)} {message}")
 
     def over(self, seconds: float) -> dict[str, float]:
         """Return which workloads said no reason for longer."""
@@ -236,9 +243,8 @@ def is_pending(workload: dict[str, Any]) -> bool:
 
 def reason_of(workload: dict[str, Any]) -> str:
     """Return why a workload waits; empty if it does not say, or only that nobody has looked."""
-    reserved = condition(workload, QUOTA_RESERVED)
-    message = reserved.get("message", "")
-    return "" if message == PENDING else str(message)
+    message = str(condition(workload, QUOTA_RESERVED).get("message", ""))
+    return "" if message in {PENDING, BYPASSED} else message
 
 
 @dataclass

@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,11 @@ from policyd.api.kueue.names import (
     PREBUILT_WORKLOAD,
     PRIORITY_CLASS,
     QUEUE_NAME,
+    WAITING_FOR_REPLACEMENT,
 )
 from policyd.local import demo
 from tests.scenarios import foreign, objects
-from tests.scenarios.api import Api, Refused
+from tests.scenarios.api import Api, Refused, condition
 from tests.scenarios.test_parents import deployment, leader_worker_set, stateful_set
 from tests.soak.operators import RUN_FOR, is_over
 from tests.soak.stage import PLACED_NODES, QUEUES, TEAMS, cluster_object, placed_nodes
@@ -43,6 +44,11 @@ EDITED_AT = "policyd.io/soak-edited-at"
 ENDLESS = {"Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService"}
 """Kinds whose jobs run until somebody deletes them."""
 
+GROUP = "PodGroup"
+
+MAKING = 5.0
+"""Seconds within which all pods of a group are created."""
+
 Item = dict[str, Any]
 
 
@@ -54,6 +60,7 @@ class Made:
         items: What is created, in this order.
         features: What is special about it.
         state: `refused` if it was not created, `deleted` once the soak has deleted it.
+        lost: Pods of a group in whose place there are others in `items`.
     """
 
     kind: str
@@ -63,6 +70,7 @@ class Made:
     features: frozenset[str]
     state: str = "live"
     made_at: float = field(default_factory=time.time)
+    lost: list[Item] = field(default_factory=list)
 
     @property
     def endless(self) -> bool:
@@ -98,21 +106,55 @@ class Load:
         return [m for m in self.jobs if m.state == "live" and (not kinds or m.kind in kinds)]
 
     def delete(self, made: Made) -> None:
-        """Delete a job."""
+        """Delete a job; of a group the workload, too, as what was stopped stays while that does."""
         made.state = "deleted"
-        for item in made.items:
-            metadata = item["metadata"]
-            self._api.delete(
-                item["kind"], metadata["name"], metadata["namespace"], missing_is_fine=True
-            )
+        for item in (*made.items, *made.lost):
+            self._delete_item(item["kind"], item["metadata"]["name"], made.namespace)
+        if made.kind == GROUP:
+            self._delete_item("Workload", made.name, made.namespace)
+
+    def replace_lost(self, pods: Iterable[Item], workloads: Iterable[Item]) -> None:
+        """Create other pods in the place of those that groups have lost, where they are awaited.
+
+        Args:
+            pods: All that there are.
+            workloads: All that there are.
+        """
+        there = {_path(pod["metadata"]): pod for pod in pods}
+        settled = {_path(each["metadata"]) for each in workloads if not _awaits_pods(each)}
+        for made in self.live(GROUP):
+            if f"{made.namespace}/{made.name}" in settled or time.time() - made.made_at < MAKING:
+                continue
+            for number, item in enumerate(made.items):
+                if _is_lost(there.get(_path(item["metadata"]))):
+                    self._replace(made, number)
+
+    def _replace(self, made: Made, number: int) -> None:
+        lost = made.items[number]
+        name = f"{made.name}-{number}-{len(made.lost)}"
+        made.lost.append(lost)
+        made.items[number] = {**lost, "metadata": {**lost["metadata"], "name": name}}
+        try:
+            self._api.create(made.items[number])
+            self.done["replace"] += 1
+        except Refused as refusal:
+            self._note("create", refusal)
+        if made.state != "live":  # it was deleted meanwhile
+            self.delete(made)
+
+    def _delete_item(self, kind: str, name: str, namespace: str) -> None:
+        self._api.delete(kind, name, namespace, missing_is_fine=True)
 
     def _do(self, act: str) -> None:
         try:
             if getattr(self, f"_{act}")():
                 self.done[act] += 1
         except Refused as refusal:
-            if refusal.code not in {404, 409}:  # it is gone, or somebody was faster
-                self.refusals.setdefault(act, Counter())[str(refusal)] += 1
+            self._note(act, refusal)
+
+    def _note(self, act: str, refusal: Refused) -> None:
+        if refusal.code not in {404, 409}:  # it is gone, or somebody was faster
+            self.refusals.setdefault(act, Counter())[str(refusal)] += 1
 
     def _make_good(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
@@ -283,7 +325,7 @@ class Load:
             yield self._job(name, gpus, features)
         elif kind == "Pod":
             yield objects.pod(name, gpus=gpus)
-        elif kind == "PodGroup":
+        elif kind == GROUP:
             count = self._random.randint(2, 4)
             for number in range(count):
                 item = objects.pod(f"{name}-{number}", gpus=max(1, gpus // count))
@@ -347,6 +389,22 @@ class Load:
         made = cluster_object("Workload", name, **spec)
         made["metadata"]["namespace"] = item["metadata"]["namespace"]
         return made
+
+
+def _path(metadata: Item) -> str:
+    return f"{metadata['namespace']}/{metadata['name']}"
+
+
+def _awaits_pods(workload: Item) -> bool:
+    waits = condition(workload, WAITING_FOR_REPLACEMENT).get("status") == "True"
+    return waits and bool(workload["spec"].get("active", True))
+
+
+def _is_lost(pod: Item | None) -> bool:
+    """Tell whether a pod is gone, or will be, or has failed."""
+    if pod is None or pod["metadata"].get("deletionTimestamp"):
+        return True
+    return bool(pod.get("status", {}).get("phase") == "Failed")
 
 
 def named(item: Item, name: str) -> Item:

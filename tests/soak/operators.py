@@ -3,10 +3,11 @@
 import random
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from policyd.api.kueue.names import FINISHED
+from policyd.api.kueue.names import FINISHED, POD_GROUP_NAME
 from tests.scenarios import api as driver
 from tests.scenarios import foreign
 from tests.scenarios.api import Api, Refused, condition
@@ -18,18 +19,28 @@ SECONDS = 1.0
 
 ANSWERS = ("Ready",) * 8 + ("Retry", "Rejected")
 ENDED = {"Succeeded", "Failed"}
+Item = dict[str, Any]
 RUN_FOR = "policyd.io/run-for"
 GONE = {404, 409}
 """How the API server answers who comes too late."""
 
 
 class Operators(threading.Thread):
-    """Makes, stops and ends the pods of foreign jobs, as their operators would."""
+    """Makes, stops and ends the pods of foreign jobs, as their operators would.
 
-    def __init__(self, api: Api, seed: int) -> None:
+    Args:
+        api: Where they are.
+        seed: Of the answers.
+        replace: Told of all pods and workloads at each look, for groups that have lost pods.
+    """
+
+    def __init__(
+        self, api: Api, seed: int, replace: Callable[[Iterable[Item], Iterable[Item]], None]
+    ) -> None:
         super().__init__(daemon=True)
         self.refusals: list[str] = []
         self._api = api
+        self._replace = replace
         self._random = random.Random(seed)
         self._ended = threading.Event()
 
@@ -46,7 +57,8 @@ class Operators(threading.Thread):
 
     def _look(self) -> None:
         pods = defaultdict(list)
-        for pod in self._api.call("GET", "api/v1/pods")["items"]:
+        everyone = self._api.call("GET", "api/v1/pods")["items"]
+        for pod in everyone:
             for owner in pod["metadata"].get("ownerReferences", ()):
                 pods[owner["uid"]].append(pod)
         for kind, (group, version) in foreign.GROUPS.items():
@@ -56,8 +68,10 @@ class Operators(threading.Thread):
             for job in self._api.call("GET", path)["items"]:
                 job |= {"kind": kind, "apiVersion": f"{group}/{version}"}
                 self._try(self._operate, job, pods[job["metadata"]["uid"]])
-        for workload in self._api.call("GET", WORKLOADS)["items"]:
+        workloads = self._api.call("GET", WORKLOADS)["items"]
+        for workload in workloads:
             self._try(self._answer, workload)
+        self._replace(everyone, workloads)
 
     def _try(self, act: Any, *about: Any) -> None:
         try:
@@ -136,12 +150,13 @@ def timed(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def is_over(item: dict[str, Any]) -> bool:
-    """Tell whether a job or pod has ended, as its status says."""
+    """Tell whether a job or pod has ended, as its status says; of a group who fails is replaced."""
     status = item.get("status", {})
+    grouped = POD_GROUP_NAME in item["metadata"].get("labels", {})
     kinds = ("Complete", "Completed", "Succeeded", "Failed")
     return (
         any(condition(item, kind).get("status") == "True" for kind in kinds)
-        or status.get("phase") in ENDED
+        or status.get("phase") in (ENDED - {"Failed"} if grouped else ENDED)
         or status.get("jobStatus") == "SUCCEEDED"
     )
 

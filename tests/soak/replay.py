@@ -196,12 +196,14 @@ class Replays:
     """Compares dump after dump with what a fresh controller would make of it.
 
     Attributes:
-        bound: What stands for so many seconds is a defect.
+        bound: What is left undone for so many seconds is a defect.
+        truth: Another reason than the true one may stand for so many.
         defects: What stood so long, with the moment when it was first seen.
     """
 
     configuration: Path
     bound: float = 10.0
+    truth: float = 10.0
     count: int = 0
     defects: dict[Finding, str] = field(default_factory=dict)
     worded: dict[Finding, str] = field(default_factory=dict)
@@ -218,7 +220,9 @@ class Replays:
         self._since = {each: self._since.get(each, (now, self.count)) for each in seen}
         for each in seen:
             since, first = self._since[each]
-            if now - since >= self.bound and self.count - first >= 2:
-                where = self.worded if each in words else self.defects
+            worded = each in words
+            bound = self.truth if worded else self.bound
+            if now - since >= bound and self.count - first >= 2:
+                where = self.worded if worded else self.defects
                 at = time.strftime("%H:%M:%S", time.gmtime(since))
                 where.setdefault(each, f"{each.about} {each.what}: since {at}: {each.detail}")

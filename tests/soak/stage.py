@@ -19,7 +19,9 @@ from tests.scenarios import api as driver
 from tests.scenarios import foreign
 from tests.scenarios.api import Api, eventually
 from tests.scenarios.clusters import (
+    SCHEMAS,
     Process,
+    Schemas,
     accounts_on,
     controller_command,
     created,
@@ -93,8 +95,13 @@ class Stage:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Stage]:
-    """Start everything, and end it afterwards."""
+def opened(folder: Path, schemas: Schemas = SCHEMAS) -> Iterator[Stage]:
+    """Start everything, and end it afterwards.
+
+    Args:
+        folder: Where all that is noted goes.
+        schemas: Which definitions Kueue's kinds have: ours, slim or full, or Kueue's own.
+    """
     configuration, policy, audit = (folder / n for n in ("kueue.yaml", "audit.yaml", "audit.log"))
     configuration.write_text(json.dumps(CONFIGURATION))
     policy.write_text(yaml.safe_dump(AUDIT))
@@ -102,7 +109,7 @@ def opened(folder: Path) -> Iterator[Stage]:
     flags.append("--etcd-compaction-interval=0")  # the whole history stays
     with ControlPlane(flags={API_SERVER: flags}) as control_plane, ExitStack() as stack:
         api = Api(control_plane.kubeconfig)
-        install(api)
+        install(api, schemas)
         furnish(api)
         accounts = accounts_on(control_plane, controller__configuration=CONFIGURATION)
         more = ["--config", str(configuration)]
