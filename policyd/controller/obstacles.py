@@ -42,6 +42,7 @@ class Surroundings:
         inactive: Whether the ClusterQueue gives out no quota.
         objection: Why the workload cannot be considered.
         shared: Why nobody fits who asks for the same; None if that is not known.
+        told: Whether its condition says what was found out for it last.
         ready_rules: How long its pods may take to get ready; None if nobody waits for them.
         chance: From 0 to 1, another each time.
         gates: Feature gates.
@@ -52,6 +53,7 @@ class Surroundings:
     inactive: bool = False
     objection: Objection | None = None
     shared: str | None = None
+    told: bool = False
     ready_rules: ReadyRules | None = None
     chance: float = 0.0
     gates: Gates = DEFAULTS.gates
@@ -71,7 +73,9 @@ def unreserved(workload: Workload, around: Surroundings, now: float) -> Workload
     if present is None and not around.gates.unadmitted_workloads_explicit_status:
         return workload.status
     detailed = around.gates.unadmitted_workloads_observability
-    reason, message = (around.shared, BYPASSED) if around.shared else ("PendingEvaluation", PENDING)
+    reason, message = "PendingEvaluation", PENDING
+    if around.shared:  # what it says is better than that nobody looked, and corrected if need be
+        reason, message = around.shared, present.message if present and around.told else BYPASSED
     by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
     known = told in by_scheduler and around.shared is None
     if known or told in {reason, told_reason(reason, detailed=detailed)}:

@@ -303,6 +303,7 @@ class WorkloadReconciler:
             inactive=inactive,
             objection=self._cache.objection(workload),
             shared=self._cache.shared_refusal(name, workload.metadata.key),
+            told=self.waiting.told(workload) is not None,
             ready_rules=self._limits.ready,
             chance=self._writes.chance,
             gates=self._gates,

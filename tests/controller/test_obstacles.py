@@ -6,7 +6,7 @@ import pytest
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.controller.lifecycle import next_status
-from policyd.controller.obstacles import Surroundings
+from policyd.controller.obstacles import BYPASSED, Surroundings
 
 NOW = 1_700_000_000.0
 GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
@@ -134,6 +134,25 @@ def test_what_the_scheduling_loop_said_stays(reason, around):
     status = next_status(given, around, now=NOW)
 
     assert [c.message for c in status.conditions if c.type == "QuotaReserved"] == ["said"]
+
+
+@pytest.mark.parametrize(
+    ("is_told", "message"),
+    [
+        pytest.param(True, "said", id="what-was-found-out-stays"),
+        pytest.param(False, BYPASSED, id="what-was-said-before-does-not"),
+    ],
+)
+def test_why_nobody_fits_who_asks_for_the_same_is_told_without_loss(is_told, message):
+    given = workload(reason="PendingEvaluation")
+
+    around = Surroundings(
+        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", told=is_told
+    )
+    status = next_status(given, around, now=NOW)
+
+    found = {c.type: (c.reason, c.message) for c in status.conditions}
+    assert found["QuotaReserved"] == ("WaitingForQuota", message)
 
 
 @pytest.mark.parametrize(
