@@ -23,8 +23,9 @@ from tests.faults.history import Version
 from tests.scenarios.api import condition
 from tests.soak.load import EDITED_AT
 
-LATE = {404, 409, 429}
-"""How the API server answers writes that come too late or too often; they are made again."""
+LATE = {404, 409, 429, 503, 504}
+"""How the API server answers writes that come too late or too often, or that it has no time for;
+they are made again."""
 
 GRACE_SECONDS = 2.0
 """So long after a quota was cut may be admitted what was decided before."""

@@ -138,7 +138,8 @@ def findings(store: ObjectStore) -> Iterator[Finding]:
             metadata = change.last["metadata"]
             key = f"{metadata.get('namespace', '')}/{metadata['name']}"
             uid = "" if change.old is None else str(metadata["uid"])
-            about, detail = f"{change.resource.kind} {key}", _difference(change)
+            about = f"{change.resource.kind} {key}"
+            detail = "; ".join(f"{name}: {value}" for name, value in _differences(change))[:600]
             yield Finding(what, about, uid, detail=detail)
 
 
@@ -174,18 +175,18 @@ def _of_workload(change: Change) -> str:
 def _verb(change: Change) -> str:
     if change.old is None:
         return "would create it"
-    return "would delete it" if change.new is None else "would change it"
+    if change.new is None:
+        return "would delete it"
+    return f"would change {', '.join(name for name, _ in _differences(change))}"
 
 
-def _difference(change: Change) -> str:
-    """Return what of an object is new, part by part."""
+def _differences(change: Change) -> Iterator[tuple[str, Any]]:
+    """Yield what of an object is new, part by part."""
     old, new = change.old or {}, change.new or {}
-    parts = []
     for part in ("metadata", "spec", "status"):
         before, after = (each.get(part) or {} for each in (old, new))
         names = sorted({k for k in (*before, *after) if before.get(k) != after.get(k)})
-        parts += [f"{part}.{n}: {after.get(n)}" for n in names if n not in UNTOLD]
-    return "; ".join(parts)[:600]
+        yield from ((f"{part}.{name}", after.get(name)) for name in names if name not in UNTOLD)
 
 
 UNTOLD = {"resourceVersion", "generation", "managedFields"}

@@ -114,6 +114,7 @@ def event(code, user, message="", *, verb="patch"):
     [
         pytest.param(event(422, "ours", "no"), ("me", "12:34:56 patch /x: 422 no"), id="ours"),
         pytest.param(event(409, "ours", "late"), None, id="too-late"),
+        pytest.param(event(504, "ours", "Timeout"), None, id="not-answered"),
         pytest.param(event(422, "alice", 'admission webhook "w" denied it'), None, id="a-user"),
         pytest.param(
             event(403, "system:job-controller", 'admission webhook "w" denied it', verb="create"),
@@ -257,7 +258,7 @@ async def test_what_was_left_undone_is_found(dumped, configuration):
 
     waits = change(objects, "waits")["metadata"]["name"]
     assert (f"Workload ns/{waits}", "would admit it") in found
-    assert ("Job ns/waits", "would change it") in found
+    assert ("Job ns/waits", "would change spec.suspend, spec.template") in found
 
 
 async def test_a_reason_that_is_not_true_is_found(dumped, configuration):
