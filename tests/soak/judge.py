@@ -205,7 +205,7 @@ class Reasons:
     """What each workload said at which looks, as long as it was something new."""
     _since: dict[str, float] = field(default_factory=dict)
     _seen_at: float = 0.0
-    """When it was looked last: until then, who says none now said one."""
+    """When it was looked last: who was there then, and says none now, may have said one since."""
 
     def look(self, workloads: Iterable[dict[str, Any]], now: float) -> None:
         """Take notice of all workloads that there are.
@@ -221,7 +221,7 @@ class Reasons:
             self._note(key, condition(workload, QUOTA_RESERVED).get("message", "nothing"), now)
             if is_pending(workload) and not reason_of(workload):
                 made = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
-                untold[key] = self._since.get(key, max(made, self._seen_at))
+                untold[key] = self._since.get(key, made if made > self._seen_at else now)
                 self.longest[key] = max(self.longest.get(key, 0.0), now - untold[key])
         self._since, self._seen_at = untold, now
 
