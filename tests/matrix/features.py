@@ -25,7 +25,8 @@ PREBUILT, TAKES_PREBUILT = (
     f"{P}prebuilt-workload-name",
     frozenset({"Job", *WITH_LEADER, "TrainJob", "PodGroup"}),
 )
-LIMIT_SECONDS = 3
+LIMIT_SECONDS = 10
+"""Time enough for pods to run on a busy machine, that come once their workload is admitted."""
 
 CONFIGURATION = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
