@@ -17,7 +17,7 @@ from policyd.controller.job_steps import WorkloadSteps
 from policyd.controller.keys import Key
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import job_resource
-from policyd.controller.patches import draft_of, versioned
+from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobKind, JobObject, prebuilt_name
 from policyd.jobs.injection import FlavorMissingError, StartError, injections
@@ -247,9 +247,12 @@ class JobReconciler:
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
             self._writes.tell(self._resource, job.metadata, "Stopped", step.message)
         reset = self._kind.reset(job)
-        if reset is not None:
-            job = await self._writes.patch(self._mirror, job, reset, subresource="status")
-        begun_by_others = suspended and reset is not None
+        if reset is not None:  # of this version alone: one that has ended keeps when it started
+            patch = merge_patch(job.metadata, **reset)
+            job = await self._writes.patch(self._mirror, job, patch, subresource="status")
+        begun_by_others = (
+            suspended and reset is not None and STOPPING not in job.metadata.annotations
+        )
         if self._kind.fixed_while_active and self._kind.active(job) and not begun_by_others:
             return
         await self._put_back(job, step.workload)

@@ -258,6 +258,59 @@ async def test_what_was_misplaced_is_admitted_once_it_fits(world):
 # Eviction.
 
 
+STARTED = "2026-01-01T00:00:00Z"
+
+
+def after_suspension(world, act):
+    """Have something else happen as soon as a job is suspended."""
+    patch = world.client.patch
+
+    async def patched(resource, name, *args, **options):
+        stored = await patch(resource, name, *args, **options)
+        if resource == r.JOBS and "subresource" not in options:
+            world.client.patch = patch
+            act()
+        return stored
+
+    world.client.patch = patched
+
+
+async def test_a_job_that_ends_as_it_is_stopped_keeps_when_it_started(world):
+    world.job("train")
+    await world.pass_time(1)
+    world.set_status(r.JOBS, "train", active=1, startTime=STARTED)
+    await world.pass_time(1)
+
+    after_suspension(world, lambda: world.end_job("train"))
+    world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(5)
+
+    assert world.get(r.JOBS, "train")["status"]["startTime"] == STARTED
+    assert world.is_true("train", "Finished")
+
+
+async def test_a_job_that_changes_as_it_is_stopped_gets_its_template_back_without_pods(world):
+    world.job("train")
+    await world.pass_time(1)
+    world.set_status(r.JOBS, "train", active=2, startTime=STARTED)
+    await world.pass_time(1)
+
+    after_suspension(world, lambda: world.set_status(r.JOBS, "train", active=1))
+    world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(5)
+
+    job = world.get(r.JOBS, "train")
+    assert "startTime" not in job["status"]
+    assert "nodeSelector" in job["spec"]["template"]["spec"], "a pod still runs"
+
+    world.set_status(r.JOBS, "train", active=0)
+    await world.pass_time(2)
+
+    job = world.get(r.JOBS, "train")
+    assert "nodeSelector" not in job["spec"]["template"]["spec"]
+    assert "kueue.x-k8s.io/stopping" not in job["metadata"].get("annotations", {})
+
+
 async def test_a_drained_queue_stops_its_jobs_and_a_restarted_one_starts_them_again(world):
     world.job("train")
     await world.pass_time(1)
