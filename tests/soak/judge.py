@@ -143,7 +143,10 @@ class Quotas:
         if held > most:
             name = version.key.rpartition("workloads/")[2]
             told = f"{held / 1000:g} of {most / 1000:g} {place[2]} of {place[1]}"
-            self.exceeded.append(f"{place[0]} with {name} at revision {version.revision}: {told}")
+            holders = ((who, amounts[place] / 1000) for who, amounts in self._holds.items())
+            by = ", ".join(f"{who} {amount:g}" for who, amount in holders if amount)
+            at = f"at revision {version.revision}"
+            self.exceeded.append(f"{place[0]} with {name} {at}: {told}; {by}")
 
     def _most(self, place: Place, at: float) -> float:
         """Return the most that a queue or cohort might hold when something was admitted."""
