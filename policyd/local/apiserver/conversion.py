@@ -8,9 +8,14 @@ have different names.
 from collections.abc import Mapping
 
 from policyd.api.kueue.names import GROUP
-from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
+from policyd.api.kueue.v1beta1 import (
+    OLD_API_VERSION,
+    UnconvertibleError,
+    downgraded,
+    upgraded,
+)
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.status import Object, internal_error
 
 EVENT_NAMES: Mapping[str, str] = {
     "count": "deprecatedCount",
@@ -30,7 +35,11 @@ STORED_NAMES = {new: old for old, new in EVENT_NAMES.items()}
 
 
 def to_served(served: Served, stored: Object) -> Object:
-    """Show a stored object in the version of the request."""
+    """Show a stored object in the version of the request.
+
+    Raises:
+        StatusError: If that version cannot say it.
+    """
     return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
 
 
@@ -48,7 +57,11 @@ def as_item(served: Served, stored: Object) -> Object:
 
 
 def to_stored(served: Served, given: Object) -> Object:
-    """Turn a client's object into the version that is stored."""
+    """Turn a client's object into the version that is stored.
+
+    Raises:
+        StatusError: If it is not as its own version has it.
+    """
     return _converted(given, served.stored_api_version, STORED_NAMES if served.kept_as else {})
 
 
@@ -56,7 +69,11 @@ def _converted(value: Object, api_version: str, names: Mapping[str, str]) -> Obj
     if value.get("apiVersion") == api_version:
         return value
     if api_version.startswith(f"{GROUP}/"):
-        value = downgraded(value) if api_version == OLD_API_VERSION else upgraded(value)
+        step = downgraded if api_version == OLD_API_VERSION else upgraded
+        try:
+            value = step(value)
+        except UnconvertibleError as error:  # a webhook that converts would fail like this
+            raise internal_error(str(error)) from error
     renamed = value
     if names:
         renamed = {
