@@ -31,7 +31,13 @@ MOST_DOMAINS: Final = 100_000
 
 
 class UnconvertibleError(PolicydError):
-    """An object is not as its version has it, or cannot be said in the other one."""
+    """An object is not as its version has it, or cannot be said in the other one.
+
+    Attributes:
+        place: The field, if it is known: `spec.admissionChecks`.
+    """
+
+    place = ""
 
 
 class WrongShapeError(UnconvertibleError):

@@ -14,8 +14,9 @@ from policyd.api.kueue.v1beta1 import (
     downgraded,
     upgraded,
 )
+from policyd.local.apiserver.custom.checking import check_custom
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.status import Object, internal_error
+from policyd.local.apiserver.status import Object, internal_error, invalid, wrong
 
 EVENT_NAMES: Mapping[str, str] = {
     "count": "deprecatedCount",
@@ -40,7 +41,10 @@ def to_served(served: Served, stored: Object) -> Object:
     Raises:
         StatusError: If that version cannot say it.
     """
-    return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
+    try:
+        return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
+    except UnconvertibleError as error:  # as where a webhook that converts fails
+        raise internal_error(str(error)) from error
 
 
 def for_table(served: Served, stored: Object) -> Object:
@@ -60,8 +64,18 @@ def to_stored(served: Served, given: Object) -> Object:
     """Turn a client's object into the version that is stored.
 
     Raises:
-        StatusError: If it is not as its own version has it.
+        StatusError: 422, if it is not as its own version has it.
     """
+    try:
+        return _to_stored(served, given)
+    except UnconvertibleError as error:
+        causes = [] if served.custom is None else list(check_custom(given, served.custom.schema))
+        name = str(given.get("metadata", {}).get("name", ""))
+        place = wrong(error.place, None, str(error))
+        raise invalid(served.qualified_kind, name, causes or [place]) from error
+
+
+def _to_stored(served: Served, given: Object) -> Object:
     return _converted(given, served.stored_api_version, STORED_NAMES if served.kept_as else {})
 
 
@@ -70,10 +84,7 @@ def _converted(value: Object, api_version: str, names: Mapping[str, str]) -> Obj
         return value
     if api_version.startswith(f"{GROUP}/"):
         step = downgraded if api_version == OLD_API_VERSION else upgraded
-        try:
-            value = step(value)
-        except UnconvertibleError as error:  # a webhook that converts would fail like this
-            raise internal_error(str(error)) from error
+        value = step(value)
     renamed = value
     if names:
         renamed = {
