@@ -26,7 +26,7 @@ from policyd.status.quantities import format_amount
 from policyd.status.queues import Figures, Use, queue_status
 
 S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
-P = TypeVar("P", ClusterQueueStatus, LocalQueueStatus, CohortStatus)
+Status = ClusterQueueStatus | LocalQueueStatus | CohortStatus
 
 
 def cluster_queue_active(state: State, queue: ClusterQueue) -> Condition:
@@ -132,6 +132,6 @@ def _is_used(flavor: FlavorUsage | LocalQueueFlavorUsage) -> bool:
     return any(str(each.total) != "0" for each in flavor.resources)
 
 
-def status_patch(old: P, new: P, metadata: ObjectMeta) -> Json:
+def status_patch(old: Status, new: Status, metadata: ObjectMeta) -> Json:
     """Return the patch from one status to another; None if they are the same."""
     return status_difference(metadata, msgspec.to_builtins(old), msgspec.to_builtins(new))

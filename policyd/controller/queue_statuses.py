@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -43,8 +43,7 @@ from policyd.status.shares import rounded_share
 
 log = structlog.get_logger()
 
-Q = TypeVar("Q", ClusterQueue, LocalQueue)
-QueueStatus = ClusterQueueStatus | LocalQueueStatus
+S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
 IDLE_SECONDS = 3_600.0
 """Between looks at usage that nobody is ordered by."""
@@ -216,7 +215,9 @@ class QueueStatuses:
         status = msgspec.structs.replace(status, fair_sharing=self._past(queue))
         await self._store(mirror, queue, status)
 
-    async def _store(self, mirror: Mirror[Q], queue: Q, status: QueueStatus) -> None:
+    async def _store(
+        self, mirror: Mirror[Any], queue: ClusterQueue | LocalQueue, status: S
+    ) -> None:
         """Write the status of a queue, with as many flavors as its definition takes."""
         kept = with_flavors(status, self._most_flavors)
         patch = status_patch(queue.status, kept, queue.metadata)
