@@ -43,12 +43,9 @@ class UnconvertibleError(PolicydError):
 class WrongShapeError(UnconvertibleError):
     """A field that is looked into is of another type than it may be."""
 
-    def __init__(self, document: Fields, version: str, said: str) -> None:
-        what, _, self.place = said.rstrip("`").replace("$.", "").partition(" - at `")
-        where = f"`{self.place}`: " if self.place else ""
-        super().__init__(
-            f"{title(document)} cannot be had as `{version}`: {where}{what[:1].lower()}{what[1:]}"
-        )
+    def __init__(self, message: str, *, place: str) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class TooManyDomainsError(UnconvertibleError):
@@ -91,13 +88,23 @@ def _converted(
     try:
         msgspec.convert(document, SHAPES.get(kind, Other))
     except msgspec.ValidationError as error:
-        raise WrongShapeError(document, version, str(error)) from error
+        what, place = _in_words(str(error))
+        raise WrongShapeError(
+            f"{title(document)} cannot be had as `{version}`: {what}", place=place
+        ) from error
     parts = {name: dict(document.get(name) or {}) for name in ("spec", "status")}
     step = steps.get(kind)
     if step is not None:
         step(parts["spec"], parts["status"])
     kept = {name: part for name, part in parts.items() if part or name in document}
     return {**document, "apiVersion": version, **kept}
+
+
+def _in_words(error: str) -> tuple[str, str]:
+    """Turn the decoder's `… - at $.spec.x` into `spec.x: …`, and say where that is."""
+    what, _, place = error.rstrip("`").replace("$.", "").partition(" - at `")
+    what = what[:1].lower() + what[1:]
+    return (f"`{place}`: {what}" if place else what), place
 
 
 def title(document: Fields) -> str:
