@@ -62,8 +62,6 @@ QuietStep = Release | Report | TellReady | Retire | Resize
 
 MAY_GO = ("maximumExecutionTimeSeconds", "priorityClassRef", "queueName")
 """What a workload has only if its job says it."""
-NEW_SECONDS = 2.0
-"""How old a job is at least that is told of a class that it lacks."""
 HELD = "The job cannot use quota for now; workload on hold"
 NOT_HELD = "Workload no longer on hold; waiting for quota reservation"
 
@@ -200,16 +198,11 @@ class WorkloadSteps:
         *,
         named: str = "",
     ) -> Priority | None:
-        """Return the priority of a job; None, and an event, if its class does not exist.
-
-        Of a new job nothing is told yet: its class may be as new, and on its way to the mirror.
-        """
+        """Return the priority of a job; None, and an event, if its class does not exist."""
         try:
             return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
-            made = job.creation_timestamp
-            if made is None or self._writes.now - made.timestamp() >= NEW_SECONDS:
-                self._writes.tell(resource, job, f"{error.kind}NotFound", str(error), bad=True)
+            self._writes.tell(resource, job, f"{error.kind}NotFound", str(error), bad=True)
             return None
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:

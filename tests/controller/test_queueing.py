@@ -153,16 +153,6 @@ async def test_the_higher_priority_goes_first(world):
     assert spec["priorityClassRef"]["name"] == "high"
 
 
-async def test_a_class_that_comes_a_moment_after_its_job_was_never_missing(world):
-    world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
-    await world.pass_time(0.5)
-    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "gold"}, "value": 5})
-    await world.pass_time(3)
-
-    assert not world.suspended("train")
-    assert world.events("WorkloadPriorityClassNotFound") == []
-
-
 async def test_a_missing_class_of_pods_is_not_called_one_of_workloads(world):
     job = world.job("train")
     job["spec"]["template"]["spec"]["priorityClassName"] = "gone"
