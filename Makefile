@@ -65,8 +65,8 @@ faults: $(STAMP) controlplane ## break what can break on a real control plane, a
 soak: $(STAMP) controlplane ## random jobs of all kinds on a real control plane, and a judge of what became of them: MINUTES=30, SEED=, SCHEMAS=slim|full|kueue, JSON=FILE
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(SCHEMAS),--schemas $(SCHEMAS)) $(if $(JSON),--json $(JSON)) $(if $(LOGS),--logs $(LOGS))
 
-matrix: $(STAMP) controlplane ## run every kind of job with every feature on both clusters: ONLY=words, SERVER=embedded|real, GATES=A=true, JSON=FILE
-	@$(BIN)/python -m tests.matrix $(if $(ONLY),--only "$(ONLY)") $(if $(SERVER),--server $(SERVER)) $(if $(GATES),--gates $(GATES)) $(if $(JSON),--json $(JSON))
+matrix: $(STAMP) controlplane ## run every kind of job with every feature on both clusters: ONLY=words, SERVER=embedded|real, GATES=A=true, SCHEMAS=slim|full|kueue, JSON=FILE
+	@$(BIN)/python -m tests.matrix $(if $(ONLY),--only "$(ONLY)") $(if $(SERVER),--server $(SERVER)) $(if $(GATES),--gates $(GATES)) $(if $(SCHEMAS),--schemas $(SCHEMAS)) $(if $(JSON),--json $(JSON))
 
 attacks: $(STAMP) controlplane ## try to get round the policies and to stall them, and print a table: ONLY=words, JSON=FILE
 	@$(BIN)/python -m tests.attacks $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))

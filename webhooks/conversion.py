@@ -19,7 +19,7 @@ from policyd.api.admission import (
     read_head,
 )
 from policyd.api.kueue.names import API_VERSION
-from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
+from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, title, upgraded
 from policyd.api.meta import Json, Wire
 from policyd.engine.deadline import OutOfTime
 from policyd.errors import PolicydError
@@ -106,23 +106,12 @@ def _converted(obj: Json, version: str) -> Json:
         raise ConversionError(f"there is no way to `{version}`, only to {known}")
     if not isinstance(obj, dict):
         raise ConversionError("what is to be converted is not an object")
-    try:
-        converted = step(obj)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ConversionError(
-            f"{_title(obj)} cannot be had as `{version}`: a field is not of its type"
-        ) from error
+    converted = step(obj)
     if converted.get("apiVersion") != version:
         raise ConversionError(
-            f"{_title(obj)} is of `{obj.get('apiVersion')}`, which does not lead to `{version}`"
+            f"{title(obj)} is of `{obj.get('apiVersion')}`, which does not lead to `{version}`"
         )
     return converted
-
-
-def _title(obj: Json) -> str:
-    metadata = obj.get("metadata")
-    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    return f"{obj.get('kind', 'an object')} `{name}`"
 
 
 _STEPS: Final[dict[str, Callable[[Json], Json]]] = {

@@ -4,6 +4,7 @@ import structlog
 
 from policyd.api.crd_v1beta1 import OLD_VERSION, old_versions
 from policyd.api.meta import Json
+from policyd.field_notes import field_notes
 from policyd.kube.client import Client
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
@@ -22,7 +23,7 @@ class OldVersions:
     def __init__(self, client: Client, endpoint: Endpoint) -> None:
         self._client = client
         self._endpoint = endpoint
-        self._versions = old_versions()
+        self._versions = old_versions(notes=field_notes)
 
     async def publish(self, ca_bundle_pem: bytes) -> tuple[Json, ...]:
         """Bring all definitions that are there up to date; return their clientConfigs.

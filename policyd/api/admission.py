@@ -177,11 +177,17 @@ class Rule(Wire, frozen=True):
     """
 
     operations: tuple[str, ...] = ()
+    """`CREATE`, `UPDATE`, `DELETE`, `CONNECT`, or `*` for all."""
     api_groups: tuple[str, ...] = ()
+    """API groups; empty text for the core group, `*` for all."""
     api_versions: tuple[str, ...] = ()
+    """Versions of the groups; `*` for all."""
     resources: tuple[str, ...] = ()
+    """Plural names, with `/` before a subresource; `*` for all but those, `*/*` for all."""
     scope: Scope = "*"
+    """`Cluster`, `Namespaced`, or `*` for both."""
     resource_names: tuple[str, ...] = ()
+    """Names of objects; every one if left out."""
 
 
 class Head(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Final
 
-from policyd.api.crd import ANYTHING, KINDS, STRING, definition
+from policyd.api.crd import ANYTHING, KINDS, STRING, Notes, definition, no_notes
 from policyd.api.kueue.names import API_VERSION, GROUP
 from policyd.api.kueue.v1beta1 import MOST_DOMAINS, OLD_API_VERSION
 from policyd.api.meta import Json
@@ -26,21 +26,36 @@ def _texts(most: int) -> Schema:
     }
 
 
+_DROPPED: Final = "Not used: it is dropped as the object is stored."
+
+
+def _described(text: str) -> Schema:
+    return {"description": text}
+
+
 _DOMAINS: Final[Schema] = {
     "type": "array",
     "items": {
         "type": "object",
-        "properties": {"values": _texts(16), "count": {"type": "integer"}},
+        "properties": {
+            "values": {**_texts(16), "description": "The value of each level's node label."},
+            "count": {"type": "integer", "description": "Pods of the domain."},
+        },
         "required": ["values", "count"],
     },
     "x-kubernetes-list-type": "atomic",
     "maxItems": MOST_DOMAINS,
+    "description": "The domains, and how many pods go to each.",
 }
 
 
-def old_versions() -> dict[str, Schema]:
-    """Return v1beta1 of each of Kueue's kinds, by the name of its definition."""
-    kinds = [definition(kind) for kind in KINDS if kind.group == GROUP]
+def old_versions(*, notes: Notes = no_notes) -> dict[str, Schema]:
+    """Return v1beta1 of each of Kueue's kinds, by the name of its definition.
+
+    Args:
+        notes: Says what the fields of a Struct mean, by their names in Python.
+    """
+    kinds = [definition(kind, notes=notes) for kind in KINDS if kind.group == GROUP]
     return {
         made["metadata"]["name"]: _old(made["spec"]["names"]["kind"], made["spec"]["versions"][0])
         for made in kinds
@@ -77,26 +92,34 @@ def _as_it_is(_spec: Schema, _status: Schema) -> None:
 def _cluster_queue(spec: Schema, status: Schema) -> None:
     spec["cohort"] = spec.pop("cohortName")
     del spec["concurrentAdmissionPolicy"]
-    spec["admissionChecks"] = _texts(64)
+    spec["admissionChecks"] = {
+        **_texts(64),
+        "description": "AdmissionChecks that workloads of the queue must pass, for all flavors.",
+    }
     fungibility = spec["flavorFungibility"]["properties"]
     for name, word in (("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")):
         fungibility[name]["enum"] = [word, *fungibility[name]["enum"]]
-    status["pendingWorkloadsStatus"] = ANYTHING
+    status["pendingWorkloadsStatus"] = ANYTHING | _described(_DROPPED)
     _admission_fair_sharing(spec, status)
 
 
 def _admission_fair_sharing(_spec: Schema, status: Schema) -> None:
-    status["fairSharing"]["properties"]["admissionFairSharingStatus"] = ANYTHING
+    properties = status["fairSharing"]["properties"]
+    properties["admissionFairSharingStatus"] = ANYTHING | _described(_DROPPED)
 
 
 def _local_queue(_spec: Schema, status: Schema) -> None:
     status["flavorUsage"] = status.pop("flavorsUsage")
-    status["flavors"] = {"type": "array", "items": {"type": "object", **ANYTHING}}
+    flavors = {"type": "array", "items": {"type": "object", **ANYTHING}}
+    status["flavors"] = flavors | _described(_DROPPED)
 
 
 def _workload(spec: Schema, status: Schema) -> None:
     del spec["priorityClassRef"], spec["preemptionGates"]
-    spec |= {"priorityClassName": STRING, "priorityClassSource": STRING}
+    spec["priorityClassName"] = STRING | _described("The class that `priority` is from.")
+    spec["priorityClassSource"] = STRING | _described(
+        "`kueue.x-k8s.io/workloadpriorityclass` or `scheduling.k8s.io/priorityclass`."
+    )
     request = spec["podSets"]["items"]["properties"]["topologyRequest"]["properties"]
     del request["podsetSliceRequiredTopologyConstraints"]
     status.pop("preemptionGates", None)
@@ -109,7 +132,7 @@ def _workload(spec: Schema, status: Schema) -> None:
 
 
 def _admission_check(spec: Schema, _status: Schema) -> None:
-    spec["retryDelayMinutes"] = {"type": "integer"}
+    spec["retryDelayMinutes"] = {"type": "integer"} | _described(_DROPPED)
 
 
 _EDITS: Final[Mapping[str, Callable[[Schema, Schema], None]]] = {

@@ -38,6 +38,7 @@ class Expression(Closed, frozen=True):
     """A value computed by CEL."""
 
     expression: str
+    """CEL."""
 
 
 Text = str | Expression
@@ -49,64 +50,89 @@ class Toleration(Closed, frozen=True):
     """A taint the pods put up with."""
 
     key: Text = ""
+    """The taint's key; empty for every taint, with the operator `Exists`."""
     operator: Literal["", "Exists", "Equal", "Lt", "Gt"] | Expression = ""
+    """`Exists` for every value of the taint; empty for `Equal`."""
     value: Text = ""
+    """The taint's value, with the operator `Equal`."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] | Expression = ""
+    """The taint's effect; empty for every effect."""
     toleration_seconds: Number | None = None
+    """How long a `NoExecute` taint is tolerated; always if left out."""
 
 
 class NodeRequirement(Closed, frozen=True):
     """One condition on one label of a node."""
 
     key: Text
+    """The label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    """How the label's value is compared with `values`."""
     values: tuple[Text, ...] | Expression = ()
+    """What it is compared with; none for `Exists` and `DoesNotExist`, one number for `Gt` and
+    `Lt`."""
 
 
 class NodeTerm(Closed, frozen=True):
     """Conditions on a node that must all hold."""
 
     match_expressions: tuple[NodeRequirement, ...] = ()
+    """Conditions on labels of the node."""
     match_fields: tuple[NodeRequirement, ...] = ()
+    """Conditions on fields of the node, such as `metadata.name`."""
 
 
 class NodeTerms(Closed, frozen=True):
     """Terms of which at least one must hold."""
 
     node_selector_terms: Annotated[tuple[NodeTerm, ...], msgspec.Meta(min_length=1)]
+    """Each a way to fulfil it."""
 
 
 class PreferredTerm(Closed, frozen=True):
     """A term that is wished for, with its weight."""
 
     weight: Annotated[int, msgspec.Meta(ge=1, le=100)]
+    """How much it counts, from 1 to 100."""
     preference: NodeTerm
+    """What is wished for."""
 
 
 class NodeAffinity(Closed, frozen=True):
     """Which nodes the pods must, or should, go to."""
 
     required_during_scheduling_ignored_during_execution: NodeTerms | None = None
+    """What nodes must have."""
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
+    """What nodes had better have."""
 
 
 class Affinity(Closed, frozen=True):
     """What the pods are drawn to. Required terms are added to each term the author wrote."""
 
     node_affinity: NodeAffinity
+    """Which nodes the pods must, or should, go to."""
 
 
 class TopologySpreadConstraint(Closed, frozen=True):
     """How evenly pods spread; one per topology key and `whenUnsatisfiable`."""
 
     max_skew: Number
+    """How many more pods one domain may have than another."""
     topology_key: Text
+    """The node label whose values are the domains."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    """Whether pods wait, or go where the skew is least."""
     label_selector: LabelSelector | None = None
+    """The pods that are counted."""
     match_label_keys: tuple[str, ...] = ()
+    """Pod labels whose values must be those of the pod at hand."""
     min_domains: Number | None = None
+    """How few domains are enough."""
     node_affinity_policy: Literal["", "Honor", "Ignore"] = ""
+    """Whether nodes that the pod does not select are left out."""
     node_taints_policy: Literal["", "Honor", "Ignore"] = ""
+    """Whether nodes that the pod does not tolerate are left out."""
 
 
 class TopologyRequest(Closed, frozen=True):
@@ -139,6 +165,7 @@ class SchedulingGate(Closed, frozen=True):
     """What must be lifted before a pod is scheduled."""
 
     name: Text
+    """The gate's name."""
 
 
 class Resources(Closed, frozen=True):

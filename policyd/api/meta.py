@@ -61,11 +61,17 @@ class Condition(Wire, frozen=True):
     """One aspect of an object's state, with a reason for machines and a message for people."""
 
     type: Annotated[LabelKey, texts(316)]
+    """Which aspect this is; each type is there once."""
     status: ConditionStatus
+    """`True`, `False`, or `Unknown`."""
     reason: Annotated[str, texts(1_024, shortest=1, pattern=_REASON), WRITTEN] = ""
+    """Why, in one word for machines."""
     message: Annotated[str, texts(32_768)] = msgspec.field(default_factory=str)
+    """Why, in a sentence for people."""
     last_transition_time: Annotated[datetime | None, WRITTEN] = None
+    """When the status last changed."""
     observed_generation: Annotated[Int64, limits(minimum=0)] = 0
+    """The generation of the object that this was said of."""
 
 
 class ObjectReference(Wire, frozen=True):

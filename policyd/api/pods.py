@@ -14,19 +14,29 @@ class Taint(Wire, frozen=True):
     """Keeps pods away that do not tolerate it."""
 
     key: str
+    """The taint's name."""
     effect: TaintEffect
+    """What happens to pods that do not tolerate it."""
     value: str = ""
+    """Tells taints of one key apart."""
 
 
 class Toleration(Wire, frozen=True):
     """Lets a pod onto nodes with a matching taint."""
 
     key: str = ""
+    """The taint's key; empty for every taint, with the operator `Exists`."""
     operator: Annotated[TolerationOperator, UNSAID] = ""
-    """Empty for `Equal`: what is written out stays so where it is passed on."""
+    """`Exists` for every value of the taint, `Equal` or empty for one.
+
+    What is written out stays so where it is passed on.
+    """
     value: str = ""
+    """The taint's value, with the operator `Equal`."""
     effect: str = ""
+    """The taint's effect; empty for every effect."""
     toleration_seconds: Int64 | None = None
+    """How long a `NoExecute` taint is tolerated; always if left out."""
 
 
 class NodeRequirement(Wire, frozen=True):

@@ -202,7 +202,9 @@ class PolicyStatus(Wire, frozen=True):
     """What became of a policy, or of a binding, in the cluster."""
 
     observed_generation: int = 0
+    """The generation of the object that this was said of."""
     conditions: tuple[Condition, ...] = ()
+    """`Ready` says whether it counts, and why not."""
 
 
 class Policy(Closed, frozen=True):

@@ -12,8 +12,11 @@ class Requirement(Wire, frozen=True):
     """One condition on one label."""
 
     key: str
+    """The label."""
     operator: Operator
+    """`In` and `NotIn` compare with `values`; `Exists` and `DoesNotExist` take none."""
     values: tuple[str, ...] = ()
+    """What the label's value may, or may not, be."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether `labels` meet this requirement; a missing one is never In, always NotIn."""
@@ -32,7 +35,9 @@ class LabelSelector(Wire, frozen=True):
     """All labels and all expressions must match; the empty selector matches everything."""
 
     match_labels: dict[str, str] = {}
+    """Labels with the values that they must have."""
     match_expressions: tuple[Requirement, ...] = ()
+    """Conditions on labels; all must hold."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether `labels` meet every requirement."""

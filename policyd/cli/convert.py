@@ -5,10 +5,9 @@ import sys
 import click
 import yaml
 
-from policyd.api.kueue.v1beta1 import KINDS, OLD_API_VERSION
+from policyd.api.kueue.v1beta1 import KINDS, OLD_API_VERSION, UnconvertibleError, upgraded
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
-from policyd.cli.old_objects import OldObjectError, as_v1beta2
 from policyd.cli.report import count, exit_code, show_all, unusable
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
@@ -38,9 +37,9 @@ def command(paths: tuple[str, ...]) -> None:
         is_unknown = _is_unknown(document)
         findings += [_unknown(document)] * is_unknown
         try:
-            written.append(document.value if is_unknown else as_v1beta2(document.value))
+            written.append(document.value if is_unknown else upgraded(document.value))
             given.append(document.value)
-        except OldObjectError as error:
+        except UnconvertibleError as error:
             findings.append(unusable(document, error))
     show_all(findings)
     click.echo(yaml.safe_dump_all(written, sort_keys=False), nl=False)

@@ -54,7 +54,7 @@ async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> N
 def definitions() -> list[Json]:
     """Return the definitions of policyd's kinds; those of Kueue's have v1beta1, too."""
     made = [definition(kind, notes=field_notes) for kind in KINDS]
-    old = old_versions()
+    old = old_versions(notes=field_notes)
     for each in made:
         name = each["metadata"]["name"]
         each["spec"]["versions"] += [old[name]] if name in old else []

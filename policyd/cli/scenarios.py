@@ -17,12 +17,12 @@ from policyd.api.configuration import decode_configuration
 from policyd.api.configuration.kinds import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.api.kueue.names import ADMITTED, FINISHED
+from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
 from policyd.api.meta import Json, condition_true, find_condition
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
 from policyd.cli.files import read_objects
-from policyd.cli.old_objects import OldObjectError, as_v1beta2
 from policyd.cli.scenario_jobs import LeftOut, job_workloads
 from policyd.controller.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
 from policyd.controller.queue_settings import queue_settings
@@ -66,10 +66,10 @@ def _object(document: Document) -> dict[str, Json]:
         message = "this is no Kubernetes object: `kind` is missing"
         raise ScenarioError(str(document.finding(message)))
     try:
-        upgraded: dict[str, Json] = as_v1beta2(value)
-    except OldObjectError as error:
+        found: dict[str, Json] = upgraded(value)
+    except UnconvertibleError as error:
         raise ScenarioError(str(document.finding(str(error)))) from error
-    return upgraded
+    return found
 
 
 def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> Iterator[T]:

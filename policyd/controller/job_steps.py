@@ -51,7 +51,7 @@ from policyd.jobs.steps import (
     UpdateWorkload,
 )
 from policyd.jobs.workload import Priority, uid_label, within_sizes
-from policyd.kube.errors import AlreadyExistsError
+from policyd.kube.errors import AlreadyExistsError, InvalidError
 from policyd.kube.resources import Resource
 
 log = structlog.get_logger()
@@ -214,10 +214,20 @@ class WorkloadSteps:
             key = f"{job.namespace}/{body['metadata']['name']}"
             await self._writes.look(self._mirror, key)
             return
+        except InvalidError as error:
+            self._tell_refused(resource, job, body["metadata"]["name"], error)
+            raise
         log.info("workload_created", workload=made.metadata.key)
         self._cache.ears.made(resource.kind, job)
         message = f"Created Workload: {made.metadata.key}"
         self._writes.tell(resource, job, "CreatedWorkload", message)
+
+    def _tell_refused(
+        self, resource: Resource, job: ObjectMeta, name: str, error: InvalidError
+    ) -> None:
+        """Say on a job that it cannot queue: what it demands does not fit into a Workload."""
+        message = f"the Workload {name} is refused: {error}"
+        self._writes.tell(resource, job, "ErrWorkloadCompose", message, bad=True)
 
     async def update(
         self, resource: Resource, job: ObjectMeta, step: UpdateWorkload, body: Json
@@ -226,7 +236,11 @@ class WorkloadSteps:
         workload = step.workload
         spec = {**dict.fromkeys(MAY_GO), **body["spec"]}
         patch = merge_patch(workload.metadata, spec=spec)
-        await self._writes.patch(self._mirror, workload, patch)
+        try:
+            await self._writes.patch(self._mirror, workload, patch)
+        except InvalidError as error:
+            self._tell_refused(resource, job, workload.metadata.name, error)
+            raise
         if not step.fits:
             message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"
             self._writes.tell(resource, job, "UpdatedWorkload", message)

@@ -115,8 +115,7 @@ class ParentReconciler:
         workload = self._workloads.get(f"{job.namespace}/{name}")
         if not group.total:
             if workload is not None and _may_be_held(workload):
-                why = f"{self._kind.kind} scaled to zero; workload on hold"
-                await self._steps.release(workload, on_hold=True, why=why)
+                await self._hold(workload)
             return True
         pod_sets = self._steps.demanded(group.pod_sets)
         priority = self._steps.priority(self._resource, job, pod_sets)
@@ -151,7 +150,11 @@ class ParentReconciler:
         self, parent: Parent, group: Group, workload: Workload, priority: Priority
     ) -> None:
         counts = [each.count for each in workload.spec.pod_sets]
-        if not has_quota(workload) and counts != [each.count for each in group.pod_sets]:
+        resized = counts != [each.count for each in group.pod_sets]
+        if resized and has_quota(workload) and not self._has_pods(workload):
+            await self._hold(workload)  # scaled to zero and up again before that was seen
+            return
+        if resized and not has_quota(workload):
             body = await self._body(parent, group, workload.metadata.name, priority)
             if body is not None:
                 step = UpdateWorkload(workload)
@@ -167,12 +170,20 @@ class ParentReconciler:
 
     def _has_stopped(self, workload: Workload) -> bool:
         """Tell whether a group was evicted, and has no pods that would give its quota back."""
-        metadata = workload.metadata
         return (
             has_quota(workload)
             and condition_true(workload.status.conditions, EVICTED)
-            and not self._cache.pods_of(Key("PodGroup", metadata.namespace, metadata.name))
+            and not self._has_pods(workload)
         )
+
+    def _has_pods(self, workload: Workload) -> bool:
+        metadata = workload.metadata
+        return bool(self._cache.pods_of(Key("PodGroup", metadata.namespace, metadata.name)))
+
+    async def _hold(self, workload: Workload) -> None:
+        """Take the quota of a group without pods back, until its parent wants some again."""
+        why = f"{self._kind.kind} scaled to zero; workload on hold"
+        await self._steps.release(workload, on_hold=True, why=why)
 
     async def _submit(self, parent: Parent, workload: Workload, priority: Priority) -> None:
         """Have a workload queue where, as urgently, and when its parent says."""

@@ -18,6 +18,7 @@ from policyd.status.words import message_of
 log = structlog.get_logger()
 
 FAILED_AGAIN = "SecondPassFailed"
+"""Each failure is an event of its own, as in Kueue: the waits between them grow to 30 seconds."""
 
 
 def placed_status(

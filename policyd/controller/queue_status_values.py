@@ -26,7 +26,7 @@ from policyd.status.quantities import format_amount
 from policyd.status.queues import Figures, Use, queue_status
 
 S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
-P = TypeVar("P", ClusterQueueStatus, LocalQueueStatus, CohortStatus)
+Status = ClusterQueueStatus | LocalQueueStatus | CohortStatus
 
 
 def cluster_queue_active(state: State, queue: ClusterQueue) -> Condition:
@@ -115,6 +115,23 @@ def _local_usages(figures: Figures, *, admitted: bool) -> tuple[LocalQueueFlavor
     return msgspec.convert(usages, tuple[LocalQueueFlavorUsage, ...], from_attributes=True)
 
 
-def status_patch(old: P, new: P, metadata: ObjectMeta) -> Json:
+def with_flavors(status: S, most: int) -> S:
+    """Return a status that tells of `most` flavors at most; those that are in use come first."""
+    if len(status.flavors_reservation) <= most:
+        return status
+    by_use = sorted(status.flavors_reservation, key=lambda each: not _is_used(each))
+    kept = {each.name for each in by_use[:most]}
+    return msgspec.structs.replace(
+        status,
+        flavors_reservation=tuple(f for f in status.flavors_reservation if f.name in kept),
+        flavors_usage=tuple(f for f in status.flavors_usage if f.name in kept),
+    )
+
+
+def _is_used(flavor: FlavorUsage | LocalQueueFlavorUsage) -> bool:
+    return any(str(each.total) != "0" for each in flavor.resources)
+
+
+def status_patch(old: Status, new: Status, metadata: ObjectMeta) -> Json:
     """Return the patch from one status to another; None if they are the same."""
     return status_difference(metadata, msgspec.to_builtins(old), msgspec.to_builtins(new))

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -14,10 +14,12 @@ from policyd.alloc.topology.fragmentation import measured
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
+    ClusterQueueStatus,
     Cohort,
     FairSharingStatus,
     LocalQueue,
     LocalQueueFairSharingStatus,
+    LocalQueueStatus,
 )
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import Condition, timestamp
@@ -31,14 +33,17 @@ from policyd.controller.queue_status_values import (
     cluster_queue_status,
     local_queue_status,
     status_patch,
+    with_flavors,
 )
 from policyd.controller.writes import NotLeadingError, Writes
-from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.status.queues import queue_figures, queue_status
 from policyd.status.shares import rounded_share
 
 log = structlog.get_logger()
+
+S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
 IDLE_SECONDS = 3_600.0
 """Between looks at usage that nobody is ordered by."""
@@ -48,6 +53,11 @@ MOMENT_SECONDS = 0.05
 """Changes are gathered for so long, so that those of one moment are one write."""
 LONGEST_REST_SECONDS = 5.0
 """After a flush, on a server so slow that what was decided should go first."""
+MOST_FLAVORS = 256
+"""Whose usage our definitions take in a status."""
+FEWEST_FLAVORS = 64
+"""As many as Kueue's own definitions take."""
+LEFT_OUT = "FlavorsLeftOut"
 MEASURE_SECONDS = 10.0
 """Between two looks at how devices are fragmented, at least."""
 
@@ -64,6 +74,7 @@ class QueueStatuses:
         self._shared: dict[str, None] = {}
         self._woken = asyncio.Event()
         self._measured: float | None = None
+        self._most_flavors = MOST_FLAVORS
         cache.mirrors.cohorts.listen(self._cohort_changed)
 
     def _cohort_changed(self, _old: Cohort | None, new: Cohort | None) -> None:
@@ -179,9 +190,7 @@ class QueueStatuses:
             queue, figures, cluster_queue_active(self._cache.state, queue), now=self._writes.now
         )
         status = msgspec.structs.replace(status, fair_sharing=self._share(node))
-        patch = status_patch(queue.status, status, queue.metadata)
-        if patch is not None:
-            await self._writes.patch(mirror, queue, patch, subresource="status")
+        await self._store(mirror, queue, status)
 
     def _share(self, node: Node | None) -> FairSharingStatus | None:
         """Return the share of a ClusterQueue or a Cohort, where shares decide."""
@@ -204,9 +213,31 @@ class QueueStatuses:
             queue, figures, self._local_queue_active(queue), now=self._writes.now
         )
         status = msgspec.structs.replace(status, fair_sharing=self._past(queue))
-        patch = status_patch(queue.status, status, queue.metadata)
-        if patch is not None:
+        await self._store(mirror, queue, status)
+
+    async def _store(
+        self, mirror: Mirror[Any], queue: ClusterQueue | LocalQueue, status: S
+    ) -> None:
+        """Write the status of a queue, with as many flavors as its definition takes."""
+        kept = with_flavors(status, self._most_flavors)
+        patch = status_patch(queue.status, kept, queue.metadata)
+        if patch is None:
+            return
+        all_, had, told = (len(each.flavors_usage) for each in (status, queue.status, kept))
+        try:
             await self._writes.patch(mirror, queue, patch, subresource="status")
+        except InvalidError:
+            if told <= FEWEST_FLAVORS:
+                raise
+            self._most_flavors = FEWEST_FLAVORS
+            await self._store(mirror, queue, status)
+            return
+        if told < all_ and told != had:
+            message = (
+                f"the status tells the usage of {told} of {all_} flavors: the definition"
+                f" {mirror.resource.plural}.{mirror.resource.group} takes no more"
+            )
+            self._writes.tell(mirror.resource, queue.metadata, LEFT_OUT, message, bad=True)
 
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
         """Return what a LocalQueue used; None where nobody is ordered by that."""

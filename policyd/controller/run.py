@@ -24,6 +24,7 @@ from policyd.controller.metrics import Metrics
 from policyd.controller.mirror import Mirror
 from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.parent_reconciler import parent_reconcilers
+from policyd.controller.placing_again import FAILED_AGAIN
 from policyd.controller.pod_reconciler import PodReconciler
 from policyd.controller.policies import PolicyStatuses
 from policyd.controller.provisioning import Provisioning
@@ -70,7 +71,9 @@ class Controller:
         self.health = health or Health(Metrics(self.settings.metrics.custom))
         self.pace = pace or Pace()
         self._client = client
-        self.recorder = EventRecorder(client, component=COMPONENT, pace=self.pace)
+        self.recorder = EventRecorder(
+            client, component=COMPONENT, pace=self.pace, apart={FAILED_AGAIN}
+        )
         annotated = self.settings.queueing.gates.workload_identifier_annotations
         self.mirrors = open_mirrors(
             client, self.pace, self.settings.integrations, annotated=annotated

@@ -16,6 +16,7 @@ from policyd.api.meta import condition_true
 from policyd.controller.announcements import Announcements
 from policyd.controller.cache import Cache
 from policyd.controller.conversion import admission_object
+from policyd.controller.held_back import HeldBack
 from policyd.controller.keys import Key
 from policyd.controller.lifecycle import (
     next_status,
@@ -51,6 +52,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.slices import replacement_message
 from policyd.kube.errors import ApiError, ConflictError
+from policyd.kube.resources import WORKLOADS
 from policyd.status.queues import queue_status
 from policyd.status.words import considered_text
 
@@ -87,6 +89,7 @@ class WorkloadReconciler:
             self._mirror, writes, changed=self._announcements.changes, try_again=cache.put
         )
         self._unanswered: set[str] = set()
+        self._held = HeldBack(cache, writes.pace)
 
     @property
     def _mirror(self) -> Mirror[Workload]:
@@ -110,11 +113,16 @@ class WorkloadReconciler:
         Raises:
             ApiError: If a write did not succeed, or nobody knows whether it did.
         """
-        await self._find_out(key.path)
+        held = await self._find_out(key.path)
+        left = await self._reconcile(key)
+        return left if held is None else min(held, held if left is None else left)
+
+    async def _reconcile(self, key: Key) -> float | None:
         workload = self._mirror.get(key.path)
         action = self._take(key.path)
         if workload is None:
             self.waiting.forget(key.path)
+            self._held.forget(key.path)
             if isinstance(action, Admit):
                 self._cache.retract(key.path)
             return None
@@ -172,11 +180,12 @@ class WorkloadReconciler:
         try:
             await self._writes.status(self._mirror, workload, status)
         except ApiError as error:
-            self._failed(workload.metadata.key, error)
+            self._failed(workload, error)
             raise
         except BaseException:  # stopped or broken: the reservation must not outlive it
             self._cache.retract(workload.metadata.key)
             raise
+        self._held.forget(workload.metadata.key)
         stored = self._mirror.get(workload.metadata.key) or workload
         considered = considered_text(action.considered)
         self._announcements.reserved(workload, stored, now=now, considered=considered)
@@ -249,24 +258,26 @@ class WorkloadReconciler:
             raise
         self._announcements.changes(workload, stored)
 
-    def _failed(self, key: str, error: ApiError) -> None:
-        """Take an admission back that was refused; one that was not answered may have happened.
-
-        Whoever was refused is not tried again before the next reconciliation, which backs off.
-        """
+    def _failed(self, workload: Workload, error: ApiError) -> None:
+        """Take an admission back that was refused; one that was not answered may have happened."""
+        metadata = workload.metadata
         if HTTP_BAD_REQUEST <= error.code < HTTP_SERVER_ERROR:
-            self._cache.hold_back(key)
-            self._cache.retract(key)
+            found = self._held.put(metadata.key, error)
+            if found is not None:
+                self._writes.tell(WORKLOADS, metadata, "AdmissionRefused", found.message, bad=True)
         else:
-            self._unanswered.add(key)
+            self._unanswered.add(metadata.key)
 
-    async def _find_out(self, key: str) -> None:
-        """Learn what became of a write that was not answered: until then its quota is not free."""
+    async def _find_out(self, key: str) -> float | None:
+        """Learn what became of a write that was not answered: until then its quota is not free.
+
+        Returns the seconds until a workload that was refused may be tried.
+        """
         if key in self._unanswered:
             await self._writes.look(self._mirror, key)
             self._unanswered.discard(key)
             self._cache.retract(key)
-        self._cache.let_try_again(key)
+        return self._held.look(key)
 
     # What its life is like otherwise.
 
@@ -301,7 +312,8 @@ class WorkloadReconciler:
             local_queue=local_queue,
             cluster_queue=cluster_queue,
             inactive=inactive,
-            objection=self._cache.objection(workload),
+            objection=self._held.objection(workload.metadata.key)
+            or self._cache.objection(workload),
             shared=self._cache.shared_refusal(name, workload.metadata.key),
             told=self.waiting.told(workload) is not None,
             ready_rules=self._limits.ready,

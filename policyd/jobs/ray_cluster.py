@@ -88,7 +88,7 @@ def head_template(spec: RayClusterSpec, annotations: Mapping[str, str]) -> Json:
         annotations: Of the object that it is written in.
     """
     template = spec.head_group_spec.template or {}
-    containers = list((template.get("spec") or {}).get("containers") or ())
+    containers = _head_containers(spec)
     if containers and survives(spec, annotations):
         containers[RAY_CONTAINER] = _with_least(containers[RAY_CONTAINER])
     if spec.enable_in_tree_autoscaling:
@@ -97,6 +97,11 @@ def head_template(spec: RayClusterSpec, annotations: Mapping[str, str]) -> Json:
         resources = given or {"limits": _AUTOSCALER, "requests": _AUTOSCALER}
         containers.append({"name": "autoscaler", "resources": resources})
     return with_containers(template, containers)
+
+
+def _head_containers(spec: RayClusterSpec) -> list[Json]:
+    template = spec.head_group_spec.template or {}
+    return list((template.get("spec") or {}).get("containers") or ())
 
 
 def with_containers(template: Json, containers: Sequence[Json]) -> Json:
@@ -201,6 +206,10 @@ def cluster_mistakes(
     elif scales and spec.managed_by == _MULTI_KUEUE:
         detail = "an elastic job of another cluster cannot use autoscaling"
         yield FieldError(where, scales, detail, "Forbidden")
+    if survives(spec, annotations) and not _head_containers(spec):
+        where = f"{at}.headGroupSpec.template.spec.containers"
+        detail = "a head whose state is kept in Redis must have the Ray container"
+        yield FieldError(where, None, detail, "Required")
     groups = spec.worker_group_specs
     most = MOST_POD_SETS - 1 - more_pod_sets
     if len(groups) > most:

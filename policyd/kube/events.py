@@ -7,6 +7,7 @@ Each object has an allowance, and what waits to be written is bounded; the rest 
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -41,6 +42,8 @@ class _Subject:
     about: ObjectReference
     kind: EventKind
     reason: str
+    number: int = 0
+    """Tells events apart that are not counted together."""
 
 
 @dataclass(slots=True)
@@ -64,8 +67,24 @@ class _Allowance:
 class EventRecorder:
     """Records events; `run` writes them."""
 
-    def __init__(self, writer: Writer, *, component: str, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        component: str,
+        pace: Pace | None = None,
+        apart: Set[str] = frozenset(),
+    ) -> None:
+        """Write as a component.
+
+        Args:
+            writer: The API server.
+            component: Who says it.
+            pace: The clock.
+            apart: Reasons whose events are not counted in one object, but are one each.
+        """
         self._writer = writer
+        self._apart = apart
         self._component = component
         self._pace = pace or Pace()
         self._series: OrderedDict[_Subject, _Series] = OrderedDict()
@@ -88,7 +107,8 @@ class EventRecorder:
             message: A sentence for people, cut to 1 KiB.
         """
         now = self._pace.clock.now()
-        subject = _Subject(about, kind, reason)
+        self._number += reason in self._apart
+        subject = _Subject(about, kind, reason, self._number if reason in self._apart else 0)
         if subject not in self._waiting and not self._allowed(about, now):
             self.left_out += 1
             return

@@ -1,16 +1,26 @@
 """The CustomResourceDefinitions follow from the wire types, and are written down."""
 
+import gzip
 import json
+from base64 import b64encode
 from typing import Annotated, Literal
 
 import msgspec
 import pytest
+import yaml
 
 from policyd.api.crd import KINDS, definition, schema
+from policyd.api.crd_v1beta1 import old_versions
 from policyd.api.meta import Wire
 from policyd.api.schema import PRESERVED, REQUIRED, QuantityText, at_least, keyed, unordered
 from policyd.field_notes import field_notes
 from tests.generate_crds import FOLDER, FULL_FOLDER, documents
+from tests.schemas import undescribed
+
+ANNOTATIONS = 256 * 1024
+"""Bytes that all annotations of an object may have: kubectl keeps a definition in one."""
+SECRET = 1024 * 1024
+"""Bytes that a Secret may have: helm keeps a release in one, packed."""
 
 OBJECT = {
     "type": "object",
@@ -130,32 +140,53 @@ def test_columns_and_selectable_fields_name_fields_of_the_schema():
                 step = step["properties"][name]
 
 
-def status_of(kind, **options):
+def properties_of(name, part, **options):
+    (kind,) = (kind for kind in KINDS if kind.type.__name__ == name)
     whole = definition(kind, **options)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return whole["properties"]["status"]["properties"]
+    return whole["properties"][part]["properties"]
 
 
 def test_kubectl_prints_zero_where_nothing_waits():
-    queue, local_queue = (status_of(kind) for kind in KINDS[:2])
-
-    for status in (queue, local_queue):
+    for kind in ("ClusterQueue", "LocalQueue"):
+        status = properties_of(kind, "status")
         assert status["pendingWorkloads"]["default"] == 0
         assert status["admittedWorkloads"]["default"] == 0
 
 
-def test_only_our_own_kinds_say_what_each_field_means():
-    whole = {
-        kind.type.__name__: definition(kind, notes=field_notes)["spec"]["versions"][0]["schema"]
-        for kind in KINDS
-    }
+def definitions_with_notes():
+    for full in (False, True):
+        for kind in KINDS:
+            made = definition(kind, notes=field_notes, full=full)
+            yield f"{kind.plural} full={full}", made["spec"]["versions"][0]
+    yield from old_versions(notes=field_notes).items()
 
-    spec = whole["Policy"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+
+DESCRIBED = dict(definitions_with_notes())
+
+
+@pytest.mark.parametrize("version", DESCRIBED.values(), ids=DESCRIBED)
+def test_every_field_says_what_it_means(version):
+    assert undescribed(version["schema"]["openAPIV3Schema"]) == []
+
+
+def test_without_notes_only_what_is_above_the_fields_is_told():
+    spec = properties_of("ClusterQueue", "spec")
+    assert "description" not in spec["cohortName"]
+    assert spec["preemption"]["description"] == "Whom the queue's workloads may preempt."
+
+    spec = properties_of("Policy", "spec", notes=field_notes)
     assert spec["matchConditions"]["description"].startswith("Which of those it concerns, by CEL")
     rules = spec["matchConstraints"]["properties"]["resourceRules"]
     assert rules["description"].startswith("What the policy concerns")
-    plain = {kind.type.__name__: definition(kind) for kind in KINDS}
-    versions = plain["ClusterQueue"]["spec"]["versions"]
-    assert whole["ClusterQueue"] == versions[0]["schema"]
+
+
+def test_no_definition_is_too_large_for_kubectl_nor_all_of_them_for_helm():
+    texts = [json.dumps(yaml.safe_load(text)) for text in documents(full=True).values()]
+    assert max(map(len, texts)) < ANNOTATIONS / 4
+
+    files = [file for file in FOLDER.parent.rglob("*") if file.is_file()]
+    chart = b64encode(b"".join(file.read_bytes() for file in files))
+    assert len(b64encode(gzip.compress(chart))) < SECRET / 4
 
 
 def test_a_status_is_a_subresource():

@@ -1,11 +1,14 @@
 """Objects of Kueue's v1beta1 become v1beta2 and come back."""
 
+import re
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.api.kueue.v1beta1 import downgraded, upgraded
+from policyd.api.kueue.v1beta1 import KINDS, UnconvertibleError, downgraded, upgraded
 
-OLD = "kueue.x-k8s.io/v1beta1"
+OLD, NEW = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"
 
 names = st.text("abc", max_size=3)
 
@@ -75,3 +78,75 @@ def test_other_objects_are_left_alone():
 
     assert upgraded(pod) is pod
     assert downgraded(pod) is pod
+
+
+def placed(**assignment):
+    return {"admission": {"podSetAssignments": [{"name": "m", "topologyAssignment": assignment}]}}
+
+
+AT = "status.admission.podSetAssignments[0].topologyAssignment"
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "parts", "place"),
+    [
+        (OLD, "LocalQueue", {"spec": "large"}, "spec"),
+        (OLD, "ClusterQueue", {"spec": {"admissionChecks": "one"}}, "spec.admissionChecks"),
+        (OLD, "ClusterQueue", {"spec": {"flavorFungibility": []}}, "spec.flavorFungibility"),
+        (OLD, "Cohort", {"status": {"fairSharing": 1}}, "status.fairSharing"),
+        (OLD, "Workload", {"spec": {"priorityClassSource": {}}}, "spec.priorityClassSource"),
+        (OLD, "Workload", {"status": placed(levels="l")}, f"{AT}.levels"),
+        (OLD, "Workload", {"status": placed(levels=["l"], domains=[{}])}, f"{AT}.domains[0]"),
+        (OLD, "Workload", {"status": placed(levels=["l"], domains=[{"values": []}])}, AT),
+        (OLD, "MultiKueueCluster", {"spec": {"kubeConfig": "a"}}, "spec.kubeConfig"),
+        (NEW, "MultiKueueCluster", {"spec": {"clusterSource": 1}}, "spec.clusterSource"),
+        (NEW, "Workload", {"spec": {"priorityClassRef": "high"}}, "spec.priorityClassRef"),
+        (NEW, "Workload", {"spec": {"podSets": ["main"]}}, "spec.podSets[0]"),
+        (NEW, "Workload", {"status": placed(slices=[{"domainCount": 2}])}, f"{AT}.slices[0]"),
+        (NEW, "Workload", {"status": placed(slices=[{"domainCount": "2"}])}, f"{AT}.slices[0]"),
+    ],
+)
+def test_a_field_of_another_type_is_named_with_its_place(version, kind, parts, place):
+    other, convert = {OLD: (NEW, upgraded), NEW: (OLD, downgraded)}[version]
+    document = {"apiVersion": version, "kind": kind, "metadata": {"name": "one"}, **parts}
+    start = f"{kind} `one` cannot be had as `{other}`: `{place}"
+
+    with pytest.raises(UnconvertibleError, match=f"^{re.escape(start)}") as raised:
+        convert(document)
+
+    assert raised.value.place.startswith(place)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | names,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2),
+    max_leaves=4,
+)
+FIELDS = [
+    *("spec", "status", "fairSharing", "admissionChecks", "flavorFungibility", "podSets"),
+    *("topologyRequest", "admission", "podSetAssignments", "topologyAssignment", "levels"),
+    *("domains", "values", "count", "slices", "domainCount", "podCounts", "valuesPerLevel"),
+    *("universal", "individual", "roots", "prefix", "priorityClassRef", "priorityClassSource"),
+    *("group", "kubeConfig", "clusterSource"),
+]
+
+
+def nested(inner):
+    return st.lists(inner, max_size=2) | st.dictionaries(
+        st.sampled_from(FIELDS), inner, min_size=1, max_size=4
+    )
+
+
+@given(
+    st.sampled_from([(OLD, upgraded), (NEW, downgraded)]),
+    st.sampled_from(sorted(KINDS)),
+    st.dictionaries(st.sampled_from(["spec", "status"]), st.recursive(json_values, nested)),
+)
+def test_whatever_an_object_is_it_is_converted_or_refused(way, kind, parts):
+    version, convert = way
+    document = {"apiVersion": version, "kind": kind, **parts}
+    try:
+        converted = convert(document)
+    except UnconvertibleError:
+        return
+    assert converted["apiVersion"] != version

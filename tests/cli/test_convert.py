@@ -105,3 +105,14 @@ def test_a_kind_that_is_not_known_is_named_and_passed_on():
     assert "there is no kind `ClusterQeue`" in said
     assert "did you mean `ClusterQueue`?" in said
     assert code == 1
+
+
+def test_a_field_of_a_wrong_type_is_named_and_the_rest_is_written():
+    broken = {**OLD, "metadata": {"name": "b"}, "spec": {"admissionChecks": "approved"}}
+
+    written, said, code = convert(yaml.safe_dump_all([broken, OLD]))
+
+    assert written == [NEW]
+    assert "ClusterQueue `b` cannot be had as `kueue.x-k8s.io/v1beta2`" in said
+    assert "`spec.admissionChecks`: expected `array" in said
+    assert code == 2

@@ -190,13 +190,70 @@ async def test_a_workload_that_is_refused_for_ever_does_not_hold_up_others(world
     await world.pass_time(1)
     bad = refusing(world, "ugly")
     world.job("ugly")
-    await world.pass_time(1)
+    await world.pass_time(20)
+    reserved = condition(world.workload_of("ugly"), "QuotaReserved")
+    assert (reserved["status"], reserved["reason"]) == ("False", "Misconfigured")
+    assert reserved["message"] == "the admission is refused: no"
+    assert world.events("AdmissionRefused")
+    assert 5 < bad.refused < 15
 
     world.job("good")
     await world.pass_time(5)
 
     assert not world.suspended("good")
-    assert bad.refused > 1
+
+
+async def test_a_job_whose_workload_is_refused_says_so(world):
+    error = error_of(InvalidError, 422)
+    world.client.fail(error, verb="create", plural="workloads", times=2)
+    world.job("train")
+    await world.pass_time(1)
+    (event,) = world.events("ErrWorkloadCompose")
+    assert event["involvedObject"]["name"] == "train"
+    assert event["message"].endswith("is refused: no")
+
+    await world.pass_time(10)
+    assert not world.suspended("train")
+
+
+async def test_a_queue_of_more_flavors_than_its_definition_takes_tells_of_those_in_use(world):
+    names = [f"f{number:02}" for number in range(70)] + ["h100"]
+    quotas = [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]
+    flavors = [{"name": name, "resources": quotas} for name in names]
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}]
+    few = refusing_many(world)
+    world.queue(resourceGroups=groups)
+    await world.pass_time(3)
+
+    found = world.get(r.CLUSTER_QUEUES, "cq")["status"]
+    assert len(found["flavorsUsage"]) == len(found["flavorsReservation"]) == 64
+    assert condition({"status": found}, "Active")
+    (event,) = [e for e in world.events("FlavorsLeftOut") if e["message"].count("clusterqueues")]
+    assert "usage of 64 of 71 flavors" in event["message"]
+    refused = few.refused
+
+    world.job("train")
+    await world.pass_time(30)
+    assert few.refused == refused
+
+
+def refusing_many(world):
+    """Have statuses of more than 64 flavors refused, as Kueue's own definitions do."""
+    client = world.client
+
+    class Refusing:
+        refused = 0
+
+    counter, original = Refusing(), client.patch
+
+    async def patch(resource, key, body, **options):
+        if isinstance(body, dict) and len(body.get("status", {}).get("flavorsUsage", ())) > 64:
+            counter.refused += 1
+            raise error_of(InvalidError, 422)
+        return await original(resource, key, body, **options)
+
+    world.controller.writes.client = Patched(client, patch)
+    return counter
 
 
 def refusing(world, name):

@@ -180,6 +180,32 @@ async def test_a_stateful_set_of_no_pods_gives_its_quota_back_and_asks_for_it_ag
     assert [each["count"] for each in world.workload_of("serve")["spec"]["podSets"]] == [3]
 
 
+async def test_a_stateful_set_scaled_to_zero_and_up_at_once_has_quota_for_what_it_is_now(world):
+    stateful_set(world)
+    await world.pass_time(2)
+    assert world.is_true("serve", "Admitted")
+
+    scale(world, "serve", 0)
+    scale(world, "serve", 3)
+    await world.pass_time(2)
+
+    assert world.is_true("serve", "Admitted")
+    (assigned,) = world.workload_of("serve")["status"]["admission"]["podSetAssignments"]
+    assert assigned["count"] == 3
+
+
+async def test_a_stateful_set_keeps_its_quota_while_pods_of_before_are_there(world):
+    parent = stateful_set(world)
+    make_pod(world, parent, 0, parent["spec"]["template"])
+    await world.pass_time(2)
+
+    scale(world, "serve", 0)
+    scale(world, "serve", 3)
+    await world.pass_time(2)
+    (assigned,) = world.workload_of("serve")["status"]["admission"]["podSetAssignments"]
+    assert assigned["count"] == 2
+
+
 async def test_a_workload_says_whose_it_is_also_one_that_a_set_takes_over(world):
     parent = stateful_set(world)
     await world.pass_time(2)

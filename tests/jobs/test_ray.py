@@ -196,6 +196,9 @@ def test_the_states_of_a_job(state, active, on_hold, ended):
     assert (None if outcome is None else outcome.succeeded) is ended
 
 
+NO_HEAD = {"headGroupSpec": {"template": {"spec": {"containers": []}}}}
+
+
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
@@ -217,6 +220,12 @@ def test_the_states_of_a_job(state, active, on_hold, ended):
             "rayClusterSpec.workerGroupSpecs",
             id="too-many-groups",
         ),
+        pytest.param(
+            {"rayClusterSpec": {**cluster(), **NO_HEAD, "gcsFaultToleranceOptions": {}}},
+            "rayClusterSpec.headGroupSpec.template.spec.containers",
+            id="state-in-redis-and-no-head",
+        ),
+        pytest.param({"rayClusterSpec": {**cluster(), **NO_HEAD}}, None, id="no-head"),
         pytest.param(
             {"rayClusterSpec": cluster(enableInTreeAutoscaling=True)},
             "rayClusterSpec.enableInTreeAutoscaling",

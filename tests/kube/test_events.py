@@ -110,6 +110,20 @@ async def test_other_events_are_other_objects(world, other):
     assert len(stored(client)) == 2
 
 
+async def test_events_of_some_reasons_are_not_counted_together():
+    client, clock = FakeClient(), FakeClock()
+    recorder = EventRecorder(client, component="policyd", pace=clock.pace(), apart={"Failed"})
+
+    for reason in ("Failed", "Failed", "Pending", "Pending"):
+        recorder.record(WORKLOAD, reason=reason, message="again")
+    await recorder.flush()
+    recorder.record(WORKLOAD, reason="Failed", message="again")
+    await recorder.flush()
+
+    counts = sorted((event["reason"], event["count"]) for event in stored(client))
+    assert counts == [("Failed", 1), ("Failed", 1), ("Failed", 1), ("Pending", 2)]
+
+
 async def test_an_event_that_the_server_has_dropped_is_written_anew(world):
     client, clock, recorder = world
     recorder.record(WORKLOAD, reason="Pending", message="m")

@@ -10,11 +10,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
+from tests.full_schemas import WHY_NOT, kueue_schemas
 from tests.matrix.cell import Result
 from tests.matrix.features import FEATURES
 from tests.matrix.kinds import KINDS
 from tests.matrix.running import SERVERS, chosen, run_all
+from tests.scenarios import clusters
 
 FINE, NOT_APPLICABLE = "ok", "."
 WIDTH = max(map(len, KINDS)) + 1
@@ -31,16 +34,28 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    if options.schemas == "kueue" and not kueue_schemas():
+        print(WHY_NOT, file=sys.stderr)
+        return 2
     results: list[Result] = []
-    for server in [options.server] if options.server else SERVERS:
+    for server in servers(options):
         progress = _Progress(server, len(names))
-        results += run_all(server, names, gates=options.gates, tell=progress.tell)
+        results += run_all(
+            server, names, gates=options.gates, schemas=options.schemas, tell=progress.tell
+        )
         print(table(server, results))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(each) for each in results], indent=2))
     broken = [each for each in results if not each.fine]
     print(_summary(results, broken))
     return 1 if broken else 0
+
+
+def servers(options: argparse.Namespace) -> Sequence[str]:
+    """Return the clusters to run on: the real one alone where other schemas are asked for."""
+    if options.server:
+        return [options.server]
+    return SERVERS if options.schemas == "slim" else SERVERS[1:]
 
 
 def table(server: str, results: Sequence[Result]) -> str:
@@ -107,6 +122,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="cells with all these words in their names")
     parser.add_argument("--server", choices=SERVERS, help="one of the two clusters")
     parser.add_argument("--gates", default="", help="feature gates: A=true,B=false")
+    parser.add_argument(
+        "--schemas",
+        choices=get_args(clusters.Schemas),
+        default=clusters.SCHEMAS,
+        help="which definitions Kueue's kinds have on the real cluster: ours, or Kueue's own",
+    )
     parser.add_argument("--json", help="write the results to this file")
     return parser.parse_args()
 

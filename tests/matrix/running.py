@@ -33,8 +33,17 @@ def chosen(only: str = "") -> list[Names]:
 
 
 @contextmanager
-def opened(server: str, folder: Path, gates: str = "") -> Iterator[clusters.Cluster]:
-    """Start one of the clusters, with the kinds of others installed."""
+def opened(
+    server: str, folder: Path, gates: str = "", schemas: clusters.Schemas = clusters.SCHEMAS
+) -> Iterator[clusters.Cluster]:
+    """Start one of the clusters, with the kinds of others installed.
+
+    Args:
+        server: Which of the two.
+        folder: Where the processes log.
+        gates: Feature gates, as `A=true,B=false`.
+        schemas: Which definitions Kueue's kinds have on the real one.
+    """
     config = folder / "configuration.yaml"
     frameworks = sorted(FRAMEWORKS.keys() - NOT_KNOWN)
     switched = dict(each.split("=") for each in gates.split(",") if each)
@@ -49,7 +58,7 @@ def opened(server: str, folder: Path, gates: str = "") -> Iterator[clusters.Clus
     start = (
         clusters.embedded(folder, *options)
         if server == "embedded"
-        else clusters.real(folder, both=options)
+        else clusters.real(folder, both=options, schemas=schemas)
     )
     with start as cluster:
         foreign.install(cluster.api)
@@ -79,7 +88,12 @@ def run(cluster: clusters.Cluster, kind: str, name: str) -> Result:
 
 
 def run_all(
-    server: str, names: Iterable[Names], *, gates: str = "", tell: Callable[[Result], None]
+    server: str,
+    names: Iterable[Names],
+    *,
+    gates: str = "",
+    schemas: clusters.Schemas = clusters.SCHEMAS,
+    tell: Callable[[Result], None],
 ) -> list[Result]:
     """Run cells on one of the clusters, and tell of each when it is done."""
 
@@ -90,7 +104,7 @@ def run_all(
 
     with (
         tempfile.TemporaryDirectory(prefix="policyd-matrix-") as folder,
-        opened(server, Path(folder), gates) as cluster,
+        opened(server, Path(folder), gates, schemas) as cluster,
         ThreadPoolExecutor(AT_ONCE) as pool,
     ):
         return [*pool.map(lambda each: told(cluster, each), names)]

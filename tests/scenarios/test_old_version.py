@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.api.kueue.v1beta1 import OLD_API_VERSION
-from tests.scenarios.api import condition, eventually
+from tests.scenarios.api import Refused, condition, eventually
 
 QUEUES = "apis/kueue.x-k8s.io/{version}/clusterqueues"
 
@@ -42,6 +42,23 @@ def test_a_queue_of_the_older_version_is_one_of_the_newer(api, queue):
     listed = api.call("GET", QUEUES.format(version="v1beta1"))["items"]
     assert {"old", "team-a"} <= {each["metadata"]["name"] for each in listed}
     eventually(lambda: condition(api.get("ClusterQueue", "old"), "Active"), what="it has a status")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"admissionChecks": "one"}, "spec.admissionChecks"),
+        ({"flavorFungibility": ["Borrow"]}, "spec.flavorFungibility"),
+    ],
+)
+def test_a_field_of_another_type_is_refused_by_its_place(api, queue, wrong, place):
+    body = {**queue, "metadata": {"name": "odd"}, "spec": {**queue["spec"], **wrong}}
+
+    with pytest.raises(Refused) as refused:
+        api.call("POST", QUEUES.format(version="v1beta1"), body)
+
+    assert refused.value.code == 422
+    assert f"{place}: Invalid value" in str(refused.value)
 
 
 def test_what_is_wrong_in_the_older_version_is_refused(api, queue):

@@ -8,6 +8,7 @@ from tests.scenarios.api import condition, eventually
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import *  # noqa: F403 - the same scenarios, on other clusters
 from tests.scenarios.test_queue import finished, workload_of
+from tests.scenarios.test_reasons import told
 from tests.scenarios.test_topology import *  # noqa: F403
 
 pytestmark = pytest.mark.e2e
@@ -48,6 +49,19 @@ def test_a_job_behind_an_admission_check_runs_when_the_check_is_ready(api):
     finally:
         api.patch("ClusterQueue", "team-a", {"spec": {"admissionChecksStrategy": None}})
         api.delete("AdmissionCheck", "by-hand")
+
+
+def test_a_job_that_does_not_fit_into_a_workload_says_so(api, request):
+    if request.node.callspec.params["cluster"] != "kueue":
+        pytest.skip("our definitions store pod templates unread")
+    made = job("twice", run_for="1s")
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    container["ports"] = [{"containerPort": 80}, {"containerPort": 80}]
+    api.create(made)
+
+    said = eventually(lambda: told(api, "twice", "ErrWorkloadCompose"), what="the job tells it")
+    assert "is refused" in said
+    assert "Duplicate value" in said
 
 
 def checks(api):

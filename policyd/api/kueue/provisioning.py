@@ -30,35 +30,47 @@ class RetryStrategy(Wire, frozen=True):
     """How often a request that failed is made again, and after how long."""
 
     backoff_limit_count: Annotated[Int32, at_least(0)] = 3
+    """How often it is made again."""
     backoff_base_seconds: Annotated[Int32, at_least(0)] = 60
+    """How long to wait the first time; each wait is twice the one before."""
     backoff_max_seconds: Annotated[Int32, at_least(0)] = 1800
+    """How long to wait at most."""
 
 
 class NodeSelectorUpdate(Wire, frozen=True):
     """A node label that pods select, with a value that the autoscaler says."""
 
     key: Annotated[LabelKey, limits(minLength=1)]
+    """The node label."""
     value_from_provisioning_class_detail: Annotated[str, texts(32_768, shortest=1)]
+    """The detail of the answered request that is the label's value."""
 
 
 class ProvisioningUpdates(Wire, frozen=True):
     """What pods get when their nodes are there."""
 
     node_selector: Annotated[tuple[NodeSelectorUpdate, ...], keyed("key", limit=8)] = ()
+    """Node labels that pods select in addition."""
 
 
 class ProvisioningRequestConfigSpec(Wire, frozen=True):
     """What an autoscaler is asked, for pods that request one of some resources, or for all."""
 
     provisioning_class_name: Annotated[SubdomainName, limits(minLength=1), REQUIRED] = ""
+    """How the autoscaler provides the nodes."""
     parameters: Annotated[
         dict[str, Annotated[str, texts(255)]],
         msgspec.Meta(extra_json_schema={"maxProperties": 100}),
     ] = {}
+    """What the autoscaler is told besides."""
     managed_resources: Annotated[tuple[str, ...], unordered(limit=100)] = ()
+    """Pods that request none of these need no new nodes; all pods do if left out."""
     retry_strategy: Annotated[RetryStrategy, DEFAULTED] = RetryStrategy()
+    """How often a request that failed is made again."""
     pod_set_updates: ProvisioningUpdates | None = None
+    """What pods get when their nodes are there."""
     pod_set_merge_policy: MergePolicy | None = None
+    """Which pod sets are asked for as one."""
 
 
 class ProvisioningRequestConfig(Wire, frozen=True):

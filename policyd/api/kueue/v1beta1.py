@@ -1,13 +1,17 @@
 """Kueue's objects of version v1beta1, turned into v1beta2 and back.
 
 Works on decoded JSON, so that whatever policyd does not read survives. What one version cannot say
-is dropped on the way to it. What is given is not changed; the result may share parts with it.
+is dropped on the way to it. What is given is not changed; the result may share parts with it. What
+is read must be of the types in `v1beta1_shapes.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from policyd.api.kueue.names import API_VERSION, GROUP
+from policyd.api.kueue.v1beta1_shapes import SHAPES, Other
 from policyd.api.meta import Json
 from policyd.errors import PolicydError
 
@@ -26,7 +30,25 @@ MOST_DOMAINS: Final = 100_000
 """Domains of a topology assignment that are written out one by one."""
 
 
-class TooManyDomainsError(PolicydError):
+class UnconvertibleError(PolicydError):
+    """An object is not as its version has it, or cannot be said in the other one.
+
+    Attributes:
+        place: The field, if it is known: `spec.admissionChecks`.
+    """
+
+    place = ""
+
+
+class WrongShapeError(UnconvertibleError):
+    """A field that is looked into is of another type than it may be."""
+
+    def __init__(self, message: str, *, place: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class TooManyDomainsError(UnconvertibleError):
     """A topology assignment says in a few words more than v1beta1 could write out."""
 
     def __init__(self, number: int) -> None:
@@ -37,7 +59,11 @@ class TooManyDomainsError(PolicydError):
 
 
 def upgraded(document: Json) -> Json:
-    """Return an object as v1beta2 has it; one of another group or version as it is."""
+    """Return an object as v1beta2 has it; one of another group or version as it is.
+
+    Raises:
+        WrongShapeError: If a field is of another type than it may be.
+    """
     if not isinstance(document, dict) or document.get("apiVersion") != OLD_API_VERSION:
         return document
     return _converted(document, API_VERSION, _UPGRADES)
@@ -47,6 +73,7 @@ def downgraded(document: Json) -> Json:
     """Return an object as v1beta1 has it; one of another group or version as it is.
 
     Raises:
+        WrongShapeError: If a field is of another type than it may be.
         TooManyDomainsError: If its topology assignment cannot be written out.
     """
     if not isinstance(document, dict) or document.get("apiVersion") != API_VERSION:
@@ -57,12 +84,34 @@ def downgraded(document: Json) -> Json:
 def _converted(
     document: Fields, version: str, steps: Mapping[str, Callable[[Fields, Fields], None]]
 ) -> Fields:
+    kind = str(document.get("kind", ""))
+    try:
+        msgspec.convert(document, SHAPES.get(kind, Other))
+    except msgspec.ValidationError as error:
+        what, place = _in_words(str(error))
+        raise WrongShapeError(
+            f"{title(document)} cannot be had as `{version}`: {what}", place=place
+        ) from error
     parts = {name: dict(document.get(name) or {}) for name in ("spec", "status")}
-    step = steps.get(document.get("kind", ""))
+    step = steps.get(kind)
     if step is not None:
         step(parts["spec"], parts["status"])
     kept = {name: part for name, part in parts.items() if part or name in document}
     return {**document, "apiVersion": version, **kept}
+
+
+def _in_words(error: str) -> tuple[str, str]:
+    """Turn the decoder's `… - at $.spec.x` into `spec.x: …`, and say where that is."""
+    what, _, place = error.rstrip("`").replace("$.", "").partition(" - at `")
+    what = what[:1].lower() + what[1:]
+    return (f"`{place}`: {what}" if place else what), place
+
+
+def title(document: Fields) -> str:
+    """Return the kind and the name of an object, for messages."""
+    metadata = document.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return f"{document.get('kind', 'an object')} `{name}`"
 
 
 def _rename(fields: Fields, old: str, new: str) -> None:

@@ -8,9 +8,15 @@ have different names.
 from collections.abc import Mapping
 
 from policyd.api.kueue.names import GROUP
-from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, upgraded
+from policyd.api.kueue.v1beta1 import (
+    OLD_API_VERSION,
+    UnconvertibleError,
+    downgraded,
+    upgraded,
+)
+from policyd.local.apiserver.custom.checking import check_custom
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.status import Object, internal_error, invalid, wrong
 
 EVENT_NAMES: Mapping[str, str] = {
     "count": "deprecatedCount",
@@ -30,8 +36,15 @@ STORED_NAMES = {new: old for old, new in EVENT_NAMES.items()}
 
 
 def to_served(served: Served, stored: Object) -> Object:
-    """Show a stored object in the version of the request."""
-    return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
+    """Show a stored object in the version of the request.
+
+    Raises:
+        StatusError: If that version cannot say it.
+    """
+    try:
+        return _converted(stored, served.api_version, EVENT_NAMES if served.kept_as else {})
+    except UnconvertibleError as error:  # as where a webhook that converts fails
+        raise internal_error(str(error)) from error
 
 
 def for_table(served: Served, stored: Object) -> Object:
@@ -48,7 +61,21 @@ def as_item(served: Served, stored: Object) -> Object:
 
 
 def to_stored(served: Served, given: Object) -> Object:
-    """Turn a client's object into the version that is stored."""
+    """Turn a client's object into the version that is stored.
+
+    Raises:
+        StatusError: 422, if it is not as its own version has it.
+    """
+    try:
+        return _to_stored(served, given)
+    except UnconvertibleError as error:
+        causes = [] if served.custom is None else list(check_custom(given, served.custom.schema))
+        name = str(given.get("metadata", {}).get("name", ""))
+        place = wrong(error.place, None, str(error))
+        raise invalid(served.qualified_kind, name, causes or [place]) from error
+
+
+def _to_stored(served: Served, given: Object) -> Object:
     return _converted(given, served.stored_api_version, STORED_NAMES if served.kept_as else {})
 
 
@@ -56,7 +83,8 @@ def _converted(value: Object, api_version: str, names: Mapping[str, str]) -> Obj
     if value.get("apiVersion") == api_version:
         return value
     if api_version.startswith(f"{GROUP}/"):
-        value = downgraded(value) if api_version == OLD_API_VERSION else upgraded(value)
+        step = downgraded if api_version == OLD_API_VERSION else upgraded
+        value = step(value)
     renamed = value
     if names:
         renamed = {
