@@ -1,6 +1,5 @@
 """The files that commands are given: paths, folders, standard input."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,8 @@ from policyd.engine.documents import Document, each_document
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.errors import system_reason
-from policyd.policy_files import MOST_BYTES, FileError, policy_files, read_file
-
-STANDARD_INPUT = "-"
-STANDARD_INPUT_NAME = "stdin"
-"""What findings call standard input."""
+from policyd.policy_files import FileError, policy_files, read_file
+from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
 PATH = click.Path(exists=True, allow_dash=True)
 """A file, a folder, or `-`."""
@@ -67,18 +63,6 @@ def once(paths: Iterable[str | None]) -> None:
 
 def _note_left_out(file: Path, why: str) -> None:
     click.echo(f"warning: {file} is not read: {why}", err=True)
-
-
-def standard_input() -> bytes:
-    """Read standard input.
-
-    Raises:
-        click.UsageError: If it is too long.
-    """
-    text = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise click.UsageError(f"standard input has more than {MOST_BYTES:,} bytes")
-    return text
 
 
 def content(file: Path) -> bytes:

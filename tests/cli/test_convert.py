@@ -105,3 +105,14 @@ def test_a_kind_that_is_not_known_is_named_and_passed_on():
     assert "there is no kind `ClusterQeue`" in said
     assert "did you mean `ClusterQueue`?" in said
     assert code == 1
+
+
+@pytest.mark.parametrize(
+    "odd", [5, "a", [1], {"apiVersion": "v1"}, {**OLD, "kind": ["a"]}, {**OLD, "kind": {}}]
+)
+def test_what_is_no_object_is_named_and_not_passed_on(odd):
+    written, said, code = convert(yaml.safe_dump_all([odd, OLD]))
+
+    assert written == [NEW]
+    assert "this is no Kubernetes object: `kind` is missing" in said
+    assert code == 2
