@@ -229,7 +229,7 @@ def test_a_dash_is_standard_input_wherever_a_file_is_asked_for(name, parameter):
 
 
 def test_the_files_that_are_written_are_those_that_there_are():
-    assert WRITTEN <= {(name, each.opts[-1]) for name, each in file_parameters()}
+    assert {(name, each.opts[-1]) for name, each in file_parameters()} >= WRITTEN
 
 
 STORED = [
