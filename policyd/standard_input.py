@@ -28,7 +28,7 @@ def standard_input() -> bytes:
     return text
 
 
-class StoredFile(click.ParamType):
+class StoredFile(click.ParamType[str]):
     """A file or folder that a process reads again and again: standard input is stored as one.
 
     It is there until the command ends, and for nobody else to read.

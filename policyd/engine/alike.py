@@ -95,7 +95,7 @@ def _with_templates(value: Json, path: Path, pods: Footprint, own: Footprint | N
         return value
     if not path:
         return [_project(value, pods), None if own is None else _project(value, own)]
-    step, *rest = path
+    step, rest = path[0], path[1:]
     inner = None if own is None else own.fields.get(str(step))
     if step == EACH and isinstance(value, list):
         return [_with_templates(item, rest, pods, inner) for item in value]

@@ -194,10 +194,11 @@ class Scan:
         """
         together, groups = self._groups
         subject, known = found.subject, together.known(found) if groups else ()
-        said = list(self._ask(found, self._asked(()))) if known is not None else []
         if known is None:
             known, said = self._asked_apart(found, groups)
             together.remember(known)
+        else:
+            said = self._ask(found, self._asked(()))
         for key, message in (*known, *said):
             self.book.note(subject.namespace, key, message=message, subject=subject)
 
