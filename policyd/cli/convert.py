@@ -9,6 +9,7 @@ from policyd.api.kueue.v1beta1 import KINDS, OLD_API_VERSION
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
 from policyd.cli.old_objects import OldObjectError, as_v1beta2
+from policyd.cli.progress import progress
 from policyd.cli.report import count, exit_code, show_all, unusable
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
@@ -34,7 +35,7 @@ def command(paths: tuple[str, ...]) -> None:
     documents, findings = read_objects(paths)
     given: list[Json] = []
     written: list[Json] = []
-    for document in documents:
+    for document in progress(documents, "converting", len(documents)):
         try:
             unknown = _unknown(document)
             findings += [unknown] if unknown else []

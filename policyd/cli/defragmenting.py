@@ -8,6 +8,7 @@ from policyd.alloc.topology.moves import Moves
 from policyd.alloc.workload import Workload
 from policyd.cli.json_values import as_json
 from policyd.cli.maps import Maps
+from policyd.cli.progress import progress
 from policyd.cli.report import count
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -57,7 +58,8 @@ def _plans(state: State, most: int) -> Iterator[tuple[Workload, Moves | None]]:
     waiting = (
         ticket.workload for name in sorted(state.queues) for ticket in state.queues[name].pending
     )
-    for workload in sorted(waiting, key=lambda each: (-each.priority, each.queued_at, each.key)):
+    found = sorted(waiting, key=lambda each: (-each.priority, each.queued_at, each.key))
+    for workload in progress(found, "planning", len(found)):
         yield workload, plan_moves(state, workload, most=most)
 
 

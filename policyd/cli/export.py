@@ -10,6 +10,7 @@ import yaml
 
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
+from policyd.cli.progress import progress
 from policyd.cli.report import count, exit_code, show_all
 from policyd.engine.compiled import CompiledException
 from policyd.engine.documents import Document
@@ -80,7 +81,10 @@ def command(
 
 def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:
     """Export each document; the bindings of a policy may be in any of them."""
-    loaded = [(document, load_document(document)) for document in documents]
+    loaded = [
+        (document, load_document(document))
+        for document in progress(documents, "exporting", len(documents))
+    ]
     together = gather(part for _, part in loaded)
     bindings, exceptions = together.bindings, together.exceptions
     for document, part in loaded:

@@ -4,12 +4,13 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from policyd.cli import main
+from policyd.cli import main, progress
 from policyd.standard_input import StoredFile
 from tests.cli.given import CASES, GIVEN, NODES, POD, POLICY, QUEUES, REVIEW
 from webhooks.__main__ import main as webhooks
@@ -291,3 +292,34 @@ def test_a_file_and_standard_input_are_the_same(name, tmp_path):
 
     assert by_file.exit_code == by_input.exit_code
     assert by_file.stdout.replace(str(file), "stdin") == by_input.stdout
+
+
+class Bar:
+    """What is shown of how far a command is."""
+
+    def __init__(self, shown):
+        self.shown = shown
+
+    def add_task(self, what, **_given):
+        self.shown.append(what)
+
+    def start(self):
+        pass
+
+    stop = start
+
+
+@pytest.mark.parametrize("name", [name for name in ENDS if not name.startswith("cel")])
+def test_what_takes_long_shows_how_far_it_is(name, monkeypatch):
+    """Whatever a command goes through is shown if it takes longer than a second."""
+    shown = []
+    monkeypatch.chdir(POLICY.parent)
+    monkeypatch.setattr(progress, "_bar", lambda: Bar(shown))
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: 1)))
+    words, text = ENDS[name][:2]
+
+    run(name, *words, "-", text=text)
+
+    assert set(shown) - {"reading", "loading"} or name == "devices"
+    assert shown
