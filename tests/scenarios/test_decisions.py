@@ -107,7 +107,11 @@ def test_a_pod_outside_of_the_queue_that_shrinks_wakes_who_waits_for_its_node(ra
 
 
 def resized(api, name, patch):
-    """Patch the size of a pod; False where the API server does not know how."""
+    """Patch the size of a pod, as on a node that can; False where the API server does not know."""
+    running = {"name": "main", "image": "", "imageID": "", "ready": True, "restartCount": 0}
+    given = api.get("Pod", name)["spec"]["containers"][0]["resources"]
+    status = {"phase": "Running", "containerStatuses": [{**running, "resources": given}]}
+    api.patch("Pod", f"{name}/status", {"status": status})
     try:
         api.patch("Pod", f"{name}/resize", patch, by="strategic")
     except Refused as refusal:
