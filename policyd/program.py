@@ -63,6 +63,11 @@ class Program(click.Command):
         super().__init__(*args, **options)
         with_color(self)
 
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
+        """Run, and say what went wrong while it is still known whether that has colours."""
+        with in_words():
+            return super().invoke(ctx)
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -124,13 +129,15 @@ class _AnyText(click.Option):
 
 def _choose_color(context: click.Context, _option: click.Parameter, value: str | None) -> None:
     if value is not None:
-        context.color = {"always": True, "never": False}.get(value)
+        # What goes wrong is said by the outermost command.
+        color = {"always": True, "never": False}.get(value)
+        context.color = context.find_root().color = color
 
 
 def _leave_colors_out(context: click.Context, _option: click.Parameter, value: str | None) -> None:
     """Leave colours out, unless they were asked for: any text in NO_COLOR will do."""
     if value and context.color is None:
-        context.color = False
+        context.color = context.find_root().color = False
 
 
 def has_color(stream: TextIO) -> bool:

@@ -18,13 +18,20 @@ from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run
 from policyd.program import Program
 from policyd.serving import listen
+from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
 from webhooks.choices import certificate_files, check_callers, endpoint, needs_cluster, secret_name
 from webhooks.door import Door, run_door
 
 
 @click.command(cls=Program)
-@click.option("--policies", multiple=True, metavar="PATH", help="File or folder; may be repeated.")
+@click.option(
+    "--policies",
+    multiple=True,
+    type=STORED_FILE,
+    metavar="PATH",
+    help="File or folder; may be repeated.",
+)
 @click.option("--from-cluster", is_flag=True, default=None, help="Policy objects apply too.")
 @click.option("--kyverno", is_flag=True, default=None, help="Kyverno's of the cluster apply too.")
 @click.option(
@@ -32,24 +39,32 @@ from webhooks.door import Door, run_door
 )
 @click.option("--http", multiple=True, metavar="URL", help="Where they may ask by HTTP.")
 @click.option("--registries", multiple=True, metavar="HOST", help="Whose images they may ask for.")
-@click.option("--registry-credentials", metavar="FILE", help="Their passwords, as Docker's.")
-@click.option("--kubeconfig", metavar="FILE", help="How to reach the API server.")
+@click.option(
+    "--registry-credentials", type=STORED_FILE, metavar="FILE", help="Their passwords, as Docker's."
+)
+@click.option("--kubeconfig", type=STORED_FILE, metavar="FILE", help="How to reach the API server.")
 @click.option("--host", help="Address to listen on.  [0.0.0.0]")
 @click.option("--port", type=int, help="Port to listen on; 0 chooses one.  [9443]")
 @click.option("--metrics-port", type=int, help="Port of health and metrics.  [--port, and one]")
-@click.option("--client-ca", metavar="FILE", help="Who signs certificates of callers, PEM.")
+@click.option(
+    "--client-ca", type=STORED_FILE, metavar="FILE", help="Who signs certificates of callers, PEM."
+)
 @click.option("--client-names", multiple=True, metavar="NAME", help="Which of them may call.")
 @click.option("--plain-http", is_flag=True, default=None, help="Leave HTTP to uvicorn alone.")
-@click.option("--certificate", metavar="FILE", help="Server certificate, PEM.")
-@click.option("--key", metavar="FILE", help="Its private key, PEM.")
-@click.option("--authority", metavar="FILE", help="Who signed it, PEM, for --register.")
+@click.option("--certificate", type=STORED_FILE, metavar="FILE", help="Server certificate, PEM.")
+@click.option("--key", type=STORED_FILE, metavar="FILE", help="Its private key, PEM.")
+@click.option(
+    "--authority", type=STORED_FILE, metavar="FILE", help="Who signed it, PEM, for --register."
+)
 @click.option("--secret", metavar="NAMESPACE/NAME", help="Keep an own authority there instead.")
 @click.option("--service", metavar="NAMESPACE/NAME[:PORT]", help="What the API server calls.")
 @click.option("--url", metavar="URL", help="What it calls instead of a Service.")
 @click.option("--namespace", help="Our own namespace, which is left out.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
 @click.option("--starters", multiple=True, metavar="NAME", help="Who else may start what waits.")
-@click.option("--config", metavar="FILE", help="Kueue's Configuration: which jobs queue.")
+@click.option(
+    "--config", type=STORED_FILE, metavar="FILE", help="Kueue's Configuration: which jobs queue."
+)
 @click.option(
     "--failure-policy",
     type=click.Choice(["Fail", "Ignore"]),

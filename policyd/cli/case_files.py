@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from policyd.cli import gatekeeper_suites, kat_suites, kyverno_suites
-from policyd.cli.files import STANDARD_INPUT, content, load, text_of
+from policyd.cli.files import content, load, text_of
 from policyd.engine.cases import (
     Case,
     Cases,
@@ -34,6 +34,7 @@ from policyd.engine.kat.layout import FOLDER as TESTS
 from policyd.engine.load import Loaded
 from policyd.engine.offline import ObjectError
 from policyd.policy_files import CASES, KYVERNO_TEST, SUFFIXES, policy_files
+from policyd.standard_input import STANDARD_INPUT
 
 _WORTH_A_PROCESS = 40
 """Files from which on they are run in several processes."""

@@ -20,7 +20,7 @@ from policyd.cel.environments import (
 from policyd.cel.functions import Version
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.types import Type
-from policyd.cli.files import FILE, STANDARD_INPUT, once, standard_input
+from policyd.cli.files import FILE, once
 from policyd.cli.files import text_of as contents_of
 from policyd.cli.options import GROUPS, USER, together
 from policyd.cli.report import exit_code, show_all
@@ -37,6 +37,7 @@ from policyd.engine.offline import (
 )
 from policyd.engine.surroundings import Surroundings
 from policyd.engine.workloads import value_at
+from policyd.standard_input import STANDARD_INPUT, standard_input
 
 
 def _kyverno(version: Version) -> Environment:

@@ -10,6 +10,7 @@ import click
 
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
 from policyd.cli.files import PATH, load_documents, read_objects
+from policyd.cli.progress import progress
 from policyd.cli.report import as_json, count, exit_code, show_all
 from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
 from policyd.engine.conflicts import conflicts
@@ -80,7 +81,7 @@ def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
     """Yield what may be wrong with policies that can be used."""
     for document in documents:
         yield from lint_document(document)
-    for policy in loaded.policies:
+    for policy in progress(loaded.policies, "checking", len(loaded.policies)):
         yield from lint(policy)
     yield from conflicts(loaded.policies, loaded.bindings)
 

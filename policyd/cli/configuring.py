@@ -19,14 +19,25 @@ from policyd.controller.queue_settings import (
 from policyd.controller.settings import ControllerSettings
 from policyd.jobs.frameworks import integrations_of, unknown_frameworks
 from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.standard_input import STORED_FILE
 
 log = structlog.get_logger()
 
 CONFIG = click.option(
     "--config",
     default="",
+    type=STORED_FILE,
     metavar="FILE",
     help="Kueue's Configuration: how all queues decide.  [its defaults]",
+)
+
+
+KUBECONFIG = click.option(
+    "--kubeconfig",
+    default="",
+    type=STORED_FILE,
+    metavar="FILE",
+    help="How to reach the API server.",
 )
 
 

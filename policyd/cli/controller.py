@@ -13,7 +13,7 @@ import click
 
 from policyd.api.makers import Makers
 from policyd.api.names import SYSTEM_NAMESPACES
-from policyd.cli.configuring import CONFIG, configured
+from policyd.cli.configuring import CONFIG, KUBECONFIG, configured
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening
@@ -26,6 +26,7 @@ from policyd.controller.visibility import Callers, create_app
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run
+from policyd.standard_input import STORED_FILE
 from policyd.status.naming import OtherTeams
 from policyd.telemetry import configure_logging
 
@@ -67,7 +68,7 @@ class Options:
     show_default=True,
     help="Whether owners are believed that anybody writes; as the webhooks have it.",
 )
-@click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.")
+@KUBECONFIG
 @click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
 @click.option("--namespace", default="", help="Where the Lease is.  [our own, or the context's]")
 @click.option(
@@ -106,6 +107,7 @@ class Options:
 @click.option(
     "--policies",
     multiple=True,
+    type=STORED_FILE,
     metavar="PATH",
     help="Policies to scan with, beside those of the API server; may be repeated.",
 )

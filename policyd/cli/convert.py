@@ -8,6 +8,7 @@ import yaml
 from policyd.api.kueue.v1beta1 import KINDS, OLD_API_VERSION, UnconvertibleError, upgraded
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
+from policyd.cli.progress import progress
 from policyd.cli.report import count, exit_code, show_all, unusable
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
@@ -33,11 +34,11 @@ def command(paths: tuple[str, ...]) -> None:
     documents, findings = read_objects(paths)
     given: list[Json] = []
     written: list[Json] = []
-    for document in documents:
-        is_unknown = _is_unknown(document)
-        findings += [_unknown(document)] * is_unknown
+    for document in progress(documents, "converting", len(documents)):
         try:
-            written.append(document.value if is_unknown else upgraded(document.value))
+            unknown = _unknown(document)
+            findings += [unknown] if unknown else []
+            written.append(document.value if unknown else upgraded(document.value))
             given.append(document.value)
         except UnconvertibleError as error:
             findings.append(unusable(document, error))
@@ -48,13 +49,17 @@ def command(paths: tuple[str, ...]) -> None:
     sys.exit(exit_code(findings))
 
 
-def _is_unknown(document: Document) -> bool:
+def _unknown(document: Document) -> Finding | None:
+    """Say that v1beta1 does not have the kind of an object; None if it has, or is not asked.
+
+    Raises:
+        UnconvertibleError: If it is no object at all.
+    """
     value = document.value
-    of_kueue = isinstance(value, dict) and value.get("apiVersion") == OLD_API_VERSION
-    return of_kueue and value.get("kind") not in KINDS
-
-
-def _unknown(document: Document) -> Finding:
-    kind = str(document.value.get("kind", ""))
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        raise UnconvertibleError("this is no Kubernetes object: `kind` is missing")
+    if kind in KINDS or value.get("apiVersion") != OLD_API_VERSION:
+        return None
     hint = did_you_mean(kind, KINDS) or f"kinds of {OLD_API_VERSION}: {', '.join(sorted(KINDS))}"
     return document.finding(f"there is no kind `{kind}` in {OLD_API_VERSION}", ("kind",), hint=hint)

@@ -8,6 +8,7 @@ from policyd.alloc.topology.moves import Moves
 from policyd.alloc.workload import Workload
 from policyd.cli.json_values import as_json
 from policyd.cli.maps import Maps
+from policyd.cli.progress import progress
 from policyd.cli.report import count
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -17,33 +18,38 @@ from policyd.simulate.defragmentation import (
     described,
     plan_moves,
 )
+from policyd.status.naming import Names, Naming
 
 _HOUR = 3600
 
 
-def plan_lines(state: State, most: int, maps: Maps | None) -> Iterator[str]:
+def plan_lines(state: State, most: int, names: Names, maps: Maps | None) -> Iterator[str]:
     """Yield a plan for each workload that waits, with the map of what would be if there are maps.
 
     Args:
         state: Left as it was.
         most: How many moves a plan has at most.
+        names: What workloads are called.
         maps: To draw with; None not to.
     """
     for workload, moves in _plans(state, most):
         if moves is None:
-            yield f"{workload.key}: no plan of at most {count(most, 'move')} lets it in"
+            yield f"{names.of(workload.key)}: no plan of at most {count(most, 'move')} lets it in"
             continue
-        yield from _told(described(state, moves))
+        yield from _told(described(state, moves), names.to(workload.key))
         with carried_out(state, moves):
             yield from maps.changed() if maps is not None else ()
 
 
-def plans_json(state: State, most: int) -> list[dict[str, Any]]:
+def plans_json(state: State, most: int, names: Names) -> list[dict[str, Any]]:
     """Return the plan for each workload that waits; without moves if none would let it in."""
     return [
-        {"workload": workload.key, "moves": None}
+        {"workload": names.of(workload.key), "moves": None}
         if moves is None
-        else {**as_json(plan := described(state, moves)), "cost": plan.cost}
+        else {
+            **as_json(plan := described(state, moves), names.to(workload.key)),
+            "cost": plan.cost,
+        }
         for workload, moves in _plans(state, most)
     ]
 
@@ -52,18 +58,20 @@ def _plans(state: State, most: int) -> Iterator[tuple[Workload, Moves | None]]:
     waiting = (
         ticket.workload for name in sorted(state.queues) for ticket in state.queues[name].pending
     )
-    for workload in sorted(waiting, key=lambda each: (-each.priority, each.queued_at, each.key)):
+    found = sorted(waiting, key=lambda each: (-each.priority, each.queued_at, each.key))
+    for workload in progress(found, "planning", len(found)):
         yield workload, plan_moves(state, workload, most=most)
 
 
-def _told(plan: Defragmentation) -> Iterator[str]:
+def _told(plan: Defragmentation, naming: Naming) -> Iterator[str]:
+    name = naming.one(plan.workload)
     doubt = "" if plan.fewest else "; perhaps fewer would do"
     costs = f"{plan.cost / _HOUR:.1f} device-hours of work lost"
-    yield f"{plan.workload}: {count(len(plan.moves), 'move')} would let it in, {costs}{doubt}"
+    yield f"{name}: {count(len(plan.moves), 'move')} would let it in, {costs}{doubt}"
     for move in plan.moves:
         where = f"{_written(move.source)} -> {_written(move.target)}"
-        yield f"  move {move.workload}: {where}{_lost(move)}"
-    yield f"  start {plan.workload}: {_written(plan.target)}"
+        yield f"  move {naming.one(move.workload)}: {where}{_lost(move)}"
+    yield f"  start {name}: {_written(plan.target)}"
 
 
 def _lost(move: PlannedMove) -> str:

@@ -12,6 +12,7 @@ from policyd.cel.explain import Explanation
 from policyd.cli.circumstances import Sent, request_of, with_circumstances
 from policyd.cli.files import DIALECT, load, once, read_objects
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
+from policyd.cli.progress import progress
 from policyd.cli.report import exit_code, show_all, unusable
 from policyd.cli.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.clock import SystemClock
@@ -103,7 +104,7 @@ def _explain(
         now=SystemClock().now,
         makers=makers_for(given["user"]),
     )
-    for document in documents:
+    for document in progress(documents, "explaining", len(documents)):
         try:
             request = request_of(document.value, given, kinds)
         except ObjectError as error:

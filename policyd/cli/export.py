@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import click
 import yaml
 
 from policyd.api.meta import Json
 from policyd.cli.files import PATH, read_objects
+from policyd.cli.progress import progress
 from policyd.cli.report import count, exit_code, show_all
 from policyd.engine.compiled import CompiledException
 from policyd.engine.documents import Document
@@ -23,13 +24,16 @@ from policyd.program import FINDINGS
 Version = Literal["v1", "v1beta1"]
 
 
+STANDARD_OUTPUT: Final = "-"
+
+
 @click.command("export")
 @click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Where to write, if not to standard output.",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
+    help="Where to write, if not to standard output, which is - as well.",
 )
 @click.option(
     "--api-version",
@@ -65,7 +69,7 @@ def command(
     if not objects and not findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     text = yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100)
-    if output is None:
+    if output is None or str(output) == STANDARD_OUTPUT:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
@@ -77,7 +81,10 @@ def command(
 
 def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:
     """Export each document; the bindings of a policy may be in any of them."""
-    loaded = [(document, load_document(document)) for document in documents]
+    loaded = [
+        (document, load_document(document))
+        for document in progress(documents, "exporting", len(documents))
+    ]
     together = gather(part for _, part in loaded)
     bindings, exceptions = together.bindings, together.exceptions
     for document, part in loaded:

@@ -1,6 +1,5 @@
 """The files that commands are given: paths, folders, standard input."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,8 @@ from policyd.engine.documents import Document, each_document
 from policyd.engine.findings import Finding
 from policyd.engine.load import Loaded, gather, load_document, load_policies
 from policyd.errors import system_reason
-from policyd.policy_files import MOST_BYTES, FileError, policy_files, read_file
-
-STANDARD_INPUT = "-"
-STANDARD_INPUT_NAME = "stdin"
-"""What findings call standard input."""
+from policyd.policy_files import FileError, policy_files, read_file
+from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
 PATH = click.Path(exists=True, allow_dash=True)
 """A file, a folder, or `-`."""
@@ -69,18 +65,6 @@ def _note_left_out(file: Path, why: str) -> None:
     click.echo(f"warning: {file} is not read: {why}", err=True)
 
 
-def standard_input() -> bytes:
-    """Read standard input.
-
-    Raises:
-        click.UsageError: If it is too long.
-    """
-    text = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise click.UsageError(f"standard input has more than {MOST_BYTES:,} bytes")
-    return text
-
-
 def content(file: Path) -> bytes:
     """Read a file.
 
@@ -115,15 +99,15 @@ DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
 def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
     """Load all files; of two policies with one name the later is used, which is a finding."""
     parts = (load_policies(text, name, dialect, cpu_limit) for name, text in texts(paths))
-    return _checked(gather(parts))
+    return _checked(gather(progress(parts, "loading")))
 
 
 def load_documents(
     documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
 ) -> Loaded:
     """Load what was read; of two policies with one name the later is used, which is a finding."""
-    parts = [load_document(document, dialect, cpu_limit()) for document in documents]
-    return _checked(gather([Loaded(findings=tuple(unreadable)), *parts]))
+    parts = (load_document(document, dialect, cpu_limit()) for document in documents)
+    return _checked(gather([Loaded(findings=tuple(unreadable)), *progress(parts, "loading")]))
 
 
 def _checked(loaded: Loaded) -> Loaded:

@@ -1,28 +1,43 @@
 """Values of ours as JSON: names of fields in one case, and numbers as numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final, cast
 
 import msgspec
 
+from policyd.status.naming import PLAIN, Naming
 
-def as_json(value: object) -> Any:  # noqa: ANN401 - JSON
+_KEYS: Final = frozenset({"workload", "workloads", "victims"})
+"""Fields that have keys of workloads."""
+
+
+def as_json(value: object, naming: Naming = PLAIN) -> Any:  # noqa: ANN401 - JSON
     """Return a value as JSON has it; names of fields begin small, keys of maps stay as they are."""
     match value:
         case msgspec.Struct():
             fields = msgspec.structs.fields(value)
-            return {_camel(each.name): as_json(getattr(value, each.name)) for each in fields}
+            values = ((each.name, getattr(value, each.name)) for each in fields)
+            return {_camel(name): as_json(_named(name, v, naming), naming) for name, v in values}
         case Fraction():
             return as_number(value)
         case str() | int() | float() | None:
             return value
         case Mapping():
-            return {str(key): as_json(each) for key, each in value.items()}
+            return {str(key): as_json(each, naming) for key, each in value.items()}
         case Sequence():
-            return [as_json(each) for each in value]
+            return [as_json(each, naming) for each in value]
         case _:
             return msgspec.to_builtins(value)
+
+
+def _named(field: str, value: object, naming: Naming) -> object:
+    """Return what workloads are called where a field has their keys, and any other value as is."""
+    if field not in _KEYS:
+        return value
+    if isinstance(value, str):
+        return naming.one(value) if value else value
+    return [naming.one(str(key)) for key in cast("Iterable[object]", value)]
 
 
 def as_number(value: Fraction) -> int | float:

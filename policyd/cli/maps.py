@@ -7,17 +7,18 @@ from policyd.alloc.state import State
 from policyd.alloc.topology.fragmentation import fragmentation, fragments_of
 from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
+from policyd.status.naming import Names
 
 
 class Maps:
     """The maps of all topologies of a state; those of flavors with the same levels are one."""
 
-    def __init__(self, state: State, nodes: list[NodeSpec]) -> None:
+    def __init__(self, state: State, nodes: list[NodeSpec], names: Names) -> None:
         self._state = state
         self._nodes = nodes
         self._resource = resource = scarce_resource(nodes)
         self._maps = {
-            flavor.levels: TopologyMap(flavor.levels, nodes, resource=resource)
+            flavor.levels: TopologyMap(flavor.levels, nodes, resource=resource, name=names.of)
             for flavor in state.flavors.values()
             if flavor.levels
         }

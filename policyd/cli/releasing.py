@@ -6,6 +6,7 @@ from functools import partial
 
 import click
 
+from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.report import count
 from policyd.config import environment
 from policyd.controller.releasing import release
@@ -26,7 +27,7 @@ class _Given:
 
 
 @click.command("release")
-@click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.")
+@KUBECONFIG
 @click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
 @click.option("-n", "--namespace", default="", help="Whose pods and workloads.  [all]")
 @click.option(

@@ -15,13 +15,10 @@ from policyd.api.meta import Json
 from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, Named
 from policyd.cli.files import (
     PATH,
-    STANDARD_INPUT,
-    STANDARD_INPUT_NAME,
     content,
     load,
     once,
     read_objects,
-    standard_input,
 )
 from policyd.cli.options import TEXT_OR_JSON
 from policyd.cli.progress import progress
@@ -38,6 +35,7 @@ from policyd.engine.replay import (
     recordings,
 )
 from policyd.errors import PolicydError
+from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 """What a recording in a folder ends in; a file that is named itself may end in anything."""

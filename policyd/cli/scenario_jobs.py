@@ -19,6 +19,7 @@ from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.kinds import find_kind, find_parent, kind_of_owner
 from policyd.jobs.workload import Priority, new_workload
 from policyd.local.kubelet import RUN_FOR
+from policyd.status.naming import Names
 
 _POD: Final = ("", "Pod")
 
@@ -26,11 +27,14 @@ _POD: Final = ("", "Pod")
 class LeftOut:
     """What of a scenario is not simulated, and why; each reason is told once, with a number."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names) -> None:
+        self._names = names
         self._why: dict[str, list[str]] = {}
 
-    def note(self, name: str, why: str) -> None:
+    def note(self, kind: str, key: str, why: str) -> None:
         """Take note of an object."""
+        naming = self._names.to(key)
+        name = f"{kind} {key}" if naming.names(key) else naming.one(key)
         self._why.setdefault(why, []).append(name)
 
     @property
@@ -75,19 +79,19 @@ def _workload(
     if found is None:
         _note_held(given, group, left_out)
         return
-    name = f"{given['kind']} {value_at(given, ('metadata', 'namespace')) or 'default'}/" + str(
-        value_at(given, ("metadata", "name"))
+    key = "/".join(
+        str(value_at(given, ("metadata", each)) or "default") for each in ("namespace", "name")
     )
     try:
         job: JobObject = msgspec.convert(given, found.type)
         why = _why_not(found, job)
         if why is not None:
             if why:
-                left_out.note(name, why)
+                left_out.note(found.kind, key, why)
             return
         yield _made(found, job, classes)
     except (msgspec.ValidationError, PolicydError, ValueError) as error:
-        left_out.note(name, str(error))
+        left_out.note(found.kind, key, str(error))
 
 
 def _note_held(given: Mapping[str, Json], group: str, left_out: LeftOut) -> None:
@@ -100,8 +104,10 @@ def _note_held(given: Mapping[str, Json], group: str, left_out: LeftOut) -> None
     except msgspec.ValidationError:
         return
     if queue_name(metadata) and not metadata.owner_references:
-        name = f"{kind} {metadata.namespace or 'default'}/{metadata.name}"
-        left_out.note(name, "the Workloads of pods and their groups are made in a cluster")
+        key = f"{metadata.namespace or 'default'}/{metadata.name}"
+        left_out.note(
+            str(kind), key, "the Workloads of pods and their groups are made in a cluster"
+        )
 
 
 def _why_not(kind: JobKind[Any], job: JobObject) -> str | None:

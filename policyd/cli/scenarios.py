@@ -25,7 +25,7 @@ from policyd.cel.lib.time import parse_duration
 from policyd.cli.files import read_objects
 from policyd.cli.scenario_jobs import LeftOut, job_workloads
 from policyd.controller.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
-from policyd.controller.queue_settings import queue_settings
+from policyd.controller.queue_settings import other_teams, queue_settings
 from policyd.controller.topology_values import node_spec, put_pod
 from policyd.controller.workload_values import Circumstances, workload_value
 from policyd.engine.documents import Document
@@ -34,6 +34,7 @@ from policyd.jobs.pods import Pod
 from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.local.kubelet import RUN_FOR
 from policyd.simulate.scenario import Arrival
+from policyd.status.naming import OtherTeams
 
 ARRIVES_AFTER = "policyd.io/arrives-after"
 """When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""
@@ -133,6 +134,12 @@ def _settings(objects: Iterable[Mapping[str, Json]]) -> Settings:
     return DEFAULTS if configuration is None else queue_settings(configuration)
 
 
+def scenario_other_teams(objects: Iterable[Mapping[str, Json]]) -> OtherTeams:
+    """Return how far the Configuration wants jobs of other namespaces to be named."""
+    configuration = _configuration(objects)
+    return "names" if configuration is None else other_teams(configuration)
+
+
 def _rules(objects: Iterable[Mapping[str, Json]]) -> RequestRules:
     configuration = _configuration(objects)
     resources = None if configuration is None else configuration.resources
@@ -170,13 +177,13 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: LeftOut) -> Iter
         if condition_true(workload.status.conditions, FINISHED):
             continue
         if not workload.spec.active and workload.status.admission is None:
-            left_out.note(f"Workload {metadata.key}", "it is deactivated (`spec.active: false`)")
+            left_out.note("Workload", metadata.key, "it is deactivated (`spec.active: false`)")
             continue
         key = f"{metadata.namespace}/{workload.spec.queue_name}"
         if key not in local_queues and workload.status.admission is None:
             near = did_you_mean(key, local_queues)
             why = f"LocalQueue `{key}` is not there{f', {near}' if near else ''}"
-            left_out.note(f"Workload {metadata.key}", why)
+            left_out.note("Workload", metadata.key, why)
             continue
         value = workload_value(workload, circumstances, cluster_queue=local_queues.get(key, ""))
         yield _arrival(workload, value, last)

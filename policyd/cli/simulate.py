@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict, Unpack
 
 import click
@@ -21,13 +22,15 @@ from policyd.cli.scenarios import (
     scenario_arrivals,
     scenario_nodes,
     scenario_objects,
+    scenario_other_teams,
     scenario_state,
     seconds_of,
     warn_of_gates,
 )
 from policyd.cli.tables import Rows
-from policyd.simulate.scenario import Arrival, Simulation, Step, Waits
+from policyd.simulate.scenario import Simulation, Step, Waits
 from policyd.status.left_out import not_counted
+from policyd.status.naming import Names, Naming, OtherTeams
 from policyd.status.profiles import gpus_wanted
 from policyd.status.queues import queue_status
 from policyd.status.remedies import nearest, remedy_text
@@ -45,6 +48,8 @@ class _Options(TypedDict):
     output: Literal["table", "json"]
     until: str
     draw: bool
+    other_teams: OtherTeams | None
+    namespace: str
     explain: bool
     defragment: int
 
@@ -61,6 +66,16 @@ class _Options(TypedDict):
 )
 @click.option("--until", default="", metavar="DURATION", help="When to stop, such as 8h.")
 @click.option("--map", "draw", is_flag=True, help="Draw the nodes whenever somebody comes or goes.")
+@click.option(
+    "--other-teams",
+    type=click.Choice(["names", "team", "hidden"]),
+    help="Whether jobs of other namespaces are named.  [visibility.otherTeams of FILE]",
+)
+@click.option(
+    "--namespace",
+    default="",
+    help="Whose jobs are named in any case.  [in each line those of its workload's]",
+)
 @click.option("--explain", is_flag=True, help="Say what would help those who wait.")
 @click.option(
     "--defragment",
@@ -96,7 +111,10 @@ def command(**options: Unpack[_Options]) -> None:
     objects = scenario_objects(options["file"])
     warn_of_gates(objects)
     until = seconds_of(options["until"]) if options["until"] else float("inf")
-    left_out = LeftOut()
+    names = Names(
+        others=options["other_teams"] or scenario_other_teams(objects), reader=options["namespace"]
+    )
+    left_out = LeftOut(names)
     arrivals = list(scenario_arrivals(objects, left_out))
     simulation = Simulation(scenario_state(objects), arrivals)
     for sentence in left_out.sentences:
@@ -104,20 +122,23 @@ def command(**options: Unpack[_Options]) -> None:
     steps = progress(simulation.steps(until=until), "simulating")
     if options["output"] == "json":
         state = simulation.state if options["explain"] else None
-        told: Any = [_as_json(step, state) for step in steps]
+        told: Any = [_as_json(step, names, state) for step in steps]
         if options["defragment"]:
             _until(simulation, until)
-            plans = plans_json(simulation.state, options["defragment"])
+            plans = plans_json(simulation.state, options["defragment"], names)
             told = {"steps": told, "defragmentation": plans}
         click.echo(json.dumps(told, indent=2))
         return
-    maps = Maps(simulation.state, list(scenario_nodes(objects))) if options["draw"] else None
-    rows = Rows([("      TIME", 10), ("CYCLE", 5), ("WORKLOAD", _widest(arrivals))], "DECISION")
-    for line in _table(steps, rows, simulation.state if options["explain"] else None, maps):
+    nodes = list(scenario_nodes(objects))
+    maps = Maps(simulation.state, nodes, names) if options["draw"] else None
+    widest = max([_NARROWEST, *(cell_len(names.of(each.workload.key)) for each in arrivals)])
+    rows = Rows([("      TIME", 10), ("CYCLE", 5), ("WORKLOAD", widest)], "DECISION")
+    table = _Table(rows, names, simulation.state if options["explain"] else None, maps)
+    for line in table.lines(steps):
         click.echo(line)
     if options["defragment"]:
         _until(simulation, until)
-        for line in plan_lines(simulation.state, options["defragment"], maps):
+        for line in plan_lines(simulation.state, options["defragment"], names, maps):
             click.echo(line)
     for line in _left(simulation.state):
         click.echo(line, err=True)
@@ -129,51 +150,69 @@ def _until(simulation: Simulation, until: float) -> None:
         simulation.state.now = until
 
 
-def _widest(arrivals: Iterable[Arrival]) -> int:
-    """Return how wide the longest name of a workload is."""
-    return max([_NARROWEST, *(cell_len(each.workload.key) for each in arrivals)])
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A line for each decision; that somebody waits, and what helps, only if it is new.
+
+    Attributes:
+        rows: How a line is laid out.
+        names: What workloads are called.
+        state: To find what helps; None not to tell it.
+        maps: To draw with; None not to.
+    """
+
+    rows: Rows
+    names: Names
+    state: State | None
+    maps: Maps | None
+
+    def lines(self, steps: Iterable[Step]) -> Iterator[str]:
+        """Yield all lines."""
+        told: dict[str, str] = {}
+        yield from self._changed()
+        yield self.rows.head
+        for step in steps:
+            at, number = f"{_clock(step.at):>10}", f"{step.number:>5}"
+            for key in step.ended:
+                end = (
+                    "stopped: it has run for as long as it may" if key in step.stopped else "ended"
+                )
+                yield self.rows.row([at, "", self.names.of(key)], end)
+            for action in step.plan.actions:
+                key, decision = action.workload.key, _decision(action, self.names)
+                if told.get(key) != decision or not isinstance(action, Requeue):
+                    yield self.rows.row([at, number, self.names.of(key)], decision)
+                    yield from self._help(action)
+                told[key] = decision
+            for waits in step.waiting:
+                name = self.names.of(waits.workload.key)
+                yield self.rows.row([at, number, name], f"waits: {_why(waits, self.names)}")
+            yield from self._changed()
+
+    def _changed(self) -> Iterator[str]:
+        return self.maps.changed() if self.maps is not None else iter(())
+
+    def _help(self, action: Action) -> Iterator[str]:
+        if isinstance(action, Requeue) and self.state is not None:
+            remedy = cheapest(self.state, action.workload, action.refusal)
+            if remedy is not None:
+                text = remedy_text(remedy, self.names.to(action.workload.key))
+                yield f"{self.rows.indent}to help it: {text}"
 
 
-def _table(
-    steps: Iterable[Step], rows: Rows, state: State | None, maps: Maps | None
-) -> Iterator[str]:
-    """Yield a line for each decision; that somebody waits, and what helps, only if it is new."""
-    told: dict[str, str] = {}
-    yield from maps.changed() if maps is not None else ()
-    yield rows.head
-    for step in steps:
-        at, number = f"{_clock(step.at):>10}", f"{step.number:>5}"
-        for key in step.ended:
-            end = "stopped: it has run for as long as it may" if key in step.stopped else "ended"
-            yield rows.row([at, "", key], end)
-        for action in step.plan.actions:
-            key, decision = action.workload.key, _decision(action)
-            if told.get(key) != decision or not isinstance(action, Requeue):
-                yield rows.row([at, number, key], decision)
-                yield from () if state is None else _help(action, rows, state)
-            told[key] = decision
-        for waits in step.waiting:
-            yield rows.row([at, number, waits.workload.key], f"waits: {_why(waits)}")
-        yield from maps.changed() if maps is not None else ()
-
-
-def _why(waits: Waits) -> str:
+def _why(waits: Waits, names: Names) -> str:
     """Say why a workload waits that was not looked at."""
+    naming = names.to(waits.workload.key)
     if waits.like is not None and waits.refusal is not None:
-        return f"as {waits.like.key}, which asks for the same: {message_of(waits.refusal)}"
+        reason = message_of(waits.refusal, naming)
+        return f"as {naming.one(waits.like.key)}, which asks for the same: {reason}"
     if waits.workload.objection is not None:
         return waits.workload.objection.message
-    return f"behind {waits.before}" if waits.before else "it is not its turn"
+    return f"behind {naming.one(waits.before)}" if waits.before else "it is not its turn"
 
 
-def _help(action: Action, rows: Rows, state: State) -> Iterator[str]:
-    if isinstance(action, Requeue):
-        remedy = cheapest(state, action.workload, action.refusal)
-        if remedy is not None:
-            yield f"{rows.indent}to help it: {remedy_text(remedy)}"
-
-
-def _decision(action: Action) -> str:
+def _decision(action: Action, names: Names) -> str:
+    naming = names.to(action.workload.key)
     match action:
         case Admit():
             flavors = sorted({f for p in action.admission.pod_sets for f in p.flavors.values()})
@@ -185,11 +224,11 @@ def _decision(action: Action) -> str:
             parts = f", {gpus} GPU" if gpus.denominator > 1 else ""
             return f"admitted to {where}{', borrowing' if action.level else ''}{fewer}{parts}"
         case Preempt():
-            return f"preempted for {action.preemptor.key} ({action.reason})"
+            return f"preempted for {naming.one(action.preemptor.key)} ({action.reason})"
         case Evict():
             return f"evicted: it ran short of pods since {_clock(action.since)} ({action.reason})"
         case Requeue():
-            return f"waits: {message_of(action.refusal)}"
+            return f"waits: {message_of(action.refusal, naming)}"
 
 
 def _clock(seconds: float) -> str:
@@ -199,30 +238,32 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _as_json(step: Step, state: State | None) -> dict[str, Any]:
+def _as_json(step: Step, names: Names, state: State | None) -> dict[str, Any]:
     return {
         "time": step.at,
         "cycle": step.number,
-        "ended": list(step.ended),
-        "stopped": list(step.stopped),
-        "actions": [_action_json(action, state) for action in step.plan.actions],
-        "waiting": [_waiting_json(waits) for waits in step.waiting],
+        "ended": list(map(names.of, step.ended)),
+        "stopped": list(map(names.of, step.stopped)),
+        "actions": [_action_json(action, names, state) for action in step.plan.actions],
+        "waiting": [_waiting_json(waits, names) for waits in step.waiting],
     }
 
 
-def _waiting_json(waits: Waits) -> dict[str, Any]:
+def _waiting_json(waits: Waits, names: Names) -> dict[str, Any]:
+    naming = names.to(waits.workload.key)
     return {
-        "workload": waits.workload.key,
+        "workload": naming.one(waits.workload.key),
         "clusterQueue": waits.workload.cluster_queue,
-        "like": None if waits.like is None else waits.like.key,
-        "behind": waits.before or None,
-        "message": _why(waits),
+        "like": None if waits.like is None else naming.one(waits.like.key),
+        "behind": naming.one(waits.before) if waits.before else None,
+        "message": _why(waits, names),
     }
 
 
-def _action_json(action: Action, state: State | None) -> dict[str, Any]:
+def _action_json(action: Action, names: Names, state: State | None) -> dict[str, Any]:
+    naming = names.to(action.workload.key)
     told: dict[str, Any] = {
-        "workload": action.workload.key,
+        "workload": naming.one(action.workload.key),
         "clusterQueue": action.workload.cluster_queue,
     }
     if gpus := gpus_wanted(action.workload):
@@ -239,28 +280,28 @@ def _action_json(action: Action, state: State | None) -> dict[str, Any]:
                 "borrowing": level,
             }
         case Preempt():
-            preemptor = action.preemptor.key
+            preemptor = naming.one(action.preemptor.key)
             return told | {"action": "Preempt", "reason": action.reason, "preemptor": preemptor}
         case Evict():
             return told | {"action": "Evict", "reason": action.reason, "since": action.since}
         case Requeue():
             refusal = action.refusal
-            told |= {"reason": refusal.reason, "message": message_of(refusal)}
-            return told | {"action": "Requeue"} | _help_json(action, state)
+            told |= {"reason": refusal.reason, "message": message_of(refusal, naming)}
+            return told | {"action": "Requeue"} | _help_json(action, naming, state)
 
 
-def _help_json(action: Requeue, state: State | None) -> dict[str, Any]:
+def _help_json(action: Requeue, naming: Naming, state: State | None) -> dict[str, Any]:
     if state is None:
         return {}
     found = remedies(state, action.workload, action.refusal)
     return {
-        "nearest": _tagged(nearest(action.refusal)),
-        "remedies": [_tagged(each) | {"text": remedy_text(each)} for each in found],
+        "nearest": _tagged(nearest(action.refusal), naming),
+        "remedies": [_tagged(each, naming) | {"text": remedy_text(each, naming)} for each in found],
     }
 
 
-def _tagged(value: msgspec.Struct | None) -> dict[str, Any]:
-    return {} if value is None else {"kind": type(value).__name__, **as_json(value)}
+def _tagged(value: msgspec.Struct | None, naming: Naming) -> dict[str, Any]:
+    return {} if value is None else {"kind": type(value).__name__, **as_json(value, naming)}
 
 
 def _left(state: State) -> Iterator[str]:

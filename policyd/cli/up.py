@@ -34,6 +34,7 @@ from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
 from policyd.serving import listen
+from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
 from webhooks import registration
 from webhooks.door import Door, run_door
@@ -52,7 +53,7 @@ class Options:
 
     port: int
     kubeconfig: Path
-    policies: tuple[Path, ...]
+    policies: tuple[str, ...]
     config: str
     nodes: int
     racks: int
@@ -85,10 +86,11 @@ class Clients:
 )
 @click.option(
     "--policies",
-    type=click.Path(path_type=Path, exists=True),
+    type=STORED_FILE,
+    metavar="PATH",
     multiple=True,
     show_default="the library",
-    help="Policy files or folders; they are reloaded when they change.",
+    help="Policy files or folders, reloaded when they change, or -.",
 )
 @CONFIG
 @click.option(
@@ -128,7 +130,7 @@ def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its
     run(partial(_up, options))
 
 
-def check_policies(paths: Sequence[Path]) -> None:
+def check_policies(paths: Sequence[str]) -> None:
     """Say what is wrong with policies, before anything is started.
 
     Raises:
@@ -136,7 +138,7 @@ def check_policies(paths: Sequence[Path]) -> None:
     """
     if not paths:
         return
-    loaded = load([str(path) for path in paths])
+    loaded = load(paths)
     show_all(loaded.findings)
     if exit_code(loaded.findings):
         raise ConfigurationError(
@@ -236,7 +238,7 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
 
 def _door_settings(options: Options, address: str) -> Settings:
     return Settings(
-        policies=tuple(str(path) for path in options.policies),
+        policies=options.policies,
         from_cluster=True,
         host=HOST,
         secret="kube-system/policyd-webhooks",  # noqa: S106 - the name of a Secret

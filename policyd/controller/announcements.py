@@ -17,6 +17,7 @@ from policyd.controller.transitions import holding_queue, is_admitted, queued_si
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.resources import WORKLOADS, Resource
+from policyd.status.naming import Naming
 
 log = structlog.get_logger()
 
@@ -73,6 +74,21 @@ class Announcements:
             return
         if has_quota(before) and not condition_true(before.status.conditions, EVICTED):
             self._evicted(after, eviction.reason, eviction.message)
+
+    def preempted(self, victim: Workload, message: str) -> None:
+        """Tell a workload that it was preempted."""
+        self._writes.tell(WORKLOADS, victim.metadata, "Preempted", message)
+
+    def preempting(
+        self, preemptor: Workload, victim: Workload, important: str, *, naming: Naming
+    ) -> None:
+        """Tell a workload whom it preempted, and how important both are."""
+        metadata, queue = victim.metadata, holding_queue(victim)
+        what = naming.one(metadata.key)
+        if naming.names(metadata.key):
+            what = f"workload {metadata.key} (UID: {metadata.uid})"
+        message = f"Preempted {what} in ClusterQueue {queue}; {important}"
+        self._writes.tell(WORKLOADS, preemptor.metadata, "PreemptedWorkload", message)
 
     def _tell_targets(self, before: Workload, after: Workload) -> None:
         """Tell why a workload is to be stopped for good."""

@@ -13,7 +13,9 @@ from policyd.api.kueue.visibility import (
 )
 from policyd.api.meta import ObjectMeta
 from policyd.controller.cache import Cache
+from policyd.controller.shortage import naming_in
 from policyd.errors import PolicydError
+from policyd.status.naming import Naming
 from policyd.status.places import Place, places
 
 
@@ -39,15 +41,23 @@ class Page:
         return found[start : start + min(max(0, self.limit), LARGEST_LIMIT)]
 
 
-def waiting_in_cluster_queue(cache: Cache, name: str, page: Page) -> list[PendingWorkload]:
+def waiting_in_cluster_queue(
+    cache: Cache, name: str, page: Page, reader: str = ""
+) -> list[PendingWorkload]:
     """Return who waits in a ClusterQueue, in order.
+
+    Args:
+        cache: The queues.
+        name: The ClusterQueue's.
+        page: Which of them are asked for.
+        reader: The namespace of who asks, whose jobs are named in any case; "" if it is unknown.
 
     Raises:
         QueueNotFoundError: If there is no such ClusterQueue.
     """
     if cache.mirrors.cluster_queues.get(name) is None:
         raise QueueNotFoundError("clusterqueue", name)
-    return _items(cache, page.of(places(cache.state, name)))
+    return _items(cache, page.of(places(cache.state, name)), reader)
 
 
 def waiting_in_local_queue(
@@ -63,7 +73,8 @@ def waiting_in_local_queue(
     if queue is None:
         raise QueueNotFoundError("localqueue", name)
     found = places(cache.state, queue.spec.cluster_queue)
-    return _items(cache, page.of([each for each in found if each.workload.local_queue == key]))
+    mine = [each for each in found if each.workload.local_queue == key]
+    return _items(cache, page.of(mine), namespace)
 
 
 def summary(version: str, items: Iterable[PendingWorkload]) -> PendingWorkloadsSummary:
@@ -71,23 +82,25 @@ def summary(version: str, items: Iterable[PendingWorkload]) -> PendingWorkloadsS
     return PendingWorkloadsSummary(f"{GROUP}/{version}", KIND, tuple(items))
 
 
-def _items(cache: Cache, found: Iterable[Place]) -> list[PendingWorkload]:
-    return [_item(cache, place) for place in found]
+def _items(cache: Cache, found: Iterable[Place], reader: str) -> list[PendingWorkload]:
+    naming = naming_in(cache, reader)
+    return [_item(cache, place, naming) for place in found]
 
 
-def _item(cache: Cache, place: Place) -> PendingWorkload:
+def _item(cache: Cache, place: Place, naming: Naming) -> PendingWorkload:
+    """Return what is told of a workload: of one that is not named its place and its priority."""
     value, known = place.workload, cache.mirrors.workloads.get(place.workload.key)
     metadata = ObjectMeta() if known is None else known.metadata
-    namespace, _, name = value.key.partition("/")
+    named, (namespace, _, name) = naming.names(value.key), value.key.partition("/")
     return PendingWorkload(
         metadata=ObjectMeta(
-            name=name,
-            namespace=namespace,
+            name=name if named else "",
+            namespace=namespace if named or naming.others == "team" else "",
             creation_timestamp=metadata.creation_timestamp,
-            owner_references=metadata.owner_references,
+            owner_references=metadata.owner_references if named else (),
         ),
         priority=value.priority,
-        local_queue_name=value.local_queue.partition("/")[2],
+        local_queue_name=value.local_queue.partition("/")[2] if named else "",
         position_in_cluster_queue=place.in_cluster_queue,
         position_in_local_queue=place.in_local_queue,
     )

@@ -13,6 +13,7 @@ from policyd.controller.transitions import sync_admitted, with_status
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.resources import WORKLOADS
+from policyd.status.naming import Naming
 from policyd.status.words import message_of
 
 log = structlog.get_logger()
@@ -45,6 +46,7 @@ class PlacingAgain:
         *,
         changed: Callable[[Workload, Workload], None],
         try_again: Callable[[Workload], None],
+        naming: Callable[[Workload], Naming],
     ) -> None:
         """Work for a reconciler.
 
@@ -53,11 +55,13 @@ class PlacingAgain:
             writes: How they are written.
             changed: Told of a workload before and after a write.
             try_again: Told of a workload that found no place.
+            naming: How others are named to a workload.
         """
         self._mirror = mirror
         self._writes = writes
         self._changed = changed
         self._try_again = try_again
+        self._naming = naming
 
     async def place(self, workload: Workload, found: Admission, *, detailed: bool) -> None:
         """Write the places of a workload, as a new admission has them.
@@ -76,6 +80,6 @@ class PlacingAgain:
     def refused(self, workload: Workload, refusal: Refusal | None) -> None:
         """Say that a workload with quota has no place, and have it tried again later."""
         if refusal is not None and has_quota(workload):
-            message = message_of(refusal)
+            message = message_of(refusal, self._naming(workload))
             self._writes.tell(WORKLOADS, workload.metadata, FAILED_AGAIN, message, bad=True)
             self._try_again(workload)

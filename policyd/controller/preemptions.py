@@ -12,12 +12,9 @@ from policyd.controller.priorities import effective_priority
 from policyd.controller.transitions import (
     BLOCKED_ON_GATES,
     evict,
-    holding_queue,
     set_condition,
     with_status,
 )
-from policyd.controller.writes import Writes
-from policyd.kube.resources import WORKLOADS
 
 _RIGHTS: Final[dict[PreemptionReason, str]] = {
     "InClusterQueue": "prioritization in the ClusterQueue",
@@ -106,19 +103,3 @@ def priority_parts(workload: Workload, gates: Gates) -> tuple[int, int, int]:
     """Return a workload's effective priority, and the priority and boost that make it up."""
     effective, base = effective_priority(workload, gates), workload.spec.priority or 0
     return effective, base, effective - base
-
-
-def tell_preempted(
-    writes: Writes, victim: Workload, preemptor: Workload, *, message: str, gates: Gates
-) -> None:
-    """Write the events of a preemption: one for the victim, one for the preemptor."""
-    important, metadata = priorities_text(preemptor, victim, gates), victim.metadata
-    writes.tell(WORKLOADS, metadata, "Preempted", f"{message}; {important}")
-    what = f"Preempted workload {metadata.key} (UID: {metadata.uid})"
-    queue = holding_queue(victim)
-    writes.tell(
-        WORKLOADS,
-        preemptor.metadata,
-        "PreemptedWorkload",
-        f"{what} in ClusterQueue {queue}; {important}",
-    )

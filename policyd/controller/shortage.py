@@ -8,20 +8,25 @@ from policyd.api.meta import ObjectMeta
 from policyd.controller.cache import Cache
 from policyd.controller.mirror import Mirror
 from policyd.jobs.base import controller_of
-from policyd.status.naming import Naming
+from policyd.status.naming import Naming, team_of
 from policyd.status.quantities import format_amount
 from policyd.status.shortages import Shortage, and_others
 
 
 def naming_for(cache: Cache, key: str) -> Naming:
     """Return how jobs are named to who looks at the workload of this key."""
+    return naming_in(cache, team_of(key))
+
+
+def naming_in(cache: Cache, namespace: str) -> Naming:
+    """Return how jobs are named to somebody of a namespace; "" for who is of none."""
     workloads: Mirror[Workload] = cache.mirrors.workloads
 
     def path(key: str) -> str:
         workload = workloads.get(key)
         return key if workload is None else job_path(workload.metadata)
 
-    return Naming(namespace=key.partition("/")[0], others=cache.other_teams, path=path)
+    return Naming(namespace=namespace, others=cache.other_teams, path=path)
 
 
 def held_by(shortages: Sequence[Shortage], naming: Naming) -> str:

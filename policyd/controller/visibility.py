@@ -123,7 +123,8 @@ def create_app(
 
     async def cluster_queue(request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        return _answer(request, waiting_in_cluster_queue(cache, name, _page(request)))
+        found = waiting_in_cluster_queue(cache, name, _page(request), _namespace(request))
+        return _answer(request, found)
 
     async def local_queue(request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
@@ -154,6 +155,12 @@ def _page(request: web.Request) -> Page:
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"`{name}` must be a whole number") from error
     return Page(**given)
+
+
+def _namespace(request: web.Request) -> str:
+    """Return the namespace of who asks: a service account has one, as the API server tells."""
+    kind, _, account = request.headers.get("X-Remote-User", "").rpartition("serviceaccount:")
+    return account.partition(":")[0] if kind == "system:" else ""
 
 
 def _answer(request: web.Request, items: list[PendingWorkload]) -> web.Response:

@@ -34,12 +34,13 @@ from policyd.controller.placing_again import PlacingAgain, no_replacement_messag
 from policyd.controller.preemptions import (
     preempt,
     preempted_message,
-    tell_preempted,
+    priorities_text,
 )
 from policyd.controller.priorities import class_change
 from policyd.controller.protection_timer import ProtectionTimer
 from policyd.controller.readiness import Readiness, stale_message
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
+from policyd.controller.shortage import naming_for
 from policyd.controller.slices import finish_slice
 from policyd.controller.transitions import (
     evict,
@@ -53,6 +54,7 @@ from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.slices import replacement_message
 from policyd.kube.errors import ApiError, ConflictError
 from policyd.kube.resources import WORKLOADS
+from policyd.status.naming import Naming
 from policyd.status.queues import queue_status
 from policyd.status.words import considered_text
 
@@ -86,7 +88,11 @@ class WorkloadReconciler:
         self._announcements = Announcements(writes)
         self.waiting = Waiting(cache, writes, self._readiness)
         self._placing = PlacingAgain(
-            self._mirror, writes, changed=self._announcements.changes, try_again=cache.put
+            self._mirror,
+            writes,
+            changed=self._announcements.changes,
+            try_again=cache.put,
+            naming=self._naming,
         )
         self._unanswered: set[str] = set()
         self._held = HeldBack(cache, writes.pace)
@@ -94,6 +100,9 @@ class WorkloadReconciler:
     @property
     def _mirror(self) -> Mirror[Workload]:
         return self._cache.mirrors.workloads
+
+    def _naming(self, workload: Workload) -> Naming:
+        return naming_for(self._cache, workload.metadata.key)
 
     @property
     def _gates(self) -> Gates:
@@ -187,7 +196,7 @@ class WorkloadReconciler:
             raise
         self._held.forget(workload.metadata.key)
         stored = self._mirror.get(workload.metadata.key) or workload
-        considered = considered_text(action.considered)
+        considered = considered_text(action.considered, self._naming(stored))
         self._announcements.reserved(workload, stored, now=now, considered=considered)
         await self._replace(stored, action.workload.replaces)
 
@@ -240,7 +249,11 @@ class WorkloadReconciler:
         self._cache.ears.preempted(action)
         self._announcements.changes(workload, stored)
         if preemptor is not None:
-            tell_preempted(self._writes, stored, preemptor, message=message, gates=self._gates)
+            important = priorities_text(preemptor, stored, self._gates)
+            self._announcements.preempted(stored, f"{message}; {important}")
+            self._announcements.preempting(
+                preemptor, stored, important, naming=self._naming(preemptor)
+            )
 
     async def _evict(self, workload: Workload, action: Evict) -> None:
         if not has_quota(workload) or condition_true(workload.status.conditions, EVICTED):

@@ -130,7 +130,7 @@ def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - ms
     neither as they take it is read whole.
     """
     looked_at = node.fields
-    if field is None or node.whole or not looked_at:
+    if field is None or node.whole or node.devices or not looked_at:
         return msgspec.Raw
     if field.shape == "list" and field.element and looked_at.keys() == {EACH}:
         return list[_type(looked_at[EACH], field.element)]  # type: ignore[misc]

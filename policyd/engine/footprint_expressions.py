@@ -51,6 +51,16 @@ Scope = Mapping[str, Places]
 """The local variables."""
 
 
+def _ask(place: Footprint, method: str) -> None:
+    """Look at what a method of the engine does; one that counts devices, not at memory and such."""
+    for path in _METHODS[method]:
+        part = place.at(*path)
+        if method == "gpus" and path[-1] == "resources":
+            part.devices = True
+        else:
+            part.take()
+
+
 class Looking:
     """The expressions of one policy, looking at a pod and at its request."""
 
@@ -162,8 +172,7 @@ class Looking:
         for place in self._look(receiver, scope):
             if place is not self._pod:
                 place.take()
-            for path in _METHODS[node.function]:
-                place.at(*path).take()
+            _ask(place, node.function)
         for argument in node.arguments:
             self._take(argument, scope)
         return ()

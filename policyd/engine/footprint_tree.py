@@ -13,12 +13,22 @@ class UnboundedError(Exception):
 class Footprint:
     """A field that is looked at: some fields in it, or its items, or all of it."""
 
-    __slots__ = ("fields", "whole")
+    __slots__ = ("devices", "fields", "whole")
 
     def __init__(self) -> None:
         self.fields: dict[str, Footprint] = {}
         """By name; EACH stands for the items of a list. None is as good as all."""
         self.whole = False
+        self.devices = False
+        """Whether all of it is looked at but how much of ordinary resources it says."""
+
+    @property
+    def text(self) -> str:
+        """What is looked at, the same for the same."""
+        if self.whole or not (self.fields or self.devices):
+            return "*"
+        inner = ",".join(f"{name!r}:{self.fields[name].text}" for name in sorted(self.fields))
+        return f"{'devices' * self.devices}{{{inner}}}"
 
     def at(self, *path: str) -> "Footprint":
         """Return the footprint of something in it, which is looked at from now on."""
@@ -30,6 +40,7 @@ class Footprint:
     def join(self, other: "Footprint") -> None:
         """Look at all that another looks at, too."""
         self.whole = self.whole or other.whole
+        self.devices = self.devices or other.devices
         for step, node in other.fields.items():
             self.at(step).join(node)
 

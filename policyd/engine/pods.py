@@ -30,7 +30,7 @@ GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
 """Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device, and
 each device that is asked for by its class."""
 
-_ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
+ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What nearly every container asks for, and is no GPU."""
 
 _OBJECTS = frozenset({dict})
@@ -142,10 +142,10 @@ def _gpus_of(container: Json) -> int:
     requests, limits = _sides(container)
     gpus = 0
     for name in requests:
-        if name not in _ORDINARY and is_gpu(name):
+        if name not in ORDINARY and is_gpu(name):
             gpus += _quantity(requests[name]).value()
     for name in limits:
-        if name not in _ORDINARY and name not in requests and is_gpu(name):
+        if name not in ORDINARY and name not in requests and is_gpu(name):
             gpus += _quantity(limits[name]).value()
     return gpus
 

@@ -15,6 +15,7 @@ from policyd.api.meta import Json
 from policyd.engine.decision import Decision
 from policyd.engine.policy_set import PolicySet
 from policyd.engine.shadows import ShadowDifference, shadow_differences
+from policyd.engine.workloads import value_at
 from policyd.errors import PolicydError
 from policyd.patch.differences import difference
 from policyd.patch.json_patch import apply_json_patch
@@ -56,9 +57,8 @@ class Recording:
     def name(self) -> str:
         """What the request was about: operation, kind, namespace and name."""
         request = self.request
-        metadata = decode_object(request.object) or {}
-        generated = (metadata.get("metadata") or {}).get("generateName", "")
-        name = request.name or f"{generated}*"
+        generated = value_at(decode_object(request.object), ("metadata", "generateName"))
+        name = request.name or f"{generated or ''}*"
         where = f"{request.namespace}/{name}" if request.namespace else name
         return f"{request.operation} {request.kind.kind} {where}"
 

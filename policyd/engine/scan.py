@@ -5,9 +5,11 @@ were sent again as it is; one that concerns neither, or asks who sent the reques
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,8 +25,9 @@ from policyd.api.admission import (
 )
 from policyd.api.meta import Json
 from policyd.cel import Program
-from policyd.engine.alike import Alike
+from policyd.engine.alike import Alike, looked_at_alike
 from policyd.engine.compiled import CompiledPolicy
+from policyd.engine.footprint_tree import Footprint
 from policyd.engine.match import resource_matches
 from policyd.engine.offline import BELIEVING
 from policyd.engine.policy_set import PolicySet
@@ -39,8 +42,16 @@ _NEVER: Final = frozenset({"events", "leases", "endpoints", "endpointslices"})
 """What changes by the second; a rule must name these to have them scanned."""
 
 
-MOST_ALIKE: Final = 50_000
-"""Objects of which it is remembered what was said, each for all that are alike."""
+MOST_ALIKE: Final = 20_000
+"""Objects of which it is remembered what was said, by what some policies see of them."""
+
+MOST_SETS: Final = 500
+"""Sets of policies that are kept, for what is known of an object from earlier ones."""
+
+TRIES: Final = 500
+RARELY: Final = 8
+"""After so many tries it is given up to compare objects of which fewer than one in so many is like
+an earlier one."""
 
 
 class Listed(NamedTuple):
@@ -78,6 +89,40 @@ class Found:
 _Asked = tuple[Operation, PolicySet]
 """Policies, and the operation that they are asked about."""
 
+_Choice = tuple[Operation, CompiledPolicy]
+
+_Said = tuple[tuple[Key, str], ...]
+"""What policies say of an object."""
+
+
+class _Group:
+    """Policies that see the same of objects, and what they said of those that they saw."""
+
+    def __init__(self, alike: Alike, choices: Iterable[_Choice] = ()) -> None:
+        self.choices = tuple(choices)
+        self.speakers = {(p.name, p.shadow_of) for _, p in self.choices}
+        self._alike = alike
+        self._said: dict[bytes, _Said] = {}
+        self._seen: bytes | None = None
+        self._tries = 0
+        self._known = 0
+
+    def known(self, found: Found) -> _Said | None:
+        """Return what was said of an object that is the same to them; None if none was."""
+        self._seen = None
+        if self._tries >= TRIES and self._known * RARELY < self._tries:
+            return None  # hardly any two are alike: comparing them is lost time
+        self._tries += 1
+        self._seen = self._alike.seen(found.value, found.within)
+        said = None if self._seen is None else self._said.get(self._seen)
+        self._known += said is not None
+        return said
+
+    def remember(self, said: Iterable[tuple[Key, str]]) -> None:
+        """Keep what its policies say of the object that was not known."""
+        if self._seen is not None and len(self._said) < MOST_ALIKE:
+            self._said[self._seen] = tuple(said)
+
 
 class Scan:
     """One look at what exists, with the policies there were when it began."""
@@ -102,47 +147,81 @@ class Scan:
         """Policies that are asked."""
         self.book = ReportBook()
         """What they said so far."""
-        self._said: dict[bytes, tuple[tuple[Key, str], ...]] = {}
+        self._always: list[_Choice] = []
+        self._sets: dict[tuple[_Group, ...], tuple[_Asked, ...]] = {}
         for policy in self.left_out:
             key = Key(policy.name, "", "skip", "", policy.shadow_of)
             self.book.note("", key, message=NOT_ASKED, subject=None)
 
     @cached_property
-    def _alike(self) -> Alike:
-        return Alike(self.policies)
+    def _groups(self) -> tuple[_Group, tuple[_Group, ...]]:
+        """All policies that decide alike on what is alike, and these by what they see.
 
-    @cached_property
-    def _sets(self) -> tuple[tuple[_Asked, ...], tuple[_Asked, ...]]:
-        """Policies in force, and shadows: those that decide alike on what is, and the others."""
+        Policies of one name are asked about each object, as those that decide alike on nothing.
+        """
+        seen: dict[str, Footprint] = {}
+        chosen: dict[str, list[_Choice]] = {}
+        names = Counter((policy.name, policy.shadow_of) for policy in self.policies)
+        for operation, policies in self._by_operation.items():
+            for policy in policies:
+                looked_at = looked_at_alike(policy)
+                if looked_at is None or names[policy.name, policy.shadow_of] > 1:
+                    self._always.append((operation, policy))
+                else:
+                    seen.setdefault(looked_at.text, looked_at)
+                    chosen.setdefault(looked_at.text, []).append((operation, policy))
+        groups = (_Group(Alike([looked_at]), chosen[text]) for text, looked_at in seen.items())
+        return _Group(Alike(seen.values())), tuple(groups)
+
+    def _asked(self, missed: tuple[_Group, ...]) -> tuple[_Asked, ...]:
+        """Return the policies of groups, and those always asked: once for the same groups."""
+        known = self._sets.get(missed)
+        if known is not None:
+            return known
         around = replace(self._policies.surroundings, makers=BELIEVING)
-        alike: list[_Asked] = []
-        others: list[_Asked] = []
-        for operation, chosen in self._by_operation.items():
-            for is_shadow in (False, True):
-                mine = [p for p in chosen if bool(p.shadow_of) is is_shadow]
-                for sets, decides in ((alike, True), (others, False)):
-                    picked = [p for p in mine if self._alike.decides(p) is decides]
-                    if picked:
-                        sets.append((operation, PolicySet.of(picked, around)))
-        return tuple(alike), tuple(others)
+        sets: dict[tuple[Operation, bool], list[CompiledPolicy]] = {}
+        for operation, policy in chain(self._always, *(group.choices for group in missed)):
+            sets.setdefault((operation, bool(policy.shadow_of)), []).append(policy)
+        made = tuple((key[0], PolicySet.of(chosen, around)) for key, chosen in sets.items())
+        if len(self._sets) < MOST_SETS:
+            self._sets[missed] = made
+        return made
 
     def look_at(self, found: Found) -> None:
         """Ask all policies about an object, and note what they say.
 
         What they said of another that is the same to them, they say of this one.
         """
-        alike, others = self._sets
-        seen = self._alike.seen(found.value, found.within) if alike else None
-        said = None if seen is None else self._said.get(seen)
-        if said is None:
-            said = self._ask(found, alike)
-            if seen is not None and len(self._said) < MOST_ALIKE:
-                self._said[seen] = said
-        subject = found.subject
-        for key, message in (*said, *self._ask(found, others)):
+        together, groups = self._groups
+        subject, known = found.subject, together.known(found) if groups else ()
+        if known is None:
+            known, said = self._asked_apart(found, groups)
+            together.remember(known)
+        else:
+            said = self._ask(found, self._asked(()))
+        for key, message in (*known, *said):
             self.book.note(subject.namespace, key, message=message, subject=subject)
 
-    def _ask(self, found: Found, asked: Iterable[_Asked]) -> tuple[tuple[Key, str], ...]:
+    def _asked_apart(self, found: Found, groups: Iterable[_Group]) -> tuple[_Said, _Said]:
+        """Return what groups say of an object, and what those say that are always asked."""
+        known: list[tuple[Key, str]] = []
+        missed: list[_Group] = []
+        for group in groups:
+            said = group.known(found)
+            if said is None:
+                missed.append(group)
+            else:
+                known += said
+        fresh = self._ask(found, self._asked(tuple(missed)))
+        rest = list(fresh)
+        for group in missed:
+            own = [each for each in fresh if (each[0].policy, each[0].shadow_of) in group.speakers]
+            group.remember(own)
+            known += own
+            rest = [each for each in rest if each not in own]
+        return tuple(known), tuple(rest)
+
+    def _ask(self, found: Found, asked: Iterable[_Asked]) -> _Said:
         """Return what policies say of an object."""
         said: list[tuple[Key, str]] = []
         for operation, policies in asked:

@@ -6,7 +6,7 @@
 A letter is a workload's share of a node, `#` what pods take that no topology placed, `.` is free.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
@@ -36,8 +36,23 @@ def scarce_resource(nodes: Iterable[NodeSpec]) -> str:
 class TopologyMap:
     """Draws one topology again and again; a workload keeps its letter."""
 
-    def __init__(self, levels: Sequence[str], nodes: Iterable[NodeSpec], *, resource: str) -> None:
-        """Take in where the nodes are; those without a place in the topology are left out."""
+    def __init__(
+        self,
+        levels: Sequence[str],
+        nodes: Iterable[NodeSpec],
+        *,
+        resource: str,
+        name: Callable[[str], str] = str,
+    ) -> None:
+        """Take in where the nodes are; those without a place in the topology are left out.
+
+        Args:
+            levels: Those of the topology.
+            nodes: All that there are.
+            resource: What is drawn.
+            name: What a workload is called, by its key.
+        """
+        self._name = name
         placed = (node for node in nodes if all(level in node.labels for level in levels))
         self._nodes = sorted(placed, key=lambda node: [node.labels[level] for level in levels])
         self._levels = tuple(levels)
@@ -113,7 +128,8 @@ class TopologyMap:
             pods = sum(placement.assignment.count for placement in placements)
             gpus = sum(gpus_asked(each.requests) * each.assignment.count for each in placements)
             parts = f", {gpus} GPU" if isinstance(gpus, Fraction) and gpus.denominator > 1 else ""
-            yield f"{self._letter(key)} {key}: {pods} pod{'s' if pods != 1 else ''}{parts}"
+            who = f"{self._letter(key)} {self._name(key)}"
+            yield f"{who}: {pods} pod{'s' if pods != 1 else ''}{parts}"
 
     def _letter(self, key: str) -> str:
         if key not in self._letters:

@@ -27,9 +27,9 @@ class Naming:
 
     def one(self, key: str) -> str:
         """Return what a single workload is called."""
-        if self._named(key):
+        if self.names(key):
             return self.path(key)
-        return f"a job of {_team(key)}" if self.others == "team" else "a job of another team"
+        return f"a job of {team_of(key)}" if self.others == "team" else "a job of another team"
 
     def several(self, keys: Iterable[str]) -> str:
         """Return what some workloads are called, each name once."""
@@ -39,18 +39,41 @@ class Naming:
         """Return amounts by who has them, those of the same name together."""
         found: dict[str, int] = {}
         for key, amount in amounts:
-            name = self.path(key) if self._named(key) else self._holder(key)
+            name = self.path(key) if self.names(key) else self._holder(key)
             found[name] = found.get(name, 0) + amount
         return found
 
-    def _named(self, key: str) -> bool:
-        return self.others == "names" or _team(key) == self.namespace
+    def names(self, key: str) -> bool:
+        """Tell whether a workload is called by its name: the only place that decides it."""
+        return self.others == "names" or team_of(key) == self.namespace
 
     def _holder(self, key: str) -> str:
-        return _team(key) if self.others == "team" else "other teams"
+        return team_of(key) if self.others == "team" else "other teams"
 
 
-def _team(key: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """How workloads are named in what is about several of them.
+
+    Attributes:
+        others: How far those of other teams than the reader's are.
+        reader: The reader's namespace; "" to name in each message what its own workload is told.
+    """
+
+    others: OtherTeams = "names"
+    reader: str = ""
+
+    def to(self, key: str) -> Naming:
+        """Return how others are named in what is said of the workload of this key."""
+        return Naming(namespace=self.reader or team_of(key), others=self.others)
+
+    def of(self, key: str) -> str:
+        """Return what the workload of this key itself is called."""
+        return self.to(key).one(key)
+
+
+def team_of(key: str) -> str:
+    """Return the namespace of a workload, by its key."""
     return key.partition("/")[0]
 
 

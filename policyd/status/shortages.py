@@ -5,7 +5,6 @@ from policyd.alloc.queue import FlavorResource
 from policyd.alloc.reasons import MissingQuota, Refusal
 from policyd.alloc.state import State
 from policyd.alloc.value import Value
-from policyd.status.quantities import format_amount
 
 
 class Holder(Value, frozen=True):
@@ -28,20 +27,6 @@ class Shortage(Value, frozen=True):
     missing: MissingQuota
     holders: tuple[Holder, ...]
     others: int = 0
-
-    @property
-    def text(self) -> str:
-        """A sentence: how much of what is missing, and who holds it."""
-        missing, resource = self.missing, self.missing.resource
-        amount = format_amount(resource, missing.missing)
-        start = f"{amount} more {resource} of flavor {missing.flavor} needed"
-        if not self.holders:
-            return f"{start}; nobody holds any"
-        held = ", ".join(
-            f"{h.workload} ({format_amount(resource, h.amount)}, ClusterQueue {h.cluster_queue})"
-            for h in self.holders
-        )
-        return f"{start}; held by {held}{and_others(self.others)}"
 
 
 def and_others(count: int) -> str:

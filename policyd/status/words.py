@@ -82,14 +82,14 @@ def obstacle_text(obstacle: Obstacle, naming: Naming = PLAIN) -> str:
             return obstacle.why.text
 
 
-def considered_text(considered: Iterable[Considered]) -> str:
+def considered_text(considered: Iterable[Considered], naming: Naming = PLAIN) -> str:
     """Say which flavors did not simply fit, pod set by pod set; "" if all that were tried did.
 
     The mode, how victims would be had, how far it would borrow, and what is in the way, as the
     event of an admission has them.
     """
     return " | ".join(
-        f"{each.pod_set}: {', '.join(map(_try_text, sorted(each.tries, key=lambda t: t.flavor)))}"
+        f"{each.pod_set}: {', '.join(_try_text(tried, naming) for tried in _by_name(each.tries))}"
         for each in considered
     )
 
@@ -118,7 +118,12 @@ def _held_text(held: Held, naming: Naming) -> str:
     return f"it could delay {naming.one(held.workload)}, which has a reservation from {when} on"
 
 
-def _try_text(tried: Try) -> str:
+def _by_name(tries: Iterable[Try]) -> list[Try]:
+    return sorted(tries, key=lambda tried: tried.flavor)
+
+
+def _try_text(tried: Try, naming: Naming) -> str:
     borrowing = [f"borrow={tried.level}"] if tried.level else []
-    parts = [_MODES[tried.mode], *borrowing, *map(obstacle_text, tried.obstacles)]
+    obstacles = (obstacle_text(each, naming) for each in tried.obstacles)
+    parts = [_MODES[tried.mode], *borrowing, *obstacles]
     return f"{tried.flavor}({';'.join(parts)})"

@@ -5,6 +5,7 @@ import pytest
 from policyd.alloc.settings import Gates
 from policyd.api.configuration import (
     API_VERSION,
+    Configuration,
     check_configuration,
     decode_configuration,
     duration_seconds,
@@ -155,3 +156,26 @@ def test_lengths_of_time_are_read_as_go_writes_them(text, seconds):
 def test_what_is_no_length_of_time_is_refused(text):
     with pytest.raises(DurationError, match="is no length of time"):
         duration_seconds(text)
+
+
+ODD = (
+    *(1.5, "a", [1], [[1]], True, {"a": 1}),
+    *({"requeuingStrategy": 1.5}, {"transformations": [1]}, {"transformations": 1.5}),
+    *({"enable": []}, {"enable": True, "preemptionStrategies": 1}, {"dispatcherName": []}),
+)
+"""Values of which most fit no field."""
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+@pytest.mark.parametrize("name", Configuration.__struct_encode_fields__)
+def test_a_value_of_a_wrong_type_is_said_wherever_it_is(version, name):
+    """Defaults are filled in before types are checked: nothing of it fails otherwise."""
+    refused = 0
+    for value in ODD:
+        document = {"apiVersion": f"config.kueue.x-k8s.io/{version}", "kind": "Configuration"}
+        try:
+            decode_configuration(document | {name: value})
+        except ConfigurationError:
+            refused += 1
+
+    assert refused

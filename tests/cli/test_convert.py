@@ -116,3 +116,14 @@ def test_a_field_of_a_wrong_type_is_named_and_the_rest_is_written():
     assert "ClusterQueue `b` cannot be had as `kueue.x-k8s.io/v1beta2`" in said
     assert "`spec.admissionChecks`: expected `array" in said
     assert code == 2
+
+
+@pytest.mark.parametrize(
+    "odd", [5, "a", [1], {"apiVersion": "v1"}, {**OLD, "kind": ["a"]}, {**OLD, "kind": {}}]
+)
+def test_what_is_no_object_is_named_and_not_passed_on(odd):
+    written, said, code = convert(yaml.safe_dump_all([odd, OLD]))
+
+    assert written == [NEW]
+    assert "this is no Kubernetes object: `kind` is missing" in said
+    assert code == 2

@@ -3,6 +3,7 @@
 import pytest
 
 from policyd.controller import reasons
+from policyd.controller.pending_workloads import Page, waiting_in_cluster_queue
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
 from tests.controller.world import World, running
@@ -148,6 +149,66 @@ async def test_jobs_of_other_teams_are_named_as_far_as_is_wanted(others, held, b
 
     assert reason(world, "mine")[2].startswith(behind)
     assert held in reason(world, "small")[2]
+
+
+@pytest.mark.parametrize(
+    ("others", "event", "listed"),
+    [
+        ("names", "Preempted workload theirs/job-", ("theirs", True)),
+        ("team", "Preempted a job of theirs in ClusterQueue cq", ("theirs", False)),
+        ("hidden", "Preempted a job of another team in ClusterQueue cq", (None, False)),
+    ],
+)
+async def test_nowhere_are_jobs_of_other_teams_named_but_as_far_as_is_wanted(others, event, listed):
+    """One team's job waits behind, is preempted by, and preempts another's: all of it is told."""
+    world = World()
+    world.other_teams = others
+    world.furnish(preemption={"withinClusterQueue": "LowerPriority"})
+    world.put(r.NAMESPACES, {"metadata": {"name": "theirs", "labels": {}}})
+    local = {"metadata": {"name": "lq", "namespace": "theirs"}, "spec": {"clusterQueue": "cq"}}
+    world.put(r.LOCAL_QUEUES, local)
+    for name, value in (("middle", 5), ("high", 9)):
+        world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    urgent = {"kueue.x-k8s.io/priority-class": "high"}
+    async with running(world):
+        world.job("train", queue="lq", namespace="theirs")
+        await world.pass_time(1)
+        world.job("mine", **{"kueue.x-k8s.io/priority-class": "middle"})
+        await world.pass_time(3)
+        world.job("rival", queue="lq", namespace="theirs", **urgent)
+        await world.pass_time(12)
+        world.job("behind")
+        await world.pass_time(12)
+        pages = [
+            waiting_in_cluster_queue(world.controller.cache, "cq", Page(), who)
+            for who in ("", "ns")
+        ]
+
+    told = {
+        namespace: [
+            text
+            for item in (*world.events(), *world.all(r.WORKLOADS))
+            if item["metadata"]["namespace"] == namespace
+            for text in messages(item)
+        ]
+        for namespace in ("ns", "theirs")
+    }
+    assert any(event in text for text in told["ns"])
+    for namespace, names in (("ns", ("train", "rival")), ("theirs", ("mine", "behind"))):
+        named = [text for text in told[namespace] if any(each in text for each in names)]
+        assert bool(named) is (others == "names")
+    (theirs,) = (item for item in pages[1] if item.metadata.namespace != "ns")
+    assert (theirs.metadata.namespace or None, bool(theirs.metadata.name)) == listed
+    assert bool(theirs.metadata.owner_references or theirs.local_queue_name) is listed[1]
+    assert all(item.metadata.name for item in pages[1] if item.metadata.namespace == "ns")
+    assert any(item.metadata.name for item in pages[0]) is (others == "names")
+
+
+def messages(item):
+    """What an event or the conditions of an object say."""
+    yield item.get("message", "")
+    for each in item.get("status", {}).get("conditions", ()):
+        yield each["message"]
 
 
 def test_the_settings_name_everybody_unless_told_otherwise():

@@ -90,6 +90,27 @@ async def test_who_waits_is_told_in_order(world, path, waiting):
     assert (status, names(body)) == (200, waiting)
 
 
+@pytest.mark.parametrize(
+    ("user", "named"),
+    [
+        pytest.param("system:serviceaccount:ns:ci", True, id="of-the-namespace"),
+        pytest.param("system:serviceaccount:other:ci", False, id="of-another"),
+        pytest.param("alice", False, id="of-none"),
+        pytest.param("a:system:serviceaccount:ns:ci", False, id="called-like-one"),
+    ],
+)
+async def test_who_asks_as_a_service_account_is_of_its_namespace(world, user, named):
+    world.controller.cache.other_teams = "hidden"
+    path = f"{ROOT}/v1beta2/clusterqueues/cq/pendingworkloads"
+    async with plainly(app_of(world)) as port, aiohttp.ClientSession() as session:
+        given = {"X-Remote-User": user}
+        async with session.get(f"http://127.0.0.1:{port}{path}", headers=given) as answer:
+            items = (await answer.json())["items"]
+
+    assert [bool(item["metadata"].get("name")) for item in items] == [named] * 3
+    assert [item["positionInClusterQueue"] for item in items] == [0, 1, 2]
+
+
 async def test_places_priority_and_queue_are_told(world):
     async with plainly(app_of(world)) as port:
         _, body = await Caller(port)(f"{ROOT}/v1beta1/clusterqueues/cq/pendingworkloads?offset=2")

@@ -8,6 +8,7 @@ from policyd.alloc.state import State
 from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyAssignment
 from policyd.cli.maps import Maps
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
+from policyd.status.naming import Names
 
 GPU = "nvidia.com/gpu"
 LEVELS = ("example.com/block", "example.com/topology-rack", HOSTNAME)
@@ -98,7 +99,7 @@ def test_the_maps_say_what_is_in_pieces_and_where():
     nodes = [node("n1"), node("n2"), node("n3", "r2")]
     for each in nodes:
         of.ground.nodes.put(each)
-    maps = Maps(of, nodes)
+    maps = Maps(of, nodes, Names())
     assert not any("in pieces" in line for line in maps.changed())
     of.ground.nodes.hold("a/b", held((HOSTNAME,), n1=1))
 

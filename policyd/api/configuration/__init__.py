@@ -53,9 +53,25 @@ def decode_configuration(document: Json) -> Configuration:
             f"a Configuration cannot be of version `{version}`", hint=f"write `{API_VERSION}`"
         )
     try:
-        return msgspec.convert(upgraded(with_defaults(document)), Configuration, strict=True)
+        return msgspec.convert(_filled(document), Configuration, strict=True)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"the Configuration does not fit: {_words(str(error))}") from error
+
+
+def _filled(document: dict[str, Json]) -> Json:
+    """Return a Configuration as version v1beta2 has it, with defaults filled in.
+
+    One with a value of another type than it may have is left as it is, which names that value when
+    it is read.
+
+    Raises:
+        ConfigurationError: If it could be read all the same.
+    """
+    try:
+        return upgraded(with_defaults(document))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        msgspec.convert(document, Configuration, strict=True)
+        raise ConfigurationError("the Configuration has a value of a wrong type") from error
 
 
 def check_configuration(

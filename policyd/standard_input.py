@@ -1,0 +1,62 @@
+"""Standard input where a file is asked for, by `-`."""
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import click
+
+from policyd.policy_files import MOST_BYTES
+
+STANDARD_INPUT: Final = "-"
+STANDARD_INPUT_NAME: Final = "stdin"
+"""What findings call standard input."""
+
+_READ: Final = "policyd.standard_input"
+
+
+def standard_input() -> bytes:
+    """Read standard input.
+
+    Raises:
+        click.UsageError: If it is too long.
+    """
+    text = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise click.UsageError(f"standard input has more than {MOST_BYTES:,} bytes")
+    return text
+
+
+class StoredFile(click.ParamType[str]):
+    """A file or folder that a process reads again and again: standard input is stored as one.
+
+    It is there until the command ends, and for nobody else to read.
+    """
+
+    name = "file"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,
+    ) -> str:
+        """Return a path; that of what standard input had for `-`.
+
+        Raises:
+            click.UsageError: If standard input was read before, or is too long.
+        """
+        if value != STANDARD_INPUT or ctx is None:
+            return str(value)
+        if _READ in ctx.meta:
+            raise click.UsageError("standard input can be read only once")
+        ctx.meta[_READ] = True
+        folder = ctx.find_root().with_resource(TemporaryDirectory(prefix="policyd-"))
+        file = Path(folder) / STANDARD_INPUT_NAME
+        file.write_bytes(standard_input())
+        return str(file)
+
+
+STORED_FILE: Final = StoredFile()
+"""Any file, which whoever reads it looks for."""
