@@ -86,6 +86,33 @@ class Listening:
     """Callers' names in their certificates; empty for all that get past `tls`."""
 
 
+class Answering(asyncio.Protocol):
+    """What answers a connection, and may be given requests without their heads.
+
+    Attributes:
+        route: What it made of the last head; None if it is to be given heads like it, too.
+    """
+
+    route: object = None
+
+    def begin(self, route: object, length: int, piece: bytes) -> bool:
+        """Take the beginning of a body whose head is known, or all of it.
+
+        Args:
+            route: What it made of that head.
+            length: How long the body is.
+            piece: What came in of it.
+
+        Returns:
+            Whether it did; if not, it is given the request with its head.
+        """
+        raise NotImplementedError
+
+    def more(self, piece: bytes, *, whole: bool) -> None:
+        """Take more of such a body, which is complete if it is `whole`."""
+        raise NotImplementedError
+
+
 class Connections:
     """The connections of one listener."""
 
@@ -100,8 +127,10 @@ class Connections:
         self.listening = listening
         self.all: set[Connection] = set()
         self.turn = itertools.count().__next__
-        self._less = asyncio.Event()
-        self._crowded = False
+        self.less = asyncio.Event()
+        """Set when one is gone, or at rest, while `crowded`."""
+        self.crowded = False
+        """Whether a new one waits."""
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -172,15 +201,15 @@ class Connections:
         most = self.listening.bounds.connections
         if len(self) < most or self._shed():
             return
-        self._less.clear()
-        self._crowded = True
+        self.less.clear()
+        self.crowded = True
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await self._less.wait()
+                await self.less.wait()
         except TimeoutError:
             self._end_oldest(self.at("body") or self.at("busy"))
         finally:
-            self._crowded = False
+            self.crowded = False
 
     def _shed(self) -> bool:
         """Close one that is in nobody's hands; tell whether there was one."""
@@ -196,11 +225,6 @@ class Connections:
             some = [one for one in some if one.address == address]
         min(some, key=lambda one: one.since).end("shed")
         return True
-
-    def lessened(self) -> None:
-        """Note that one is gone, or at rest."""
-        if self._crowded:
-            self._less.set()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -241,8 +265,11 @@ class Connection(asyncio.Protocol):
         self._framing = Framing()
         self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
+        self._answering: Answering | None = None
+        self._direct = False
         self._behind = b""
         self._piled = 0
+        self._next: asyncio.Handle | None = None
         self._early = False
         self.state: State = "waiting"
         self.since = connections.turn()
@@ -262,6 +289,7 @@ class Connection(asyncio.Protocol):
             transport.set_read_buffer_limits(high=READ_BUFFER_BYTES)  # type: ignore[attr-defined]
         self._phase, self.ends_at = "no_request", self._loop.time() + self._bounds.first
         self._inner = self._connections.make()
+        self._answering = self._inner if isinstance(self._inner, Answering) else None
         self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -269,12 +297,12 @@ class Connection(asyncio.Protocol):
         self.forget()
         if self._inner is not None:
             self._inner.connection_lost(exc)
-            self._inner = None
+            self._inner = self._answering = None
 
     def forget(self) -> None:
         """Count it no more."""
         self._connections.all.discard(self)
-        self._connections.lessened()
+        self._connections.less.set()
 
     def data_received(self, data: bytes) -> None:
         """Pass on what is whole, one request after the other is answered; note what is not."""
@@ -301,14 +329,36 @@ class Connection(asyncio.Protocol):
         else:
             self.state, self.ends_at = "resting" if self._early else "busy", math.inf
             self._early = False
-        if data and self._inner is not None:
-            self._inner.data_received(data)
-        if self._behind and self.state != "busy":
-            self._loop.call_soon(self._go_on)
+        if data:
+            self._pass(data)
+        if self._behind and self.state != "busy" and self._next is None:
+            self._next = self._loop.call_soon(self._go_on)
+
+    def _pass(self, data: bytes) -> None:
+        """Give what came in to what answers, without a head whose like it has seen before."""
+        inner, answering, framing = self._inner, self._answering, self._framing
+        head, at = framing.head, framing.body_at
+        if answering is not None:
+            if self._direct:
+                self._direct = not framing.in_head
+                answering.more(data, whole=framing.in_head)
+                return
+            if (
+                head is not None
+                and at
+                and head.route is not None
+                and answering.begin(head.route, framing.length, data[at:])
+            ):
+                self._direct = not framing.in_head
+                return
+        if inner is not None:
+            inner.data_received(data)
+        if answering is not None and head is not None:
+            head.route = answering.route
 
     def _go_on(self) -> None:
         """Take what is behind a request that is answered."""
-        transport = self._transport
+        transport, self._next = self._transport, None
         if self.state == "busy" or self.ending is not None or not self._behind:
             return
         self._piled += 1
@@ -331,9 +381,10 @@ class Connection(asyncio.Protocol):
         if self.state == "busy":
             self.state = "resting"
             self.since = self._connections.turn()
-            self._connections.lessened()
-            if self._behind:
-                self._loop.call_soon(self._go_on)
+            if self._connections.crowded:
+                self._connections.less.set()
+            if self._behind and self._next is None:
+                self._next = self._loop.call_soon(self._go_on)
         elif self.state == "body":  # answered without the rest, which may still come
             self.state, self._early = "waiting", True
 

@@ -110,8 +110,11 @@ def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
 
     def decide(request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         first = policies(request, out_of_time)
-        all_of_them = [first, *(other(request, first) for other in others)]
-        decisions = [decision for decision in all_of_them if decision is not ALLOWED]
+        decisions = [] if first is ALLOWED else [first]
+        for other in others:
+            said = other(request, first)
+            if said is not ALLOWED:
+                decisions.append(said)
         if len(decisions) <= 1:
             return decisions[0] if decisions else ALLOWED
         annotations = [decision.audit_annotations.items() for decision in decisions]

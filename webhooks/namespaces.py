@@ -71,6 +71,7 @@ class Namespaces:
             return
         done = self._fetching[name] = asyncio.Event()
         try:
+            await asyncio.sleep(0)  # asking takes a task
             await self._fetch(client, name)
         finally:
             del self._fetching[name]

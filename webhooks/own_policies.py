@@ -14,12 +14,10 @@ from policyd.api.admission import AdmissionRequest, Rule
 from policyd.api.policy import GROUP, VERSION
 from policyd.clock import cpu_limit
 from policyd.controller.policies import BindingObject, PolicyObject
-from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.findings import Finding
 from policyd.engine.load import load_document
 from webhooks.calls import Call
-from webhooks.decisions import Decide
 
 SPEAKER: Final = "policyd"
 """Who refuses, in the place of a policy's name."""
@@ -44,18 +42,11 @@ _KINDS: Final[Mapping[str, type[PolicyObject] | type[BindingObject]]] = {
 }
 
 
-def except_own(decide: Decide) -> Decide:
-    """Ask no policy about policies: one that refuses everything could not be repaired."""
-
-    def decide_on_others(request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        return ALLOWED if request.kind.group == GROUP else decide(request, out_of_time)
-
-    return decide_on_others
-
-
 def validate_own(request: AdmissionRequest, _policies: Decision) -> Decision:
     """Say what is wrong with a Policy or PolicyBinding, as `policyd check` does."""
-    kind = _KINDS.get(request.kind.kind) if request.kind.group == GROUP else None
+    if request.kind.group != GROUP:
+        return ALLOWED
+    kind = _KINDS.get(request.kind.kind)
     if kind is None or request.sub_resource or request.operation not in {"CREATE", "UPDATE"}:
         return ALLOWED
     try:

@@ -17,12 +17,13 @@ import structlog
 from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
+from policyd.api.policy import GROUP
 from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
 from policyd.clock import SystemClock, cpu_limit
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
-from policyd.engine.decision import Decision
+from policyd.engine.decision import ALLOWED, Decision
 from policyd.engine.dialects import Dialect
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
@@ -193,14 +194,18 @@ class Policies:
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed."""
-        return self._deciding("mutate").decide(request, out_of_time)
+        return self._decide("mutate", request, out_of_time)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say everything that speaks against the request."""
-        return self._deciding("validate").decide(request, out_of_time)
+        return self._decide("validate", request, out_of_time)
 
-    def _deciding(self, phase: Phase) -> Remembering:
-        return self._current().remembering[phase]
+    def _decide(self, phase: Phase, request: AdmissionRequest, out_of_time: OutOfTime) -> Decision:
+        """Ask all but about policies: one that refuses everything could not be repaired."""
+        if request.kind.group == GROUP:
+            return ALLOWED
+        made = self._assembled or self._current()
+        return made.remembering[phase].decide(request, out_of_time)
 
     def read_files(self, paths: Iterable[Path]) -> None:
         """Read all policy files under `paths` anew.

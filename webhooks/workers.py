@@ -75,21 +75,19 @@ class Workers:
         if size_of(request) <= HEAVY_BYTES:
             if out_of_time():
                 return decide(request, out_of_time)
-            with suppress(TooLongError):
-                return decide(request, self._soon())
+            now = self._now
+            until = now() + LOOP_SECONDS
+
+            def is_late() -> bool:
+                if now() > until:
+                    raise TooLongError
+                return False
+
+            try:
+                return decide(request, is_late)
+            except TooLongError:
+                pass  # whoever waits for nothing else is not to wait for this
         return await self.run(partial(decide, request, out_of_time))
-
-    def _soon(self) -> OutOfTime:
-        """Return what ends a decision that is not there soon."""
-        now = self._now
-        until = now() + LOOP_SECONDS
-
-        def is_late() -> bool:
-            if now() > until:
-                raise TooLongError
-            return False
-
-        return is_late
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have a worker do something, once there is one that is free.

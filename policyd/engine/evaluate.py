@@ -132,7 +132,12 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         _add_own(variables, uses, facts, view)
     if "params" in uses:
         variables["params"] = invocation.param
-    if _sees_otherwise(invocation, facts):
+    if (
+        invocation.matched is not None
+        or policy.templates
+        or policy.namespace
+        or facts.surroundings.written
+    ):
         _see_otherwise(variables, invocation, facts, view)
     return variables
 
@@ -148,18 +153,6 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
         variables["maker"] = facts.maker
     if "pod" in uses:
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
-
-
-def _sees_otherwise(invocation: Invocation, facts: Facts) -> bool:
-    """Tell whether a policy sees anything in another way than most do."""
-    policy = invocation.policy
-    own = policy.templates or policy.namespace or invocation.matched is not None
-    return bool(own) or _sees_what_is_sent(policy, facts)
-
-
-def _sees_what_is_sent(policy: CompiledPolicy, facts: Facts) -> bool:
-    """Tell whether a policy sees an object as the API server sends it, and not as it is written."""
-    return facts.surroundings.written and policy.kind in NATIVE
 
 
 def _looked_up(uses: frozenset[str], facts: Facts) -> dict[str, object]:
@@ -187,7 +180,7 @@ def _see_otherwise(
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if _sees_what_is_sent(policy, facts):
+    if facts.surroundings.written and policy.kind in NATIVE:
         for name in ("object", "oldObject"):
             variables[name] = facts.as_sent(variables.get(name))
     if policy.templates and view.template:
