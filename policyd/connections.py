@@ -16,8 +16,7 @@ import math
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -25,9 +24,6 @@ from typing import Any, Final, Literal
 import structlog
 
 from policyd.framing import BrokenError, Framing
-
-AT_ONCE: Final = 4
-"""Connections that are accepted before others have their turn."""
 
 SWEEP_SECONDS: Final = 0.5
 """How often connections are looked through for those that took too long."""
@@ -145,32 +141,42 @@ class Connections:
         listener.settimeout(0)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
-            while True:
-                try:
-                    await self._accept(listener, group)
-                except OSError as error:
-                    if error.errno in EXHAUSTED:
-                        log.warning("connection_refused", reason=str(error))
-                        self._shed()
-                        await asyncio.sleep(SWEEP_SECONDS)
+            self._listen(listener, group)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                asyncio.get_running_loop().remove_reader(listener)
 
-    async def _accept(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
-        """Accept the connections that are there, up to so many.
+    def _listen(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener, group)
 
-        Raises:
-            OSError: If one hung up before, or there is nothing left to accept it with.
-        """
-        accepted, address = await asyncio.get_running_loop().sock_accept(listener)
-        await self._take(accepted, address[0], group)
-        with suppress(BlockingIOError):
-            for _ in range(AT_ONCE - 1):
-                accepted, address = listener.accept()
-                await self._take(accepted, address[0], group)
-
-    async def _take(self, accepted: socket.socket, address: str, group: asyncio.TaskGroup) -> None:
-        await self._room()
-        connection = Connection(self, address)
+    def _accept(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
+        """Accept a connection; others have their turn before the next."""
+        if len(self.all) >= self.listening.bounds.connections and not self._shed():
+            self._pause(listener, group, self._room())
+            return
+        try:
+            accepted, address = listener.accept()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                log.warning("connection_refused", reason=str(error))
+                self._shed()
+                self._pause(listener, group, asyncio.sleep(SWEEP_SECONDS))
+            return  # or it hung up before
+        connection = Connection(self, address[0])
         connection.opening = group.create_task(self._open(connection, accepted))
+
+    def _pause(
+        self, listener: socket.socket, group: asyncio.TaskGroup, until: Coroutine[Any, Any, None]
+    ) -> None:
+        """Accept none before something has come about."""
+        asyncio.get_running_loop().remove_reader(listener)
+
+        async def wait() -> None:
+            await until
+            self._listen(listener, group)
+
+        group.create_task(wait())
 
     async def _open(self, connection: "Connection", accepted: socket.socket) -> None:
         loop, listening = asyncio.get_running_loop(), self.listening
@@ -197,10 +203,7 @@ class Connections:
             connection.opening = None
 
     async def _room(self) -> None:
-        """Have room for one more, waiting for a moment where all are being answered."""
-        most = self.listening.bounds.connections
-        if len(self) < most or self._shed():
-            return
+        """Wait for a moment where all are being answered; one of these goes if none is."""
         self.less.clear()
         self.crowded = True
         try:
