@@ -23,6 +23,7 @@ from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, Room, UnreadError
 from webhooks.conversion import PATH as CONVERT
 from webhooks.conversion import unconverted
 from webhooks.deadlines import Deadlines, OutOfTimeError, resumed
+from webhooks.lines import Lines
 from webhooks.metrics import DoorMetrics
 from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
@@ -64,9 +65,6 @@ SPARE_SECONDS = 0.1
 
 PIECE_BYTES = 64 * 1024
 """Longer answers are sent in pieces, each when the one before is on its way."""
-
-SILENT_SECONDS = 1.0
-"""Between two lines of the log on reviews that were not judged; all of them are counted."""
 
 OUT_OF_TIME = "there was no time left"
 
@@ -144,7 +142,7 @@ class Door:
         self.now = clock.monotonic
         """Returns when a call began, in seconds of the clock that its patience is counted by."""
         self._deadlines = Deadlines()
-        self._silent_until = 0.0
+        self._lines = Lines(clock)
         self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
         self._refused = metrics.reviews.labels(path, "refused")
@@ -213,7 +211,8 @@ class Door:
         self._seconds.observe(ended - started)
         if ended > late_at:
             self._late.inc()
-            log.warning("review_late", path=self._path, seconds=ended - started)
+            seconds = ended - started
+            self._lines.write(log.warning, "review_late", path=self._path, seconds=seconds)
         return HTTPStatus.OK, answer
 
     def _not_answered(self, body: bytes, error: Exception) -> Answered:
@@ -226,7 +225,7 @@ class Door:
             return self.without_verdict(body, reason, HTTPStatus.BAD_REQUEST)
         # A bug: what nobody judged is not let through for it.
         self._failed.inc()
-        log.error("review_failed", path=self._path, exc_info=error)
+        self._lines.write(log.error, "review_failed", path=self._path, exc_info=error)
         reason = f"policyd could not decide: {type(error).__name__}: {error}"
         return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -248,9 +247,7 @@ class Door:
         except ReviewError:
             return self.refuse(RefusedError(otherwise, reason))
         self._not_judged.inc()
-        if self.now() >= self._silent_until:  # whoever reaches the port could fill the log
-            self._silent_until = self.now() + SILENT_SECONDS
-            log.warning("review_unjudged", path=self._path, reason=reason)
+        self._lines.write(log.warning, "review_unjudged", path=self._path, reason=reason)
         return HTTPStatus.OK, answer
 
 

@@ -217,6 +217,7 @@ def application(door: Door, policies: Policies, workers: Workers, start: Start) 
         prepare=prepare,
         inquire=workers.decide,
         run=workers.run,
+        clock=door.pace.clock,
     )
     exempt = exempt_groups(door.settings.namespace)
     observe = observers(door, policies, workers.decide, start)
