@@ -24,11 +24,11 @@ from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision
-from policyd.engine.dialects import Dialect
+from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.entries import Entries
-from policyd.engine.load import Loaded, gather, load_document, load_policies
+from policyd.engine.load import Loaded, gather, load_document, load_policies, unusable
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PHASES, Phase, PolicySet
@@ -243,7 +243,7 @@ class Policies:
         elif old is not None and old.spec == new.spec:
             return
         else:
-            loaded = load_document(new.document, out_of_time=cpu_limit())
+            loaded = _loaded(new.document)
             self._broken_bindings[name] = self._note(loaded.findings)
             last = self._bindings.get(name)
             stand_ins = loaded.binding_stand_ins if last is None or last.unusable else ()
@@ -261,7 +261,7 @@ class Policies:
         elif old is not None and _meant(old) == _meant(new):
             return
         else:
-            loaded = load_document(Document(new.value, given.metadata.name), _DIALECT, cpu_limit())
+            loaded = _loaded(Document(new.value, given.metadata.name), _DIALECT)
             self._broken_kyverno[key] = self._note(loaded.findings)
             last = self._kyverno.get(key)
             if not (loaded.broken and last is not None and last.policies):
@@ -274,7 +274,7 @@ class Policies:
         return [binding for name, binding in tuple(self._bindings.items()) if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
-        loaded = load_document(new.document, out_of_time=cpu_limit())
+        loaded = _loaded(new.document)
         self._broken_objects[name] = self._note(loaded.findings)
         last = self._objects.get(name)
         stand_ins = loaded.stand_ins if last is None or last.unusable else ()
@@ -363,10 +363,19 @@ def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None
     return policy_files(paths, left_out)
 
 
+def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+    """Load a document; one that we fail on has a stand-in, and does not keep others from theirs."""
+    try:
+        return load_document(document, dialect, cpu_limit())
+    except Exception as error:  # a bug: what the policy is to guard is not left open for it
+        log.exception("policy_not_loaded", place=document.source)
+        return unusable(document, f"policyd could not load it: {error!r}", dialect)
+
+
 def _loaded_from(file: Path) -> Loaded:
     """Load the policies of a file; one that is no file of policies is a mistake like any other."""
     try:
-        return load_policies(read_file(file), str(file), _DIALECT, cpu_limit)
+        return load_policies(read_file(file), str(file), _DIALECT, _loaded)
     except FileError as error:
         return Loaded(findings=(Finding(source=str(file), message=str(error), hint=error.hint),))
 
