@@ -198,7 +198,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
 def application(door: Door, policies: Policies, workers: Workers, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
-    validators: list[Validator] = [validate_own]
+    validators: list[Validator] = [partial(validate_own, lacks_room=policies.lacks_room)]
     if queue is not None:
         gives = door.gives_queue
         classed = door.default_class

@@ -40,6 +40,7 @@ from policyd.policy_files import FileError, LeftOut, policy_files
 from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 from webhooks.params import Params
+from webhooks.shares import MOST_POLICIES, MOST_POLICY_BYTES, Shares
 from webhooks.watched import WholeObject
 from webhooks.web import Web
 
@@ -114,6 +115,7 @@ class Policies:
         self._objects: dict[str, CompiledPolicy] = {}
         self._bindings: dict[str, CompiledBinding] = {}
         self._kyverno: dict[_Key, Loaded] = {}
+        self._shares = Shares(MOST_POLICIES, MOST_POLICY_BYTES)
         self._broken_files: dict[str, int] = {}
         self._broken_objects: dict[str, int] = {}
         self._broken_bindings: dict[str, int] = {}
@@ -228,6 +230,7 @@ class Policies:
         if new is None:
             self._objects.pop(name, None)
             self._broken_objects.pop(name, None)
+            self._shares.drop("", ("Policy", name))
             self._swap()
         elif old is None or old.spec != new.spec:
             self._take(name, new)
@@ -240,10 +243,11 @@ class Policies:
         if new is None:
             self._bindings.pop(name, None)
             self._broken_bindings.pop(name, None)
+            self._shares.drop("", ("PolicyBinding", name))
         elif old is not None and old.spec == new.spec:
             return
         else:
-            loaded = _loaded(new.document)
+            loaded = self._load(new.document)
             self._broken_bindings[name] = self._note(loaded.findings)
             last = self._bindings.get(name)
             stand_ins = loaded.binding_stand_ins if last is None or last.unusable else ()
@@ -258,10 +262,11 @@ class Policies:
         if new is None:
             self._kyverno.pop(key, None)
             self._broken_kyverno.pop(key, None)
+            self._shares.drop(key[1], (key[0], key[2]))
         elif old is not None and _meant(old) == _meant(new):
             return
         else:
-            loaded = _loaded(Document(new.value, given.metadata.name), _DIALECT)
+            loaded = self._load(Document(new.value, given.metadata.name), _DIALECT)
             self._broken_kyverno[key] = self._note(loaded.findings)
             last = self._kyverno.get(key)
             if not (loaded.broken and last is not None and last.policies):
@@ -274,13 +279,29 @@ class Policies:
         return [binding for name, binding in tuple(self._bindings.items()) if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
-        loaded = _loaded(new.document)
+        loaded = self._load(new.document)
         self._broken_objects[name] = self._note(loaded.findings)
         last = self._objects.get(name)
         stand_ins = loaded.stand_ins if last is None or last.unusable else ()
         for compiled in (*loaded.policies, *stand_ins):
             self._objects[name] = compiled
         self._swap()
+
+    def _load(self, document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+        """Load an object of the API server, if there is room for it."""
+        if self._shares.put(*_place_of(document), document.value):
+            return _loaded(document, dialect)
+        return unusable(document, self._too_many(document), dialect)
+
+    def lacks_room(self, document: Document) -> str:
+        """Say why a policy of the API server would not be loaded; nothing if it would be."""
+        there = self._shares.has_room(*_place_of(document), document.value)
+        return "" if there else self._too_many(document)
+
+    def _too_many(self, document: Document) -> str:
+        namespace, _ = _place_of(document)
+        there = f"namespace `{namespace}` has" if namespace else "there are"
+        return f"{there} more policies than are kept ({self._shares.bounds}): have fewer"
 
     def _note_left_out(self, file: Path, why: str) -> None:
         log.warning("file_left_out", file=str(file), reason=why)
@@ -320,6 +341,12 @@ class Policies:
     def _tell(self) -> None:
         self._params.changed.set()
         self._changed()
+
+
+def _place_of(document: Document) -> tuple[str, tuple[str, str]]:
+    """Return whose share a policy is part of, and what tells it from others there."""
+    metadata = document.value["metadata"]
+    return metadata.get("namespace", ""), (document.value["kind"], metadata["name"])
 
 
 def _last_good(last: Loaded, broken: Loaded) -> Loaded:

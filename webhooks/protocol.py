@@ -133,8 +133,7 @@ class DoorProtocol(HttpToolsProtocol, Answering):
 
     def begin(self, route: object, length: int, piece: bytes) -> bool:
         """Begin to gather a review, or answer it if that is all of it."""
-        in_flight = self.cycle is not None and not self.cycle.response_complete
-        if in_flight or not 0 < length <= LIGHT_BYTES or self.flow.write_paused:
+        if self._is_busy() or not 0 < length <= LIGHT_BYTES or self.flow.write_paused:
             return False
         door, query = cast("tuple[Door, bytes]", route)
         if len(piece) == length:
@@ -262,7 +261,7 @@ class DoorProtocol(HttpToolsProtocol, Answering):
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection at rest: the timer is not set anew by each answer."""
         left = self._answered_at + self.timeout_keep_alive - self.loop.time()
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._is_busy():
             left = self.timeout_keep_alive
         if left > 0:
             self._look_in(left)
@@ -272,6 +271,10 @@ class DoorProtocol(HttpToolsProtocol, Answering):
     def _look_in(self, seconds: float) -> None:
         handler = self.timeout_keep_alive_handler
         self.timeout_keep_alive_task = self.loop.call_later(seconds, handler)
+
+    def _is_busy(self) -> bool:
+        """Tell whether a call is in flight."""
+        return not getattr(self.cycle, "response_complete", True)
 
     def _is_plain(self) -> bool:
         parser, headers = self.parser, dict(self.headers)
@@ -284,6 +287,6 @@ class DoorProtocol(HttpToolsProtocol, Answering):
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
             and not parser.should_upgrade()
-            and getattr(self.cycle, "response_complete", True)
+            and not self._is_busy()
             and not self.flow.write_paused
         )

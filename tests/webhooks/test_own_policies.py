@@ -1,13 +1,17 @@
 """Policies as they are written: a mistake is told where it is made, and can always be repaired."""
 
 import json
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
+from policyd.api.meta import ObjectMeta
+from policyd.controller.policies import PolicyObject
 from policyd.engine.decision import ALLOWED
 from tests.webhooks.reviews import policy, review
+from webhooks import policies as module
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.own_policies import OWN_CALL, validate_own
@@ -106,3 +110,15 @@ def test_a_policy_that_cannot_be_read_is_refused():
     assert "cannot be read" in json.dumps(
         [d.message for d in validate_own(request, ALLOWED).denials]
     )
+
+
+def test_one_that_would_not_be_kept_is_refused_when_it_is_written(monkeypatch):
+    monkeypatch.setattr(module, "MOST_POLICIES", 1)
+    policies = Policies(namespaces=without_cluster, metrics=DoorMetrics(CollectorRegistry()))
+    policies.take(None, PolicyObject(metadata=ObjectMeta(name="first"), spec=FINE["spec"]))
+    validate = partial(validate_own, lacks_room=policies.lacks_room)
+
+    (denial,) = validate(asked(FINE), ALLOWED).denials
+    assert "more policies than are kept (1 objects or 16 MiB): have fewer" in denial.message
+    changed = {**with_spec(priority=1), "metadata": {"name": "first"}}
+    assert validate(asked(changed, {**FINE, **changed, "spec": FINE["spec"]}), ALLOWED).allowed

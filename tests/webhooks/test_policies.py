@@ -380,3 +380,56 @@ def test_an_object_that_we_fail_on_refuses_what_it_was_to_guard(case, monkeypatc
     monkeypatch.undo()
     case.policies.take(None, stored("bad", validations=ALWAYS))
     assert case.policies.validate(parse_review(review())).allowed
+
+
+def kyverno(name, namespace, expression="true"):
+    value = {
+        "apiVersion": "policies.kyverno.io/v1",
+        "kind": "NamespacedValidatingPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                    }
+                ]
+            },
+            "validations": [{"expression": expression}],
+        },
+    }
+    return WholeObject(metadata=ObjectMeta(name=name, namespace=namespace), value=value)
+
+
+def test_policies_beyond_what_is_kept_refuse_what_they_were_to_guard(monkeypatch, capsys):
+    monkeypatch.setattr(module, "MOST_POLICIES", 2)
+    case = Case()
+    for number in range(3):
+        case.policies.take(None, stored(f"p-{number}", validations=ALWAYS))
+
+    decision = case.policies.validate(parse_review(review()))
+    assert [denial.policy for denial in decision.denials] == ["p-2"]
+    assert "more policies than are kept (2 objects or 16 MiB)" in str(decision.denials)
+    assert "policy_rejected" in "".join(capsys.readouterr())
+    assert case.figure("policyd_policy_mistakes_count") == 1
+
+    case.policies.take(stored("p-0", validations=ALWAYS), None)
+    case.policies.take(None, stored("p-2", validations=ALWAYS))
+    assert case.policies.validate(parse_review(review())).allowed
+
+
+def test_the_policies_of_one_namespace_leave_those_of_others_their_room(monkeypatch):
+    monkeypatch.setattr(module, "MOST_POLICIES", 2)
+    case = Case()
+    for number in range(5):
+        case.policies.take_kyverno(None, kyverno(f"p-{number}", "team-b"))
+    case.policies.take_kyverno(None, kyverno("mine", "team-a", expression="false"))
+    case.policies.take(None, stored("ours", validations=NEVER))
+
+    denials = case.policies.validate(parse_review(review())).denials
+
+    assert sorted(denial.policy for denial in denials) == ["mine", "ours"]
+    assert not any("than are kept" in denial.message for denial in denials)
