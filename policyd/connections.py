@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import structlog
 
@@ -127,6 +127,7 @@ class Connections:
         """Set when one is gone, or at rest, while `crowded`."""
         self.crowded = False
         """Whether a new one waits."""
+        self._waiting: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -137,23 +138,26 @@ class Connections:
         return [one for one in self.all if one.state in states]
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept connections until cancelled."""
+        """Accept connections until cancelled; those that have had no handshake then are closed."""
         listener.settimeout(0)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._sweep())
-            self._listen(listener, group)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                asyncio.get_running_loop().remove_reader(listener)
+        self._listen(listener)
+        try:
+            await self._sweep()
+        finally:
+            self._pause(listener)
+            opening = [one.opening for one in self.all if one.opening is not None]
+            for task in opening:
+                task.cancel()
+            await asyncio.gather(*opening, return_exceptions=True)
 
-    def _listen(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
-        asyncio.get_running_loop().add_reader(listener, self._accept, listener, group)
+    def _listen(self, listener: socket.socket) -> None:
+        self._waiting = None
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def _accept(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         """Accept a connection; others have their turn before the next."""
         if len(self.all) >= self.listening.bounds.connections and not self._shed():
-            self._pause(listener, group, self._room())
+            self._pause(listener, self._room())
             return
         try:
             accepted, address = listener.accept()
@@ -161,22 +165,27 @@ class Connections:
             if error.errno in EXHAUSTED:
                 log.warning("connection_refused", reason=str(error))
                 self._shed()
-                self._pause(listener, group, asyncio.sleep(SWEEP_SECONDS))
+                self._pause(listener, asyncio.sleep(SWEEP_SECONDS))
             return  # or it hung up before
         connection = Connection(self, address[0])
-        connection.opening = group.create_task(self._open(connection, accepted))
+        opening = self._open(connection, accepted)
+        connection.opening = asyncio.get_running_loop().create_task(opening)
 
     def _pause(
-        self, listener: socket.socket, group: asyncio.TaskGroup, until: Coroutine[Any, Any, None]
+        self, listener: socket.socket, until: Coroutine[Any, Any, None] | None = None
     ) -> None:
-        """Accept none before something has come about."""
-        asyncio.get_running_loop().remove_reader(listener)
+        """Accept none before something has come about, or for good."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if until is not None:
 
-        async def wait() -> None:
-            await until
-            self._listen(listener, group)
+            async def wait() -> None:
+                await until
+                self._listen(listener)
 
-        group.create_task(wait())
+            self._waiting = loop.create_task(wait())
 
     async def _open(self, connection: "Connection", accepted: socket.socket) -> None:
         loop, listening = asyncio.get_running_loop(), self.listening
@@ -229,19 +238,13 @@ class Connections:
         min(some, key=lambda one: one.since).end("shed")
         return True
 
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> NoReturn:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
             for connection in [c for c in self.all if c.ends_at < now or c.stuck_at < now]:
                 connection.run_out()
-
-    def abort(self) -> None:
-        """Close those that are nobody's yet: the server ends."""
-        for connection in list(self.all):
-            if connection.opening is not None:
-                connection.end("")
 
 
 class Connection(asyncio.Protocol):

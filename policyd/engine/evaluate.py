@@ -61,7 +61,8 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     policy = invocation.policy
     found = []
     for view in views_of(policy, facts):
-        facts.check_time()
+        if facts.out_of_time():
+            raise OutOfTimeError
         variables = variables_of(invocation, facts, view)
         lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
         if lifted.whole:
@@ -122,13 +123,11 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     uses = policy.uses
     if not uses:
         return {}
-    seen = facts.looked_up.get(uses)
-    if seen is None:
-        seen = facts.looked_up[uses] = _looked_up(uses, facts)
+    seen, own = facts.looked_up.get(uses) or _look_up(uses, facts)
     variables = seen.copy()
     if "object" in uses:
         variables["object"] = facts.object
-    if not uses.isdisjoint(_OWN):
+    if own:
         _add_own(variables, uses, facts, view)
     if "params" in uses:
         variables["params"] = invocation.param
@@ -155,7 +154,7 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
 
 
-def _looked_up(uses: frozenset[str], facts: Facts) -> dict[str, object]:
+def _look_up(uses: frozenset[str], facts: Facts) -> tuple[dict[str, object], bool]:
     """Look up what is the same for every policy that names it, whatever mutations do."""
     extra = facts.surroundings.extra
     variables: dict[str, object] = {}
@@ -165,7 +164,8 @@ def _looked_up(uses: frozenset[str], facts: Facts) -> dict[str, object]:
             variables[name] = look_up(facts)
         elif name in extra:
             variables[name] = extra[name]
-    return variables
+    found = facts.looked_up[uses] = variables, not uses.isdisjoint(_OWN)
+    return found
 
 
 def _see_otherwise(
