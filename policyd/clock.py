@@ -38,6 +38,5 @@ class SystemClock:
         """Return seconds since the epoch."""
         return time.time()
 
-    def monotonic(self) -> float:
-        """Return seconds since some moment, never going back."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Return seconds since some moment, never going back."""

@@ -16,18 +16,14 @@ import math
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import structlog
 
 from policyd.framing import BrokenError, Framing
-
-AT_ONCE: Final = 4
-"""Connections that are accepted before others have their turn."""
 
 SWEEP_SECONDS: Final = 0.5
 """How often connections are looked through for those that took too long."""
@@ -86,6 +82,33 @@ class Listening:
     """Callers' names in their certificates; empty for all that get past `tls`."""
 
 
+class Answering(asyncio.Protocol):
+    """What answers a connection, and may be given requests without their heads.
+
+    Attributes:
+        route: What it made of the last head; None if it is to be given heads like it, too.
+    """
+
+    route: object = None
+
+    def begin(self, route: object, length: int, piece: bytes) -> bool:
+        """Take the beginning of a body whose head is known, or all of it.
+
+        Args:
+            route: What it made of that head.
+            length: How long the body is.
+            piece: What came in of it.
+
+        Returns:
+            Whether it did; if not, it is given the request with its head.
+        """
+        raise NotImplementedError
+
+    def more(self, piece: bytes, *, whole: bool) -> None:
+        """Take more of such a body, which is complete if it is `whole`."""
+        raise NotImplementedError
+
+
 class Connections:
     """The connections of one listener."""
 
@@ -100,8 +123,11 @@ class Connections:
         self.listening = listening
         self.all: set[Connection] = set()
         self.turn = itertools.count().__next__
-        self._less = asyncio.Event()
-        self._crowded = False
+        self.less = asyncio.Event()
+        """Set when one is gone, or at rest, while `crowded`."""
+        self.crowded = False
+        """Whether a new one waits."""
+        self._waiting: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -112,36 +138,54 @@ class Connections:
         return [one for one in self.all if one.state in states]
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept connections until cancelled."""
+        """Accept connections until cancelled; those that have had no handshake then are closed."""
         listener.settimeout(0)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._sweep())
-            while True:
-                try:
-                    await self._accept(listener, group)
-                except OSError as error:
-                    if error.errno in EXHAUSTED:
-                        log.warning("connection_refused", reason=str(error))
-                        self._shed()
-                        await asyncio.sleep(SWEEP_SECONDS)
+        self._listen(listener)
+        try:
+            await self._sweep()
+        finally:
+            self._pause(listener)
+            opening = [one.opening for one in self.all if one.opening is not None]
+            for task in opening:
+                task.cancel()
+            await asyncio.gather(*opening, return_exceptions=True)
 
-    async def _accept(self, listener: socket.socket, group: asyncio.TaskGroup) -> None:
-        """Accept the connections that are there, up to so many.
+    def _listen(self, listener: socket.socket) -> None:
+        self._waiting = None
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-        Raises:
-            OSError: If one hung up before, or there is nothing left to accept it with.
-        """
-        accepted, address = await asyncio.get_running_loop().sock_accept(listener)
-        await self._take(accepted, address[0], group)
-        with suppress(BlockingIOError):
-            for _ in range(AT_ONCE - 1):
-                accepted, address = listener.accept()
-                await self._take(accepted, address[0], group)
+    def _accept(self, listener: socket.socket) -> None:
+        """Accept a connection; others have their turn before the next."""
+        if len(self.all) >= self.listening.bounds.connections and not self._shed():
+            self._pause(listener, self._room())
+            return
+        try:
+            accepted, address = listener.accept()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                log.warning("connection_refused", reason=str(error))
+                self._shed()
+                self._pause(listener, asyncio.sleep(SWEEP_SECONDS))
+            return  # or it hung up before
+        connection = Connection(self, address[0])
+        opening = self._open(connection, accepted)
+        connection.opening = asyncio.get_running_loop().create_task(opening)
 
-    async def _take(self, accepted: socket.socket, address: str, group: asyncio.TaskGroup) -> None:
-        await self._room()
-        connection = Connection(self, address)
-        connection.opening = group.create_task(self._open(connection, accepted))
+    def _pause(
+        self, listener: socket.socket, until: Coroutine[Any, Any, None] | None = None
+    ) -> None:
+        """Accept none before something has come about, or for good."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if until is not None:
+
+            async def wait() -> None:
+                await until
+                self._listen(listener)
+
+            self._waiting = loop.create_task(wait())
 
     async def _open(self, connection: "Connection", accepted: socket.socket) -> None:
         loop, listening = asyncio.get_running_loop(), self.listening
@@ -168,19 +212,16 @@ class Connections:
             connection.opening = None
 
     async def _room(self) -> None:
-        """Have room for one more, waiting for a moment where all are being answered."""
-        most = self.listening.bounds.connections
-        if len(self) < most or self._shed():
-            return
-        self._less.clear()
-        self._crowded = True
+        """Wait for a moment where all are being answered; one of these goes if none is."""
+        self.less.clear()
+        self.crowded = True
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await self._less.wait()
+                await self.less.wait()
         except TimeoutError:
             self._end_oldest(self.at("body") or self.at("busy"))
         finally:
-            self._crowded = False
+            self.crowded = False
 
     def _shed(self) -> bool:
         """Close one that is in nobody's hands; tell whether there was one."""
@@ -197,24 +238,13 @@ class Connections:
         min(some, key=lambda one: one.since).end("shed")
         return True
 
-    def lessened(self) -> None:
-        """Note that one is gone, or at rest."""
-        if self._crowded:
-            self._less.set()
-
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> NoReturn:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
             for connection in [c for c in self.all if c.ends_at < now or c.stuck_at < now]:
                 connection.run_out()
-
-    def abort(self) -> None:
-        """Close those that are nobody's yet: the server ends."""
-        for connection in list(self.all):
-            if connection.opening is not None:
-                connection.end("")
 
 
 class Connection(asyncio.Protocol):
@@ -241,8 +271,11 @@ class Connection(asyncio.Protocol):
         self._framing = Framing()
         self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
+        self._answering: Answering | None = None
+        self._direct = False
         self._behind = b""
         self._piled = 0
+        self._next: asyncio.Handle | None = None
         self._early = False
         self.state: State = "waiting"
         self.since = connections.turn()
@@ -262,6 +295,7 @@ class Connection(asyncio.Protocol):
             transport.set_read_buffer_limits(high=READ_BUFFER_BYTES)  # type: ignore[attr-defined]
         self._phase, self.ends_at = "no_request", self._loop.time() + self._bounds.first
         self._inner = self._connections.make()
+        self._answering = self._inner if isinstance(self._inner, Answering) else None
         self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -269,12 +303,12 @@ class Connection(asyncio.Protocol):
         self.forget()
         if self._inner is not None:
             self._inner.connection_lost(exc)
-            self._inner = None
+            self._inner = self._answering = None
 
     def forget(self) -> None:
         """Count it no more."""
         self._connections.all.discard(self)
-        self._connections.lessened()
+        self._connections.less.set()
 
     def data_received(self, data: bytes) -> None:
         """Pass on what is whole, one request after the other is answered; note what is not."""
@@ -301,14 +335,36 @@ class Connection(asyncio.Protocol):
         else:
             self.state, self.ends_at = "resting" if self._early else "busy", math.inf
             self._early = False
-        if data and self._inner is not None:
-            self._inner.data_received(data)
-        if self._behind and self.state != "busy":
-            self._loop.call_soon(self._go_on)
+        if data:
+            self._pass(data)
+        if self._behind and self.state != "busy" and self._next is None:
+            self._next = self._loop.call_soon(self._go_on)
+
+    def _pass(self, data: bytes) -> None:
+        """Give what came in to what answers, without a head whose like it has seen before."""
+        inner, answering, framing = self._inner, self._answering, self._framing
+        head, at = framing.head, framing.body_at
+        if answering is not None:
+            if self._direct:
+                self._direct = not framing.in_head
+                answering.more(data, whole=framing.in_head)
+                return
+            if (
+                head is not None
+                and at
+                and head.route is not None
+                and answering.begin(head.route, framing.length, data[at:])
+            ):
+                self._direct = not framing.in_head
+                return
+        if inner is not None:
+            inner.data_received(data)
+        if answering is not None and head is not None:
+            head.route = answering.route
 
     def _go_on(self) -> None:
         """Take what is behind a request that is answered."""
-        transport = self._transport
+        transport, self._next = self._transport, None
         if self.state == "busy" or self.ending is not None or not self._behind:
             return
         self._piled += 1
@@ -331,9 +387,10 @@ class Connection(asyncio.Protocol):
         if self.state == "busy":
             self.state = "resting"
             self.since = self._connections.turn()
-            self._connections.lessened()
-            if self._behind:
-                self._loop.call_soon(self._go_on)
+            if self._connections.crowded:
+                self._connections.less.set()
+            if self._behind and self._next is None:
+                self._next = self._loop.call_soon(self._go_on)
         elif self.state == "body":  # answered without the rest, which may still come
             self.state, self._early = "waiting", True
 

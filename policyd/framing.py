@@ -51,6 +51,23 @@ class BrokenError(Exception):
         self.status = status
 
 
+class Head:
+    """A head that is in order: others are taken to be the same, whatever length they say.
+
+    Attributes:
+        before: What comes before the length.
+        after: What comes after it.
+        route: What whoever answers made of it; None if it is to be given all of the request.
+    """
+
+    __slots__ = ("after", "before", "route")
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self.before = before
+        self.after = after
+        self.route: object = None
+
+
 class Framing:
     """The requests of one connection.
 
@@ -58,6 +75,9 @@ class Framing:
         in_head: Whether a head is coming in, or a request can begin.
         held: What came in of a head that is not complete.
         requests: How many came in whole.
+        head: The head in what was taken last; None if there was none, or it is not remembered.
+        body_at: Where its body begins there, if it was known before; else 0.
+        length: How long its body is.
     """
 
     def __init__(self) -> None:
@@ -66,7 +86,10 @@ class Framing:
         self.requests = 0
         self._left = 0  # of the body, or of a chunk with the line end after it
         self._chunks: _Chunks | None = None
-        self._known: list[tuple[bytes, bytes]] = []  # heads, before and after the length in them
+        self._known: tuple[Head, ...] = ()
+        self.head: Head | None = None
+        self.body_at = 0
+        self.length = 0
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """Return what can be passed on of what has come in, and what is behind that.
@@ -76,6 +99,8 @@ class Framing:
         Raises:
             BrokenError: If a bound is broken.
         """
+        self.head = None
+        self.body_at = 0
         if self.held:
             data, self.held = self.held + data, b""
         elif self.in_head and self._take_known(data):
@@ -99,26 +124,32 @@ class Framing:
 
         A client's heads are. Looking into one anew takes a while.
         """
-        for before, after in self._known:
-            if data.startswith(before):
-                start = len(before)
+        for head in self._known:
+            if data.startswith(head.before):
+                start = len(head.before)
                 end = data.find(b"\r", start, start + MOST_DIGITS + 1)
-                length = data[start:end]
-                if end > start and length.isdigit() and data.startswith(after, end):
-                    left = int(length) - len(data) + end + len(after)
+                digits = data[start:end]
+                if end > start and digits.isdigit() and data.startswith(head.after, end):
+                    length, body_at = int(digits), end + len(head.after)
+                    left = length - len(data) + body_at
                     if left < 0:
                         return False
                     self._left, self.in_head = left, not left
                     self.requests += not left
+                    self.head, self.length, self.body_at = head, length, body_at
                     return True
         return False
 
     def _know(self, head: bytes, lowered: bytes, length: bytes) -> None:
         """Remember a head that is in order."""
         start = head.index(length, lowered.index(_LENGTH) + len(_LENGTH))
-        known = head[:start], head[start + len(length) :] + b"\r\n"
-        if len(head) <= KNOWN_BYTES and known not in self._known:
-            self._known = [known, *self._known[: KNOWN - 1]]
+        before, after = head[:start], head[start + len(length) :] + b"\r\n"
+        same = [known for known in self._known if (known.before, known.after) == (before, after)]
+        if same:
+            self.head = same[0]
+        elif len(head) <= KNOWN_BYTES:
+            self.head = Head(before, after)
+            self._known = (self.head, *self._known[: KNOWN - 1])
 
     def _head(self, head: bytes) -> None:
         lines = head.count(b"\n")

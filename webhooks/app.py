@@ -6,7 +6,7 @@ themselves, without the messages of ASGI.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
@@ -19,16 +19,21 @@ from starlette.types import Receive, Scope, Send
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.deadline import OutOfTime
-from webhooks.bodies import LIGHT_BYTES, LONG_BYTES, NO_ROOM, Body, Room, UnreadError
+from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, Room, UnreadError
 from webhooks.conversion import PATH as CONVERT
 from webhooks.conversion import unconverted
-from webhooks.deadlines import Deadlines, OutOfTimeError
+from webhooks.deadlines import Deadlines, OutOfTimeError, resumed
+from webhooks.lines import Lines
 from webhooks.metrics import DoorMetrics
 from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
 Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
-body that is no review."""
+body that is no review. It is begun outside of any task: what is to be in one waits for something
+before."""
+
+Answered = tuple[HTTPStatus, bytes]
+"""A status, and a body."""
 
 MOST_TIMEOUT_SECONDS = 30.0
 """The longest timeout a webhook can have."""
@@ -60,9 +65,6 @@ SPARE_SECONDS = 0.1
 
 PIECE_BYTES = 64 * 1024
 """Longer answers are sent in pieces, each when the one before is on its way."""
-
-SILENT_SECONDS = 1.0
-"""Between two lines of the log on reviews that were not judged; all of them are counted."""
 
 OUT_OF_TIME = "there was no time left"
 
@@ -137,9 +139,10 @@ class Door:
         self.room = room
         self._path = path
         self._answer, self._unjudged = answers
-        self._clock = clock
+        self.now = clock.monotonic
+        """Returns when a call began, in seconds of the clock that its patience is counted by."""
         self._deadlines = Deadlines()
-        self._silent_until = 0.0
+        self._lines = Lines(clock)
         self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
         self._refused = metrics.reviews.labels(path, "refused")
@@ -162,7 +165,7 @@ class Door:
 
     async def _called(
         self, scope: Scope, receive: Receive, body: Body, called_at: float
-    ) -> tuple[HTTPStatus, bytes]:
+    ) -> Answered:
         try:
             check_call(scope)
             await read_body(body, self.room, scope, receive)
@@ -170,57 +173,68 @@ class Door:
             return self.refuse(refusal)
         except UnreadError as error:
             return self.without_verdict(body.head, str(error), error.status)
-        return await self.answer(body.whole(), scope["query_string"], called_at)
+        answered = self.answer(body.whole(), scope["query_string"], called_at)
+        return answered if isinstance(answered, tuple) else await answered
 
-    def now(self) -> float:
-        """Return when a call began, in seconds of the clock that its patience is counted by."""
-        return self._clock.monotonic()
-
-    async def answer(self, body: bytes, query: bytes, called_at: float) -> tuple[HTTPStatus, bytes]:
-        """Return the answer to a review that came in whole.
+    def answer(
+        self, body: bytes, query: bytes, called_at: float
+    ) -> Answered | Coroutine[Any, Any, Answered]:
+        """Return the answer to a review that came in whole, or what to await for it in a task.
 
         Args:
             body: The review.
             query: What follows the path, which says how long the caller waits.
             called_at: When the call began.
         """
-        monotonic = self._clock.monotonic
-        started, late_at = monotonic(), called_at + LATE * timeout_seconds(query)
+        now = self.now
+        started, late_at = now(), called_at + LATE * timeout_seconds(query)
+        work = self._answer(body, lambda: now() > late_at)
         try:
-            judge = self._answer if len(body) <= LONG_BYTES else self._judge_in_turn
-            awaited = judge(body, lambda: monotonic() > late_at)
-            answer = await self._deadlines.within(late_at - started + SPARE_SECONDS, awaited)
-        except OutOfTimeError:
-            return self.without_verdict(body, OUT_OF_TIME, HTTPStatus.SERVICE_UNAVAILABLE)
-        except ReviewError as error:
-            return self.without_verdict(body, str(error), HTTPStatus.BAD_REQUEST)
-        except RecursionError:
-            reason = "the object is nested too deep"
-            return self.without_verdict(body, reason, HTTPStatus.BAD_REQUEST)
-        except Exception as error:  # a bug: what nobody judged is not let through for it
-            self._failed.inc()
-            log.exception("review_failed", path=self._path)
-            reason = f"policyd could not decide: {type(error).__name__}: {error}"
-            return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
-        ended = monotonic()
+            waits_for = work.send(None)
+        except StopIteration as ended:
+            return self._answered(ended.value, started, late_at)
+        except Exception as error:  # noqa: BLE001 - what is no bug is told apart there
+            return self._not_answered(body, error)
+        return self._go_on(body, resumed(work, waits_for), started, late_at)
+
+    async def _go_on(
+        self, body: bytes, rest: Awaitable[bytes], started: float, late_at: float
+    ) -> Answered:
+        try:
+            answer = await self._deadlines.within(late_at - started + SPARE_SECONDS, rest)
+        except Exception as error:  # noqa: BLE001 - what is no bug is told apart there
+            return self._not_answered(body, error)
+        return self._answered(answer, started, late_at)
+
+    def _answered(self, answer: bytes, started: float, late_at: float) -> Answered:
+        ended = self.now()
         self._seconds.observe(ended - started)
         if ended > late_at:
             self._late.inc()
-            log.warning("review_late", path=self._path, seconds=ended - started)
+            seconds = ended - started
+            self._lines.write(log.warning, "review_late", path=self._path, seconds=seconds)
         return HTTPStatus.OK, answer
 
-    def refuse(self, refusal: RefusedError) -> tuple[HTTPStatus, bytes]:
+    def _not_answered(self, body: bytes, error: Exception) -> Answered:
+        if isinstance(error, OutOfTimeError):
+            return self.without_verdict(body, OUT_OF_TIME, HTTPStatus.SERVICE_UNAVAILABLE)
+        if isinstance(error, ReviewError):
+            return self.without_verdict(body, str(error), HTTPStatus.BAD_REQUEST)
+        if isinstance(error, RecursionError):
+            reason = "the object is nested too deep"
+            return self.without_verdict(body, reason, HTTPStatus.BAD_REQUEST)
+        # A bug: what nobody judged is not let through for it.
+        self._failed.inc()
+        self._lines.write(log.error, "review_failed", path=self._path, exc_info=error)
+        reason = f"policyd could not decide: {type(error).__name__}: {error}"
+        return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def refuse(self, refusal: RefusedError) -> Answered:
         """Return the answer to what is no call of this path."""
         self._refused.inc()
         return refusal.status, _status(refusal.status, str(refusal))
 
-    async def _judge_in_turn(self, body: bytes, out_of_time: OutOfTime) -> bytes:
-        await self.room.turn()
-        return await self._answer(body, out_of_time)
-
-    def without_verdict(
-        self, head: bytes, reason: str, otherwise: HTTPStatus
-    ) -> tuple[HTTPStatus, bytes]:
+    def without_verdict(self, head: bytes, reason: str, otherwise: HTTPStatus) -> Answered:
         """Answer a review that cannot be judged, which the caller would take for a `yes` by itself.
 
         Args:
@@ -233,9 +247,7 @@ class Door:
         except ReviewError:
             return self.refuse(RefusedError(otherwise, reason))
         self._not_judged.inc()
-        if self.now() >= self._silent_until:  # whoever reaches the port could fill the log
-            self._silent_until = self.now() + SILENT_SECONDS
-            log.warning("review_unjudged", path=self._path, reason=reason)
+        self._lines.write(log.warning, "review_unjudged", path=self._path, reason=reason)
         return HTTPStatus.OK, answer
 
 

@@ -22,12 +22,9 @@ MEBIBYTE: Final = 1024 * 1024
 LIGHT_BYTES: Final = MEBIBYTE
 """How long a body may be that takes room as it comes in. Nearly all have a few kilobytes."""
 
-HEAVY_BYTES: Final = 128 * 1024
-"""How long a review, or what it is about, may be to be read and decided on the loop. So many take
-some two milliseconds to read."""
-
-LONG_BYTES: Final = 32 * 1024
-"""Longer ones are judged one by one, each in a turn of its own."""
+HEAVY_BYTES: Final = 32 * 1024
+"""How long a review, or what it is about, may be to be read and decided on the loop, which takes
+well below a millisecond. Nearly all are shorter."""
 
 LIGHT_ROOM: Final = 24 * MEBIBYTE
 """Room for all of these together."""
@@ -143,7 +140,6 @@ class Room:
         self._slow: dict[Body, tuple[int, int]] = {}  # size at the last look, looks without more
         self._waiting: deque[tuple[Body, int, asyncio.Future[None]]] = deque()
         self._look: asyncio.TimerHandle | None = None
-        self._turns = asyncio.Lock()
         self._owed: dict[asyncio.Transport, int] = {}
         self._owed_bytes = 0
 
@@ -197,11 +193,6 @@ class Room:
     def taken_by(self, caller: asyncio.Transport) -> None:
         """Note that a caller has taken its answers, or is gone."""
         self._owed_bytes -= self._owed.pop(caller, 0)
-
-    async def turn(self) -> None:
-        """Wait for a turn to judge a body that takes long: others come in between two of them."""
-        async with self._turns:
-            await asyncio.sleep(0)
 
     async def reserve(self, body: Body, size: int) -> None:
         """Wait for room for a large body, all of it.

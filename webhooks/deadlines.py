@@ -1,11 +1,12 @@
 """Waiting for no longer than somebody else does, at no cost to what waits for nothing.
 
 A timer of its own costs a review a tenth of its time. So what ends without waiting, as nearly all
-reviews do, is not even noted, and the others are looked through now and then.
+reviews do, is begun outside of any task and not even noted, and the others are looked through now
+and then.
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Coroutine, Generator
 from functools import partial
 from types import coroutine
 from typing import Any, Final, TypeVar
@@ -28,17 +29,12 @@ class Deadlines:
         self._late: set[asyncio.Task[object]] = set()
         self._look: asyncio.TimerHandle | None = None
 
-    async def within(self, seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+    async def within(self, seconds: float, work: Awaitable[Result]) -> Result:
         """Return what comes of some work.
 
         Raises:
             OutOfTimeError: If it is not there in time.
         """
-        try:
-            rest = _go_on(work, work.send(None))
-        except StopIteration as ended:
-            result: Result = ended.value
-            return result
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         loop = task.get_loop()
@@ -46,7 +42,7 @@ class Deadlines:
         if self._look is None:
             self._look = loop.call_later(LOOK_SECONDS, self._look_through, loop)
         try:
-            return await rest
+            return await work
         except asyncio.CancelledError:
             if task in self._late and not task.uncancel():
                 raise OutOfTimeError from None
@@ -67,10 +63,10 @@ class Deadlines:
 
 
 @coroutine
-def _go_on(
+def resumed(
     work: Coroutine[Any, Any, Result], waits_for: object
 ) -> Generator[object, object, Result]:
-    """Go on with work that was begun, and waits for something.
+    """Go on, in a task, with work that was begun outside of it, and waits for something.
 
     An error knows this frame. So that it is forgotten with what it is about, a large body perhaps,
     nothing that holds the error is kept here.

@@ -14,6 +14,7 @@ import structlog
 
 from policyd.api.admission import AdmissionRequest, decode_object, parse_review
 from policyd.api.meta import Json
+from policyd.clock import Clock
 from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.review import answer_review
@@ -22,6 +23,7 @@ from policyd.patch.draft import Draft
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.app import Answer
 from webhooks.bodies import HEAVY_BYTES
+from webhooks.lines import Lines
 from webhooks.metrics import DoorMetrics
 
 Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
@@ -110,8 +112,11 @@ def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
 
     def decide(request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         first = policies(request, out_of_time)
-        all_of_them = [first, *(other(request, first) for other in others)]
-        decisions = [decision for decision in all_of_them if decision is not ALLOWED]
+        decisions = [] if first is ALLOWED else [first]
+        for other in others:
+            said = other(request, first)
+            if said is not ALLOWED:
+                decisions.append(said)
         if len(decisions) <= 1:
             return decisions[0] if decisions else ALLOWED
         annotations = [decision.audit_annotations.items() for decision in decisions]
@@ -136,6 +141,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     inquire: Inquire | None = None,
     observe: Observe | None = None,
     run: Run | None = None,
+    clock: Clock | None = None,
 ) -> Answer:
     """Answer reviews with what `decide` says; count the verdicts, and log what is refused.
 
@@ -147,11 +153,13 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
         inquire: Calls `decide` in its place, as often as there are answers to wait for.
         observe: Told of each request that is not dry, and of what was decided.
         run: Reads long reviews, and writes the answers to them; at once if left out.
+        clock: Tells when another line may be logged.
     """
     verdicts = {
         True: metrics.reviews.labels(path, "allowed"),
         False: metrics.reviews.labels(path, "denied"),
     }
+    lines = Lines(clock)
 
     async def answer(body: bytes, out_of_time: OutOfTime) -> bytes:
         beside = run if len(body) > HEAVY_BYTES else None
@@ -164,7 +172,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
             decision = await inquire(decide, request, out_of_time)
         verdicts[decision.allowed].inc()
         if decision.failures or not decision.allowed:
-            _note(request, decision, metrics)
+            _note(request, decision, metrics, lines)
         if observe is not None and not request.dry_run:
             observe(request, decision)
         if beside is None:
@@ -175,7 +183,9 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     return answer
 
 
-def _note(request: AdmissionRequest, decision: Decision, metrics: DoorMetrics) -> None:
+def _note(
+    request: AdmissionRequest, decision: Decision, metrics: DoorMetrics, lines: Lines
+) -> None:
     about = {
         "uid": request.uid,
         "kind": request.kind.kind,
@@ -185,7 +195,8 @@ def _note(request: AdmissionRequest, decision: Decision, metrics: DoorMetrics) -
     }
     for failure in decision.failures:
         metrics.policy_failures.labels("ignored" if failure.ignored else "refused").inc()
-        log.warning("policy_failed", policy=failure.policy, reason=failure.message, **about)
+        given = {"policy": failure.policy, "reason": failure.message}
+        lines.write(log.warning, "policy_failed", failure.policy, **given, **about)
     if not decision.allowed:
         policies = sorted({denial.policy for denial in decision.denials})
-        log.info("request_denied", policies=policies, **about)
+        lines.write(log.info, "request_denied", policies[0], policies=policies, **about)

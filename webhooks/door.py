@@ -44,11 +44,11 @@ from webhooks.decisions import (
 from webhooks.defaults import DefaultsWatch
 from webhooks.files import fingerprint, follow, read_file
 from webhooks.health import create_health_app
-from webhooks.jobs import job_defaults, validate_jobs, warn_of_hidden
+from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.namespaces import without_cluster
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
-from webhooks.own_policies import OWN_CALL, except_own, validate_own
+from webhooks.own_policies import OWN_CALL, validate_own
 from webhooks.policies import Policies
 from webhooks.protocol import DoorProtocol
 from webhooks.publication import REMEDY, Publication
@@ -198,7 +198,7 @@ async def _prepare(door: Door, start: Start) -> Policies:
 def application(door: Door, policies: Policies, workers: Workers, start: Start) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
-    validators: list[Validator] = [validate_own]
+    validators: list[Validator] = [partial(validate_own, lacks_room=policies.lacks_room)]
     if queue is not None:
         gives = door.gives_queue
         classed = door.default_class
@@ -206,10 +206,9 @@ def application(door: Door, policies: Policies, workers: Workers, start: Start) 
         checked = partial(
             validate_jobs, integrations=queue, gives_queue=gives, authors=door.authors
         )
-        warned = partial(warn_of_hidden, integrations=queue)
-        validators += [checked, warned, partial(validate_queues, gates=validation_gates(queue))]
-    mutate = mutate_in_turn(except_own(policies.mutate), mutators)
-    validate = validate_together(except_own(policies.validate), validators)
+        validators += [checked, partial(validate_queues, gates=validation_gates(queue))]
+    mutate = mutate_in_turn(policies.mutate, mutators)
+    validate = validate_together(policies.validate, validators)
     prepare = partial(door.namespaces.fetch, door.client) if door.client else None
     workers.inquiries = door.inquiries
     answer = partial(
@@ -218,6 +217,7 @@ def application(door: Door, policies: Policies, workers: Workers, start: Start) 
         prepare=prepare,
         inquire=workers.decide,
         run=workers.run,
+        clock=door.pace.clock,
     )
     exempt = exempt_groups(door.settings.namespace)
     observe = observers(door, policies, workers.decide, start)

@@ -39,6 +39,9 @@ it, so that looking for it spares most objects the decoding."""
 RESIZE = "resize"
 """The subresource by which what a pod asks for is changed while it runs."""
 
+_WRITES = frozenset({"CREATE", "UPDATE"})
+_LOOKED_AT = frozenset({"", RESIZE})
+
 SPEAKER = "queue"
 """Who refuses, in the place of a policy's name."""
 
@@ -132,16 +135,18 @@ def validate_jobs(
     gives_queue: Callable[[str], bool] = nowhere,
     authors: Authors = NOBODY_KNOWN,
 ) -> Decision:
-    """Say what speaks against a job or pod that is created or changed, or a pod that is resized."""
-    if (
-        request.operation not in {"CREATE", "UPDATE"}
-        or request.sub_resource not in {"", RESIZE}
-        or not holds(request.kind.group, request.kind.kind, integrations)
-        or not (
-            integrations.manages_all
-            or QUEUE_WORDS in bytes(request.object)
-            or QUEUE_WORDS in bytes(request.old_object)
-        )
+    """Say what speaks against a job or pod that is created or changed, or a pod that is resized.
+
+    Warn of what names a queue, and is of a kind that is not held for any.
+    """
+    if request.operation not in _WRITES or request.sub_resource not in _LOOKED_AT:
+        return ALLOWED
+    if not holds(request.kind.group, request.kind.kind, integrations):
+        return warn_of_hidden(request, policies, integrations=integrations)
+    if not (
+        integrations.manages_all
+        or QUEUE_WORDS in bytes(request.object)
+        or QUEUE_WORDS in bytes(request.old_object)
     ):
         return ALLOWED
     around = Surroundings(
@@ -158,11 +163,10 @@ def warn_of_hidden(
     """Say that an object names a queue and is of a kind that is not held for any."""
     kind = request.kind
     if (
-        request.operation not in {"CREATE", "UPDATE"}
-        or request.sub_resource
+        request.sub_resource
         or kind.group == GROUP
-        or holds(kind.group, kind.kind, integrations)
         or QUEUE_WORDS not in bytes(request.object)
+        or holds(kind.group, kind.kind, integrations)
     ):
         return ALLOWED
     obj = object_of(request, policies)

@@ -8,9 +8,11 @@ import structlog
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json, ObjectMeta, Wire
+from policyd.clock import Clock, SystemClock
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import NAMESPACES
+from webhooks.lines import Lines
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label that the API server gives every namespace."""
@@ -20,6 +22,11 @@ FETCH_SECONDS = 1.0
 
 MOST_FETCHED = 1_000
 """Namespaces that may be known before the informer knows them."""
+
+MOST_ASKED = 100
+UNKNOWN_SECONDS = 1.0
+"""So many are asked for in such a time, and each once: the API server asks about none that is not
+there, but anybody else who reaches the port may."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,10 +44,18 @@ class Namespaces:
 
     A namespace that was created a moment ago is on its way to the informer when its first pods
     are reviewed. It is asked for then, once for all who wait for it.
+
+    Args of the constructor:
+        fetch_seconds: How long one is waited for.
+        clock: Tells when one that was not found is asked for again.
     """
 
-    def __init__(self, *, fetch_seconds: float = FETCH_SECONDS) -> None:
+    def __init__(self, *, fetch_seconds: float = FETCH_SECONDS, clock: Clock | None = None) -> None:
         self._fetch_seconds = fetch_seconds
+        self._clock = clock or SystemClock()
+        self._lines = Lines(self._clock)
+        self._asked: set[str] = set()
+        self._asked_until = 0.0
         self._known: dict[str, Mapping[str, Json]] = {}
         self._fetched: dict[str, Mapping[str, Json]] = {}
         self._fetching: dict[str, asyncio.Event] = {}
@@ -50,6 +65,7 @@ class Namespaces:
         if new is not None:
             self._known[new.metadata.name] = msgspec.to_builtins(new)
             self._fetched.pop(new.metadata.name, None)
+            self._asked.discard(new.metadata.name)
         elif old is not None:
             self._known.pop(old.metadata.name, None)
 
@@ -60,7 +76,7 @@ class Namespaces:
     async def fetch(self, client: Client, request: AdmissionRequest) -> None:
         """Ask the API server for the namespace of a request, if it is not known.
 
-        It stays unknown if there is none, or no answer in time.
+        It stays unknown if there is none, no answer in time, or if too many are asked for.
         """
         name = request.namespace
         if not name or self.find(name) is not None or request.resource.resource == "namespaces":
@@ -69,12 +85,25 @@ class Namespaces:
         if fetching is not None:
             await fetching.wait()
             return
+        if not self._may_ask(name):
+            return
         done = self._fetching[name] = asyncio.Event()
         try:
+            await asyncio.sleep(0)  # asking takes a task
             await self._fetch(client, name)
         finally:
             del self._fetching[name]
             done.set()
+
+    def _may_ask(self, name: str) -> bool:
+        now = self._clock.monotonic()
+        if now >= self._asked_until:
+            self._asked_until = now + UNKNOWN_SECONDS
+            self._asked.clear()
+        if name in self._asked or len(self._asked) >= MOST_ASKED:
+            return False
+        self._asked.add(name)
+        return True
 
     async def _fetch(self, client: Client, name: str) -> None:
         try:
@@ -82,10 +111,10 @@ class Namespaces:
                 found = await client.get(NAMESPACES, name, into=Namespace)
         except (ApiError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._fetch_seconds} s"
-            log.warning("namespace_unknown", namespace=name, reason=reason)
+            self._lines.write(log.warning, "namespace_unknown", namespace=name, reason=reason)
             return
         if len(self._fetched) >= MOST_FETCHED:
-            self._fetched.clear()  # what is still needed is asked for again
+            del self._fetched[next(iter(self._fetched))]  # asked for again if it is still needed
         self._fetched[name] = msgspec.to_builtins(found)
 
 

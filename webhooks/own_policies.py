@@ -5,7 +5,7 @@ status that nobody looks at. No policy is asked about them, and nothing is refus
 answers: whoever repairs a policy must not need the policies to work.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -14,12 +14,11 @@ from policyd.api.admission import AdmissionRequest, Rule
 from policyd.api.policy import GROUP, VERSION
 from policyd.clock import cpu_limit
 from policyd.controller.policies import BindingObject, PolicyObject
-from policyd.engine.deadline import OutOfTime, never
 from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.load import load_document
 from webhooks.calls import Call
-from webhooks.decisions import Decide
 
 SPEAKER: Final = "policyd"
 """Who refuses, in the place of a policy's name."""
@@ -44,18 +43,21 @@ _KINDS: Final[Mapping[str, type[PolicyObject] | type[BindingObject]]] = {
 }
 
 
-def except_own(decide: Decide) -> Decide:
-    """Ask no policy about policies: one that refuses everything could not be repaired."""
+def validate_own(
+    request: AdmissionRequest,
+    _policies: Decision,
+    *,
+    lacks_room: Callable[[Document], str] = lambda _document: "",
+) -> Decision:
+    """Say what is wrong with a Policy or PolicyBinding, as `policyd check` does.
 
-    def decide_on_others(request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        return ALLOWED if request.kind.group == GROUP else decide(request, out_of_time)
-
-    return decide_on_others
-
-
-def validate_own(request: AdmissionRequest, _policies: Decision) -> Decision:
-    """Say what is wrong with a Policy or PolicyBinding, as `policyd check` does."""
-    kind = _KINDS.get(request.kind.kind) if request.kind.group == GROUP else None
+    Args:
+        request: What is asked for.
+        lacks_room: Says why one could not be loaded, whatever it says.
+    """
+    if request.kind.group != GROUP:
+        return ALLOWED
+    kind = _KINDS.get(request.kind.kind)
     if kind is None or request.sub_resource or request.operation not in {"CREATE", "UPDATE"}:
         return ALLOWED
     try:
@@ -65,6 +67,9 @@ def validate_own(request: AdmissionRequest, _policies: Decision) -> Decision:
         return Decision(denials=(_denial(f"the object cannot be read: {error}"),))
     if new.metadata.deletion_timestamp is not None or (old is not None and old.spec == new.spec):
         return ALLOWED
+    too_many = lacks_room(new.document)
+    if too_many:
+        return Decision(denials=(_denial(too_many),))
     findings = load_document(new.document, out_of_time=cpu_limit()).findings
     errors = [finding for finding in findings if finding.severity == "error"]
     doubts = [finding for finding in findings if finding.severity != "error"]

@@ -22,6 +22,7 @@ from policyd.engine.params import NO_PARAMS, ParamError, ParamSource
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
+from webhooks.shares import MOST_PARAM_BYTES, MOST_PARAMS, Shares
 from webhooks.watched import Watch
 
 FIRST_LIST_SECONDS = 5.0
@@ -92,7 +93,7 @@ class Params:
     def get(self, kind: ParamKind, namespace: str, name: str) -> Json | None:
         """Return one object; that of a file if there is one."""
         found = self.files.get(kind, namespace, name)
-        return found if found is not None else self._served(kind, namespace).get(name)
+        return found if found is not None else self._served(kind, namespace, name).get(name)
 
     def list(self, kind: ParamKind, namespace: str, selector: LabelSelector) -> Sequence[Json]:
         """Return the objects that a selector picks, those of files in the place of others."""
@@ -109,13 +110,18 @@ class Params:
                 picked[name] = obj
         return [picked[name] for name in sorted(picked)]
 
-    def _served(self, kind: ParamKind, namespace: str) -> Mapping[str, Json]:
+    def _served(
+        self, kind: ParamKind, namespace: str, name: str | None = None
+    ) -> Mapping[str, Json]:
         watches = self._watches_of(kind, namespace)
         if not watches:
             return {}
         watch = next((watch for watch in watches if watch.trouble is None), None)
         if watch is None:
             raise _unknown(kind, watches[0])
+        lacks = watch.lacks(namespace, name)
+        if lacks:
+            raise ParamError(lacks)
         return watch.of(namespace)
 
     def _watches_of(self, kind: ParamKind, namespace: str | None = None) -> tuple[Watch, ...]:
@@ -136,6 +142,7 @@ class Params:
             kind.api_version,
             lambda resource: resource.kind == kind.kind,
             resource=built_in,
+            shares=Shares(MOST_PARAMS, MOST_PARAM_BYTES),
             pace=self._pace,
             namespace=namespace,
         )

@@ -17,17 +17,18 @@ import structlog
 from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
+from policyd.api.policy import GROUP
 from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
 from policyd.clock import SystemClock, cpu_limit
 from policyd.controller.policies import BindingObject, PolicyObject
 from policyd.engine.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.deadline import OutOfTime, never
-from policyd.engine.decision import Decision
-from policyd.engine.dialects import Dialect
+from policyd.engine.decision import ALLOWED, Decision
+from policyd.engine.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.documents import Document
 from policyd.engine.findings import Finding
 from policyd.engine.kyverno.entries import Entries
-from policyd.engine.load import Loaded, gather, load_document, load_policies
+from policyd.engine.load import Loaded, gather, load_document, load_policies, unusable
 from policyd.engine.match import NamespaceLookup
 from policyd.engine.params import StoredParams
 from policyd.engine.policy_set import PHASES, Phase, PolicySet
@@ -39,6 +40,7 @@ from policyd.policy_files import FileError, LeftOut, policy_files
 from webhooks.files import read_file
 from webhooks.metrics import DoorMetrics
 from webhooks.params import Params
+from webhooks.shares import MOST_POLICIES, MOST_POLICY_BYTES, Shares
 from webhooks.watched import WholeObject
 from webhooks.web import Web
 
@@ -113,6 +115,7 @@ class Policies:
         self._objects: dict[str, CompiledPolicy] = {}
         self._bindings: dict[str, CompiledBinding] = {}
         self._kyverno: dict[_Key, Loaded] = {}
+        self._shares = Shares(MOST_POLICIES, MOST_POLICY_BYTES)
         self._broken_files: dict[str, int] = {}
         self._broken_objects: dict[str, int] = {}
         self._broken_bindings: dict[str, int] = {}
@@ -193,14 +196,18 @@ class Policies:
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say how the object is to be changed."""
-        return self._deciding("mutate").decide(request, out_of_time)
+        return self._decide("mutate", request, out_of_time)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Say everything that speaks against the request."""
-        return self._deciding("validate").decide(request, out_of_time)
+        return self._decide("validate", request, out_of_time)
 
-    def _deciding(self, phase: Phase) -> Remembering:
-        return self._current().remembering[phase]
+    def _decide(self, phase: Phase, request: AdmissionRequest, out_of_time: OutOfTime) -> Decision:
+        """Ask all but about policies: one that refuses everything could not be repaired."""
+        if request.kind.group == GROUP:
+            return ALLOWED
+        made = self._assembled or self._current()
+        return made.remembering[phase].decide(request, out_of_time)
 
     def read_files(self, paths: Iterable[Path]) -> None:
         """Read all policy files under `paths` anew.
@@ -223,6 +230,7 @@ class Policies:
         if new is None:
             self._objects.pop(name, None)
             self._broken_objects.pop(name, None)
+            self._shares.drop("", ("Policy", name))
             self._swap()
         elif old is None or old.spec != new.spec:
             self._take(name, new)
@@ -235,10 +243,11 @@ class Policies:
         if new is None:
             self._bindings.pop(name, None)
             self._broken_bindings.pop(name, None)
+            self._shares.drop("", ("PolicyBinding", name))
         elif old is not None and old.spec == new.spec:
             return
         else:
-            loaded = load_document(new.document, out_of_time=cpu_limit())
+            loaded = self._load(new.document)
             self._broken_bindings[name] = self._note(loaded.findings)
             last = self._bindings.get(name)
             stand_ins = loaded.binding_stand_ins if last is None or last.unusable else ()
@@ -253,10 +262,11 @@ class Policies:
         if new is None:
             self._kyverno.pop(key, None)
             self._broken_kyverno.pop(key, None)
+            self._shares.drop(key[1], (key[0], key[2]))
         elif old is not None and _meant(old) == _meant(new):
             return
         else:
-            loaded = load_document(Document(new.value, given.metadata.name), _DIALECT, cpu_limit())
+            loaded = self._load(Document(new.value, given.metadata.name), _DIALECT)
             self._broken_kyverno[key] = self._note(loaded.findings)
             last = self._kyverno.get(key)
             if not (loaded.broken and last is not None and last.policies):
@@ -269,13 +279,29 @@ class Policies:
         return [binding for name, binding in tuple(self._bindings.items()) if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
-        loaded = load_document(new.document, out_of_time=cpu_limit())
+        loaded = self._load(new.document)
         self._broken_objects[name] = self._note(loaded.findings)
         last = self._objects.get(name)
         stand_ins = loaded.stand_ins if last is None or last.unusable else ()
         for compiled in (*loaded.policies, *stand_ins):
             self._objects[name] = compiled
         self._swap()
+
+    def _load(self, document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+        """Load an object of the API server, if there is room for it."""
+        if self._shares.put(*_place_of(document), document.value):
+            return _loaded(document, dialect)
+        return unusable(document, self._too_many(document), dialect)
+
+    def lacks_room(self, document: Document) -> str:
+        """Say why a policy of the API server would not be loaded; nothing if it would be."""
+        there = self._shares.has_room(*_place_of(document), document.value)
+        return "" if there else self._too_many(document)
+
+    def _too_many(self, document: Document) -> str:
+        namespace, _ = _place_of(document)
+        there = f"namespace `{namespace}` has" if namespace else "there are"
+        return f"{there} more policies than are kept ({self._shares.bounds}): have fewer"
 
     def _note_left_out(self, file: Path, why: str) -> None:
         log.warning("file_left_out", file=str(file), reason=why)
@@ -315,6 +341,12 @@ class Policies:
     def _tell(self) -> None:
         self._params.changed.set()
         self._changed()
+
+
+def _place_of(document: Document) -> tuple[str, tuple[str, str]]:
+    """Return whose share a policy is part of, and what tells it from others there."""
+    metadata = document.value["metadata"]
+    return metadata.get("namespace", ""), (document.value["kind"], metadata["name"])
 
 
 def _last_good(last: Loaded, broken: Loaded) -> Loaded:
@@ -358,10 +390,19 @@ def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None
     return policy_files(paths, left_out)
 
 
+def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+    """Load a document; one that we fail on has a stand-in, and does not keep others from theirs."""
+    try:
+        return load_document(document, dialect, cpu_limit())
+    except Exception as error:  # a bug: what the policy is to guard is not left open for it
+        log.exception("policy_not_loaded", place=document.source)
+        return unusable(document, f"policyd could not load it: {error!r}", dialect)
+
+
 def _loaded_from(file: Path) -> Loaded:
     """Load the policies of a file; one that is no file of policies is a mistake like any other."""
     try:
-        return load_policies(read_file(file), str(file), _DIALECT, cpu_limit)
+        return load_policies(read_file(file), str(file), _DIALECT, _loaded)
     except FileError as error:
         return Loaded(findings=(Finding(source=str(file), message=str(error), hint=error.hint),))
 

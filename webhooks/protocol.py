@@ -1,9 +1,11 @@
 """HTTP/1.1 of the door: plain reviews are answered directly, all else as uvicorn does it.
 
-An ASGI server's messages, timers, and two writes an answer cost a review more than deciding it does
-where no policy concerns it. So a plain one is gathered as it comes in, and its answer is one write:
-a POST of JSON to a path of the door, its length said and not much, on a connection that stays and
-has no other call in flight. The application answers whatever is unusual, in the same words.
+An ASGI server's messages, tasks, timers, and two writes an answer cost a review more than deciding
+it does where no policy concerns it. So a plain one is gathered as it comes in, is answered at once
+where nothing is to be waited for, and its answer is one write: a POST of JSON to a path of the
+door, its length said and not much, on a connection that stays and has no other call in flight. A
+client's heads are alike: of a plain review only the first is parsed. The application answers
+whatever is unusual, in the same words.
 
 This builds on the insides of uvicorn's protocol: tests state what it relies on, and `--plain-http`
 does without.
@@ -11,17 +13,21 @@ does without.
 
 import asyncio
 import weakref
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from webhooks.app import JSON_HEADERS, Door, body_seconds, late_body
-from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body
+from policyd.connections import Answering
+from webhooks.app import JSON_HEADERS, Answered, Door, body_seconds, late_body
+from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, Room
 
-_HEAD: Final = b"".join(b"%b: %b\r\n" % header for header in JSON_HEADERS)
+_HEADERS: Final = b"".join(b"%b: %b\r\n" % header for header in JSON_HEADERS)
+_HEADS: Final = {
+    status: b"%b%bcontent-length: " % (line, _HEADERS) for status, line in STATUS_LINE.items()
+}
 BROKEN: Final = b'{"code":500,"message":"the review could not be answered"}'
 _JSON: Final = dict(JSON_HEADERS)[b"content-type"]
 
@@ -47,8 +53,8 @@ class Review:
         if self._late is None:
             seconds = body_seconds(self._query)
             late = late_body(seconds)
-            self._late = loop.call_later(seconds, self._give_up, HTTPStatus.REQUEST_TIMEOUT, late)
-            self.body.give_up = partial(self._give_up, HTTPStatus.SERVICE_UNAVAILABLE)
+            self._late = loop.call_later(seconds, self.give_up, HTTPStatus.REQUEST_TIMEOUT, late)
+            self.body.give_up = partial(self.give_up, HTTPStatus.SERVICE_UNAVAILABLE)
             self._door.room.expect(self.body)
 
     def wait_no_more(self) -> None:
@@ -57,22 +63,39 @@ class Review:
             self._late.cancel()
             self._door.room.complete(self.body)
 
-    async def answer(self) -> None:
-        """Answer, the body being complete."""
+    def answer(self) -> Coroutine[Any, Any, None] | None:
+        """Answer, the body being complete, or return what is to do so in a task."""
+        if self._door.room.full:
+            self.give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+            return None
         try:
-            if self._door.room.full:
-                self._give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
-                return
-            answer = await self._door.answer(self.body.whole(), self._query, self._called_at)
-        except BaseException:  # as uvicorn has it: nobody waits for an answer that does not come
-            self.keep_alive = False
-            self._respond(HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN)
+            answered = self._door.answer(self.body.whole(), self._query, self._called_at)
+        except BaseException:
+            self._break()
             raise
-        finally:
-            self.body.close()
-        self._respond(*answer)
+        if not isinstance(answered, tuple):
+            return self.answer_later(answered)
+        self.body.close()
+        self._respond(*answered)
+        return None
 
-    def _give_up(self, status: HTTPStatus, reason: str) -> None:
+    async def answer_later(self, answer: Coroutine[Any, Any, Answered]) -> None:
+        """Answer when that is there."""
+        try:
+            answered = await answer
+        except BaseException:
+            self._break()
+            raise
+        self.body.close()
+        self._respond(*answered)
+
+    def _break(self) -> None:
+        """Say that there is no answer: nobody waits for one that does not come."""
+        self.body.close()
+        self.keep_alive = False
+        self._respond(HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN)
+
+    def give_up(self, status: HTTPStatus, reason: str) -> None:
         """Answer without a verdict, and without the rest of the body."""
         self.wait_no_more()
         protocol = self._protocol()
@@ -83,36 +106,53 @@ class Review:
         self._respond(*answer)
 
     def _respond(self, status: HTTPStatus, answer: bytes) -> None:
-        """Write an answer, all at once."""
         protocol = self._protocol()
-        if protocol is None or self.disconnected or protocol.transport.is_closing():
-            return
-        transport = protocol.transport
-        close = b"" if self.keep_alive else b"connection: close\r\n"
-        length = b"content-length: %d\r\n" % len(answer)
-        transport.write(b"".join((STATUS_LINE[status], _HEAD, length, close, b"\r\n", answer)))
         self.response_complete = True
-        if not self.keep_alive:
-            transport.close()
-        protocol.on_response_complete()
-        if protocol.flow.write_paused:
-            self._door.room.owe(transport, len(answer))
+        if protocol is not None and not self.disconnected:
+            protocol.respond(self._door.room, status, answer, last=not self.keep_alive)
 
 
-class DoorProtocol(HttpToolsProtocol):
+class DoorProtocol(HttpToolsProtocol, Answering):
     """uvicorn's HTTP/1.1, but for plain reviews."""
+
+    route: tuple[Door, bytes] | None
 
     def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401 - as uvicorn has it
         super().__init__(*given, **settings)
         self.message_event = asyncio.Event()
         self._doors: Mapping[bytes, Door] = getattr(self.app, "doors", {})
         self._incoming: Review | None = None
+        self._answered_at = 0.0
 
     def data_received(self, data: bytes) -> None:
         """Read on; a body that is not complete by then has so long to come in."""
+        self.route = None
         super().data_received(data)
         if self._incoming is not None:
             self._incoming.wait(self.loop)
+
+    def begin(self, route: object, length: int, piece: bytes) -> bool:
+        """Begin to gather a review, or answer it if that is all of it."""
+        if self._is_busy() or not 0 < length <= LIGHT_BYTES or self.flow.write_paused:
+            return False
+        door, query = cast("tuple[Door, bytes]", route)
+        if len(piece) == length:
+            self._answer(door, query, piece)
+        else:
+            self._gather(door, query)
+            self.more(piece, whole=False)
+        return True
+
+    def more(self, piece: bytes, *, whole: bool) -> None:
+        """Gather a piece of a body, and answer it if it is whole."""
+        review = self._incoming
+        if review is None:  # it was answered without the rest
+            return
+        review.body.add(piece)
+        if whole:
+            self.on_message_complete()
+        elif self._incoming is review:
+            review.wait(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was coming in."""
@@ -122,6 +162,7 @@ class DoorProtocol(HttpToolsProtocol):
             review.body.close()
         self._forgive()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
 
     def resume_writing(self) -> None:
         """Go on: the caller has taken what there was."""
@@ -144,8 +185,50 @@ class DoorProtocol(HttpToolsProtocol):
         if door is None or not self._is_plain():
             super().on_headers_complete()
             return
-        self._incoming = Review(self, door, query)
-        self.cycle = self._incoming  # type: ignore[assignment]  # it has all that uvicorn asks of one
+        self.route = door, query
+        self._gather(door, query)
+
+    def _gather(self, door: Door, query: bytes) -> Review:
+        review = self._incoming = Review(self, door, query)
+        self.cycle = review  # type: ignore[assignment]  # it has all that uvicorn asks of one
+        return review
+
+    def _answer(self, door: Door, query: bytes, body: bytes) -> None:
+        """Answer what came in all at once: it takes room only while something is waited for."""
+        try:
+            answered = door.answer(body, query, door.now())
+        except BaseException:
+            self.respond(door.room, HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN, last=True)
+            raise
+        if isinstance(answered, tuple):
+            self.respond(door.room, *answered)
+            return
+        review = self._gather(door, query)
+        self._incoming = None
+        review.body.add(body)
+        if door.room.full:
+            answered.close()
+            review.give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+        else:
+            self._start(review.answer_later(answered))
+
+    def _start(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(answering)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def respond(self, room: Room, status: HTTPStatus, answer: bytes, *, last: bool = False) -> None:
+        """Write an answer, all at once; close the connection if it is the last one."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        end = b"\r\nconnection: close\r\n\r\n" if last else b"\r\n\r\n"
+        transport.write(b"%b%d%b%b" % (_HEADS[status], len(answer), end, answer))
+        if last:
+            transport.close()
+        self._rest()
+        if self.flow.write_paused:
+            room.owe(transport, len(answer))
 
     def on_body(self, body: bytes) -> None:
         """Gather a piece of the body."""
@@ -159,11 +242,39 @@ class DoorProtocol(HttpToolsProtocol):
         review, self._incoming = self._incoming, None
         if review is None:
             super().on_message_complete()
+            return
+        review.wait_no_more()
+        answering = review.answer()
+        if answering is not None:
+            self._start(answering)
+
+    def _rest(self) -> None:
+        """Give the caller so long to send the next request, after what it has sent already."""
+        if self.pipeline:
+            self.on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self._answered_at = self.loop.time()
+        if self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            self._look_in(self.timeout_keep_alive)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection at rest: the timer is not set anew by each answer."""
+        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if self._is_busy():
+            left = self.timeout_keep_alive
+        if left > 0:
+            self._look_in(left)
         else:
-            review.wait_no_more()
-            task = self.loop.create_task(review.answer())
-            task.add_done_callback(self.tasks.discard)
-            self.tasks.add(task)
+            super().timeout_keep_alive_handler()
+
+    def _look_in(self, seconds: float) -> None:
+        handler = self.timeout_keep_alive_handler
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, handler)
+
+    def _is_busy(self) -> bool:
+        """Tell whether a call is in flight."""
+        return not getattr(self.cycle, "response_complete", True)
 
     def _is_plain(self) -> bool:
         parser, headers = self.parser, dict(self.headers)
@@ -176,6 +287,6 @@ class DoorProtocol(HttpToolsProtocol):
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
             and not parser.should_upgrade()
-            and getattr(self.cycle, "response_complete", True)
+            and not self._is_busy()
             and not self.flow.write_paused
         )

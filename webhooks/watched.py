@@ -16,6 +16,7 @@ from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import Resource
+from webhooks.shares import Shares
 
 
 class WholeObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,13 +78,14 @@ _name = operator.itemgetter(0)
 class Watch:
     """The objects of one kind, by namespace and name."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is read, how much is kept
         self,
         reader: Reader,
         api_version: str,
         is_it: Callable[[Resource], bool],
         *,
         resource: Resource | None = None,
+        shares: Shares | None = None,
         pace: Pace,
         **selection: Unpack[Selection],
     ) -> None:
@@ -94,6 +96,7 @@ class Watch:
             api_version: Group and version.
             is_it: Tells which resource of that version is meant.
             resource: That resource, if it is known without asking.
+            shares: How much of each namespace is kept; all if left out.
             pace: Time.
             selection: Which of its objects are meant; all if left out.
         """
@@ -105,6 +108,7 @@ class Watch:
         self._informer: Informer[WholeObject] | None = None
         self._error: ApiError | None = None
         self._objects: dict[str, dict[str, Json]] = {}
+        self._shares = shares
         self.resource = resource
         """Where the objects are; None while that is not known."""
         self.complete = asyncio.Event()
@@ -122,6 +126,17 @@ class Watch:
         """Return the objects of a namespace, by name."""
         return self._objects.get(namespace, {})
 
+    def lacks(self, namespace: str, name: str | None = None) -> str:
+        """Say why an object of a namespace, or any of them, is not kept; nothing if it is."""
+        left_out = self._shares and self._shares.left_out(namespace, name)
+        if self._shares is None or left_out is None:
+            return ""
+        kind = "objects" if self.resource is None else self.resource.kind
+        return (
+            f"`{left_out}` is left out, as `{namespace}` has more {kind} than are kept"
+            f" ({self._shares.bounds}): have less there, and write `{left_out}` again"
+        )
+
     def all(self) -> Iterator[Json]:
         """Yield the objects of all namespaces, ordered by namespace and name."""
         for _, within in sorted(self._objects.items(), key=_name):
@@ -136,6 +151,7 @@ class Watch:
             self.resource,
             into=WholeObject,
             on_change=self._take,
+            trim=self._kept,
             pace=self._pace,
             **self._selection,
         )
@@ -163,7 +179,16 @@ class Watch:
         given = new or old
         assert given is not None, "a change has an object before or after it"
         within = self._objects.setdefault(given.metadata.namespace, {})
-        if new is None:
+        if new is None and self._shares is not None:
+            self._shares.drop(given.metadata.namespace, given.metadata.name)
+        if new is None or new.value is None:
             within.pop(given.metadata.name, None)
         else:
             within[given.metadata.name] = new.value
+
+    def _kept(self, obj: WholeObject) -> WholeObject:
+        """Return an object as it is kept: without its value if there is no room for that."""
+        metadata = obj.metadata
+        if self._shares is None or self._shares.put(metadata.namespace, metadata.name, obj.value):
+            return obj
+        return WholeObject(metadata=metadata, value=None)

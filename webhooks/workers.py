@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from policyd.api.admission import AdmissionRequest
-from policyd.clock import Clock
+from policyd.clock import Clock, cpu_limit
 from policyd.engine.deadline import OutOfTime
 from policyd.engine.decision import Decision
 from webhooks.bodies import HEAVY_BYTES
@@ -23,7 +23,8 @@ from webhooks.inquiries import Inquiries
 T = TypeVar("T")
 
 LOOP_SECONDS: Final = 0.02
-"""How long a review may take on the loop before it is begun again by a worker."""
+"""What a review may take on the loop before it is begun again by a worker: of the processor, as on
+a busy machine any would be begun twice otherwise."""
 
 WORKERS: Final = 2
 """Reviews that are decided by workers at a time. More would not be faster, as they take turns, and
@@ -46,6 +47,7 @@ class Workers:
         executor: Executor,
         *,
         clock: Clock,
+        limit: Callable[[float], OutOfTime] = cpu_limit,
         workers: int = WORKERS,
     ) -> None:
         """Begin with nothing to do.
@@ -53,10 +55,13 @@ class Workers:
         Args:
             executor: Runs what is heavy, on threads of this process.
             clock: Tells how long something takes.
+            limit: Begins to count what this thread does, and returns what tells whether that took
+                so many seconds.
             workers: How much is run by the executor at a time.
         """
         self._executor = executor
         self._now = clock.monotonic
+        self._limit = limit
         self.inquiries: Inquiries | None = None
         """What reviews ask of others; None if there is nobody to ask."""
         self._free = asyncio.Semaphore(workers)
@@ -75,21 +80,21 @@ class Workers:
         if size_of(request) <= HEAVY_BYTES:
             if out_of_time():
                 return decide(request, out_of_time)
-            with suppress(TooLongError):
-                return decide(request, self._soon())
+            now, took_long = self._now, self._limit(LOOP_SECONDS)
+            until = now() + LOOP_SECONDS
+
+            def is_late() -> bool:
+                if now() <= until:
+                    return False
+                if took_long():
+                    raise TooLongError
+                return out_of_time()  # the machine had something else to do
+
+            try:
+                return decide(request, is_late)
+            except TooLongError:
+                pass  # whoever waits for nothing else is not to wait for this
         return await self.run(partial(decide, request, out_of_time))
-
-    def _soon(self) -> OutOfTime:
-        """Return what ends a decision that is not there soon."""
-        now = self._now
-        until = now() + LOOP_SECONDS
-
-        def is_late() -> bool:
-            if now() > until:
-                raise TooLongError
-            return False
-
-        return is_late
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have a worker do something, once there is one that is free.

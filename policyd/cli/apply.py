@@ -37,7 +37,7 @@ from policyd.engine.verdict import LIFTED_BY, MUTATED_BY
 from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.decisions import mutate_in_turn, validate_together
-from webhooks.jobs import job_defaults, validate_jobs, warn_of_hidden
+from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues
 
 Output = Literal["yaml", "json", "diff"]
@@ -169,7 +169,7 @@ def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
     defaults = [job_defaults(integrations), QUEUE_DEFAULTS]
     check = partial(validate_jobs, integrations=integrations)
     held = mutate_in_turn(lambda request, _: policies.review(request), defaults)
-    decide = validate_together(held, [check, warn_of_hidden, validate_queues])
+    decide = validate_together(held, [check, validate_queues])
     return lambda request: decide(request, never)
 
 

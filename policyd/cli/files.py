@@ -98,15 +98,19 @@ DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
 
 def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
     """Load all files; of two policies with one name the later is used, which is a finding."""
-    parts = (load_policies(text, name, dialect, cpu_limit) for name, text in texts(paths))
+    parts = (load_policies(text, name, dialect, _load_one) for name, text in texts(paths))
     return _checked(gather(progress(parts, "loading")))
+
+
+def _load_one(document: Document, dialect: Dialect) -> Loaded:
+    return load_document(document, dialect, cpu_limit())
 
 
 def load_documents(
     documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
 ) -> Loaded:
     """Load what was read; of two policies with one name the later is used, which is a finding."""
-    parts = (load_document(document, dialect, cpu_limit()) for document in documents)
+    parts = (_load_one(document, dialect) for document in documents)
     return _checked(gather([Loaded(findings=tuple(unreadable)), *progress(parts, "loading")]))
 
 

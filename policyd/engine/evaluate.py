@@ -61,7 +61,8 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     policy = invocation.policy
     found = []
     for view in views_of(policy, facts):
-        facts.check_time()
+        if facts.out_of_time():
+            raise OutOfTimeError
         variables = variables_of(invocation, facts, view)
         lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
         if lifted.whole:
@@ -122,17 +123,20 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     uses = policy.uses
     if not uses:
         return {}
-    seen = facts.looked_up.get(uses)
-    if seen is None:
-        seen = facts.looked_up[uses] = _looked_up(uses, facts)
+    seen, own = facts.looked_up.get(uses) or _look_up(uses, facts)
     variables = seen.copy()
     if "object" in uses:
         variables["object"] = facts.object
-    if not uses.isdisjoint(_OWN):
+    if own:
         _add_own(variables, uses, facts, view)
     if "params" in uses:
         variables["params"] = invocation.param
-    if _sees_otherwise(invocation, facts):
+    if (
+        invocation.matched is not None
+        or policy.templates
+        or policy.namespace
+        or facts.surroundings.written
+    ):
         _see_otherwise(variables, invocation, facts, view)
     return variables
 
@@ -150,19 +154,7 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
 
 
-def _sees_otherwise(invocation: Invocation, facts: Facts) -> bool:
-    """Tell whether a policy sees anything in another way than most do."""
-    policy = invocation.policy
-    own = policy.templates or policy.namespace or invocation.matched is not None
-    return bool(own) or _sees_what_is_sent(policy, facts)
-
-
-def _sees_what_is_sent(policy: CompiledPolicy, facts: Facts) -> bool:
-    """Tell whether a policy sees an object as the API server sends it, and not as it is written."""
-    return facts.surroundings.written and policy.kind in NATIVE
-
-
-def _looked_up(uses: frozenset[str], facts: Facts) -> dict[str, object]:
+def _look_up(uses: frozenset[str], facts: Facts) -> tuple[dict[str, object], bool]:
     """Look up what is the same for every policy that names it, whatever mutations do."""
     extra = facts.surroundings.extra
     variables: dict[str, object] = {}
@@ -172,7 +164,8 @@ def _looked_up(uses: frozenset[str], facts: Facts) -> dict[str, object]:
             variables[name] = look_up(facts)
         elif name in extra:
             variables[name] = extra[name]
-    return variables
+    found = facts.looked_up[uses] = variables, not uses.isdisjoint(_OWN)
+    return found
 
 
 def _see_otherwise(
@@ -187,7 +180,7 @@ def _see_otherwise(
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if _sees_what_is_sent(policy, facts):
+    if facts.surroundings.written and policy.kind in NATIVE:
         for name in ("object", "oldObject"):
             variables[name] = facts.as_sent(variables.get(name))
     if policy.templates and view.template:

@@ -107,8 +107,9 @@ class Facts:
         """What expressions may take, all together."""
         self.lifted: list[str] = []
         """What exceptions lifted, and why."""
-        self.looked_up: dict[frozenset[str], dict[str, object]] = {}
-        """What expressions see besides the object, by the names that they use."""
+        self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}
+        """What expressions see besides the object, by the names that they use, and whether these
+        are names that only policyd's own policies have."""
 
     def check_time(self) -> None:
         """Go on only if there is time left.

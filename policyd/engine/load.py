@@ -59,25 +59,6 @@ class Loaded:
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def load_policies(
-    text: str | bytes,
-    source: str,
-    dialect: Dialect = DEFAULT_DIALECT,
-    limit: Callable[[], OutOfTime] = lambda: never,
-) -> Loaded:
-    """Load every policy and binding of a text; documents of other kinds are kept as they are.
-
-    Args:
-        text: YAML or JSON, any number of documents.
-        source: What findings call the text: a path.
-        dialect: The version of Kubernetes the policies are written for.
-        limit: Begins to count the time of one document, and returns what tells whether it is over.
-    """
-    documents, findings = read_documents(text, source, most=MOST_VALUES)
-    parts = (load_document(document, dialect, limit()) for document in documents)
-    return gather([Loaded(findings=tuple(findings)), *parts])
-
-
 def gather(parts: Iterable[Loaded]) -> Loaded:
     """Put what was loaded from several texts together."""
     parts = tuple(parts)
@@ -103,9 +84,35 @@ def load_document(
         out_of_time: Tells whether it takes longer than anybody waits.
     """
     loaded = _bounded(document, dialect, out_of_time)
+    return _stood_in_for(loaded, document, dialect) if loaded.broken else loaded
+
+
+def load_policies(
+    text: str | bytes,
+    source: str,
+    dialect: Dialect = DEFAULT_DIALECT,
+    load: Callable[[Document, Dialect], Loaded] = load_document,
+) -> Loaded:
+    """Load every policy and binding of a text; documents of other kinds are kept as they are.
+
+    Args:
+        text: YAML or JSON, any number of documents.
+        source: What findings call the text: a path.
+        dialect: The version of Kubernetes the policies are written for.
+        load: Loads one document.
+    """
+    documents, findings = read_documents(text, source, most=MOST_VALUES)
+    parts = (load(document, dialect) for document in documents)
+    return gather([Loaded(findings=tuple(findings)), *parts])
+
+
+def unusable(document: Document, reason: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+    """Return what stands in for a document that is not loaded, as for one that has mistakes."""
+    return _stood_in_for(Loaded(findings=(document.finding(reason),)), document, dialect)
+
+
+def _stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loaded:
     value = document.value
-    if not loaded.broken:
-        return loaded
     if is_binding(value):
         return replace(loaded, binding_stand_ins=binding_stand_ins(document, loaded.findings))
     if is_policy(value) or is_native(value) or guards(value):

@@ -49,7 +49,8 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: Verdict) -> None:
     policy, binding = invocation.policy, invocation.binding
     try:
         for match in matches(invocation, facts):
-            facts.check_time()
+            if policy.conditions or policy.exceptions:
+                facts.check_time()  # they may have taken all of it
             if facts.allowance.strained:
                 match.budget.renew()
             verdict.matched(policy)

@@ -1,7 +1,6 @@
 """Room for bodies: how much is taken, who is given up, who waits, and that all of it comes back."""
 
 import asyncio
-import itertools
 
 import pytest
 
@@ -186,28 +185,6 @@ async def test_one_that_comes_in_slowly_is_left_alone_while_nobody_waits():
     await asyncio.sleep(0.3)
 
     assert one.given_up == []
-
-
-async def test_long_reviews_take_turns_with_others():
-    room, order = Room(), []
-
-    async def judge(name):
-        await room.turn()
-        order.append(name)
-
-    async def others():
-        for _ in range(10):
-            order.append("other")
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(4):
-            group.create_task(judge(number))
-        group.create_task(others())
-
-    places = [order.index(number) for number in range(4)]
-    assert places == sorted(places)
-    assert all(later - earlier > 1 for earlier, later in itertools.pairwise(places))
 
 
 class Caller(asyncio.Transport):

@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from policyd.api.admission import UserInfo, parse_review
 from policyd.engine.decision import ALLOWED, Decision, Denial, Failure
@@ -16,6 +17,7 @@ from tests.webhooks.reviews import POD, patch, patched, policy, queued, response
 from webhooks.app import create_app
 from webhooks.decisions import Mutator, answer_with, except_for, mutate_in_turn, validate_together
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
+from webhooks.lines import EACH
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies import Policies
@@ -39,8 +41,8 @@ def client_with(folder, *policies, clock=None, prepare=None):
     validate = validate_together(loaded.validate, [validate_jobs])
     app = create_app(
         {
-            "/mutate": answer_with(mutate, metrics, "/mutate", prepare=prepare),
-            "/validate": answer_with(validate, metrics, "/validate", prepare=prepare),
+            "/mutate": answer_with(mutate, metrics, "/mutate", prepare=prepare, clock=clock),
+            "/validate": answer_with(validate, metrics, "/validate", prepare=prepare, clock=clock),
         },
         metrics=metrics,
         clock=clock,
@@ -420,3 +422,29 @@ def test_objects_that_nobody_knows_pass(tmp_path, obj):
     body = review(obj, resource="gadgets")
 
     assert response(ask(client_with(tmp_path), "/validate", body))["allowed"]
+
+
+def test_whoever_is_refused_again_and_again_does_not_fill_the_log(tmp_path):
+    broken = policy("broken", validations=[{"expression": "object.nothing == 1"}])
+    refusing = policy("no", validations=[{"expression": "false"}])
+    client = client_with(tmp_path, refusing, broken, clock=FakeClock())
+
+    with capture_logs() as log:
+        for _ in range(100):
+            ask(client, "/validate", review())
+
+    for event in ("request_denied", "policy_failed"):
+        assert sum(line["event"] == event for line in log) == EACH
+    assert 'policyd_reviews_total{outcome="denied",path="/validate"} 100.0' in figures(
+        client.registry
+    )
+
+
+def test_whoever_sends_what_cannot_be_judged_does_not_fill_the_log(tmp_path):
+    client = client_with(tmp_path, clock=FakeClock())
+
+    with capture_logs() as log:
+        for _ in range(100):
+            ask(client, "/validate", b'{"request": {"uid": "u-1", "object": ')
+
+    assert sum(line["event"] == "review_unjudged" for line in log) == EACH

@@ -3,13 +3,15 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from policyd.api.admission import parse_review
 from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import NAMESPACES
-from policyd.testing import FakeClient
+from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import POD, review
-from webhooks.namespaces import Namespace, Namespaces
+from webhooks import namespaces as module
+from webhooks.namespaces import MOST_ASKED, UNKNOWN_SECONDS, Namespace, Namespaces
 
 pytestmark = pytest.mark.anyio
 
@@ -99,14 +101,57 @@ async def test_many_who_wait_ask_once():
 
 
 async def test_one_that_is_not_there_stays_unknown_and_is_asked_for_again():
-    client, known = CountingClient(), Namespaces()
+    client, clock = CountingClient(), FakeClock()
+    known = Namespaces(clock=clock)
 
     await known.fetch(client, ABOUT_A_POD)
     assert known.find("team-a") is None
 
     await client.create(NAMESPACES, TEAM_A, into=dict)
+    await clock.advance(UNKNOWN_SECONDS)
     await known.fetch(client, ABOUT_A_POD)
     assert labels(known) == {"team": "vision"}
+
+
+def about_a_pod_in(namespace):
+    return structs.replace(ABOUT_A_POD, namespace=namespace)
+
+
+async def test_one_that_is_not_there_is_asked_for_once_in_a_while_however_often_it_is_named():
+    client, known = CountingClient(), Namespaces(clock=FakeClock())
+
+    for _ in range(1000):
+        await known.fetch(client, ABOUT_A_POD)
+
+    assert client.gets == 1
+
+
+async def test_no_more_than_so_many_are_asked_for_whoever_names_them():
+    client, clock = await client_with_team_a(), FakeClock()
+    known = Namespaces(clock=clock)
+
+    for number in range(10 * MOST_ASKED):
+        await known.fetch(client, about_a_pod_in(f"made-up-{number}"))
+    await known.fetch(client, ABOUT_A_POD)
+    assert (client.gets, known.find("team-a")) == (MOST_ASKED, None)
+
+    await clock.advance(UNKNOWN_SECONDS)
+    await known.fetch(client, ABOUT_A_POD)
+    assert labels(known) == {"team": "vision"}
+    assert len(known._asked) == 1
+
+
+async def test_of_those_that_were_asked_for_the_oldest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(module, "MOST_FETCHED", 2)
+    client, known = await client_with_team_a(), Namespaces(clock=FakeClock())
+    names = ["team-a", "team-b", "team-c"]
+
+    for name in names:
+        if name != "team-a":
+            await client.create(NAMESPACES, {"metadata": {"name": name}}, into=dict)
+        await known.fetch(client, about_a_pod_in(name))
+
+    assert [known.find(name) is not None for name in names] == [False, True, True]
 
 
 async def test_an_api_server_that_fails_leaves_it_unknown():

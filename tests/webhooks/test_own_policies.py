@@ -1,13 +1,21 @@
 """Policies as they are written: a mistake is told where it is made, and can always be repaired."""
 
 import json
+from functools import partial
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
-from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.api.meta import ObjectMeta
+from policyd.controller.policies import PolicyObject
+from policyd.engine.decision import ALLOWED
 from tests.webhooks.reviews import policy, review
-from webhooks.own_policies import OWN_CALL, except_own, validate_own
+from webhooks import policies as module
+from webhooks.metrics import DoorMetrics
+from webhooks.namespaces import without_cluster
+from webhooks.own_policies import OWN_CALL, validate_own
+from webhooks.policies import Policies
 
 FINE = policy("fine", validations=[{"expression": "true"}])
 
@@ -75,12 +83,21 @@ def test_the_rest_passes(obj, old, operation):
     assert validate_own(asked(obj, old, operation=operation), ALLOWED).allowed
 
 
-def test_no_policy_is_asked_about_policies_so_that_each_can_be_repaired():
-    refused = Decision(denials=(Denial(policy="all", message="no"),))
-    decide = except_own(lambda _request, _out_of_time: refused)
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_no_policy_is_asked_about_policies_so_that_each_can_be_repaired(tmp_path, phase):
+    everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [{**everything, "resources": ["*"]}]},
+        "validations": [{"expression": "false", "message": "no"}],
+        "inject": {"annotations": {"seen": "yes"}},
+    }
+    (tmp_path / "all.yaml").write_text(json.dumps({**FINE, "spec": spec}))
+    policies = Policies(namespaces=without_cluster, metrics=DoorMetrics(CollectorRegistry()))
+    policies.read_files([tmp_path])
+    decide = getattr(policies, phase)
 
     assert decide(asked(FINE)) is ALLOWED
-    assert decide(parse_review(review())) is refused
+    assert decide(parse_review(review())) is not ALLOWED
 
 
 def test_nothing_is_refused_if_nobody_answers():
@@ -93,3 +110,15 @@ def test_a_policy_that_cannot_be_read_is_refused():
     assert "cannot be read" in json.dumps(
         [d.message for d in validate_own(request, ALLOWED).denials]
     )
+
+
+def test_one_that_would_not_be_kept_is_refused_when_it_is_written(monkeypatch):
+    monkeypatch.setattr(module, "MOST_POLICIES", 1)
+    policies = Policies(namespaces=without_cluster, metrics=DoorMetrics(CollectorRegistry()))
+    policies.take(None, PolicyObject(metadata=ObjectMeta(name="first"), spec=FINE["spec"]))
+    validate = partial(validate_own, lacks_room=policies.lacks_room)
+
+    (denial,) = validate(asked(FINE), ALLOWED).denials
+    assert "more policies than are kept (1 objects or 16 MiB): have fewer" in denial.message
+    changed = {**with_spec(priority=1), "metadata": {"name": "first"}}
+    assert validate(asked(changed, {**FINE, **changed, "spec": FINE["spec"]}), ALLOWED).allowed

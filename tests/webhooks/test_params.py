@@ -15,6 +15,7 @@ from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS, Resource
 from policyd.testing import FakeClient
 from tests.webhooks.reviews import policy, review
+from webhooks import params as module
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.params import MOST_NAMESPACES, Params
@@ -50,6 +51,17 @@ class Case:
     async def answers(self, expected):
         async with asyncio.timeout(4):  # the loop turns meanwhile: there is nothing to be told by
             while self.answer != expected:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+
+    async def says(self, *expected):
+        """Wait until these are said, each by one policy, in the order of their names."""
+        async with asyncio.timeout(4):
+            while True:
+                denials = self.policies.validate(parse_review(review())).denials
+                if len(denials) == len(expected) and all(
+                    words in denial.message for words, denial in zip(expected, denials, strict=True)
+                ):
+                    return
                 await asyncio.sleep(0.002)
 
     def add(self, name="says", kind="ConfigMap", version="v1", ref=REF, **more):
@@ -311,3 +323,23 @@ async def test_what_was_watched_counts_until_more_is_known():
             await asyncio.sleep(0.002)
 
         assert case.answer == "here"
+
+
+async def test_params_that_there_is_no_room_for_are_missed_by_those_who_need_them(monkeypatch):
+    monkeypatch.setattr(module, "MOST_PARAMS", 2)
+    client = FakeClient()
+    await create_word(client, "first", name="a")
+    await create_word(client, "second", name="b")
+    await create_word(client, "third")
+    await create_word(client, "fourth", name="word", namespace="other")
+    missed = "`word` is left out, as `rules` has more ConfigMap than are kept (2 objects or 16 MiB)"
+
+    async with running(client) as case:
+        case.add()
+        case.add("elsewhere", ref={**REF, "namespace": "other"})
+        await case.says("fourth", missed)
+
+        await client.delete(CONFIG_MAPS, "a", namespace="rules")
+        change = {"data": {"word": "again"}}
+        await client.patch(CONFIG_MAPS, "word", change, namespace="rules", into=dict)
+        await case.says("fourth", "again")

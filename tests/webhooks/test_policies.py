@@ -8,15 +8,18 @@ from prometheus_client import CollectorRegistry
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
 from policyd.controller.policies import BindingObject, PolicyObject
+from policyd.engine.load import load_document
 from policyd.errors import ConfigurationError
 from policyd.policy_files import MOST_BYTES
 from tests.webhooks.reviews import policy, review
+from webhooks import policies as module
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
 from webhooks.policies import Policies, files_of
 from webhooks.watched import WholeObject
 
 NEVER = [{"expression": "false"}]
+ALWAYS = [{"expression": "true"}]
 
 
 class Case:
@@ -344,3 +347,89 @@ def test_a_broken_policy_of_kyvernos_refuses_until_it_is_mended_or_gone(case):
     case.policies.take_kyverno(broken, None)
     case.policies.take_kyverno(None, broken)
     assert not allows(case)
+
+
+def fail_on(name, monkeypatch):
+    """Have loading go wrong where nobody thought it could."""
+
+    def load(document, *given):
+        if document.value["metadata"]["name"] == name:
+            raise RecursionError("maximum recursion depth exceeded")
+        return load_document(document, *given)
+
+    monkeypatch.setattr(module, "load_document", load)
+
+
+def test_a_policy_that_we_fail_on_refuses_what_it_was_to_guard(tmp_path, case, monkeypatch):
+    write(tmp_path / "p.yaml", policy("bad", validations=ALWAYS), policy("good", validations=NEVER))
+    fail_on("bad", monkeypatch)
+    case.policies.read_files([tmp_path])
+
+    decision = case.policies.validate(parse_review(review()))
+
+    assert {denial.policy for denial in decision.denials} == {"bad", "good"}
+    assert "could not load it" in str(decision.denials)
+    assert case.figure("policyd_policy_mistakes_count") == 1
+
+
+def test_an_object_that_we_fail_on_refuses_what_it_was_to_guard(case, monkeypatch):
+    fail_on("bad", monkeypatch)
+    case.policies.take(None, stored("bad", validations=ALWAYS))
+    assert not case.policies.validate(parse_review(review())).allowed
+
+    monkeypatch.undo()
+    case.policies.take(None, stored("bad", validations=ALWAYS))
+    assert case.policies.validate(parse_review(review())).allowed
+
+
+def kyverno(name, namespace, expression="true"):
+    value = {
+        "apiVersion": "policies.kyverno.io/v1",
+        "kind": "NamespacedValidatingPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                    }
+                ]
+            },
+            "validations": [{"expression": expression}],
+        },
+    }
+    return WholeObject(metadata=ObjectMeta(name=name, namespace=namespace), value=value)
+
+
+def test_policies_beyond_what_is_kept_refuse_what_they_were_to_guard(monkeypatch, capsys):
+    monkeypatch.setattr(module, "MOST_POLICIES", 2)
+    case = Case()
+    for number in range(3):
+        case.policies.take(None, stored(f"p-{number}", validations=ALWAYS))
+
+    decision = case.policies.validate(parse_review(review()))
+    assert [denial.policy for denial in decision.denials] == ["p-2"]
+    assert "more policies than are kept (2 objects or 16 MiB)" in str(decision.denials)
+    assert "policy_rejected" in "".join(capsys.readouterr())
+    assert case.figure("policyd_policy_mistakes_count") == 1
+
+    case.policies.take(stored("p-0", validations=ALWAYS), None)
+    case.policies.take(None, stored("p-2", validations=ALWAYS))
+    assert case.policies.validate(parse_review(review())).allowed
+
+
+def test_the_policies_of_one_namespace_leave_those_of_others_their_room(monkeypatch):
+    monkeypatch.setattr(module, "MOST_POLICIES", 2)
+    case = Case()
+    for number in range(5):
+        case.policies.take_kyverno(None, kyverno(f"p-{number}", "team-b"))
+    case.policies.take_kyverno(None, kyverno("mine", "team-a", expression="false"))
+    case.policies.take(None, stored("ours", validations=NEVER))
+
+    denials = case.policies.validate(parse_review(review())).denials
+
+    assert sorted(denial.policy for denial in denials) == ["mine", "ours"]
+    assert not any("than are kept" in denial.message for denial in denials)

@@ -9,9 +9,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from policyd.connections import Connection as Framed
+from policyd.connections import Connections, Listening
 from webhooks import app
 from webhooks.app import create_app
-from webhooks.bodies import LIGHT_BYTES
+from webhooks.bodies import LIGHT_BYTES, NO_ROOM
 from webhooks.metrics import DoorMetrics
 from webhooks.protocol import DoorProtocol
 from webhooks.unjudged import HEAD_BYTES
@@ -45,11 +47,17 @@ class FakeTransport(asyncio.Transport):
     def resume_reading(self):
         """Go on."""
 
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Keep to none."""
+
+    def abort(self):
+        self.closed = True
+
 
 class Connection:
     """A connection to a door that answers with what it was sent, by one protocol or the other."""
 
-    def __init__(self, kind):
+    def __init__(self, kind, *, framed=False):
         self.metrics = DoorMetrics(CollectorRegistry())
         self.go_on = asyncio.Event()
         self.go_on.set()
@@ -62,7 +70,10 @@ class Connection:
         self.state = ServerState()
         self.protocol = kind(config, self.state, {})
         self.transport = FakeTransport()
-        self.protocol.connection_made(self.transport)
+        self.outer = self.protocol
+        if framed:
+            self.outer = Framed(Connections(lambda: self.protocol, Listening()), "127.0.0.1")
+        self.outer.connection_made(self.transport)
 
     async def echo(self, body, _out_of_time):
         await self.go_on.wait()
@@ -76,7 +87,7 @@ class Connection:
 
     async def send(self, *pieces):
         for piece in pieces:
-            self.protocol.data_received(piece)
+            self.outer.data_received(piece)
             await self.settle()
         return b"".join(self.transport.writes), self.transport.closed
 
@@ -86,7 +97,7 @@ class Connection:
 
     def end(self):
         self.transport.closed = True
-        self.protocol.connection_lost(None)
+        self.outer.connection_lost(None)
 
     @property
     def refused(self):
@@ -97,8 +108,8 @@ class Connection:
 async def connect():
     opened = []
 
-    def make(kind=DoorProtocol):
-        opened.append(Connection(kind))
+    def make(kind=DoorProtocol, **how):
+        opened.append(Connection(kind, **how))
         return opened[-1]
 
     yield make
@@ -176,6 +187,109 @@ async def test_the_answer_is_that_of_the_application(connect, pieces):
 
     assert await direct.send(*pieces) == await usual.send(*pieces)
     assert direct.refused == usual.refused
+
+
+@pytest.mark.parametrize("pieces", CALLS)
+async def test_the_answer_is_the_same_once_a_head_is_known(connect, pieces):
+    """Behind what cuts off requests, which gives the bodies of such alone to what answers."""
+    direct, usual = connect(framed=True), connect(HttpToolsProtocol, framed=True)
+    sent = [WHOLE, *pieces, WHOLE, *pieces]
+
+    assert await direct.send(*sent) == await usual.send(*sent)
+    assert direct.refused == usual.refused
+    assert direct.room.taken == 0
+
+
+class Unasked:
+    """A parser that is asked nothing."""
+
+
+@pytest.mark.parametrize("size", [len(WHOLE), len(WHOLE) - 3, 4096, 1000, 300])
+async def test_heads_like_one_before_are_not_parsed(connect, size):
+    connection = connect(framed=True)
+    longer = review(b'"%b"' % (b"x" * 9_000))
+    await connection.send(WHOLE)
+    connection.protocol.parser = Unasked()
+    connection.transport.writes.clear()
+
+    pieces = [longer[at : at + size] for at in range(0, len(longer), size)]
+    written, closed = await connection.send(*pieces, WHOLE)
+
+    assert written.count(b"HTTP/1.1 200 OK") == 2
+    assert written.endswith(b'\r\n\r\n{"a": 1}')
+    assert not closed
+
+
+async def test_another_head_is_parsed(connect):
+    connection = connect(framed=True)
+    await connection.send(WHOLE, review(b"{}", head="POST /validate HTTP/1.1"))
+
+    written, _ = await connection.send(call(head="GET /nowhere HTTP/1.1"), WHOLE)
+
+    assert [line.split()[1] for line in written.split(b"HTTP/1.1")[1:]].count(b"Not") == 1
+    assert written.endswith(b'\r\n\r\n{"a": 1}')
+
+
+async def test_a_review_that_waits_for_nothing_is_answered_before_anything_else_happens(connect):
+    connection = connect(framed=True)
+
+    connection.outer.data_received(WHOLE)
+    connection.outer.data_received(WHOLE)
+
+    assert len(connection.transport.writes) == 2
+    assert connection.state.tasks == set()
+
+
+async def test_one_that_waits_takes_room_meanwhile(connect):
+    connection = connect(framed=True)
+    await connection.send(WHOLE)
+    connection.go_on.clear()
+
+    connection.outer.data_received(WHOLE)
+    assert connection.room.taken == len(b'{"a": 1}')
+    assert len(connection.state.tasks) == 1
+    connection.go_on.set()
+    await connection.settle()
+
+    assert connection.room.taken == 0
+    assert len(connection.transport.writes) == 2
+
+
+async def test_one_that_waits_and_has_no_room_is_not_judged(connect, monkeypatch):
+    connection = connect(framed=True)
+    await connection.send(WHOLE)
+    connection.go_on.clear()
+    monkeypatch.setattr(connection.room, "_light", 100)
+
+    written, _ = await connection.send(review(b'{"request": {"uid": "u"}}'.ljust(200)))
+
+    assert connection.state.tasks == set()
+    assert b'"allowed":false' in written
+    assert NO_ROOM.encode() in written
+    assert connection.room.taken == 0
+
+
+@pytest.mark.parametrize(
+    ("rested", "in_flight", "closed"),
+    [
+        pytest.param(1.0, False, True, id="long-enough"),
+        pytest.param(0.0, False, False, id="answered-since"),
+        pytest.param(1.0, True, False, id="in-flight"),
+    ],
+)
+async def test_a_connection_at_rest_is_closed(connect, rested, in_flight, closed):
+    connection = connect(framed=True)
+    await connection.send(WHOLE, WHOLE)
+    protocol, timer = connection.protocol, connection.protocol.timeout_keep_alive_task
+    if in_flight:
+        connection.go_on.clear()
+        await connection.send(WHOLE)
+    protocol._answered_at -= rested * protocol.timeout_keep_alive
+
+    protocol.timeout_keep_alive_handler()
+
+    assert connection.transport.closed is closed
+    assert closed or protocol.timeout_keep_alive_task not in (None, timer)
 
 
 async def test_a_plain_review_is_answered_by_one_write(connect):

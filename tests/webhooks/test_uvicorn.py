@@ -27,9 +27,12 @@ CALLED = (
     "on_response_complete",
     "connection_made",
     "shutdown",
+    "timeout_keep_alive_handler",
+    "_unset_keepalive_if_required",
 )
 KEPT = {"app", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "tasks"}
-KEPT |= {"transport", "url"}
+KEPT |= {"transport", "url", "pipeline", "server_state"}
+KEPT |= {"timeout_keep_alive", "timeout_keep_alive_task"}
 
 
 async def nothing(_scope, _receive, _send):
@@ -87,6 +90,28 @@ async def test_a_call_in_flight_is_asked_for_no_more_than_ours_has():
     assert {"disconnected", "keep_alive", "response_complete"} <= set(
         vars(RequestResponseCycle(**dict.fromkeys(parameters(RequestResponseCycle))))
     )
+
+
+class Open(asyncio.Transport):
+    """A connection that is not closed."""
+
+    def is_closing(self):
+        return False
+
+
+async def test_a_connection_at_rest_is_closed_by_the_timer_that_is_kept_by_this_name():
+    """What is ours sets it when a review is answered, and uvicorn cancels it."""
+    made = protocol()
+    made.transport = Open()
+    made.flow = FlowControl(made.transport)
+
+    made.on_response_complete()
+    timer = made.timeout_keep_alive_task
+    assert (made.server_state.total_requests, timer.cancelled()) == (1, False)
+    made._unset_keepalive_if_required()
+
+    assert timer.cancelled()
+    assert made.timeout_keep_alive_task is None
 
 
 def test_writing_is_paused_by_this_name():

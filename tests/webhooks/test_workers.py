@@ -58,8 +58,15 @@ class Ticking:
         return self.seconds
 
 
-def workers_of(executor, clock=None, *, workers=2):
-    return Workers(executor, clock=clock or FakeClock(), workers=workers)
+def workers_of(executor, clock=None, *, workers=2, busy=True):
+    """Return workers of a machine that has nothing else to do, or does not get to this at all."""
+    clock = clock or FakeClock()
+
+    def limit(seconds):
+        end = clock.monotonic() + seconds
+        return lambda: busy and clock.monotonic() > end
+
+    return Workers(executor, clock=clock, limit=limit, workers=workers)
 
 
 def allow(_request, _out_of_time):
@@ -107,6 +114,24 @@ async def test_what_takes_long_on_the_loop_is_begun_again_by_a_worker():
 
     assert await deciding is ALLOWED
     assert len(began) == 2
+
+
+async def test_a_machine_that_does_something_else_meanwhile_has_no_review_begun_twice():
+    executor, clock = Later(), Ticking()
+    late = []
+
+    def decide(_request, out_of_time):
+        clock.seconds += LOOP_SECONDS * 2
+        late.append(out_of_time())
+        return ALLOWED
+
+    workers = workers_of(executor, clock, busy=False)
+    assert await workers.decide(decide, LIGHT, never) is ALLOWED
+    out_of_time = iter([False, True]).__next__
+    assert await workers.decide(decide, LIGHT, out_of_time) is ALLOWED
+
+    assert late == [False, True]
+    assert not executor.given
 
 
 def test_expressions_end_where_a_review_takes_too_long_on_the_loop():
