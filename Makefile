@@ -77,8 +77,8 @@ bench: $(STAMP) ## measure, and print the figures as a table
 bench-door: $(STAMP) controlplane ## measure what a pod costs a real API server: bare, with its own policies, empty webhooks, policyd
 	@$(BIN)/python -m tests.bench_door $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JSON),--json $(JSON))
 
-bench-cluster: $(STAMP) controlplane ## run Kueue's load on a real API server: LOAD=baseline|topology|large-scale|start, SHARE=0.1, JSON=FILE
-	@$(BIN)/python -m tests.bench_cluster $(if $(LOAD),--load $(LOAD)) $(if $(SHARE),--share $(SHARE)) $(if $(JSON),--json $(JSON))
+bench-cluster: $(STAMP) controlplane ## run Kueue's load on a real API server: LOAD=baseline|topology|large-scale|start, SHARE=0.1, ACCOUNTS=chart, JSON=FILE
+	@$(BIN)/python -m tests.bench_cluster $(if $(LOAD),--load $(LOAD)) $(if $(SHARE),--share $(SHARE)) $(if $(ACCOUNTS),--accounts $(ACCOUNTS)) $(if $(JSON),--json $(JSON))
 
 generate: $(STAMP) controlplane ## renew what is generated: kinds, CRDs, reference pages
 	@$(BIN)/python -m tests.controlplane.generate_kinds

@@ -109,12 +109,16 @@ def cut(message: str, most_bytes: int, *, end: str) -> str:
 
 def condition_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     """Tell whether the condition of type `kind` is there and True."""
-    return any(c.type == kind and c.status == "True" for c in conditions)
+    found = find_condition(conditions, kind)
+    return found is not None and found.status == "True"
 
 
 def find_condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """Return the condition of type `kind`, if there is one."""
-    return next((c for c in conditions if c.type == kind), None)
+    for condition in conditions:  # asked so often that a generator's cost shows
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:

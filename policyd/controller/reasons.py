@@ -43,8 +43,8 @@ FEW = 1_000
 """Up to so many pending, each has its reason within ten seconds."""
 FAST, SLOW = 150, 10
 """First reasons that are handed out in a sweep: with few pending, and with more."""
-CORRECTIONS = 20
-"""Reasons that are handed out in a sweep because something else is true by now."""
+CORRECTIONS, FEWER_CORRECTIONS = 20, 5
+"""Reasons that are handed out in a sweep because something else is true by now: likewise."""
 LOOKS = 50
 """Reasons that are worked out anew in a sweep, beside those of who has none."""
 FRESH_SECONDS = 5.0
@@ -147,10 +147,12 @@ class Reasons:
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()
         found = self._compared(now)
         self._took = self._pace.clock.monotonic() - began
-        room = (FAST if found.count <= FEW else SLOW) - len(self._waiting.due)
+        self._waiting.crowded = crowded = found.count > FEW
+        room = (SLOW if crowded else FAST) - len(self._waiting.due)
         for each in nsmallest(max(0, room), found.missing, key=attrgetter("since")):
             await self._say(each, now)
-        for each in nsmallest(CORRECTIONS, found.wrong, key=attrgetter("since")):
+        corrections = FEWER_CORRECTIONS if crowded else CORRECTIONS
+        for each in nsmallest(corrections, found.wrong, key=attrgetter("since")):
             await self._say(each, now)
         for each in nsmallest(LOOKS, found.leaders.values(), key=self._looked_at):
             await self._look(each, now)

@@ -68,6 +68,7 @@ class Waiting:
     Attributes:
         due: What is to be told, by key, and is not written yet.
         decided: What cycles decided that cannot be found in the state, by key.
+        crowded: Whether so much is pending that only these are told at once.
     """
 
     def __init__(self, cache: Cache, writes: Writes, readiness: Readiness) -> None:
@@ -78,6 +79,7 @@ class Waiting:
         self._told: dict[str, Told] = {}
         self.due: dict[str, Said] = {}
         self.decided: dict[str, Requeue] = {}
+        self.crowded = False
         self._busy = False
         self._free_at = 0.0
 
@@ -110,6 +112,8 @@ class Waiting:
             self._cache.state.opted
         ):
             self.decided[key] = action
+        elif self.crowded:
+            return
         if self._busy or self._pace.clock.monotonic() < self._free_at or not _waits(workload):
             return
         said = self.own(action.workload, action.refusal, action.requests, action)

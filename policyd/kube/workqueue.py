@@ -85,7 +85,8 @@ class WorkQueue(Generic[K]):
         self._working: set[K] = set()
         self._again: dict[K, tuple[int, float]] = {}
         self._backoffs: dict[K, Backoff] = {}
-        self._woken = asyncio.Event()
+        self._idle: list[asyncio.Event] = []
+        self._keeper: asyncio.Event | None = None
 
     def __len__(self) -> int:
         """Return how many keys wait, the later ones included."""
@@ -108,15 +109,17 @@ class WorkQueue(Generic[K]):
             for worse in self._lanes[lane + 1 :]:
                 worse.discard(key)
             self._lanes[lane].add(key, rank)
-            self._woken.set()
+            self._wake()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have *key* worked on after `seconds`, or earlier if something else asks for that."""
         if any(key in lane for lane in self._lanes):
             return
         if seconds > 0:
-            self._later.add(key, self._pace.clock.monotonic() + seconds)
-            self._woken.set()
+            due = self._pace.clock.monotonic() + seconds
+            self._later.add(key, due)
+            if self._later.least == due:
+                self._watch_time()
         else:
             self.add(key)
 
@@ -141,11 +144,44 @@ class WorkQueue(Generic[K]):
     async def get(self) -> K:
         """Wait for the next key that is due. Call `done` with it, whatever comes of the work."""
         while True:
-            self._woken.clear()
             wait = self._promote()
             if any(self._lanes):
                 return self._next()
-            await self._pace.wait(self._woken, wait)
+            await self._wait(wait)
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait for a key; of those who wait, one alone looks at the time."""
+        woken = asyncio.Event()
+        keeps = self._keeper is None and seconds is not None
+        if keeps:
+            self._keeper = woken
+        self._idle.insert(0 if keeps else len(self._idle), woken)  # the last is woken first
+        try:
+            await self._pace.wait(woken, seconds if keeps else None)
+        except BaseException:
+            if woken.is_set():
+                self._wake()  # somebody else takes what this one was woken for
+            raise
+        finally:
+            if not woken.is_set():
+                self._idle.remove(woken)
+            if keeps:
+                self._keeper = None
+                self._watch_time()
+
+    def _wake(self) -> None:
+        """Wake one of those who wait: the others would find nothing."""
+        if self._idle:
+            self._idle.pop().set()
+
+    def _watch_time(self) -> None:
+        """Have somebody look anew when the next key is due."""
+        if self._keeper is None:
+            if self._later:
+                self._wake()
+        elif self._keeper in self._idle:
+            self._idle.remove(self._keeper)
+            self._keeper.set()
 
     def _next(self) -> K:
         turns = (*range(self._lane + 1, len(self._lanes)), *range(self._lane + 1))
@@ -159,8 +195,6 @@ class WorkQueue(Generic[K]):
         self._working.discard(key)
         if key in self._again:
             self._put(key, *self._again.pop(key))
-        elif key in self._later:
-            self._woken.set()
 
     def _promote(self) -> float | None:
         """Move what is due to what is ready; return the seconds until the next is due."""

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.kube.transport import Limits
 from tests.bench_cluster import start
-from tests.bench_cluster.harness import Harness, Stuck
+from tests.bench_cluster.harness import Harness, Stuck, prepare
 from tests.bench_cluster.loads import LOADS, Load
 from tests.bench_cluster.measures import AGAIN_SECONDS
 from tests.bench_cluster.processes import MAKER, NULL, controller, install, tail
@@ -72,7 +72,8 @@ def main() -> int:
             rows.append({"load": name, "share": options.share, "runs": _start(options.share)})
             continue
         load = LOADS[name].part(options.share)
-        runs = {who: _measured(load, who) for who in (NULL, "policyd")}
+        bound = options.accounts == "chart"
+        runs = {who: _measured(load, who, bound=bound) for who in (NULL, "policyd")}
         rows.append({"load": name, "share": options.share, "runs": runs})
         _report(name, load, runs)
     if options.json:
@@ -84,12 +85,18 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-cluster")
     parser.add_argument("--load", action="append", choices=(*LOADS, START), help="else all")
     parser.add_argument("--share", type=float, default=1.0, help="of the workloads: 0.1 for a look")
+    parser.add_argument(
+        "--accounts",
+        choices=("admin", "chart"),
+        default="admin",
+        help="who policyd's controller is: chart is its own account, and what binds that",
+    )
     parser.add_argument("--json", default="", help="where to write the figures")
     return parser.parse_args()
 
 
 def _start(share: float) -> dict[str, Any]:
-    with _cluster("policyd") as (control_plane, folder):
+    with _cluster("policyd", bound=False) as (control_plane, folder, _):
         found = asyncio.run(start.measured(share, control_plane, folder / "log"))
     print(f"\nstart with {found['pods']:.0f} pods: {found['cpu']:.1f} s of CPU")
     for what, value, goal in (
@@ -101,29 +108,35 @@ def _start(share: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _cluster(who: str) -> Iterator[tuple[ControlPlane, Path]]:
+def _cluster(who: str, *, bound: bool) -> Iterator[tuple[ControlPlane, Path, Path]]:
     with (
         ControlPlane(components=(ETCD, API_SERVER), flags=FLAGS, users=[MAKER]) as control_plane,
         tempfile.TemporaryDirectory(prefix="policyd-bench-") as folder,
     ):
-        install(who, control_plane, Path(folder))
-        yield control_plane, Path(folder)
+        kubeconfig = install(who, control_plane, Path(folder), bound=bound)
+        yield control_plane, Path(folder), kubeconfig
 
 
-def _measured(load: Load, who: str) -> dict[str, Any]:
+def _measured(load: Load, who: str, *, bound: bool) -> dict[str, Any]:
     print(f"{load.name}, {who}: {load.workloads} workloads, all there after {load.seconds:.0f} s")
-    with _cluster(who) as (control_plane, folder):
-        return asyncio.run(_run(load, who, control_plane, folder / "log"))
+    with _cluster(who, bound=bound) as (control_plane, folder, kubeconfig):
+        run = controller(who, str(kubeconfig), folder / "log")
+        return asyncio.run(_run(load, control_plane, run, folder / "log"))
 
 
-async def _run(load: Load, who: str, control_plane: ControlPlane, log: Path) -> dict[str, Any]:
+async def _run(
+    load: Load, control_plane: ControlPlane, run: AbstractContextManager[int], log: Path
+) -> dict[str, Any]:
     kubeconfig = str(control_plane.kubeconfig)
     connection = connection_from(os.environ, kubeconfig=kubeconfig, context=MAKER.name)
-    async with HttpClient(connection, limits=Limits(in_flight=256)) as client:
+    admin = connection_from(os.environ, kubeconfig=kubeconfig)
+    async with (
+        HttpClient(admin, limits=Limits(in_flight=256)) as above,
+        HttpClient(connection, limits=Limits(in_flight=256)) as client,
+    ):
+        await prepare(above, load)
         harness = Harness(client, load, say=_say)
-        await harness.prepare()
-        harness.writes.clear()
-        with controller(who, kubeconfig, log) as pid:
+        with run as pid:
             pids = {
                 "API server": control_plane.pid(API_SERVER),
                 "etcd": control_plane.pid(ETCD),

@@ -50,6 +50,19 @@ class Stuck(Exception):
     """Nothing goes on."""
 
 
+async def prepare(client: HttpClient, load: Load) -> None:
+    """Make nodes, queues and all else that is there before workloads come."""
+    for objects in (shared_objects(load), queue_objects(load)):
+        for obj in objects:
+            await _create(client, RESOURCES[obj["kind"]], obj)
+
+
+async def _create(client: HttpClient, resource: Resource, obj: Any) -> None:
+    namespace = obj["metadata"].get("namespace", "")
+    with suppress(AlreadyExistsError):  # an answer may have been lost
+        await client.create(resource, obj, into=PartialObject, namespace=namespace)
+
+
 class Harness:
     """One run of a load."""
 
@@ -70,12 +83,6 @@ class Harness:
         self._finished = 0
         self._progress = time.monotonic()
         self._all_done = asyncio.Event()
-
-    async def prepare(self) -> None:
-        """Make nodes, queues and all else that is there before workloads come."""
-        for objects in (shared_objects(self.load), queue_objects(self.load)):
-            for obj in objects:
-                await self._create(RESOURCES[obj["kind"]], obj)
 
     async def run(self) -> float:
         """Let all workloads come, and wait until they are over; return the seconds that it took.
@@ -110,13 +117,8 @@ class Harness:
         for number in range(kind.count):
             due = began + (number + 1) * kind.every_ms / 1e3
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await self._create(WORKLOADS, workload(queue, kind, number))
-
-    async def _create(self, resource: Resource, obj: Any) -> None:
-        namespace = obj["metadata"].get("namespace", "")
-        self.writes[f"POST {resource.plural}"] += 1
-        with suppress(AlreadyExistsError):  # an answer may have been lost
-            await self._client.create(resource, obj, into=PartialObject, namespace=namespace)
+            self.writes["POST workloads"] += 1
+            await _create(self._client, WORKLOADS, workload(queue, kind, number))
 
     def _changed(self, old: Workload | None, new: Workload | None) -> None:
         self.ledger.change(old, new)

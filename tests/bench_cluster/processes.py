@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from tests.bench_cluster.loads import LOADS, workload
-from tests.charts.release import CHART, NAMESPACE, RELEASE, helm
+from tests.charts.release import CHART, NAMESPACE, RELEASE, accounts, helm
 from tests.controlplane.credentials import User
 from tests.controlplane.process import ControlPlaneError
 from tests.controlplane.server import ControlPlane
@@ -27,6 +27,8 @@ kind: Configuration
 featureGates: {DisableWaitForPodsReady: true}
 """
 """There are no pods to wait for: Kueue's own harness has it off too."""
+PORT = 443
+"""Of webhooks that do not run: workloads are made by hand."""
 MANAGED_FIELDS = "templates/controller/managedfields.yaml"
 """What saves the API server work, in policyd's chart; a null controller has none."""
 MAKER = User(
@@ -35,8 +37,18 @@ MAKER = User(
 """Who makes the workloads: in a cluster it is the controller, from jobs."""
 
 
-def install(who: str, control_plane: ControlPlane, folder: Path) -> None:
-    """Create Kueue's kinds, slim, and for policyd what its chart has for Workloads."""
+def install(who: str, control_plane: ControlPlane, folder: Path, *, bound: bool) -> Path:
+    """Create Kueue's kinds, slim, and for policyd what its chart has for Workloads.
+
+    Args:
+        who: The controller that is to run.
+        control_plane: Where.
+        folder: For helm.
+        bound: Whether policyd has its chart's account, with the roles and policies that bind it.
+
+    Returns:
+        The kubeconfig of the controller: an administrator's, unless it is bound.
+    """
     crds = subprocess.run(
         [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
     ).stdout
@@ -49,6 +61,9 @@ def install(who: str, control_plane: ControlPlane, folder: Path) -> None:
         done = helm("template", RELEASE, CHART, *given, folder=folder)
         control_plane.kubectl("create", "-f", "-", stdin=done.out)
         eventually(lambda: _notes_nothing(control_plane), what="the policy is in force")
+        if bound:
+            return accounts(control_plane, port=PORT).controller
+    return control_plane.kubeconfig
 
 
 def _notes_nothing(control_plane: ControlPlane) -> bool:

@@ -124,6 +124,20 @@ async def test_with_many_pending_the_oldest_are_told_first_and_few_at_a_time(wor
     assert all(reason(world, name)[0] for name in "bcde")
 
 
+async def test_with_many_pending_a_refusal_waits_for_its_turn_too(world, monkeypatch):
+    monkeypatch.setattr(reasons, "FEW", 2)
+    await fill(world, ["b", "c"])
+    await world.pass_time(4)
+
+    world.job("other", gpus=7)
+    await world.pass_time(1)
+    at_once = reason(world, "other")[0]
+    await world.pass_time(9)
+
+    assert at_once is None
+    assert reason(world, "other")[1] == "WaitingForQuota"
+
+
 @pytest.mark.parametrize(
     ("others", "held", "behind"),
     [

@@ -124,6 +124,53 @@ async def test_a_waiting_worker_wakes_for_a_new_key_and_for_one_that_falls_due()
     assert (first.result(), second.result()) == ("new", "later")
 
 
+async def idle(queue, clock, count):
+    """Workers that wait, each until it has a key."""
+    workers = [asyncio.ensure_future(queue.get()) for _ in range(count)]
+    await clock.advance(0)
+    return workers
+
+
+async def test_of_many_idle_workers_one_alone_looks_at_the_time():
+    queue, clock = make()
+    workers = await idle(queue, clock, 5)
+    queue.add_after("later", 10)
+    await clock.advance(0)
+    clock.slept.clear()
+    for key in "abc":
+        queue.add(key)
+        await clock.advance(0)
+    slept, done = len(clock.slept), sorted(w.result() for w in workers if w.done())
+    await clock.advance(10)
+
+    assert (slept, done) == (0, ["a", "b", "c"])
+    assert sorted(w.result() for w in workers if w.done()) == ["a", "b", "c", "later"]
+
+
+async def test_the_time_is_looked_at_by_another_when_who_did_has_a_key():
+    queue, clock = make()
+    workers = await idle(queue, clock, 2)
+    queue.add_after("later", 10)
+    queue.add("a")
+    queue.add_after("sooner", 5)
+    await clock.advance(5)
+    last = asyncio.ensure_future(queue.get())
+    await clock.advance(5)
+
+    assert {w.result() for w in workers} == {"a", "sooner"}
+    assert last.result() == "later"
+
+
+async def test_a_key_for_which_a_worker_was_woken_that_is_cancelled_goes_to_another():
+    queue, clock = make()
+    workers = await idle(queue, clock, 3)
+    queue.add("a")
+    workers[-1].cancel()
+    await clock.advance(0)
+
+    assert [w.result() for w in workers[:-1] if w.done()] == ["a"]
+
+
 async def test_two_workers_never_have_the_same_key():
     queue, clock = make()
     workers = [asyncio.ensure_future(queue.get()) for _ in range(2)]
