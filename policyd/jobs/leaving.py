@@ -65,18 +65,18 @@ _CONTROLLER: Final = "metadata.ownerReferences"
 
 
 def departures(
-    new: Json, old: Json, *, group: str, kind: str, around: Surroundings
+    new: Json, old: Json | None, *, group: str, kind: str, around: Surroundings
 ) -> Iterator[FieldError]:
     """Yield by what a change takes an object out of its queue, if not the queue itself asks for it.
 
     Args:
         new: The object as it would be stored.
-        old: As it is stored now.
+        old: As it is stored now; None on creation.
         group: API group; empty for the core group.
         kind: Kind of the object.
         around: What counts beside it.
     """
-    if around.author == "queue":
+    if old is None or around.author == "queue":
         return
     if (group, kind) == ("", "Pod"):
         if _queues(old) or _queues(new):

@@ -25,6 +25,7 @@ from policyd.kube.decoding import decode_object
 from policyd.kube.errors import ApiError, GoneError, UndecodableError
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import Resource
+from policyd.kube.unforeseen import going_on
 
 log = structlog.get_logger()
 
@@ -272,7 +273,9 @@ class Informer(Generic[T]):
             old = None
         if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
             return
-        obj = obj if self._trim is None else self._trim(obj)
+        if self._trim is not None:
+            with going_on("object_untrimmed", resource=self._resource.plural, object=key):
+                obj = self._trim(obj)
         self._objects[key] = obj
         self._on_change(old, obj)
 
