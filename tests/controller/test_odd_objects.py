@@ -1,10 +1,12 @@
 """Objects that nobody foresaw: whoever writes one stops nobody else's."""
 
+import msgspec
 import pytest
 
 from policyd.alloc import cycle
 from policyd.api.kueue import FairSharing
 from policyd.controller.conversion import MOST_WEIGHT, weight_of
+from policyd.jobs.leader_worker_set import LEADER_WORKER_SET, MOST_REPLICAS
 from policyd.kube import resources as r
 from tests.attacks.mutated_objects import mutated_objects
 from tests.controller.world import GPU, World, running
@@ -124,3 +126,18 @@ async def test_a_node_has_none_of_what_it_does_not_say_as_a_quantity(world):
         "odd": None,
         "good": 2,
     }
+
+
+@pytest.mark.parametrize("text", ["9" * 5000 + "%", "2147483647%", "2147483647"])
+def test_a_set_has_no_more_groups_than_can_be_looked_after(text):
+    surge = int(text) if text.isdecimal() else text
+    body = {
+        "spec": {
+            "replicas": 2**31 - 1,
+            "rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": surge}},
+        },
+        "status": {"replicas": 2, "updatedReplicas": 1},
+    }
+    groups = LEADER_WORKER_SET.groups(msgspec.convert(body, LEADER_WORKER_SET.type))
+
+    assert len(groups) == MOST_REPLICAS
