@@ -680,16 +680,7 @@ class Scene:
         made = copy.deepcopy(start)
         for _ in range(self.chance.randint(1, 4)):
             self._mutate(made)
-        about = made.get("metadata") if isinstance(made.get("metadata"), dict) else {}
-        made["metadata"] = {
-            **about,
-            **{
-                key: body["metadata"][key]
-                for key in ("name", "namespace")
-                if key in body["metadata"]
-            },
-        }
-        made["metadata"].pop("resourceVersion", None)
+        made["metadata"] = _stored(made.get("metadata"), body["metadata"])
         world.put(resource, made)
 
     def _mutate(self, body: Body) -> None:
@@ -739,6 +730,16 @@ class Scene:
             self.broken.append(f"the controller ended: {_told(world.task.exception())}")
         elif world.store.get(r.JOBS, CLEAN, CLEAN)["spec"]["suspend"]:
             self.broken.append("somebody else's job does not start")
+
+
+def _stored(metadata: Any, original: Body) -> Body:
+    """Return metadata as any API server would have it: by the same name, and labels are labels."""
+    made = dict(metadata) if isinstance(metadata, dict) else {}
+    if not isinstance(made.get("labels"), dict):
+        made["labels"] = {}
+    made |= {key: original[key] for key in ("name", "namespace") if key in original}
+    made.pop("resourceVersion", None)
+    return made
 
 
 def _clean() -> Iterator[tuple[Resource, Body]]:
