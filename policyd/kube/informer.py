@@ -25,7 +25,6 @@ from policyd.kube.decoding import decode_object
 from policyd.kube.errors import ApiError, GoneError, UndecodableError
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import Resource
-from policyd.kube.unforeseen import going_on
 
 log = structlog.get_logger()
 
@@ -273,11 +272,17 @@ class Informer(Generic[T]):
             old = None
         if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
             return
-        if self._trim is not None:
-            with going_on("object_untrimmed", resource=self._resource.plural, object=key):
-                obj = self._trim(obj)
+        obj = obj if self._trim is None else self._trimmed(self._trim, obj)
         self._objects[key] = obj
         self._on_change(old, obj)
+
+    def _trimmed(self, trim: Callable[[T], T], obj: T) -> T:
+        try:
+            return trim(obj)
+        except Exception:
+            # One object that nobody foresaw must not stop the mirror of all the others.
+            log.exception("object_untrimmed", resource=self._resource.plural, object=key_of(obj))
+            return obj
 
     def _drop(self, key: str) -> None:
         self._invalid.pop(key, None)
