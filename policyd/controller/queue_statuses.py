@@ -110,7 +110,7 @@ class QueueStatuses:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
-            with going_on("queue_unsampled", queue=key):
+            with going_on("sample_broke", queue=key):
                 state.ledger.sample(key, state.register.usage_of(key), now)
             self.note(key)
         self._cache.ears.schedule()
@@ -128,7 +128,7 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
-        with going_on("devices_unmeasured"):
+        with going_on("devices_broke"):
             self._measure()
 
     def _measure(self) -> None:

@@ -281,7 +281,7 @@ class Informer(Generic[T]):
             return trim(obj)
         except Exception:
             # One object that nobody foresaw must not stop the mirror of all the others.
-            log.exception("object_untrimmed", resource=self._resource.plural, object=key_of(obj))
+            log.exception("trim_broke", resource=self._resource.plural, object=key_of(obj))
             return obj
 
     def _drop(self, key: str) -> None:

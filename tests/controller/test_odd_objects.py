@@ -46,6 +46,7 @@ async def test_a_local_queue_of_endless_weight_ends_no_controller(world):
 
 
 @ANYIO
+@pytest.mark.breaks
 async def test_a_listener_that_breaks_keeps_nothing_from_the_others(world):
     def breaks(_old, _new):
         raise ZeroDivisionError
@@ -62,6 +63,7 @@ async def test_a_listener_that_breaks_keeps_nothing_from_the_others(world):
 
 
 @ANYIO
+@pytest.mark.breaks
 async def test_a_workload_that_breaks_a_cycle_is_left_out_until_it_changes(world, monkeypatch):
     entry = cycle.Nominator.entry
     broken = {"ns"}
@@ -89,6 +91,7 @@ async def test_a_workload_that_breaks_a_cycle_is_left_out_until_it_changes(world
 
 
 @ANYIO
+@pytest.mark.breaks
 async def test_a_status_that_cannot_be_worked_out_keeps_no_others_from_being_written(
     world, monkeypatch
 ):
