@@ -75,6 +75,7 @@ class _Cycle:
     def nominate(self) -> None:
         """Choose for the next workload of every queue."""
         for options, ticket in self._state.heads():
+            self._state.deciding = ticket.workload.key
             objection = None if ticket.plain else ticket.workload.objection
             if objection is None:
                 self.entries.append(self._nominator.entry(ticket, options))
@@ -87,6 +88,7 @@ class _Cycle:
 
     def process(self, entry: Entry) -> None:
         """Decide about one of the nominated."""
+        self._state.deciding = entry.ticket.workload.key
         if self.room.opted and self._consolidate(entry):
             return
         deferred = self._mend(entry)

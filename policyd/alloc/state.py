@@ -35,6 +35,7 @@ class State:
     Attributes:
         ground: Quota, its `tree`, and nodes with what workloads hold of them.
         again: Keys of workloads that have quota and are to be placed in the next cycle.
+        deciding: Key of the workload that a cycle is about at present.
         register: Who waits and who holds quota, by ClusterQueue.
         queues: ClusterQueues by name, those included that only workloads know of.
         opted: Those that want something beyond Kueue's rules.
@@ -64,6 +65,7 @@ class State:
         overlapping = settings.gates.tas_handle_overlapping_flavors
         self.ground = Ground(self.tree, self.flavors, overlapping=overlapping)
         self.again: tuple[str, ...] = ()
+        self.deciding = ""
         self.register = Register(self.ground, self.ledger, self._left)
         self.reserved: Mapping[str, str] = {}
         self.preemptors: dict[str, set[str]] = {}

@@ -28,7 +28,7 @@ from policyd.api.kueue.topology_assignment import DomainPods, encode_topology
 from policyd.api.meta import condition_true
 from policyd.api.pod_requests import amount
 from policyd.api.pods import Toleration as ApiToleration
-from policyd.api.quantity import parse_quantity
+from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.controller.opt_ins import opt_ins_of
 from policyd.controller.protection import protection_of
@@ -37,6 +37,8 @@ from policyd.status.quantities import format_amount
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
 """Evictions after which a workload queues behind those that came meanwhile."""
+
+MOST_WEIGHT: Final = 2.0**63
 
 NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
 FAILED_CHECKS: Final = "The workload has failed admission checks"
@@ -177,8 +179,16 @@ def _preemption(policy: kueue.ClusterQueuePreemption) -> PreemptionPolicy:
 
 
 def weight_of(sharing: kueue.FairSharing | None) -> float:
-    """Return how much a queue or cohort weighs against its siblings; 1 if it does not say."""
-    return 1.0 if sharing is None else parse_quantity(str(sharing.weight)).nano / 1e9
+    """Return how much a queue or cohort weighs against its siblings; 1 if it does not say.
+
+    More than the API server can count is as much as that.
+    """
+    if sharing is None:
+        return 1.0
+    try:
+        return min(float(parse_quantity(str(sharing.weight))), MOST_WEIGHT)
+    except QuantityError:
+        return 1.0
 
 
 def _groups(groups: Iterable[kueue.ResourceGroup]) -> tuple[ResourceGroup, ...]:

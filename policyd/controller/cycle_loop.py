@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+import structlog
+
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reservation import next_due
@@ -20,6 +22,8 @@ from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
 from policyd.kube.pace import Pace
+
+log = structlog.get_logger()
 
 FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.01
@@ -132,7 +136,13 @@ class CycleLoop:
         state, began = self._cache.state, self._pace.clock.monotonic()
         state.now = self._pace.clock.now()
         state.again = tuple(self._cache.second_pass.take_ready(state.now))
-        plan = plan_cycle(state)
+        state.deciding = ""
+        try:
+            plan = plan_cycle(state)
+        except Exception:
+            # One workload that nobody foresaw must not stop the queue for all the others.
+            log.exception("cycle_broke", workload=state.deciding)
+            return self._set_aside(state.deciding)
         self._await_again(state.again, plan)
         reserves = plan.reserved != state.reserved
         if not plan.actions and not reserves:
@@ -145,6 +155,19 @@ class CycleLoop:
         if admitted:
             self._wait = 0.0
         return plan.goes_on or reserves or any(spared)
+
+    def _set_aside(self, key: str) -> bool:
+        """Leave a workload out until it changes; tell whether others may be decided about.
+
+        Who has quota keeps it, and is not placed again.
+        """
+        state, now = self._cache.state, self._pace.clock.now()
+        for other in state.again:
+            if other != key:
+                self._cache.second_pass.put(other, now=now)
+        if key not in state.again:
+            state.remove_workload(key)
+        return bool(key)
 
     def _pause(self) -> float:
         pause = self._wait

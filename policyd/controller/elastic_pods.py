@@ -13,7 +13,7 @@ from policyd.controller.patches import draft_of, versioned
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.base import J, JobKind
-from policyd.jobs.injection import Injection, StartError, inject, injections
+from policyd.jobs.injection import FlavorMissingError, Injection, StartError, inject, injections
 from policyd.jobs.pods import Pod, without_gates
 from policyd.jobs.slices import latest_active, to_let_go
 from policyd.kube.errors import ConflictError, NotFoundError
@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 AGAIN_SECONDS = 0.2
 """Until a pod is tried again that somebody else changed."""
+MISSING_SECONDS = 1.0
+"""Until it is looked whether a flavor is there."""
 
 
 class ElasticPods:
@@ -65,7 +67,12 @@ class ElasticPods:
             label_selector=selector,
         )
         pods = [pod async for page in listed for pod in page.items]
-        leaving = to_let_go(pods, granted, self._given(granted))
+        try:
+            injected = self._given(granted)
+        except FlavorMissingError as error:
+            log.warning("start_waits", job=job.metadata.key, error=str(error))
+            return MISSING_SECONDS
+        leaving = to_let_go(pods, granted, injected)
         went = [await self._release(pod, given, granted) for pod, given in leaving]
         return wait if all(went) else AGAIN_SECONDS
 

@@ -9,10 +9,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar, Unpack
 
+import structlog
+
 from policyd.kube.client import Reader, Selection
 from policyd.kube.informer import Identified, Informer, key_of
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
+
+log = structlog.get_logger()
 
 MOST_REMEMBERED = 10_000
 """Deleted objects that are remembered, until the answers to writes to them have surely come."""
@@ -97,7 +101,14 @@ class Mirror(Generic[T]):
             self._tell(old, None)
             old = None
         for listener in self._listeners:
-            listener(old, new)
+            try:
+                listener(old, new)
+            except Exception:
+                # One object that nobody foresaw must not stop the controller for all the others.
+                present = new or old
+                assert present is not None, "a change has an object before or after"
+                resource = self.resource.plural
+                log.exception("object_broke", resource=resource, object=key_of(present))
 
 
 def _newer(obj: Identified, current: Identified) -> bool:

@@ -2,7 +2,7 @@
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD, JOB_UID
-from policyd.api.meta import OwnerReference
+from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.controller.mirrors import Mirrors, job_resource
 from policyd.jobs.base import JobObject, is_pod
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner
@@ -39,7 +39,7 @@ class Owners:
             return False
         if not metadata.owner_references:
             return deleted or (orphans and bool(metadata.labels.get(JOB_UID)))
-        owners = [(owner, _resource_of(owner)) for owner in _owners(workload)]
+        owners = [(owner, resource_of(owner)) for owner in _owners(workload)]
         if not owners:
             return False
         for owner, resource in owners:
@@ -54,14 +54,31 @@ class Owners:
         seen = mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
             return isinstance(seen, Pod) or _stays(owner, seen)
-        try:
-            found = await self._reader.get(
-                resource, owner.name, namespace=namespace, into=PartialObject
-            )
-        except NotFoundError:
-            return False
-        same = found.metadata.uid == owner.uid
-        return same and (of_pod or found.metadata.deletion_timestamp is None)
+        found = await read_owner(self._reader, resource, owner, namespace)
+        return found is not None and (of_pod or found.deletion_timestamp is None)
+
+
+async def read_owner(
+    reader: Reader, resource: Resource, owner: OwnerReference, namespace: str
+) -> ObjectMeta | None:
+    """Read the metadata of an owner; None if it is not there any more.
+
+    Raises:
+        ApiError: If the API server cannot be asked.
+    """
+    try:
+        found = await reader.get(resource, owner.name, namespace=namespace, into=PartialObject)
+    except NotFoundError:
+        return None
+    return found.metadata if found.metadata.uid == owner.uid else None
+
+
+def resource_of(owner: OwnerReference) -> Resource | None:
+    """Return where the pods or jobs are that an owner is one of; None if of no kind that queues."""
+    if is_pod(owner):
+        return PODS
+    kind = kind_of_owner(owner) or parent_of_owner(owner)
+    return None if kind is None else job_resource(kind)
 
 
 def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
@@ -74,10 +91,3 @@ def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
 def _stays(owner: OwnerReference, job: JobObject) -> bool:
     kind = kind_of_owner(owner)
     return job.metadata.deletion_timestamp is None or (kind is not None and kind.lingers(job))
-
-
-def _resource_of(owner: OwnerReference) -> Resource | None:
-    if is_pod(owner):
-        return PODS
-    kind = kind_of_owner(owner) or parent_of_owner(owner)
-    return None if kind is None else job_resource(kind)

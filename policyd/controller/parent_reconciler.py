@@ -4,6 +4,7 @@ A group's workload is there before its pods are. What becomes of the pods once t
 group is the same as with all groups of pods.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,6 +42,8 @@ from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
 
+AT_ONCE = 50
+"""Groups that are looked at before others have their turn: a set may have thousands."""
 CLASS_SECONDS = 1.0
 """Between looks for a priority class that is not there yet."""
 
@@ -99,7 +102,9 @@ class ParentReconciler:
     async def _tend_all(self, parent: Parent, groups: Iterable[Group]) -> float | None:
         """Tend one group after the other; one that cannot be tended does not stop the others."""
         waits, failed = None, None
-        for group in groups:
+        for number, group in enumerate(groups):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
             try:
                 if not await self._tend(parent, group):
                     waits = CLASS_SECONDS
@@ -222,10 +227,14 @@ class ParentReconciler:
     # Pods.
 
     async def _seat(self, parent: Parent, groups: dict[str, Group], pods: list[Pod]) -> None:
-        for index, group in groups.items():
+        by_index: dict[str, list[Pod]] = {}
+        for pod in pods:
+            by_index.setdefault(self._kind.index_of(pod), []).append(pod)
+        for number, (index, group) in enumerate(groups.items()):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
             name = self._name(parent, index)
             seated = self._cache.pods_of(Key("PodGroup", parent.metadata.namespace, name))
-            mine = [pod for pod in pods if self._kind.index_of(pod) == index]
             seat = Seat(
                 kind=self._kind,
                 parent=parent,
@@ -233,7 +242,7 @@ class ParentReconciler:
                 workload=name,
                 in_labels=not self._cache.state.settings.gates.workload_identifier_annotations,
             )
-            for pod in (*mine, *seated):
+            for pod in (*by_index.get(index, ()), *seated):
                 await self._pods.place(pod, seat)
 
 

@@ -1,5 +1,6 @@
 """Changes of queues and of what they are made of, taken into the cache."""
 
+from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -107,8 +108,9 @@ class QueueChanges:
         sharing = queue.status.fair_sharing
         past = None if sharing is None else sharing.admission_fair_sharing_status
         if past is not None and past.last_update is not None:
-            consumed = {n: parse_quantity(q).nano for n, q in past.consumed_resources.items()}
-            ledger.seed(key, consumed, self._cache.now)
+            with suppress(QuantityError):  # it begins anew
+                consumed = {n: parse_quantity(q).nano for n, q in past.consumed_resources.items()}
+                ledger.seed(key, consumed, self._cache.now)
 
     def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
         if old is not None and new is not None and old.spec == new.spec:

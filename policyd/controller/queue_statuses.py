@@ -38,6 +38,7 @@ from policyd.controller.queue_status_values import (
 from policyd.controller.writes import NotLeadingError, Writes
 from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
+from policyd.kube.unforeseen import going_on
 from policyd.status.queues import queue_figures, queue_status
 from policyd.status.shares import rounded_share
 
@@ -120,7 +121,8 @@ class QueueStatuses:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
-            state.ledger.sample(key, state.register.usage_of(key), now)
+            with going_on("sample_broke", queue=key):
+                state.ledger.sample(key, state.register.usage_of(key), now)
             self.note(key)
         self._cache.ears.schedule()
 
@@ -129,14 +131,16 @@ class QueueStatuses:
         due, self._due = self._due, {}
         for name in due:
             try:
-                await self._write(name)
+                with going_on("queue_status_broke", ApiError, NotLeadingError, queue=name):
+                    await self._write(name)
             except NotFoundError:
                 continue  # it is gone, and so is its status
             except ApiError as error:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
-        self._measure()
+        with going_on("devices_broke"):
+            self._measure()
 
     def _measure(self) -> None:
         """Measure what is free in pieces, now and then: it takes milliseconds of large clusters."""
@@ -153,7 +157,8 @@ class QueueStatuses:
         due, self._shared = self._shared, {}
         for name in due:
             try:
-                await self._write_cohort(name)
+                with going_on("cohort_status_broke", ApiError, NotLeadingError, cohort=name):
+                    await self._write_cohort(name)
             except NotFoundError:
                 continue
             except ApiError as error:

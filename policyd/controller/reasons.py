@@ -30,6 +30,7 @@ from policyd.controller.shortage import naming_for
 from policyd.controller.transitions import queued_since
 from policyd.controller.waiting import AGAIN_SECONDS, Said, Waiting
 from policyd.kube.pace import Pace
+from policyd.kube.unforeseen import going_on
 from policyd.status.standing import behind_text, refused_now
 
 SWEEP_SECONDS = 1.0
@@ -140,7 +141,8 @@ class Reasons:
             await self._pace.sleep(
                 min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
             )
-            await self.sweep()
+            with going_on("reasons_broke"):
+                await self.sweep()
 
     async def sweep(self) -> None:
         """Look at all that is pending once, and hand out what is to be written."""
@@ -229,14 +231,16 @@ class Reasons:
         if ticket.gone or pending.queue.options is not pending.options:
             return None
         decided = self._waiting.decided.get(key)
-        if decided is not None:
-            refusal: Refusal | None = decided.refusal
-        else:
-            refusal = refused_now(self._cache.state, ticket, pending.options)
+        refusal: Refusal | None = None
         own = None
-        if refusal is not None:
-            requests = ticket.requests(pending.options).totals
-            own = self._waiting.own(ticket.workload, refusal, requests, decided)
+        with going_on("reason_broke", workload=key):
+            if decided is not None:
+                refusal = decided.refusal
+            else:
+                refusal = refused_now(self._cache.state, ticket, pending.options)
+            if refusal is not None:
+                requests = ticket.requests(pending.options).totals
+                own = self._waiting.own(ticket.workload, refusal, requests, decided)
         known = self._known[key] = Known(stamp, now, refusal, own)
         await self._pace.sleep(0)  # others have their turn
         return known

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NoReturn
 
+import msgspec
 import structlog
 
 from policyd.controller.keys import Key
@@ -49,6 +50,11 @@ class Dispatcher:
             seconds = self.queue.requeue(key)
             self._metrics.failed(key.subject)
             log.warning("reconcile_failed", key="/".join(key), seconds=seconds, error=str(error))
+        except msgspec.ValidationError as error:
+            # Our webhooks let nobody write what is not of its type; some schema did.
+            seconds = self.queue.requeue(key)
+            self._metrics.failed(key.subject)
+            log.warning("object_unreadable", key="/".join(key), seconds=seconds, error=str(error))
         except Exception:
             # One object that nobody foresaw must not stop the queue for all the others.
             self.queue.requeue(key)

@@ -1,6 +1,7 @@
 """Nodes, pods and topology requests of the API as the allocator places them, and places back."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 from policyd.alloc.topology.nodes import Nodes
@@ -17,8 +18,10 @@ from policyd.api import kueue
 from policyd.api.kueue.topology_assignment import decode_topology
 from policyd.api.meta import OwnerReference
 from policyd.api.nodes import Node
-from policyd.api.pod_requests import amounts, pod_requests
+from policyd.api.pod_requests import amount, pod_requests
 from policyd.api.pods import NodeSelectorTerm, PodSpec
+from policyd.api.quantity import QuantityError
+from policyd.api.schema import QuantityText
 from policyd.controller.conversion import tolerations
 from policyd.jobs.places import takes_room
 from policyd.jobs.pods import Pod
@@ -30,11 +33,20 @@ def node_spec(node: Node) -> NodeSpec:
     return NodeSpec(
         name=node.metadata.name,
         labels=node.metadata.labels,
-        allocatable=amounts(node.status.allocatable),
+        allocatable=_readable(node.status.allocatable),
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints),
         ready=node.ready,
         schedulable=not node.spec.unschedulable,
     )
+
+
+def _readable(quantities: Mapping[str, QuantityText]) -> dict[str, int]:
+    """Return the amounts that can be read; what a node says otherwise, it has none of."""
+    found: dict[str, int] = {}
+    for name, quantity in quantities.items():
+        with suppress(QuantityError):
+            found[name] = amount(name, quantity)
+    return found
 
 
 def put_pod(nodes: Nodes, pod: Pod) -> str:
@@ -46,7 +58,10 @@ def put_pod(nodes: Nodes, pod: Pod) -> str:
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if not takes_room(pod):
         return nodes.remove_pod(key)
-    return nodes.put_pod(key, pod.spec.node_name, taken_by(pod.spec))
+    taken: dict[str, int] = {}
+    with suppress(QuantityError):
+        taken = taken_by(pod.spec)
+    return nodes.put_pod(key, pod.spec.node_name, taken)
 
 
 def taken_by(spec: PodSpec) -> dict[str, int]:

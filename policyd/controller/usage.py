@@ -22,7 +22,7 @@ from policyd.controller.cache import Cache
 from policyd.controller.index import chain_key
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
-from policyd.controller.mirrors import job_resource
+from policyd.controller.owners import read_owner, resource_of
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.settings import ControllerSettings
@@ -30,11 +30,9 @@ from policyd.controller.usage_book import Outside, Share, Taker, UsageBook
 from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
-from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota
-from policyd.kube.client import PartialObject
-from policyd.kube.errors import ForbiddenError, NotFoundError
-from policyd.kube.resources import PODS
+from policyd.kube.errors import ForbiddenError
+from policyd.kube.resources import PODS, Resource
 
 log = structlog.get_logger()
 
@@ -243,28 +241,25 @@ class Usage:
 
     async def _owner(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
         """Return the metadata of an owner; None if it is not there, or of no kind that is known."""
-        kind = kind_of_owner(owner) or parent_of_owner(owner)
-        if kind is None:
+        resource = resource_of(owner)
+        if resource is None or resource == PODS:
             return None
-        mirror = self._cache.mirrors.jobs.get(kind.kind)
+        mirror = self._cache.mirrors.jobs.get(resource.kind)
         seen = None if mirror is None else mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
             return seen.metadata
-        return await self._looked_up(owner, namespace)
+        return await self._looked_up(resource, owner, namespace)
 
-    async def _looked_up(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
-        kind = kind_of_owner(owner) or parent_of_owner(owner)
-        assert kind is not None, "only kinds that are known are looked up"
-        key, now = "/".join((kind.kind, namespace, owner.name, owner.uid)), self._writes.now
+    async def _looked_up(
+        self, resource: Resource, owner: OwnerReference, namespace: str
+    ) -> ObjectMeta | None:
+        key, now = "/".join((resource.kind, namespace, owner.name, owner.uid)), self._writes.now
         at, found = self._owners.get(key, (0.0, None))
         if now - at < OWNER_SECONDS:
             return found
         try:
-            read = await self._writes.client.get(
-                job_resource(kind), owner.name, namespace=namespace, into=PartialObject
-            )
-            found = read.metadata if read.metadata.uid == owner.uid else None
-        except (NotFoundError, ForbiddenError):
+            found = await read_owner(self._writes.client, resource, owner, namespace)
+        except ForbiddenError:
             found = None
         self._owners[key] = (now, found)
         if len(self._owners) > MOST_OWNERS:

@@ -140,7 +140,9 @@ def _job_set(base: str, path: Sequence[str], index: int) -> str:
 def _ray(base: str, path: Sequence[str], index: int) -> str:
     if not index:
         return "1"
-    return f"{_replicas(base, path, index)} * {_number(base, (*path[:-1], 'numOfHosts'))}"
+    least = _number(base, (*path[:-1], "minReplicas"), "0")
+    replicas = f"[{_replicas(base, path, index)}, {least}].max()"
+    return f"{replicas} * {_number(base, (*path[:-1], 'numOfHosts'))}"
 
 
 def _leader_worker_set(base: str, path: Sequence[str], index: int) -> str:

@@ -2,13 +2,15 @@
 
 Containers add up; sidecars (init containers that keep running) add up with them; other init
 containers run one after the other, so the largest counts. Overhead comes on top. What is given for
-the pod as a whole wins over what its containers ask for.
+the pod as a whole wins over what its containers ask for, of cpu, memory and huge pages; there are
+no devices for pods as a whole. What is negative counts as nothing.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 from policyd.api.meta import Json
+from policyd.api.pod_requests import is_stated_for_pods
 from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
 from policyd.cel.caches import cache_short
 from policyd.engine.workloads import find_kind, pod_templates, value_at
@@ -32,6 +34,8 @@ each device that is asked for by its class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What nearly every container asks for, and is no GPU."""
+
+_NOTHING = Quantity(0)
 
 _OBJECTS = frozenset({dict})
 """The types that the items of a list of objects have."""
@@ -97,10 +101,12 @@ def total(pod: Json, resource: str, side: Side) -> Quantity:
     Raises:
         PodError: If the pod is misshapen, or an amount is not a quantity.
     """
-    for stated in (side, "limits"):  # a limit without a request counts as the request
+    whole_pod = (side, "limits") if is_stated_for_pods(resource) else ()
+    for stated in whole_pod:  # a limit without a request counts as the request
         whole = value_at(pod, ("spec", "resources", stated, resource))
         if whole is not None:
-            return _quantity(whole) + _quantity(value_at(pod, ("spec", "overhead", resource)) or 0)
+            overhead = _quantity(value_at(pod, ("spec", "overhead", resource)) or 0)
+            return max(_quantity(whole), _NOTHING) + max(overhead, _NOTHING)
     formats: list[Format] = []
 
     def nano(container: Json) -> int:
@@ -109,7 +115,7 @@ def total(pod: Json, resource: str, side: Side) -> Quantity:
             return 0
         quantity = _quantity(amount)
         formats.append(quantity.format)
-        return quantity.nano
+        return max(0, quantity.nano)
 
     # A sum has no suffix of its own: it is written like the first of its parts.
     amount = _effective(pod, nano)
@@ -143,10 +149,10 @@ def _gpus_of(container: Json) -> int:
     gpus = 0
     for name in requests:
         if name not in ORDINARY and is_gpu(name):
-            gpus += _quantity(requests[name]).value()
+            gpus += max(0, _quantity(requests[name]).value())
     for name in limits:
         if name not in ORDINARY and name not in requests and is_gpu(name):
-            gpus += _quantity(limits[name]).value()
+            gpus += max(0, _quantity(limits[name]).value())
     return gpus
 
 

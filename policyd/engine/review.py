@@ -15,9 +15,13 @@ from policyd.api.admission import (
     StatusDetails,
     decode_object,
 )
+from policyd.api.meta import cut
 from policyd.engine.compiled import VALIDATING
 from policyd.engine.decision import ALLOWED, Decision, Denial
 from policyd.engine.workloads import value_at
+
+LONGEST_NAME_BYTES = 300
+"""Of what an object is called in an answer: the API server looks at names after it has asked."""
 
 _LONGEST_KEY = 63
 """Letters that a key of an audit annotation may have."""
@@ -72,8 +76,13 @@ def _forbidden(request: AdmissionRequest) -> str:
     """
     resource = request.request_resource or request.resource
     group = f".{resource.group}" if resource.group else ""
-    name = json.dumps(request.name or _beginning(request), ensure_ascii=False)
+    name = json.dumps(_short(request.name or _beginning(request)), ensure_ascii=False)
     return f"{resource.resource}{group} {name} is forbidden: "
+
+
+def _short(name: str) -> str:
+    """Return a name, which the API server looks at only after it has asked, as far as it may go."""
+    return cut(name, LONGEST_NAME_BYTES, end="...")
 
 
 def _beginning(request: AdmissionRequest) -> str:
@@ -99,4 +108,4 @@ def _details(request: AdmissionRequest, denials: Sequence[Denial]) -> StatusDeta
         )
         for denial in denials
     )
-    return StatusDetails(name=request.name, kind=request.kind.kind, causes=causes)
+    return StatusDetails(name=_short(request.name), kind=request.kind.kind, causes=causes)

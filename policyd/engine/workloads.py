@@ -131,8 +131,12 @@ def _job_set_pods(obj: Json, path: Path) -> int:
 
 
 def _worker_group_pods(obj: Json, path: Path) -> int:
-    """Count the pods of a worker group of a Ray cluster; a replica may span several hosts."""
-    return _replicas(obj, path) * _number(obj, (*path[:-1], "numOfHosts"))
+    """Count the pods of a worker group of a Ray cluster; a replica may span several hosts.
+
+    There are as many replicas as `minReplicas` at least, whatever `replicas` says.
+    """
+    replicas = max(_replicas(obj, path), _number(obj, (*path[:-1], "minReplicas"), 0))
+    return replicas * _number(obj, (*path[:-1], "numOfHosts"))
 
 
 def _leaders(obj: Json, _path: Path) -> int:

@@ -7,7 +7,9 @@ the door, on the whole object, and in the controller, on the part it has read.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.kueue.names import PREBUILT_WORKLOAD, QUEUE_NAME
@@ -170,6 +172,14 @@ class JobKind(Generic[J]):
         """Tell whether `owner` names a job of this kind, in whichever version."""
         group = owner.api_version.rpartition("/")[0]
         return (owner.kind, group) == (self.kind, self.group)
+
+
+def is_ignored(kind: JobKind[Any], obj: Json) -> bool:
+    """Tell whether the queue has nothing to do with an object of a kind; not if it is not of it."""
+    try:
+        return kind.ignored(msgspec.convert(obj, kind.type))
+    except msgspec.ValidationError:
+        return False
 
 
 def queue_name(metadata: ObjectMeta) -> str:

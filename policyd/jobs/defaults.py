@@ -21,7 +21,7 @@ from policyd.api.kueue.names import (
     TOPOLOGY_GATE,
 )
 from policyd.api.meta import Json
-from policyd.jobs.base import JobKind
+from policyd.jobs.base import JobKind, is_ignored
 from policyd.jobs.injection import add_gate
 from policyd.jobs.integrations import EVERYTHING, POD, Integrations
 from policyd.jobs.kinds import find_kind, find_parent
@@ -73,7 +73,7 @@ def default_on_create(
         _prepare(draft, known)
     if not _submit(draft, around, group=group, kind=kind):
         return
-    if known is not None and not _is_ignored(known, draft):
+    if known is not None and not is_ignored(known, draft.object):
         known.suspend(draft)
         if ELASTIC_GATE not in around.integrations.off:
             gate_elastic(draft, known)
@@ -189,13 +189,6 @@ def is_held_twice(pod: Json, around: Surroundings = NOWHERE) -> bool:
         and not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
         and belongs_to_managed(pod, around)
     )
-
-
-def _is_ignored(kind: JobKind[Any], draft: Draft) -> bool:
-    try:
-        return kind.ignored(msgspec.convert(draft.object, kind.type))
-    except msgspec.ValidationError:
-        return False  # the API server says what is wrong with an object that is not of its type
 
 
 def _gate(draft: Draft, around: Surroundings) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import DEFAULT_POD_SET
 from policyd.api.kueue.validation import IMMUTABLE, FieldError
@@ -22,7 +23,8 @@ LEADER_NAME: Final = "leaderworkerset.sigs.k8s.io/leader-name"
 """Annotation of a worker: the pod that leads it."""
 KEEPS_SIZE: Final = "LWSImmutableGroupSize"
 """Gate: whether the size of a group is fixed."""
-MOST_REPLICAS: Final = 1_000_000
+MOST_REPLICAS: Final = 10_000
+"""Groups of a set: each has a workload of its own, that somebody has to look after."""
 
 _SET: Final = ("spec", "leaderWorkerTemplate")
 _LEADER: Final[Path] = (*_SET, "leaderTemplate")
@@ -86,7 +88,14 @@ def _pod_set(name: str, template: PodTemplate, count: int, *, numbered: bool) ->
 
 
 def _count(parent: LeaderWorkerSet) -> int:
-    """Return how many groups there are, those included that are there while others are replaced."""
+    """Return how many groups there are, those included that are there while others are replaced.
+
+    There are no more than could be looked after, whatever a set says that the webhooks did not see.
+    """
+    return min(_wanted(parent), MOST_REPLICAS)
+
+
+def _wanted(parent: LeaderWorkerSet) -> int:
     wanted = 1 if parent.spec.replicas is None else parent.spec.replicas
     rolling = parent.spec.rollout_strategy.rolling_update_configuration
     replaced = parent.status.updated_replicas < min(wanted, parent.status.replicas)
@@ -99,8 +108,8 @@ def _part(text: int | str, whole: int) -> int:
     """Read a number, or a percentage of `whole`, rounded up."""
     if isinstance(text, int):
         return text
-    number = text.removesuffix("%")
-    return -(-int(number) * whole // 100) if number.isdecimal() and number != text else 0
+    percent = whole_number(text.removesuffix("%"), bits=32) if text.endswith("%") else None
+    return -(-percent * whole // 100) if percent is not None and percent > 0 else 0
 
 
 def _templates(parent: LeaderWorkerSet) -> tuple[Path, ...]:

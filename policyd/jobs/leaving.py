@@ -6,7 +6,7 @@ later. Here it is refused, unless the queue's own accounts ask for it; and what 
 controllers have to do, they may.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
 import msgspec
@@ -24,18 +24,19 @@ from policyd.api.kueue.names import (
     WORKLOAD,
 )
 from policyd.api.kueue.validation import FieldError
+from policyd.api.makers import controllers_of
 from policyd.api.meta import Json
 from policyd.api.pod_requests import pod_requests
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
-from policyd.jobs.base import JobKind
+from policyd.jobs.base import JobKind, is_ignored
 from policyd.jobs.kinds import find_kind
-from policyd.jobs.ownership import belongs_to_managed
+from policyd.jobs.ownership import Identity, belongs_to_managed, identity
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.jobs.pods import SERVING, SUSPENDING_PARENT
 from policyd.jobs.submission import IDENTIFIERS, annotations_of, labels_of, named_by
 from policyd.jobs.surroundings import Surroundings
-from policyd.patch.operations import Path
+from policyd.patch.draft import Draft
 
 GATES: Final = frozenset({ADMISSION_GATE, TOPOLOGY_GATE, ELASTIC_JOB})
 """By which pods are held."""
@@ -65,18 +66,18 @@ _CONTROLLER: Final = "metadata.ownerReferences"
 
 
 def departures(
-    new: Json, old: Json, *, group: str, kind: str, around: Surroundings
+    new: Json, old: Json | None, *, group: str, kind: str, around: Surroundings
 ) -> Iterator[FieldError]:
     """Yield by what a change takes an object out of its queue, if not the queue itself asks for it.
 
     Args:
         new: The object as it would be stored.
-        old: As it is stored now.
+        old: As it is stored now; None on creation.
         group: API group; empty for the core group.
         kind: Kind of the object.
         around: What counts beside it.
     """
-    if around.author == "queue":
+    if old is None or around.author == "queue":
         return
     if (group, kind) == ("", "Pod"):
         if _queues(old) or _queues(new):
@@ -161,40 +162,18 @@ def _of_pod(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
 
 
 def _of_owner(new: Json, old: Json, around: Surroundings) -> Iterator[FieldError]:
-    was, now = _controller(old), _controller(new)
-    if was != now and not (around.author == "system" or _vouches(around, was, now)):
+    was, now = ([identity(each) for each in controllers_of(obj)] for obj in (old, new))
+    if was != now and not (around.author == "system" or _vouches(around, was + now)):
         yield FieldError(_CONTROLLER, None, _OWNED, "Forbidden")
 
 
-def _vouches(around: Surroundings, *owners: tuple[Json, ...]) -> bool:
+def _vouches(around: Surroundings, owners: Iterable[Identity]) -> bool:
     """Tell whether who asks makes what such owners own: controllers adopt, and let go."""
-    groups = {str(version).rpartition("/")[0] for version, *_ in filter(None, owners)}
+    groups = {group for (group, _), *_ in owners}
     return all(around.integrations.makers.vouch(around.account, group) for group in groups)
 
 
-def _controller(obj: Json) -> tuple[Json, ...]:
-    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
-    found: Mapping[str, Json] = next((owner for owner in owners if owner.get("controller")), {})
-    return (
-        tuple(found.get(field) for field in ("apiVersion", "kind", "name", "uid")) if found else ()
-    )
-
-
 def _of_suspension(kind: JobKind[Any], new: Json, old: Json) -> Iterator[FieldError]:
-    was, now = (_at(each, kind.suspend_path) is True for each in (old, new))
-    if not was or now or _is_ignored(kind, old):
-        return
-    yield FieldError(".".join(map(str, kind.suspend_path)), None, _STARTS, "Forbidden")
-
-
-def _is_ignored(kind: JobKind[Any], obj: Json) -> bool:
-    try:
-        return kind.ignored(msgspec.convert(obj, kind.type))
-    except msgspec.ValidationError:
-        return False
-
-
-def _at(obj: Json, path: Path) -> Json:
-    for step in path:
-        obj = obj.get(step) if isinstance(obj, Mapping) else None
-    return obj
+    was, now = (Draft(each).get(kind.suspend_path) is True for each in (old, new))
+    if was and not now and not is_ignored(kind, old):
+        yield FieldError(".".join(map(str, kind.suspend_path)), None, _STARTS, "Forbidden")

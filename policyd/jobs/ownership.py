@@ -29,6 +29,9 @@ from policyd.jobs.submission import annotations_of, labels_of
 from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.patch.draft import Draft
 
+Identity = tuple[GroupKind, Any, Any]
+"""Group and kind, name and uid of an owner."""
+
 _SETS: Final = ("apps", "StatefulSet")
 """What makes pods that start in groups, those of a LeaderWorkerSet, too."""
 _OF_GROUPS: Final = frozenset(each.word for each in PARENTS if each.in_groups)
@@ -113,11 +116,11 @@ def owner_errors(new: Json, old: Json | None, around: Surroundings) -> Iterator[
         return
     # Without a queue there is nothing to be excused from, and the owner was there already.
     queues = integrations.manages_all or bool(labels_of(new).get(QUEUE_NAME))
-    kept = set() if old is None or queues else {_identity(each) for each in controllers_of(old)}
+    kept = set() if old is None or queues else {identity(each) for each in controllers_of(old)}
     for index, owner in enumerate((new.get("metadata") or {}).get("ownerReferences") or ()):
         name = group_kind_of(owner)
         excuses = owner.get("controller") is True and _is_managed(name, integrations)
-        if excuses and _identity(owner) not in kept and not _is_true(owner, around):
+        if excuses and identity(owner) not in kept and not _is_true(owner, around):
             where = f"metadata.ownerReferences[{index}]"
             yield FieldError(where, "", _not_true(name, owner, around.account), "Forbidden")
     yield from _held_for(new, old, around)
@@ -128,10 +131,10 @@ def lost_owners(new: Json, old: Json, around: Surroundings) -> Iterator[FieldErr
     makers = around.integrations.makers
     if makers.trusted:
         return
-    kept = {_identity(owner) for owner in controllers_of(new)}
+    kept = {identity(owner) for owner in controllers_of(new)}
     for owner in controllers_of(old):
         group, kind = group_kind_of(owner)
-        if _identity(owner) in kept or not _is_managed((group, kind), around.integrations):
+        if identity(owner) in kept or not _is_managed((group, kind), around.integrations):
             continue
         if not (makers.vouch(around.account, group) or around.account in GARBAGE_COLLECTORS):
             detail = f"runs in the quota of the {kind} `{owner.get('name')}`, and stays one of it"
@@ -154,7 +157,8 @@ def _not_true(name: GroupKind, owner: Mapping[str, Any], account: str) -> str:
     return (
         f"`{account}` does not make what a {kind} owns, so that the {kind} `{owner.get('name')}`"
         f" does not queue for this: leave the owner out; if `{account}` is the controller of"
-        f" {kind}s, have it named by `--makers {group or CORE}={account}`"
+        f" {kind}s, have it named by `--makers {group or CORE}={account}`, in the chart"
+        " `webhooks.makers`"
     )
 
 
@@ -169,8 +173,8 @@ def _is_true(owner: Mapping[str, Any], around: Surroundings) -> bool:
     makers = around.integrations.makers
     if makers.vouch(around.account, group_kind_of(owner)[0]):
         return True
-    before = {_identity(each) for each in controllers_of(around.before)}
-    return _identity(owner) in before and _was_queued(around)
+    before = {identity(each) for each in controllers_of(around.before)}
+    return identity(owner) in before and _was_queued(around)
 
 
 def _was_queued(around: Surroundings) -> bool:
@@ -180,5 +184,6 @@ def _was_queued(around: Surroundings) -> bool:
     return around.integrations.manages_all or bool(labels_of(around.before).get(QUEUE_NAME))
 
 
-def _identity(owner: Mapping[str, Any]) -> tuple[GroupKind, Any, Any]:
+def identity(owner: Mapping[str, Any]) -> Identity:
+    """Return what tells one owner from another."""
     return group_kind_of(owner), owner.get("name"), owner.get("uid")

@@ -44,7 +44,7 @@ def parent_errors(
         parent = msgspec.convert(new, kind.type)
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
-        return  # the API server says what is wrong with an object that is not of its type
+        return
     off = around.integrations.off
     if ELASTIC_GATE not in off:
         yield from elastic_errors(annotations_of(new))

@@ -40,13 +40,15 @@ class WorkerGroup(Wire, frozen=True):
 
     group_name: str = ""
     replicas: int | None = None
+    min_replicas: int = 0
     num_of_hosts: int = 1
     template: PodTemplate = PodTemplate()
 
     @property
     def pods(self) -> int:
-        """How many pods the group has."""
-        return (1 if self.replicas is None else self.replicas) * max(self.num_of_hosts, 1)
+        """How many pods the group has: KubeRay makes `min_replicas` though fewer are asked for."""
+        replicas = 1 if self.replicas is None else self.replicas
+        return max(replicas, self.min_replicas) * max(self.num_of_hosts, 1)
 
 
 class AutoscalerOptions(Wire, frozen=True):

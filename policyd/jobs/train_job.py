@@ -90,15 +90,21 @@ def replicated_jobs(job: TrainJob) -> list[Json]:
     """Return the replicated jobs of the JobSet that the trainer will make."""
     runtime = job.runtime or {}
     template = (runtime.get("template") or {}).get("spec") or {}
-    jobs = [_with_trainer(job, runtime, each) for each in template.get("replicatedJobs") or ()]
+    given = _objects(template.get("replicatedJobs"))
+    jobs = [_with_trainer(job, runtime, each) for each in given]
     for patch in job.spec.runtime_patches:
-        changes = Draft(patch).get(_JOBS) or ()
+        changes = _objects(Draft(patch).get(_JOBS))
         if patch.get("manager") == MANAGER:
             # What was written for a runtime of before must not bring its pods back.
             names = {each.get("name") for each in jobs}
             changes = [each for each in changes if each.get("name") in names]
         jobs = _merged_items(jobs, changes)
     return jobs
+
+
+def _objects(value: Json) -> list[Json]:
+    """Return the objects of a list; runtimes and patches may hold anything."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _with_trainer(job: TrainJob, runtime: Json, replicated: Json) -> Json:
@@ -112,7 +118,7 @@ def _with_trainer(job: TrainJob, runtime: Json, replicated: Json) -> Json:
         draft.set(("template", "spec", "parallelism"), nodes)
         draft.set(("template", "spec", "completions"), nodes)
     where = ("template", "spec", "template", "spec", "containers")
-    for index, container in enumerate(draft.get(where) or ()):
+    for index, container in enumerate(_objects(draft.get(where))):
         if container.get("name") == TRAINER:
             draft.set((*where, index), merged(container, _of_trainer(trainer)))
     return draft.object

@@ -24,6 +24,7 @@ from policyd.jobs.defaults import ELASTIC_GATE
 from policyd.jobs.kinds import find_kind, find_parent
 from policyd.jobs.leaving import departures
 from policyd.jobs.ownership import lost_owners, owner_errors
+from policyd.jobs.parents import ParentKind
 from policyd.jobs.parents_validation import is_others, parent_errors
 from policyd.jobs.pod_validation import is_gated_object, pod_errors
 from policyd.jobs.shape import check_shape
@@ -82,11 +83,12 @@ def validate_job(
         if obj is not None:
             check_shape(obj, group=group, kind=kind)
     # What is deleted may run on for hours: it must not leave either.
-    left = [] if old is None else [*departures(new, old, group=group, kind=kind, around=around)]
+    known, parent = find_kind(group, kind), find_parent(group, kind)
+    left = [*_unreadable(known or parent, new, old, around)]
+    left += departures(new, old, group=group, kind=kind, around=around)
     if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
         return tuple(left)  # what else is wrong with it must not keep it from going
     around = dataclasses.replace(around, before=old)
-    parent = find_parent(group, kind)
     # What is others' only now was its own before.
     sent = (new,) if old is None or around.author == "queue" else (new, old)
     if parent is not None and all(is_others(parent, each, around) for each in sent):
@@ -94,7 +96,6 @@ def validate_job(
     errors = [*left, *_names(new, around, created=old is None), *owner_errors(new, old, around)]
     if (group, kind) == ("", "Pod"):
         return (*errors, *_pod(new, old, around))
-    known = find_kind(group, kind)
     if known is not None:
         errors += _job(known, new, old, around)
     if parent is not None:
@@ -113,6 +114,27 @@ def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldErr
         yield from _changes(new, old, suspended=gated, around=around, instead=_POD_INSTEAD)
 
 
+def _unreadable(
+    kind: JobKind[Any] | ParentKind[Any] | None, new: Json, old: Json | None, around: Surroundings
+) -> Iterator[FieldError]:
+    """Yield that the queue could not read a job, and so not follow what becomes of it.
+
+    The API server has checked it by now: what some schema lets pass is stored.
+    """
+    named = any(QUEUE_NAME in labels_of(each or {}) for each in (new, old))
+    queues = named or around.integrations.manages_all
+    same = old is not None and new.get("spec") == old.get("spec")
+    if kind is None or same or not queues:
+        return
+    try:
+        job = msgspec.convert(new, kind.type)
+        if isinstance(kind, JobKind):
+            kind.pod_sets(job)
+    except msgspec.ValidationError as error:
+        detail = f"the queue cannot read it: {error}; without such a value it can"
+        yield FieldError("spec", None, detail, "Forbidden")
+
+
 def _job(
     kind: JobKind[Any], new: Json, old: Json | None, around: Surroundings
 ) -> Iterator[FieldError]:
@@ -128,7 +150,7 @@ def _job(
         job = msgspec.convert(new, kind.type)
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
-        return  # the API server says what is wrong with an object that is not of its type
+        return
     if around.basis is not None:
         job = kind.on_basis(job, around.basis)
     off = around.integrations.off

@@ -114,6 +114,7 @@ def body_of(
     for pod_set, given in zip(workload.spec.pod_sets, body["spec"].get("podSets", ()), strict=True):
         given.setdefault("name", pod_set.name)
         given.setdefault("count", pod_set.count)
+        given["template"] = given["template"] or {}
         _tidy(given["template"])
     return body
 

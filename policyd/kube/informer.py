@@ -272,9 +272,17 @@ class Informer(Generic[T]):
             old = None
         if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
             return
-        obj = obj if self._trim is None else self._trim(obj)
+        obj = obj if self._trim is None else self._trimmed(self._trim, obj)
         self._objects[key] = obj
         self._on_change(old, obj)
+
+    def _trimmed(self, trim: Callable[[T], T], obj: T) -> T:
+        try:
+            return trim(obj)
+        except Exception:
+            # One object that nobody foresaw must not stop the mirror of all the others.
+            log.exception("trim_broke", resource=self._resource.plural, object=key_of(obj))
+            return obj
 
     def _drop(self, key: str) -> None:
         self._invalid.pop(key, None)

@@ -66,6 +66,31 @@ def container(requests=None, limits=None, **rest):
             id="the-pod-as-a-whole-replaces-the-sum",
         ),
         pytest.param(
+            {
+                "containers": [container({"nvidia.com/gpu": "8"})],
+                "resources": {"requests": {"nvidia.com/gpu": "0", "hugepages-2Mi": "4Mi"}},
+            },
+            {"nvidia.com/gpu": 8, "hugepages-2Mi": 4 * 2**20},
+            id="devices-are-not-stated-for-pods-as-a-whole",
+        ),
+        pytest.param(
+            {
+                "containers": [container({"cpu": "2"}), container({"cpu": "-2"})],
+                "initContainers": [container({"cpu": "-1"}, restartPolicy="Always")],
+                "overhead": {"cpu": "-2", "memory": "-1Gi"},
+            },
+            {"cpu": 2000, "memory": 0},
+            id="what-is-negative-takes-nothing-from-others",
+        ),
+        pytest.param(
+            {
+                "containers": [container({"cpu": "2"})],
+                "resources": {"requests": {"cpu": "-2", "memory": "-1Gi"}},
+            },
+            {"cpu": 2000, "memory": 0},
+            id="what-is-negative-replaces-no-sum",
+        ),
+        pytest.param(
             {"containers": [container({"cpu": "1"})], "overhead": {"cpu": "250m"}},
             {"cpu": 1250},
             id="overhead-comes-on-top",

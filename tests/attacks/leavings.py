@@ -12,6 +12,8 @@ from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds import KINDS, PARENTS
 from policyd.jobs.leaving import GATES
 from policyd.patch.draft import Draft
+from tests.matrix.kinds import templates_in
+from tests.scenarios.foreign import SPECS
 
 P = "kueue.x-k8s.io/"
 QUEUE, MANAGED, POD_SET = f"{P}queue-name", f"{P}managed", f"{P}podset"
@@ -142,6 +144,21 @@ def _of_jobs() -> Iterator[Try]:
         yield Try(f"{kind.kind}: suspend is gone", *named, old, without)
         yield Try(f"{kind.kind}: neither queue nor suspend", *named, old, both)
         yield from _of_all(named, old, only_required=True)
+        yield from _unreadable(kind)
+
+
+def _unreadable(kind: Any) -> Iterator[Try]:
+    """Yield changes that a schema without types lets pass, and that the queue cannot read."""
+    if kind.kind not in SPECS:
+        return
+    old = _job(kind.group, kind.version, kind.kind) | {"spec": SPECS[kind.kind](2)}
+    new = copy.deepcopy(old)
+    for template in templates_in(new["spec"]):
+        template["metadata"]["annotations"]["a"] = None
+    if kind.kind == "TrainJob":
+        new["spec"]["trainer"]["numNodes"] = "many"
+    named = kind.group, kind.kind, kind.plural
+    yield Try(f"{kind.kind}: what cannot be read", *named, old, new)
 
 
 def _of_parents() -> Iterator[Try]:
@@ -149,6 +166,7 @@ def _of_parents() -> Iterator[Try]:
         old = _job(parent.group, parent.version, parent.kind)
         named = parent.group, parent.kind, parent.plural
         yield from _of_all(named, old, only_required=False)
+        yield from _unreadable(parent)
         template = parent.templates(_decoded(parent, old))[0]
         other = _with(old, (*template, "metadata", "annotations", SUSPENDER), "other")
         other["metadata"]["labels"] = {}

@@ -173,6 +173,8 @@ SELDOM = {
         Right("kueue.x-k8s.io", "workloads", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "clusterqueues", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "resourceflavors", "get"): "after a conflict",
+        Right("kueue.x-k8s.io", "localqueues", "get"): "after a conflict",
+        Right("kueue.x-k8s.io", "cohorts", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "topologies", "get"): "after a conflict",
         Right("kueue.x-k8s.io", "cohorts/status", "patch"): "where cohorts share fairly",
         Right("kueue.x-k8s.io", "admissionchecks", "get"): "after a conflict",

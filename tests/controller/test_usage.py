@@ -3,13 +3,16 @@
 import pytest
 
 from policyd.api.selectors import LabelSelector
+from policyd.controller.mirrors import job_resource
 from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
 from policyd.controller.usage_book import Share, Taker, UsageBook
 from policyd.jobs.integrations import Integrations
+from policyd.jobs.kinds import find_kind
 from policyd.kube import resources as r
 from tests.controller.world import GATE, GPU, QUEUE, World, gates, held_gpus, pod_spec, running
 
 ANYIO = pytest.mark.anyio
+JOB_SETS = job_resource(find_kind("jobset.x-k8s.io", "JobSet"))
 MANAGED, POD_SET = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/podset"
 
 
@@ -333,3 +336,24 @@ def test_others_may_add_a_sidecar_but_not_a_machine(cpu, within):
     book.put("a", Taker(since=0.0, amounts={"cpu": cpu}), "w")
 
     assert book.is_within("w", share) is within
+
+
+@ANYIO
+async def test_a_job_of_an_admitted_one_that_was_made_bigger_is_told_of(world):
+    jobs = [
+        {"name": "a", "template": {"spec": {"parallelism": 2, "template": {"spec": pod_spec(4)}}}}
+    ]
+    body = {"metadata": {"name": "set", "labels": {QUEUE: "lq-cq"}}}
+    world.create(JOB_SETS, body | {"spec": {"suspend": True, "replicatedJobs": jobs}})
+    await world.pass_time(2)
+    owner = owner_of(world, JOB_SETS, "set") | {"controller": True}
+    spec = {"parallelism": 16, "template": {"spec": pod_spec(4)}}
+    world.create(r.JOBS, {"metadata": {"name": "child", "ownerReferences": [owner]}, "spec": spec})
+
+    child = owner_of(world, r.JOBS, "child")
+    for index in range(4):
+        bare(world, f"p{index}", gpus=4, owner=child, labels={POD_SET: "a"})
+    await world.pass_time(10)
+
+    assert set(told(world)) == {"p2", "p3"}
+    assert outside(world) == 8

@@ -38,6 +38,9 @@ def spec(*containers, init=(), **fields):
         ),
         pytest.param(spec(asking(cpu="1"), overhead={"cpu": "250m"}), "1250m", id="overhead"),
         pytest.param(
+            spec(asking(cpu="1"), asking(cpu="-1"), overhead={"cpu": "-1"}), "1", id="negative"
+        ),
+        pytest.param(
             spec(init=[asking(cpu="3")], overhead={"cpu": "1"}), "4", id="overhead-on-the-largest"
         ),
         pytest.param(spec({"resources": {"limits": {"cpu": "2"}}}), "2", id="a-limit-is-a-request"),
@@ -89,6 +92,16 @@ def test_limits_are_counted_by_themselves():
 )
 def test_what_counts_as_a_gpu(resource, counts):
     assert is_gpu(resource) is counts
+
+
+def test_nothing_takes_gpus_away_from_what_containers_ask_for():
+    gpu = {"nvidia.com/gpu": "8"}
+    less = {"nvidia.com/gpu": "-8"}
+    none = {"requests": {"nvidia.com/gpu": "0"}}
+    made = spec(asking(**gpu), asking(**less), overhead=less, resources=none)
+
+    assert gpus(made) == 8
+    assert total(made, "nvidia.com/gpu", "requests") == parse_quantity("8")
 
 
 def test_gpus_of_different_kinds_count_together():
@@ -215,6 +228,15 @@ T = template()
             ),
             [("spec/headGroupSpec/template", 1), ("spec/workerGroupSpecs/0/template", 8)],
             id="ray-cluster",
+        ),
+        pytest.param(
+            workload(
+                "ray.io/v1",
+                "RayCluster",
+                {"workerGroupSpecs": [{"replicas": 0, "minReplicas": 8, "template": T}]},
+            ),
+            [("spec/workerGroupSpecs/0/template", 8)],
+            id="ray-cluster-of-no-fewer-than-the-least",
         ),
         pytest.param(
             workload(

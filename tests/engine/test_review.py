@@ -132,3 +132,12 @@ def test_policies_answer_a_review():
 def test_what_is_no_review_is_the_callers_fault(body, message):
     with pytest.raises(ReviewError, match=message):
         parse_review(body)
+
+
+def test_a_name_that_the_api_server_has_not_looked_at_yet_is_cut():
+    endless = "a" * 3_000_000
+    refused = Decision(denials=(Denial(policy="p", message="no", path="spec"),))
+
+    said = answer(refused, name=endless)["response"]["status"]
+
+    assert len(json.dumps(said)) < 2_000

@@ -53,6 +53,11 @@ def read(kind, body):
         pytest.param(
             [workers("Big", replicas=3, numOfHosts=4)], {"head": 1, "big": 12}, id="several-hosts"
         ),
+        pytest.param(
+            [workers(replicas=0, minReplicas=8, numOfHosts=2)],
+            {"head": 1, "small": 16},
+            id="no-fewer-than-the-least",
+        ),
     ],
 )
 def test_a_cluster_demands_its_head_and_each_group(groups, counts):
@@ -239,14 +244,15 @@ def test_what_the_door_refuses(spec, path):
     assert [each.path for each in found] == ([] if path is None else [f"spec.{path}"])
 
 
-def test_a_head_that_is_no_pod_is_for_the_api_server_to_refuse():
+def test_a_head_that_is_no_pod_is_refused():
     head = {"template": {"spec": {"containers": "none"}}}
 
     found = validate_job(
         ray_job(rayClusterSpec={"headGroupSpec": head}), group="ray.io", kind="RayJob"
     )
 
-    assert found == ()
+    assert [each.path for each in found] == ["spec"]
+    assert "the queue cannot read it" in found[0].words
 
 
 def test_a_job_for_a_cluster_that_is_there_has_no_pods_to_hold():

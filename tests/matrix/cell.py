@@ -308,7 +308,13 @@ class Cell:
     def refusals(self) -> list[str]:
         """Return what was written for this job and not let through."""
         log = self.cluster.controller.log.read_text(errors="replace").splitlines()
-        failed = ("reconcile_failed", "reconcile_broke", "writes_refused", "start_waits")
+        failed = (
+            "reconcile_failed",
+            "_broke",
+            "object_unreadable",
+            "writes_refused",
+            "start_waits",
+        )
         lines = [line for line in log if self.name in line and any(f in line for f in failed)]
         events = self.api.find("Event", self.name)
         made = [e["message"] for e in events if e.get("reason") == "FailedCreate"]

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from tests.scenarios import foreign
-from tests.scenarios.api import condition, eventually
+from tests.scenarios.api import Refused, condition, eventually
 from tests.scenarios.test_queue import admitted, preempting, waiting, workload_of
 
 ELASTIC = "kueue.x-k8s.io/elastic-job"
@@ -150,3 +150,22 @@ def test_deleted_while_it_waits_or_runs_it_leaves_nothing_behind(with_kinds):
         eventually(lambda: gone(api), within=120, what=f"{running} and {held} are gone")
 
     eventually(partial(nothing_left, api), within=120, what="no workload is left")
+
+
+def test_a_running_job_does_not_grow_behind_what_cannot_be_read(with_kinds):
+    """The schema takes `null` in annotations, and so does the operator."""
+    api = with_kinds
+    submit(api, "MPIJob", "grows")
+    eventually(lambda: started(api, "MPIJob", "grows"), what="the job is started")
+    worker = "/spec/mpiReplicaSpecs/Worker"
+    changes = [
+        {"op": "replace", "path": f"{worker}/replicas", "value": 64},
+        {"op": "add", "path": f"{worker}/template/metadata/annotations/a", "value": None},
+    ]
+
+    tenant = api.acting_as("alice")
+    with pytest.raises(Refused) as raised:
+        tenant.patch("MPIJob", "grows", changes, namespace="team-a", by="json")
+
+    assert raised.value.code == 403
+    assert "the queue cannot read it" in raised.value.message

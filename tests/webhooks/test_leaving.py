@@ -139,3 +139,19 @@ def test_the_charts_roles_give_users_nothing_that_admits():
 
     assert len(rules) == 3
     assert written == {"localqueues"}
+
+
+def test_a_set_of_endless_groups_is_refused_without_writing_them_out():
+    spec = {"leaderWorkerTemplate": {"workerTemplate": {"spec": {"containers": []}}}}
+    old, new = (
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "metadata": {"name": "a", "namespace": "ns", "labels": {QUEUE: "lq"}},
+            "spec": {**spec, "replicas": replicas},
+        }
+        for replicas in (1, 2**31 - 1)
+    )
+    group, kind, plural = "leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets"
+
+    assert is_refused(Try("endless", group, kind, plural, old, new), decider(EVERYTHING))

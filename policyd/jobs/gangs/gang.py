@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha1
 from typing import Final, Literal
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet, PodSetAssignment, TopologyRequest, Workload
 from policyd.api.kueue.names import DEFAULT_POD_SET
 from policyd.api.meta import ObjectMeta
@@ -149,14 +150,13 @@ def gang_of(
 
 def start_order(metadata: ObjectMeta) -> int:
     """Return when pods start: after those of lower numbers are ready. At once, if they say none."""
-    text = metadata.annotations.get(START_ORDER, "")
-    return int(text) if text.isdecimal() else 0
+    return max(0, whole_number(metadata.annotations.get(START_ORDER, "")) or 0)
 
 
 def _role(pod_set: PodSet, assigned: PodSetAssignment | None, metadata: ObjectMeta) -> Role:
     count = pod_set.count if assigned is None or assigned.count is None else assigned.count
     spec = pod_set.template.spec
-    least = metadata.annotations.get(MIN_MEMBERS, "")
+    least = whole_number(metadata.annotations.get(MIN_MEMBERS, ""))
     placed = assigned is not None and assigned.topology_assignment is not None
     try:
         requests = pod_requests(spec)
@@ -165,7 +165,7 @@ def _role(pod_set: PodSet, assigned: PodSetAssignment | None, metadata: ObjectMe
     group = spec.scheduling_group
     return Role(
         name=pod_set.name or DEFAULT_POD_SET,
-        minimum=max(1, min(count, int(least) if least.isdecimal() else count)),
+        minimum=max(1, count if least is None or least < 0 else min(count, least)),
         requests=requests,
         priority_class=spec.priority_class_name,
         scheduler=spec.scheduler_name,

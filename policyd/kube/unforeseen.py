@@ -1,0 +1,25 @@
+"""Going on after errors that nobody foresaw: one object must not stop what all others need."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def going_on(event: str, *but: type[Exception], **about: str) -> Iterator[None]:
+    """Log an error in the block, with its trace, and go on after the block.
+
+    Args:
+        event: The name of the line in the log.
+        but: Errors that the caller knows how to treat.
+        about: What the block is about.
+    """
+    try:
+        yield
+    except but:
+        raise
+    except Exception:
+        log.exception(event, **about)
