@@ -16,13 +16,12 @@ import structlog
 
 from policyd.api.kueue import ClusterQueue, Workload
 from policyd.api.makers import group_kind_of
-from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.controller.cache import Cache
 from policyd.controller.index import chain_key
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
-from policyd.controller.mirrors import job_resource
+from policyd.controller.owners import SeenOwners
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.settings import ControllerSettings
@@ -30,10 +29,7 @@ from policyd.controller.usage_book import Outside, Share, Taker, UsageBook
 from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
-from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota
-from policyd.kube.client import PartialObject
-from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import PODS
 
 log = structlog.get_logger()
@@ -42,9 +38,6 @@ GRACE_SECONDS: Final = 5.0
 """How long a pod may be outside before that is told: what stops, stops within it."""
 LOOK_SECONDS: Final = 30.0
 """Between looks at a pod that is outside: what it belongs to may get its quota."""
-OWNER_SECONDS: Final = 300.0
-"""How long it is remembered who owns an owner."""
-MOST_OWNERS: Final = 4096
 MOST_TOLD: Final = 50
 """Events of a namespace at once, and one more each second: whoever makes many pods must not fill
 the API. The others come later."""
@@ -75,7 +68,7 @@ class Usage:
         self._outside = Outside()
         self._since: dict[str, float] = {}
         self._told: dict[str, str] = {}
-        self._owners: OrderedDict[str, tuple[float, ObjectMeta | None]] = OrderedDict()
+        self._owners = SeenOwners(cache.mirrors, writes)
         self._allowed: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._covered: frozenset[str] = frozenset()
         self.pods = open_running_pods(
@@ -235,41 +228,11 @@ class Usage:
                 self._cache.integrations.external
             ):
                 return None
-            above = await self._owner(owner, metadata.namespace)
+            above = await self._owners.find(owner, metadata.namespace)
             if above is None:
                 return ""
             uid, owner = above.uid, controller_of(above)
         return ""
-
-    async def _owner(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
-        """Return the metadata of an owner; None if it is not there, or of no kind that is known."""
-        kind = kind_of_owner(owner) or parent_of_owner(owner)
-        if kind is None:
-            return None
-        mirror = self._cache.mirrors.jobs.get(kind.kind)
-        seen = None if mirror is None else mirror.get(f"{namespace}/{owner.name}")
-        if seen is not None and seen.metadata.uid == owner.uid:
-            return seen.metadata
-        return await self._looked_up(owner, namespace)
-
-    async def _looked_up(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
-        kind = kind_of_owner(owner) or parent_of_owner(owner)
-        assert kind is not None, "only kinds that are known are looked up"
-        key, now = "/".join((kind.kind, namespace, owner.name, owner.uid)), self._writes.now
-        at, found = self._owners.get(key, (0.0, None))
-        if now - at < OWNER_SECONDS:
-            return found
-        try:
-            read = await self._writes.client.get(
-                job_resource(kind), owner.name, namespace=namespace, into=PartialObject
-            )
-            found = read.metadata if read.metadata.uid == owner.uid else None
-        except (NotFoundError, ForbiddenError):
-            found = None
-        self._owners[key] = (now, found)
-        if len(self._owners) > MOST_OWNERS:
-            self._owners.popitem(last=False)
-        return found
 
     # Telling.
 
