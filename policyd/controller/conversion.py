@@ -38,9 +38,6 @@ from policyd.status.quantities import format_amount
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
 """Evictions after which a workload queues behind those that came meanwhile."""
 
-NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
-FAILED_CHECKS: Final = "The workload has failed admission checks"
-
 
 def flavor_spec(flavor: kueue.ResourceFlavor, topology: kueue.Topology | None = None) -> FlavorSpec:
     """Convert a ResourceFlavor; `topology` is the one that it names, if there is such a one."""
