@@ -23,7 +23,7 @@ from policyd.controller.patches import merge_difference, merge_patch
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.writes import Writes
 from policyd.jobs.kinds import PARENTS
-from policyd.jobs.lifecycle import gates_of, has_quota, is_finished, is_on_hold
+from policyd.jobs.lifecycle import gates_of, has_quota, is_finished, is_on_hold, may_take
 from policyd.jobs.parents import (
     Group,
     Parent,
@@ -179,7 +179,12 @@ class ParentReconciler:
         new = group_workload(
             self._kind, parent, _NO_GROUP, name=workload.metadata.name, priority=priority
         )
-        spec = merge_difference(_submission(workload), _submission(new))
+        wanted = _submission(new)
+        if has_quota(workload):
+            wanted["queueName"] = workload.spec.queue_name
+        if not may_take(workload, priority):
+            wanted = {**_submission(workload), "queueName": wanted["queueName"]}
+        spec = merge_difference(_submission(workload), wanted)
         gates = [gates_of(each.metadata) for each in (workload, parent)]
         same = gates[0] == gates[1] or not self._steps.keys.gates
         metadata: Json = {} if same else {"annotations": {ADMISSION_GATED_BY: gates[1]}}
