@@ -60,6 +60,8 @@ class Children:
             message = f"cannot tell which job this one belongs to: {error}"
             self._writes.tell(self._resource, job.metadata, "JobNestingTooDeep", message, bad=True)
             return True
+        if owner is not None and group_kind(owner) in self._cache.integrations.external:
+            return True
         parent = None if owner is None else self._job(owner, job.metadata.namespace)
         kind = None if owner is None else kind_of_owner(owner)
         if owner is None or parent is None or kind is None:

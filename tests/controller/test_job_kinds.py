@@ -253,6 +253,19 @@ async def test_a_job_follows_the_queued_one_above_one_whose_kind_is_off(uid, by_
         assert child["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
 
 
+async def test_what_a_kind_has_made_that_others_queue_is_left_to_them():
+    world = World()
+    wrapper = ("workload.codeflare.dev", "AppWrapper")
+    world.integrations = Integrations(external=frozenset({wrapper}), manages_all=True)
+    world.furnish()
+    async with running(world):
+        nested(world, "part", GONE, kind=wrapper[1], version=f"{wrapper[0]}/v1beta2")
+        await world.pass_time(2)
+
+        assert not world.suspended("part")
+        assert world.workload_of("part") is None
+
+
 async def test_a_job_follows_the_one_it_belongs_to_though_that_belongs_to_one_in_no_queue(world):
     middle = nested(world, "middle", GONE)
     nested(world, "last", middle)
