@@ -249,7 +249,8 @@ class JobReconciler:
         reset = self._kind.reset(job)
         if reset is not None:
             job = await self._writes.patch(self._mirror, job, reset, subresource="status")
-        if self._kind.settles(job):
+        begun_by_others = suspended and reset is not None
+        if self._kind.fixed_while_active and self._kind.active(job) and not begun_by_others:
             return
         await self._put_back(job, step.workload)
         if step.workload is not None and not step.fits:

@@ -85,10 +85,9 @@ class JobKind(Generic[J]):
         templates: Where the pod templates are in the object, one path for each pod set.
         suspended: Whether the job is told to have no pods.
         suspend_path: Where that is said: a boolean.
-        fixed_while_active: Whether the API server lets nobody change the templates of a job that
-            was started, until it is told that the job was not, or the pods are gone.
+        fixed_while_active: Whether the API server lets nobody change the templates until the pods
+            are gone.
         priority_class: PriorityClass that the job names outside of its templates; empty if none.
-        settles: Whether nobody may change the templates until the pods of a suspended job are gone.
         active: Whether the job has pods that still run.
         outcome: How the job ended; None while it has not.
         ready: Whether all its pods run or have succeeded.
@@ -133,7 +132,6 @@ class JobKind(Generic[J]):
     reclaimable: Callable[[J], tuple[ReclaimablePod, ...]]
     suspend_path: Path = ("spec", "suspend")
     fixed_while_active: bool = False
-    settles: Callable[[J], bool] = lambda _job: False
     priority_class: Callable[[J], str] = lambda _job: ""
     mistakes: Callable[[J, J | None], Iterable[FieldError]] = lambda _job, _old: ()
     resize: Callable[[Draft, int], None] = lambda _draft, _count: None

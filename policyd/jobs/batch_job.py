@@ -16,7 +16,7 @@ from policyd.api.kueue.names import (
     PODSET_REQUIRED_TOPOLOGY,
 )
 from policyd.api.kueue.validation import FieldError
-from policyd.api.meta import Condition, Json, Wire, condition_true
+from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import Elastic, JobKind, JobObject, Outcome, ended_by
 from policyd.jobs.injection import OF_JOBS
@@ -140,11 +140,6 @@ def resize(draft: Draft, count: int) -> None:
 def active(job: BatchJob) -> bool:
     """Tell whether a Job has pods that have not ended."""
     return job.status.active > 0
-
-
-def _settles(job: BatchJob) -> bool:
-    """Tell whether the Job's controller has begun to suspend it, and pods of it are left."""
-    return active(job) and condition_true(job.status.conditions, "Suspended")
 
 
 def outcome(job: BatchJob) -> Outcome | None:
@@ -283,7 +278,6 @@ BATCH_JOB = JobKind(
     ready=ready,
     reclaimable=reclaimable,
     fixed_while_active=True,
-    settles=_settles,
     elastic=Elastic(
         templates=templates,
         selector=lambda job: f"batch.kubernetes.io/job-name={job.metadata.name}",

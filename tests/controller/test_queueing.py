@@ -258,31 +258,10 @@ async def test_what_was_misplaced_is_admitted_once_it_fits(world):
 # Eviction.
 
 
-BEING_SUSPENDED = {
-    "startTime": "2026-01-01T00:00:00Z",
-    "conditions": [{"type": "Suspended", "status": "True"}],
-}
-
-
-async def test_a_job_is_put_back_at_once_if_nobody_has_begun_to_take_its_pods_away(world):
-    world.job("train")
-    await world.pass_time(1)
-    world.set_status(r.JOBS, "train", active=1, startTime="2026-01-01T00:00:00Z")
-    await world.pass_time(1)
-
-    world.queue(stopPolicy="HoldAndDrain")
-    await world.pass_time(2)
-
-    job = world.get(r.JOBS, "train")
-    assert job["spec"]["suspend"] is True
-    assert "nodeSelector" not in job["spec"]["template"]["spec"]
-    assert world.is_true("train", "QuotaReserved"), "its pods still run"
-
-
 async def test_a_drained_queue_stops_its_jobs_and_a_restarted_one_starts_them_again(world):
     world.job("train")
     await world.pass_time(1)
-    world.set_status(r.JOBS, "train", active=1, **BEING_SUSPENDED)
+    world.set_status(r.JOBS, "train", active=1, startTime="2026-01-01T00:00:00Z")
     await world.pass_time(1)
 
     world.queue(stopPolicy="HoldAndDrain")

@@ -183,16 +183,13 @@ def _is_elastic(spec: Object, before: Object) -> bool:
 
 
 def _template_may_change(old: Object) -> bool:
-    """Where a job's pods go, and what they request, may change while it is suspended.
-
-    It is once its pods are gone; before anybody has said so, it is if it has not been started.
-    """
+    """Where a job's pods go, and what they request, may change while it is suspended."""
     status = old.get("status", {})
     suspended = any(
         c["type"] == "Suspended" and c["status"] == "True" for c in status.get("conditions", ())
     )
-    settled = not status.get("active") if suspended else "startTime" not in status
-    return bool(old["spec"].get("suspend")) and settled
+    started = "startTime" in status and not suspended
+    return bool(old["spec"].get("suspend")) and not started and not status.get("active")
 
 
 def _fixed_part(template: Object, *, mutable: bool) -> Object:
