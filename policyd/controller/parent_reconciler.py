@@ -179,12 +179,10 @@ class ParentReconciler:
         new = group_workload(
             self._kind, parent, _NO_GROUP, name=workload.metadata.name, priority=priority
         )
-        wanted = _submission(new)
-        if has_quota(workload):
-            wanted["queueName"] = workload.spec.queue_name
+        held, wanted = _submission(workload), _submission(new)
         if not may_take(workload, priority):
-            wanted = {**_submission(workload), "queueName": wanted["queueName"]}
-        spec = merge_difference(_submission(workload), wanted)
+            wanted = {**held, "queueName": wanted["queueName"]}
+        spec = merge_difference(held, wanted)
         gates = [gates_of(each.metadata) for each in (workload, parent)]
         same = gates[0] == gates[1] or not self._steps.keys.gates
         metadata: Json = {} if same else {"annotations": {ADMISSION_GATED_BY: gates[1]}}

@@ -236,7 +236,7 @@ class PodReconciler:
             pod_sets=pod_sets,
             reclaimable=() if keeps or not self._gates.reclaimable_pods else succeeded,
             priority=priority,
-            keeps_queue=group.serving and group.prebuilt,
+            keeps_queue=group.serving,
             gated=self._gates.admission_gated_by,
             leaves=any(pod.metadata.deletion_timestamp is None for pod in group.pods),
         )

@@ -93,8 +93,7 @@ def validate_job(
     sent = (new,) if old is None or around.author == "queue" else (new, old)
     if parent is not None and all(is_others(parent, each, around) for each in sent):
         return tuple(left)
-    names = partial(_names, around=around, created=old is None)
-    errors = [*left, *_news(names, new, old), *owner_errors(new, old, around)]
+    errors = [*left, *_names(new, around, created=old is None), *owner_errors(new, old, around)]
     if (group, kind) == ("", "Pod"):
         return (*errors, *_pod(new, old, around))
     known = find_kind(group, kind)
@@ -116,12 +115,8 @@ def _news(
 
 def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
     off = around.integrations.off
-
-    def errors_of(pod: Json) -> Iterator[FieldError]:
-        yield from pod_errors(pod, off)
-        yield from template_errors(Template("metadata.annotations", annotations_of(pod)), off=off)
-
-    yield from _news(errors_of, new, old)
+    yield from pod_errors(new, off)
+    yield from template_errors(Template("metadata.annotations", annotations_of(new)), off=off)
     if old is not None:
         yield from pod_changes(new, old, off)
         gated = is_gated_object(old), is_gated_object(new)

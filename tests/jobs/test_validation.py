@@ -331,18 +331,6 @@ def of_kind(labels, annotations, **spec):
 @pytest.mark.parametrize(
     ("group", "kind", "labels", "annotations", "spec"),
     [
-        pytest.param("", "Pod", {f"{P}managed": "no"}, {}, {}, id="pod-managed-or-not"),
-        pytest.param("", "Pod", {f"{P}pod-group-name": "g"}, {}, {}, id="group-without-total"),
-        pytest.param(
-            "",
-            "Pod",
-            {},
-            {f"{P}podset-required-topology": "a", f"{P}podset-preferred-topology": "a"},
-            {},
-            id="pod-of-two-topologies",
-        ),
-        pytest.param("", "Pod", {QUEUE: "my queue"}, {}, {}, id="pod-of-a-queue-that-cannot-be"),
-        pytest.param("batch", "Job", {LIMIT: "soon"}, {}, {}, id="job-of-a-time-that-is-none"),
         pytest.param("kubeflow.org", "JAXJob", {}, {PREBUILT: "w"}, {}, id="kind-of-no-prebuilt"),
         pytest.param("apps", "Deployment", {QUEUE: "a"}, {ELASTIC: "true"}, {}, id="elastic-set"),
         pytest.param(
@@ -362,9 +350,3 @@ def test_what_was_wrong_before_keeps_nobody_from_changing_the_rest(
 
     assert validate_job(new, group=group, kind=kind)
     assert validate_job(new, old, group=group, kind=kind) == ()
-
-
-def test_what_is_wrong_with_a_change_is_told_though_something_was_wrong_before():
-    old, new = job({LIMIT: "soon"}, suspend=True), job({LIMIT: "later"}, suspend=True)
-
-    assert [detail for _, detail in wrong(new, old)] == ["must be a whole number of seconds"]
