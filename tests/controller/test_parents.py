@@ -353,6 +353,25 @@ def put_in_class(world, name):
     )
 
 
+async def test_a_set_that_was_admitted_stays_in_its_queue_until_it_waits_again(world):
+    world.queue("other")
+    template = {"size": 1, "workerTemplate": {"spec": pod_spec(2)}}
+    parent = submit(world, LEADER_WORKER_SET, {"replicas": 2, "leaderWorkerTemplate": template})
+    make_group(world, parent, 0)
+    await world.pass_time(2)
+
+    found = world.get(LEADERS, "serve")
+    labels = {**found["metadata"]["labels"], QUEUE: "lq-other"}
+    world.store.replace(
+        LEADERS, found, {**found, "metadata": {**found["metadata"], "labels": labels}}
+    )
+    make_group(world, parent, 1)
+    await world.pass_time(2)
+
+    assert {each["spec"]["queueName"] for each in world.all(r.WORKLOADS)} == {"lq-cq"}
+    assert GROUP in world.get(r.PODS, "serve-1")["metadata"]["annotations"]
+
+
 @pytest.mark.parametrize(
     ("gpus", "told"),
     [pytest.param(2, None, id="let-go"), pytest.param(16, "high", id="held")],
